@@ -27,9 +27,9 @@ _COUNTED = ("throughput", "remote", "undo")
 _NARROW = 40
 
 
-def _names(known: Sequence[str]) -> "type[_Names]":
+def _names(names: Sequence[str]) -> "type[_Names]":
     """Return the type of an option that takes some of these names, parted by commas."""
-    return type("_Of", (_Names,), {"known": tuple(known)})
+    return type("_Of", (_Names,), {"known": tuple(names)})
 
 
 class _Names(tuple[str, ...]):
@@ -50,33 +50,33 @@ def _many(text: str) -> tuple[int, ...]:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
-    made = argparse.ArgumentParser(
+    argument_parser = argparse.ArgumentParser(
         prog="make bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--quick", action="store_true", help="everything small, one round")
-    made.add_argument(
+    argument_parser.add_argument("--quick", action="store_true", help="everything small, one round")
+    argument_parser.add_argument(
         "--only",
         type=_names(list(WORKLOADS)),
         default=tuple(WORKLOADS),
         metavar="WORKLOADS",
         help=", ".join(WORKLOADS),
     )
-    made.add_argument(
+    argument_parser.add_argument(
         "--peers", type=_names(list(PEERS)), default=tuple(PEERS), metavar="PEERS", help=", ".join(PEERS)
     )
-    made.add_argument(
+    argument_parser.add_argument(
         "--stores",
         type=_names(("sqlite", "postgres")),
         default=("sqlite", "postgres"),
         metavar="STORES",
         help="sqlite, postgres",
     )
-    made.add_argument(
+    argument_parser.add_argument(
         "--out", type=Path, default=FOLDER / "results", help="folder for JSON, Markdown and SVG"
     )
     for one in fields(Sizes):
         kind = _many if one.name in {"steps", "flight"} else float if one.name == "seconds" else int
-        made.add_argument(
+        argument_parser.add_argument(
             *(["--concurrency"] if one.name == "flight" else []),
             f"--{one.name}",
             dest=one.name,
@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
             default=None,
             help=f"default {one.default}, quick {getattr(QUICK, one.name)}",
         )
-    return made
+    return argument_parser
 
 
 @dataclass(slots=True)
@@ -99,9 +99,9 @@ class Progress:
         """Say what is measured now."""
         share = self.done / max(1, self.total)
         left = (time.monotonic() - self.begun) / share * (1 - share) if share else 0.0
-        filled = round(share * 24)
+        bars = round(share * 24)
         ahead = f"{left / 60:.0f} min left" if left > 90 else f"{left:.0f} s left" if left else ""
-        line = f"[{'#' * filled}{'.' * (24 - filled)}] {self.done}/{self.total} {what}  {ahead}"
+        line = f"[{'#' * bars}{'.' * (24 - bars)}] {self.done}/{self.total} {what}  {ahead}"
         sys.stderr.write(f"\r\x1b[2K{line[:150]}" if sys.stderr.isatty() else line + "\n")
         sys.stderr.flush()
         self.done += 1
@@ -157,7 +157,7 @@ def write(folder: Path, results: "Sequence[Result]", about: dict[str, str], size
     """Write JSON, Markdown and SVG; return the text."""
     folder.mkdir(parents=True, exist_ok=True)
     text = f"{', '.join(f'{name} {value}' for name, value in about.items())}\n\n{table.whole(results)}"
-    found = {
+    document = {
         "machine": about,
         "sizes": asdict(sizes),
         "results": [
@@ -165,7 +165,7 @@ def write(folder: Path, results: "Sequence[Result]", about: dict[str, str], size
             for r in results
         ],
     }
-    (folder / "results.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (folder / "results.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     (folder / "results.md").write_text(text, encoding="utf-8")
     (folder / "results.svg").write_text(chart.svg("makegood and its peers", results), encoding="utf-8")
     return text
@@ -179,8 +179,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "makegood: make bench needs Linux: it reads the costs of processes from /proc; run it there or in a container\n"
         )
         return 2
-    given = {one.name: value for one in fields(Sizes) if (value := getattr(options, one.name)) is not None}
-    sizes = replace(QUICK if options.quick else Sizes(), **given)
+    overrides = {
+        one.name: value for one in fields(Sizes) if (value := getattr(options, one.name)) is not None
+    }
+    sizes = replace(QUICK if options.quick else Sizes(), **overrides)
     peers = tuple(peer for peer in PEERS if peer in {"floor", "makegood", *options.peers})
     takers = entries(peers, options.stores)
     for peer in set(peers) - {entry.peer for entry in takers}:
@@ -188,12 +190,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"makegood: {peer} takes no part: it runs on none of the stores {', '.join(options.stores)}\n"
         )
     plan = list(rows(sizes, options.only))
-    counted = sum(row.workload in _COUNTED for row in plan) * sum(entry.store != "own" for entry in takers)
-    progress = Progress(len(plan) * len(takers) * sizes.rounds + counted)
+    count_runs = sum(row.workload in _COUNTED for row in plan) * sum(entry.store != "own" for entry in takers)
+    progress = Progress(len(plan) * len(takers) * sizes.rounds + count_runs)
     with Ground(sizes) as ground:
         about = machine(ground, postgres="postgres" in options.stores)
         results = measure(
-            ground, plan, takers, progress, lambda found: write(options.out, found, about, sizes)
+            ground, plan, takers, progress, lambda results: write(options.out, results, about, sizes)
         )
     progress.end()
     print(write(options.out, results, about, sizes))

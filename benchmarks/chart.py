@@ -13,16 +13,20 @@ _OTHERS = "#c46210"
 
 def svg(title: str, results: Sequence[Result]) -> str:
     """Return the picture of all results that are rates: steps per second, or tasks per second where there are no steps."""
-    rated = [r for r in results if "tasks_per_second" in r.figures and r.main]
-    rows = list(dict.fromkeys(r.row for r in rated))
-    most = max((r.main or 1.0 for r in rated), default=1.0)
+    measurements = [r for r in results if "tasks_per_second" in r.figures and r.main]
+    rows = list(dict.fromkeys(r.row for r in measurements))
+    most = max((r.main or 1.0 for r in measurements), default=1.0)
     decades = max(1, math.ceil(math.log10(most)))
     out, y = [], 40
     for row in rows:
-        unit = "steps/s" if any("steps_per_second" in r.figures for r in rated if r.row == row) else "tasks/s"
+        unit = (
+            "steps/s"
+            if any("steps_per_second" in r.figures for r in measurements if r.row == row)
+            else "tasks/s"
+        )
         out.append(_text(12, y + 14, f"{row.title} ({unit})", "font-weight='bold'"))
         y += _HEAD - _BAR // 2
-        for result in (r for r in rated if r.row == row):
+        for result in (r for r in measurements if r.row == row):
             out += _bar(y, result, decades)
             y += _BAR + _GAP
         y += _BAR
@@ -58,11 +62,11 @@ def _bar(y: int, result: Result, decades: int) -> list[str]:
     value = result.main or 0.0
     colour = _COLOURS.get(result.entry.peer, _OTHERS)
     length = max(1.0, _x(value, decades) - _LEFT)
-    shown = f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    label = f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
     return [
         _text(_LEFT - 8, y + 13, result.entry.title, "text-anchor='end'"),
         f"<rect x='{_LEFT}' y='{y}' width='{length:.1f}' height='{_BAR}' fill='{colour}'/>",
-        _text(round(_LEFT + length + 6), y + 13, shown),
+        _text(round(_LEFT + length + 6), y + 13, label),
     ]
 
 

@@ -119,14 +119,14 @@ class Console:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
         return port
 
 
-async def fill(store: str, ended: int) -> str:
-    """Put tasks of each kind into an empty store, and ``ended`` more that have ended; returns the id of one that was undone."""
+async def fill(store: str, count: int) -> str:
+    """Put tasks of each kind into an empty store, and ``count`` more that have ended; returns the id of one that was undone."""
     async with mg.Node(app, store, options=mg.Options(migrate=True)) as node:
         kinds = [three] * 60 + [undone] * 30 + [held] * 10
         tasks = [
@@ -140,28 +140,28 @@ async def fill(store: str, ended: int) -> str:
                 await task.result(timeout="1m")
         await asyncio.sleep(2)
     if store.startswith("sqlite"):
-        multiply_sqlite(store.removeprefix("sqlite:///"), ended)
+        multiply_sqlite(store.removeprefix("sqlite:///"), count)
     else:
-        await multiply_postgres(store, ended)
+        await multiply_postgres(store, count)
     return tasks[60].id
 
 
-async def pages(store: str, ended: int, times: int) -> dict[str, Any]:
+async def pages(store: str, count: int, times: int) -> dict[str, Any]:
     """Ask each page ``times`` times beside so many ended tasks; returns its times and its statements."""
-    asked = {**_PAGES, "a task": f"/tasks/{await fill(store, ended)}"}
-    took: dict[str, list[float]] = {name: [] for name in asked}
+    paths = {**_PAGES, "a task": f"/tasks/{await fill(store, count)}"}
+    took: dict[str, list[float]] = {name: [] for name in paths}
     counts: dict[str, int] = {}
     async with Console(store, share=0.0) as console:
         line = viewers.Line(console.port)
         for n in range(times + 2):
-            for name, path in asked.items():
+            for name, path in paths.items():
                 before = console.statements() if n == 1 else 0
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 status, _ = await line.get(path)
                 if n == 1:
                     counts[name] = console.statements() - before
                 elif n > 1:
-                    took[name].append((time.perf_counter() - begun) * 1000)
+                    took[name].append((time.perf_counter() - start) * 1000)
                 if status != 200:
                     raise RuntimeError(f"{path} answers {status}")
         await line.close()
@@ -181,35 +181,35 @@ async def loop(store: str, flight: int, seconds: float) -> dict[str, float]:
         sys.executable, "benchmarks/throughput.py", "--store", store, "--flight", str(flight), "--seconds", str(seconds),
         cwd=ROOT, env=_ENVIRONMENT, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    said, _ = await process.communicate()
-    found: dict[str, float] = json.loads(said)
-    return found
+    output, _ = await process.communicate()
+    figures: dict[str, float] = json.loads(output)
+    return figures
 
 
 async def beside(store: str, options: argparse.Namespace) -> dict[str, Any]:
     """Run pairs of loops, one of each pair with viewers; returns the medians of both, their ratios, and what the console did."""
-    made = open_store(store)
-    await made.open(migrate=True)
-    await made.close()
+    new_store = open_store(store)
+    await new_store.open(migrate=True)
+    await new_store.close()
     alone: list[dict[str, float]] = []
-    watched: list[dict[str, float]] = []
+    with_console: list[dict[str, float]] = []
     for n in range(options.pairs):
-        for viewed in (n % 2 == 0, n % 2 == 1):
-            if viewed:
+        for with_viewers in (n % 2 == 0, n % 2 == 1):
+            if with_viewers:
                 async with Console(store, share=1.0) as console:
-                    watched.append(await _watched(store, console, options))
+                    with_console.append(await _watched(store, console, options))
             else:
                 alone.append(await loop(store, options.flight, options.seconds))
     return {
-        "cpu_us_per_step": [_median(alone, "cpu_us_per_step"), _median(watched, "cpu_us_per_step")],
-        "steps_per_second": [_median(alone, "steps_per_second"), _median(watched, "steps_per_second")],
+        "cpu_us_per_step": [_median(alone, "cpu_us_per_step"), _median(with_console, "cpu_us_per_step")],
+        "steps_per_second": [_median(alone, "steps_per_second"), _median(with_console, "steps_per_second")],
         "cpu_ratios": [
-            with_["cpu_us_per_step"] / without["cpu_us_per_step"] for without, with_ in zip(alone, watched, strict=True)
+            with_["cpu_us_per_step"] / without["cpu_us_per_step"] for without, with_ in zip(alone, with_console, strict=True)
         ],
         "rate_ratios": [
-            with_["steps_per_second"] / without["steps_per_second"] for without, with_ in zip(alone, watched, strict=True)
+            with_["steps_per_second"] / without["steps_per_second"] for without, with_ in zip(alone, with_console, strict=True)
         ],
-        "console": {name: _median(watched, name) for name in ("viewers", "console_cores", "viewers_cores", "statements", "events", "fetched", "bytes", "failed")},
+        "console": {name: _median(with_console, name) for name in ("viewers", "console_cores", "viewers_cores", "statements", "events", "fetched", "bytes", "failed")},
     }  # fmt: skip
 
 
@@ -221,23 +221,23 @@ async def _watched(store: str, console: Console, options: argparse.Namespace) ->
     )  # fmt: skip
     assert watching.stdout is not None
     await watching.stdout.readline()
-    begun, cpu, statements, viewing = (
+    start, cpu, statements, viewing = (
         time.perf_counter(),
         console.cpu,
         console.statements(),
         cpu_of(watching.pid),
     )
-    found = await loop(store, options.flight, options.seconds)
-    took = time.perf_counter() - begun
+    figures = await loop(store, options.flight, options.seconds)
+    took = time.perf_counter() - start
     viewing, cpu, statements = (
         cpu_of(watching.pid) - viewing,
         console.cpu - cpu,
         console.statements() - statements,
     )
-    said, _ = await watching.communicate(b"\n")
-    found |= json.loads(said)
+    output, _ = await watching.communicate(b"\n")
+    figures |= json.loads(output)
     return (
-        found
+        figures
         | {"viewers": options.viewers}
         | {
             "console_cores": cpu / took,
@@ -290,10 +290,10 @@ class Ground:
         )
 
 
-def table(found: dict[str, Any]) -> str:
+def table(figures: dict[str, Any]) -> str:
     """Return the figures as text."""
     lines: list[str] = []
-    for kind, one in found.items():
+    for kind, one in figures.items():
         if rows := one.get("pages"):
             lines += ["", f"{kind}: pages, ms", f"{'':<22}{'p50':>8}{'p95':>8}{'statements':>12}"]
             lines += [
@@ -303,59 +303,63 @@ def table(found: dict[str, Any]) -> str:
         if both := one.get("viewers"):
             (cpu, cpu_with), (rate, rate_with) = both["cpu_us_per_step"], both["steps_per_second"]
             ratios, rates = sorted(both["cpu_ratios"]), sorted(both["rate_ratios"])
-            seen = both["console"]
+            with_console = both["console"]
             lines += [
                 "",
-                f"{kind}: the loop without console, and with {seen['viewers']:.0f} viewers",
+                f"{kind}: the loop without console, and with {with_console['viewers']:.0f} viewers",
                 f"  engine, CPU us/step {cpu:8.1f} {cpu_with:8.1f}   median of ratios {statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})",
                 f"  steps/s             {rate:8,.0f} {rate_with:8,.0f}   median of ratios {statistics.median(rates):.3f} ({rates[0]:.3f} to {rates[-1]:.3f})",
                 (
-                    f"  console {seen['console_cores']:.2f} cores, viewers {seen['viewers_cores']:.2f}; a second: {seen['statements']:.0f} statements, {seen['events']:.0f} events, "
-                    f"{seen['fetched']:.0f} fragments, {seen['bytes'] / 1024:,.0f} KiB, {seen['failed']:.0f} failed"
+                    f"  console {with_console['console_cores']:.2f} cores, viewers {with_console['viewers_cores']:.2f}; a second: {with_console['statements']:.0f} statements, {with_console['events']:.0f} events, "
+                    f"{with_console['fetched']:.0f} fragments, {with_console['bytes'] / 1024:,.0f} KiB, {with_console['failed']:.0f} failed"
                 ),
             ]
-        if shown := one.get("large"):
-            lines += large_tasks.table(kind, shown)
+        if large := one.get("large"):
+            lines += large_tasks.table(kind, large)
         lines.append(f"  load average {' '.join(f'{value:.1f}' for value in one['load'])}")
     return "\n".join(lines)
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
-    made = argparse.ArgumentParser(
+    argument_parser = argparse.ArgumentParser(
         prog="make bench-console", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument(
+    argument_parser.add_argument(
         "--quick", action="store_true", help="1,000 ended tasks, 5 requests, one pair of two seconds"
     )
-    made.add_argument("--only", choices=["pages", "viewers", "large"], help="default: all")
-    made.add_argument("--large", type=int, default=150, help="tasks with a result of 1 MiB")
-    made.add_argument("--steps", type=int, default=9_000, help="steps of the longest task")
-    made.add_argument("--stores", default="sqlite,postgres", help="default sqlite,postgres")
-    made.add_argument("--ended", type=int, default=1_000_000, help="ended tasks beside which pages are asked")
-    made.add_argument("--times", type=int, default=100, help="requests of each page")
-    made.add_argument("--viewers", type=int, default=20, help="viewers with live pages")
-    made.add_argument("--flight", type=int, default=250, help="tasks in flight")
-    made.add_argument("--pairs", type=int, default=5, help="loops with viewers, and as many without")
-    made.add_argument("--seconds", type=float, default=5.0, help="length of a loop")
-    made.add_argument("--json", action="store_true", help="print figures as JSON")
-    return made
+    argument_parser.add_argument("--only", choices=["pages", "viewers", "large"], help="default: all")
+    argument_parser.add_argument("--large", type=int, default=150, help="tasks with a result of 1 MiB")
+    argument_parser.add_argument("--steps", type=int, default=9_000, help="steps of the longest task")
+    argument_parser.add_argument("--stores", default="sqlite,postgres", help="default sqlite,postgres")
+    argument_parser.add_argument(
+        "--ended", type=int, default=1_000_000, help="ended tasks beside which pages are asked"
+    )
+    argument_parser.add_argument("--times", type=int, default=100, help="requests of each page")
+    argument_parser.add_argument("--viewers", type=int, default=20, help="viewers with live pages")
+    argument_parser.add_argument("--flight", type=int, default=250, help="tasks in flight")
+    argument_parser.add_argument(
+        "--pairs", type=int, default=5, help="loops with viewers, and as many without"
+    )
+    argument_parser.add_argument("--seconds", type=float, default=5.0, help="length of a loop")
+    argument_parser.add_argument("--json", action="store_true", help="print figures as JSON")
+    return argument_parser
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Measure what the command line asks for."""
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     with stores(options.stores.split(",")) as grounds:
         for kind, ground in grounds.items():
-            found[kind] = {}
+            figures[kind] = {}
             if options.only in (None, "pages"):
-                found[kind]["pages"] = await pages(ground.empty("pages"), options.ended, options.times)
+                figures[kind]["pages"] = await pages(ground.empty("pages"), options.ended, options.times)
             if options.only in (None, "viewers"):
-                found[kind]["viewers"] = await beside(ground.empty("viewers"), options)
+                figures[kind]["viewers"] = await beside(ground.empty("viewers"), options)
             if options.only in (None, "large"):
-                found[kind]["large"] = await largest(ground.empty("large"), options)
-            found[kind]["load"] = os.getloadavg()
-    return found
+                figures[kind]["large"] = await largest(ground.empty("large"), options)
+            figures[kind]["load"] = os.getloadavg()
+    return figures
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -364,8 +368,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quick:
         options.ended, options.times, options.pairs, options.seconds = 1000, 5, 1, 2.0
         options.large, options.steps = 5, 300
-    found = asyncio.run(measure(options))
-    print(json.dumps(found, indent=1) if options.json else table(found))
+    figures = asyncio.run(measure(options))
+    print(json.dumps(figures, indent=1) if options.json else table(figures))
     return 0
 
 

@@ -37,13 +37,13 @@ class Member:
     @property
     def roles(self) -> tuple[str, ...]:
         """The roles of its Node; none for a submitter."""
-        chosen = {
+        roles = {
             "engine": ("scheduler", "agent"),
             "scheduler": ("scheduler",),
             "agents": ("agent",),
             "submitter": (),
         }[self.kind]
-        return (*chosen, "supervisor") if self.leads and chosen else chosen
+        return (*roles, "supervisor") if self.leads and roles else roles
 
 
 @dataclass(slots=True)
@@ -80,9 +80,9 @@ class Callers:
 
     async def _round(self) -> None:
         while True:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             await self.once()
-            self.latencies.append(time.perf_counter() - begun)
+            self.latencies.append(time.perf_counter() - start)
 
 
 async def _obey(callers: Callers | None) -> None:

@@ -107,9 +107,9 @@ class Loop:
 
     async def _caller(self) -> None:
         while not self.stopping:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             await self.once()
-            self.latencies.append(time.perf_counter() - begun)
+            self.latencies.append(time.perf_counter() - start)
 
     async def window(self, warm: float, seconds: float, meter: Meter) -> None:
         """Run until the window is over."""
@@ -134,8 +134,8 @@ class Loop:
         last = end + seconds * (LONGEST - 1)
         while (now := time.perf_counter()) < end or (len(self.latencies) < fewest and now < last):
             pause = min(1.0, max(0.02, end - now))
-            failed, _ = await asyncio.wait(callers, timeout=pause, return_when=asyncio.FIRST_EXCEPTION)
-            for caller in failed:
+            failures, _ = await asyncio.wait(callers, timeout=pause, return_when=asyncio.FIRST_EXCEPTION)
+            for caller in failures:
                 caller.result()
 
 
@@ -191,10 +191,10 @@ async def _counted(subject: Subject, traffic: Traffic) -> dict[str, Any]:
     await asyncio.gather(*(caller() for _ in range(-(-flight // subject.lump))))
     look()
     if cell.store.startswith("sqlite"):
-        used = traffic - before
+        difference = traffic - before
         return {
-            "commits_per_task": used.commits / cell.amount,
-            "statements_per_task": used.statements / cell.amount,
+            "commits_per_task": difference.commits / cell.amount,
+            "statements_per_task": difference.statements / cell.amount,
         }
     return {}
 
@@ -211,9 +211,9 @@ async def _waiting(subject: Subject) -> dict[str, Any]:
     """Measure what waiting tasks cost in memory, and how fast they come in."""
     roles = {name: pid for name, pid in subject.roles.items() if name != "server"}
     before = sum(memory_of(pid) for pid in roles.values())
-    begun = time.perf_counter()
+    start = time.perf_counter()
     await subject.waiting(subject.cell.amount)
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - start
     after = sum(memory_of(pid) for pid in roles.values())
     return {
         "tasks_per_second": subject.cell.amount / took,

@@ -131,8 +131,8 @@ class Row:
             "stale writes accepted": self.accepted,
             "runs without a successor": self.none,
         }
-        said = ", ".join(f"{count} {what}" for what, count in faults.items() if count)
-        return f"{self.store}, {self.fault}: {said}" if said else ""
+        text = ", ".join(f"{count} {what}" for what, count in faults.items() if count)
+        return f"{self.store}, {self.fault}: {text}" if text else ""
 
 
 @contextmanager
@@ -171,12 +171,12 @@ async def measured(
         async with places:
             rng = random.Random(f"{seed} {cell.store} {cell.loop} {cell.fault} {number}")
             name = f"{cell.loop} {cell.fault} {number}"
-            made = []
+            runs = []
             async with Group(cell.url, name, ttl=cell.ttl, rng=rng, loop=cell.loop) as candidates:
                 for _ in range(count):
-                    made.append(await candidates.run(cell.fault, watch=cell.watch))
+                    runs.append(await candidates.run(cell.fault, watch=cell.watch))
                     advance()
-            return made
+            return runs
 
     async def row(cell: Cell) -> Row:
         counts = [min(IN_A_ROW, runs - start) for start in range(0, runs, IN_A_ROW)]
@@ -200,10 +200,10 @@ def table(rows: list[Row]) -> str:
         "|---|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
-        refused = str(row.refused) if row.loop != "sample" else "no epoch"
+        refusals = str(row.refused) if row.loop != "sample" else "no epoch"
         lines.append(
             f"| {row.store} | {row.ttl:g} | {row.fault} | {row.loop} | {row.runs} | {number(row.p50)} | {number(row.p95)} | "
-            f"{number(row.max)} | {row.bound:.2f} | {row.none} | {row.overlap} | {row.stale} | {refused} | {row.longest:.2f} |"
+            f"{number(row.max)} | {row.bound:.2f} | {row.none} | {row.overlap} | {row.stale} | {refusals} | {row.longest:.2f} |"
         )
     return "\n".join(lines)
 
@@ -214,18 +214,18 @@ def shown(rows: list[Row]) -> None:
         click.echo(table(rows))
         return
     head, _, *lines = table(rows).splitlines()
-    drawn = Table(*(column.strip() for column in head.strip("|").split("|")))
+    rich_table = Table(*(column.strip() for column in head.strip("|").split("|")))
     for line in lines:
-        drawn.add_row(*(value.strip() for value in line.strip("|").split("|")))
-    Console().print(drawn)
+        rich_table.add_row(*(value.strip() for value in line.strip("|").split("|")))
+    Console().print(rich_table)
 
 
-def named(known: tuple[str, ...], text: str, what: str) -> list[Any]:
+def named(names: tuple[str, ...], text: str, what: str) -> list[Any]:
     """Return the parts of a text, each of which must be known."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    unknown = [part for part in parts if part not in known]
+    unknown = [part for part in parts if part not in names]
     if unknown:
-        raise click.UsageError(f"no such {what}: {', '.join(unknown)}; there are {', '.join(known)}")
+        raise click.UsageError(f"no such {what}: {', '.join(unknown)}; there are {', '.join(names)}")
     return parts
 
 

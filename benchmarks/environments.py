@@ -51,40 +51,50 @@ def interpreter(peer: str, folder: Path = FOLDER) -> Path:
 
     A peer without an environment runs on the project's own Python: that is makegood, and the floor.
     """
-    wanted = ENVIRONMENTS.get(peer)
-    if wanted is None:
+    environment = ENVIRONMENTS.get(peer)
+    if environment is None:
         return Path(sys.executable)
-    for program in wanted.programs:
+    for program in environment.programs:
         if shutil.which(program) is None:
             raise MissingError(f"the program {program} is not installed")
     place = folder / peer
-    stamp, print_ = place / "made-from", _fingerprint(wanted)
+    stamp, print_ = place / "made-from", _fingerprint(environment)
     python = place / "bin/python"
     if not (stamp.is_file() and stamp.read_text(encoding="utf-8") == print_ and python.exists()):
         shutil.rmtree(place, ignore_errors=True)
         _run(peer, sys.executable, "-m", "venv", "--without-pip", place)
         _run(
             peer, sys.executable, "-m", "pip", "--python", python, "install", "--quiet",
-            "--disable-pip-version-check", *wanted.python,
+            "--disable-pip-version-check", *environment.python,
         )  # fmt: skip
-        if wanted.npm:
+        if environment.npm:
             npm = shutil.which("npm")
             if npm is None:
                 raise MissingError("npm is not installed")
-            _run(peer, npm, "install", "--prefix", place, "--no-audit", "--no-fund", "--silent", *wanted.npm)
+            _run(
+                peer,
+                npm,
+                "install",
+                "--prefix",
+                place,
+                "--no-audit",
+                "--no-fund",
+                "--silent",
+                *environment.npm,
+            )
         stamp.write_text(print_, encoding="utf-8")
     return python
 
 
-def _fingerprint(wanted: Environment) -> str:
-    return hashlib.sha256(repr((wanted, sys.version)).encode()).hexdigest()
+def _fingerprint(environment: Environment) -> str:
+    return hashlib.sha256(repr((environment, sys.version)).encode()).hexdigest()
 
 
 def _run(peer: str, *command: str | Path) -> None:
     """Run one step of an installation; its last line is the reason when it fails."""
     quiet = {**os.environ, "PIP_NO_INPUT": "1", "PYTHONWARNINGS": "ignore"}
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             capture_output=True,
             text=True,
@@ -95,6 +105,6 @@ def _run(peer: str, *command: str | Path) -> None:
         )
     except subprocess.TimeoutExpired:
         raise MissingError(f"installing {peer} took more than {PATIENCE:.0f} s") from None
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
+    if process.returncode:
+        lines = (process.stderr or process.stdout).strip().splitlines() or ["no reason given"]
         raise MissingError(f"{peer} could not be installed: {lines[-1][:200]}")

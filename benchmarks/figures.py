@@ -29,8 +29,8 @@ class Result:
     @property
     def main(self) -> float | None:
         """The figure by which it is known; None when it was not measured."""
-        found = self.figures
-        return next((found[name] for name in MAIN if name in found), None)
+        figures = self.figures
+        return next((figures[name] for name in MAIN if name in figures), None)
 
 
 def medians(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -40,13 +40,13 @@ def medians(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     {'tasks_per_second': 2.0, 'spread': 1.5}
     """
     names = {name: None for one in rounds for name, value in one.items() if isinstance(value, int | float)}
-    found = {name: float(median(one[name] for one in rounds if name in one)) for name in names}
+    figures = {name: float(median(one[name] for one in rounds if name in one)) for name in names}
     for name in MAIN:
         values = [one[name] for one in rounds if name in one]
-        if values and found[name]:
-            found["spread"] = (max(values) - min(values)) / found[name]
+        if values and figures[name]:
+            figures["spread"] = (max(values) - min(values)) / figures[name]
             break
-    return found
+    return figures
 
 
 def ratio(results: Sequence[Result], row: Row, ours: Entry, theirs: str) -> float | None:

@@ -58,13 +58,15 @@ class Plan:
         shares = [
             self.flight // drivers + (n < self.flight % drivers) for n in range(min(drivers, self.flight))
         ]
-        found = []
+        members = []
         for n, kind in enumerate(kinds):
             flight = shares[n] if self.shape == "inside" and n < len(shares) else 0
-            found.append((kind, Member(kind, named(url, kind), flight, leads=n == 0)))
+            members.append((kind, Member(kind, named(url, kind), flight, leads=n == 0)))
         if self.shape != "inside":
-            found += [("submitter", Member("submitter", named(url, "submitter"), share)) for share in shares]
-        return [(str(kind), member) for kind, member in found]
+            members += [
+                ("submitter", Member("submitter", named(url, "submitter"), share)) for share in shares
+            ]
+        return [(str(kind), member) for kind, member in members]
 
 
 def named(url: str, name: str) -> str:
@@ -120,17 +122,17 @@ class Fleet:
 
     def cpu(self) -> dict[str, float]:
         """Return the CPU seconds so far, by kind."""
-        found: dict[str, float] = {}
+        seconds: dict[str, float] = {}
         for kind, _, process in self.processes:
-            found[kind] = found.get(kind, 0.0) + cpu_of(process.pid)
-        return found
+            seconds[kind] = seconds.get(kind, 0.0) + cpu_of(process.pid)
+        return seconds
 
     def memory(self) -> dict[str, float]:
         """Return the memory of one process of each kind, in MiB (PSS): the mean."""
-        found: dict[str, list[float]] = {}
+        by_kind: dict[str, list[float]] = {}
         for kind, _, process in self.processes:
-            found.setdefault(kind, []).append(memory_of(process.pid))
-        return {kind: sum(sizes) / len(sizes) for kind, sizes in found.items()}
+            by_kind.setdefault(kind, []).append(memory_of(process.pid))
+        return {kind: sum(sizes) / len(sizes) for kind, sizes in by_kind.items()}
 
     async def stop(self) -> None:
         """Let all drain; what does not is killed."""
@@ -162,21 +164,21 @@ async def measured(plan: Plan, url: str, seconds: float, warm: float) -> dict[st
         await fleet.tell("go")
         await asyncio.sleep(warm)
         before, cpu = await server.moment(), fleet.cpu()
-        heard = listeners.heard if listeners is not None else 0
+        notifications = listeners.heard if listeners is not None else 0
         server.look()
         await fleet.tell("begin")
         await asyncio.sleep(seconds)
         await fleet.tell("end")
         waits, answers = await server.looked(), await fleet.answers()
         after, cpu_after = await server.moment(), fleet.cpu()
-        used = {kind: cpu_after[kind] - cpu[kind] for kind in cpu_after}
-        found = figures(plan, answers, before, after, used)
+        usage = {kind: cpu_after[kind] - cpu[kind] for kind in cpu_after}
+        result = figures(plan, answers, before, after, usage)
         if listeners is not None:
-            heard = listeners.heard - heard
-            spent = after.cpu.get(LISTENERS, 0.0) - before.cpu.get(LISTENERS, 0.0)
-            found["notifications_per_task"] = heard / found["tasks"]
-            found["listener_server_us"] = spent / plan.listeners / max(1, heard) * 1e6
-        return {**found, "memory_mib": fleet.memory(), "waits": waits}
+            notifications = listeners.heard - notifications
+            listener_seconds = after.cpu.get(LISTENERS, 0.0) - before.cpu.get(LISTENERS, 0.0)
+            result["notifications_per_task"] = notifications / result["tasks"]
+            result["listener_server_us"] = listener_seconds / plan.listeners / max(1, notifications) * 1e6
+        return {**result, "memory_mib": fleet.memory(), "waits": waits}
     finally:
         await fleet.stop()
         if listeners is not None:
@@ -192,7 +194,7 @@ def figures(
     tasks, took = len(latencies), max(float(answer["seconds"]) for answer in answers)
     if not tasks:
         raise FleetError("not one task ended in the window")
-    grown = {
+    growth = {
         name: value - before.numbers[name] for name, value in after.numbers.items() if name in before.numbers
     }
     server = {name: value - before.cpu.get(name, 0.0) for name, value in after.cpu.items()}
@@ -200,30 +202,30 @@ def figures(
     busy = after.busy - before.busy
     # The counters were read a little outside the window: what is counted there is brought to its length.
     share = took / (after.at - before.at)
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "shape": plan.shape, "processes": plan.processes, "flight": plan.flight, "tasks": tasks, "seconds": took,
         "tasks_per_second": tasks / took, "steps_per_second": steps / took, "p50_ms": percentile(latencies, 0.5),
         "p99_ms": percentile(latencies, 0.99),
         "mean_ms": sum(latencies) / tasks,
         "client_us": {kind: value * share / steps * 1e6 for kind, value in cpu.items()},
-        "commits_per_task": grown["written"] * share / tasks,
-        "commits_per_second": grown["written"] * share / took,
-        "wal_bytes_per_step": grown["wal_bytes"] * share / steps,
-        "kept_bytes_per_task": grown.get("kept_bytes", 0.0) * share / tasks,
+        "commits_per_task": growth["written"] * share / tasks,
+        "commits_per_second": growth["written"] * share / took,
+        "wal_bytes_per_step": growth["wal_bytes"] * share / steps,
+        "kept_bytes_per_task": growth.get("kept_bytes", 0.0) * share / tasks,
         "connections": {kind: after.connections.get(kind, 0) / _count(plan, kind) for kind in cpu},
         "busy_cores": busy / (after.at - before.at),
     }  # fmt: skip
-    if flushes := grown.get("flushes"):
-        found["flushes_per_second"] = flushes * share / took
-        found["flush_ms"] = grown.get("flush_ms", 0.0) / flushes
+    if flushes := growth.get("flushes"):
+        result["flushes_per_second"] = flushes * share / took
+        result["flush_ms"] = growth.get("flush_ms", 0.0) / flushes
     if "server" in server:
         # What only listens or looks is no part of what tasks cost.
-        spent = server["server"] - server.get(LISTENERS, 0.0)
-        found["server_us"] = spent * share / steps * 1e6
-        found["server_us_by"] = {kind: server.get(kind, 0.0) * share / steps * 1e6 for kind in cpu}
-        ours = spent + server.get(LISTENERS, 0.0) + sum(cpu.values())
-        found["foreign_cores"] = max(0.0, busy - ours) / (after.at - before.at)
-    return found
+        seconds = server["server"] - server.get(LISTENERS, 0.0)
+        result["server_us"] = seconds * share / steps * 1e6
+        result["server_us_by"] = {kind: server.get(kind, 0.0) * share / steps * 1e6 for kind in cpu}
+        ours = seconds + server.get(LISTENERS, 0.0) + sum(cpu.values())
+        result["foreign_cores"] = max(0.0, busy - ours) / (after.at - before.at)
+    return result
 
 
 def _count(plan: Plan, kind: str) -> int:

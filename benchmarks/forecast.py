@@ -58,8 +58,8 @@ class Stage:
 def route(shape: str, steps: int = STEPS) -> list[Stage]:
     """Return the stages of a task of so many steps in sequence."""
     engine = "scheduler" if shape == "apart" else "engine"
-    submitted = Stage("engine" if shape == "inside" else "submitter", "submit", notifies=shape != "inside")
-    stages = [submitted]
+    submit = Stage("engine" if shape == "inside" else "submitter", "submit", notifies=shape != "inside")
+    stages = [submit]
     if shape != "inside":
         stages.append(Stage(engine, "decide", notifies=shape == "apart", trips=4, open=True))
     for n in range(steps):
@@ -103,26 +103,26 @@ def fitted(shape: str, runs: Sequence[Mapping[str, Any]], wake: float = 0.0) -> 
     client, server = {}, {}
     for kind, count in mine.items():
         client[kind] = _line(shares, [run["client_us"][kind] * STEPS / count / 1e6 for run in runs])
-        spent = []
+        seconds = []
         for run in runs:
             # What background processes of the server use is laid upon those for whom they work.
-            known = sum(run["server_us_by"].values())
-            part = run["server_us_by"][kind] / known if known else 1 / len(mine)
-            spent.append(run["server_us"] * part * STEPS / count / 1e6)
-        server[kind] = _line(shares, spent)
+            total_us = sum(run["server_us_by"].values())
+            part = run["server_us_by"][kind] / total_us if total_us else 1 / len(mine)
+            seconds.append(run["server_us"] * part * STEPS / count / 1e6)
+        server[kind] = _line(shares, seconds)
     return Costs(shape, client, server, runs[-1]["wal_bytes_per_step"], wake)
 
 
-def _line(shares: Sequence[float], spent: Sequence[float]) -> Cost:
-    """Return fixed and each of ``spent = fixed * batches per thing + each``, neither below zero; relative errors count alike."""
-    weights = [1 / max(value, 1e-9) ** 2 for value in spent]
+def _line(shares: Sequence[float], seconds: Sequence[float]) -> Cost:
+    """Return fixed and each of ``seconds = fixed * batches per thing + each``, neither below zero; relative errors count alike."""
+    weights = [1 / max(value, 1e-9) ** 2 for value in seconds]
     total = sum(weights)
     mean_x = sum(w * x for w, x in zip(weights, shares, strict=True)) / total
-    mean_y = sum(w * y for w, y in zip(weights, spent, strict=True)) / total
+    mean_y = sum(w * y for w, y in zip(weights, seconds, strict=True)) / total
     over = sum(w * (x - mean_x) ** 2 for w, x in zip(weights, shares, strict=True))
-    both = sum(w * (x - mean_x) * (y - mean_y) for w, x, y in zip(weights, shares, spent, strict=True))
-    fixed = max(0.0, both / over) if over > 0 else 0.0
-    return Cost(fixed, max(0.0, mean_y - fixed * mean_x))
+    both = sum(w * (x - mean_x) * (y - mean_y) for w, x, y in zip(weights, shares, seconds, strict=True))
+    constant = max(0.0, both / over) if over > 0 else 0.0
+    return Cost(constant, max(0.0, mean_y - constant * mean_x))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +185,11 @@ class _Batcher:
             count = (count + 1) // 2
         batch, self.waiting = self.waiting[:count], self.waiting[count:]
         if not self.under_way and self.common:
-            claimed = self.common[:_CLAIM]
+            claim = self.common[:_CLAIM]
             del self.common[:_CLAIM]
-            for task in claimed:
+            for task in claim:
                 task.homes[self.network.stages[task.at].kind] = self.number
-            batch += claimed
+            batch += claim
         self.under_way += 1
         self.network.write(self, batch)
         self.begin()
@@ -255,9 +255,9 @@ class Network:
     def _put(self, task: _Task, stage: Stage) -> None:
         batchers = self.batchers[stage.kind, stage.lane]
         if not stage.open:
-            chosen = batchers[task.homes[stage.kind]]
-            chosen.waiting.append(task)
-            chosen.begin()
+            home = batchers[task.homes[stage.kind]]
+            home.waiting.append(task)
+            home.begin()
             return
         batchers[0].common.append(task)
         for batcher in self.simulator.chance.sample(batchers, len(batchers)):
@@ -309,11 +309,11 @@ class Network:
         """
         self._pass(warm)
         self.tasks.clear()
-        simulator, begun = self.simulator, self.simulator.now
+        simulator, start = self.simulator, self.simulator.now
         before = self.server.busy, self.log.busy, self.lock.held, self.commits
         threads = [thread.busy for some in self.threads.values() for thread in some]
         self._pass(rounds)
-        seconds = simulator.now - begun
+        seconds = simulator.now - start
         stays = sorted(self.tasks.stays)
         later = [thread.busy for some in self.threads.values() for thread in some]
         return {
@@ -330,10 +330,10 @@ class Network:
 
     def _pass(self, rounds: float) -> None:
         """Let time pass until so many tasks have ended; at least some hundreds, where that takes no more than ten seconds."""
-        begun, wanted = self.simulator.now, rounds * self.flight
-        ended = len(self.tasks.stays)
-        while (done := len(self.tasks.stays) - ended) < wanted or (
-            done < _FEWEST and self.simulator.now - begun < _LONGEST
+        start, target = self.simulator.now, rounds * self.flight
+        before = len(self.tasks.stays)
+        while (count := len(self.tasks.stays) - before) < target or (
+            count < _FEWEST and self.simulator.now - start < _LONGEST
         ):
             self.simulator.run(self.simulator.now + _MOMENT)
 
@@ -355,5 +355,5 @@ def limit(costs: Costs, machines: Machines, count: int) -> dict[str, float]:
     server = sum(costs.server[stage.kind].each for stage in stages)
     cores = (server + clients if machines.beside else server) / machines.cores
     disk = costs.wal_bytes * STEPS / machines.bandwidth
-    needed = {"one process": client, "processors": cores, "disk": disk}
-    return {name: 1 / seconds if seconds else math.inf for name, seconds in needed.items()}
+    needs = {"one process": client, "processors": cores, "disk": disk}
+    return {name: 1 / seconds if seconds else math.inf for name, seconds in needs.items()}

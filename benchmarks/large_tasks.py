@@ -127,26 +127,26 @@ class Meter:
         run = getattr(asyncio.Handle, name)
 
         def measured(handle: asyncio.Handle) -> Any:
-            begun = time.thread_time()
+            start = time.thread_time()
             try:
                 return run(handle)
             finally:
-                self.callback = max(self.callback, time.thread_time() - begun)
+                self.callback = max(self.callback, time.thread_time() - start)
 
         setattr(asyncio.Handle, name, measured)
 
     async def watch(self) -> None:
         """Measure how late a timer of 1 ms is, until cancelled."""
         while True:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             await asyncio.sleep(0.001)
-            self.hold = max(self.hold, time.perf_counter() - begun - 0.001)
+            self.hold = max(self.hold, time.perf_counter() - start - 0.001)
 
     def take(self) -> dict[str, float]:
         """Return what was measured, and the memory of this process in MiB: now, and at most."""
-        shown = {"hold_ms": self.hold * 1000, "callback_ms": self.callback * 1000, **memory()}
+        numbers = {"hold_ms": self.hold * 1000, "callback_ms": self.callback * 1000, **memory()}
         self.hold = self.callback = 0.0
-        return shown
+        return numbers
 
 
 def memory() -> dict[str, float]:
@@ -207,8 +207,8 @@ class Process:
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        shown: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return shown
+        report: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return report
 
     def close(self) -> None:
         """End it."""
@@ -223,7 +223,7 @@ class Process:
 
 async def answers(store: str, port: int, tasks: dict[str, str], steps: int) -> dict[str, Any]:
     """Ask for each address at a console of its own; return how long its loop was held, what it grew by, and the bytes."""
-    measured: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for name, path in addresses(tasks, steps).items():
         console = await Process("serve", store, port).listening(port)
         try:
@@ -240,13 +240,13 @@ async def answers(store: str, port: int, tasks: dict[str, str], steps: int) -> d
             await line.close()
         finally:
             console.close()
-        measured[name] = {
+        figures[name] = {
             "hold_ms": min(one["hold_ms"] for one in rounds),
             "callback_ms": min(one["callback_ms"] for one in rounds),
             "growth_mib": max(one["peak"] for one in rounds) - before,
             "kib": len(body) / 1024,
         }
-    return measured
+    return figures
 
 
 # -- an engine with a console on its loop --------------------------------------------------------------------
@@ -265,19 +265,19 @@ async def engine(store: str, port: int, flight: int, seconds: float) -> None:
 
         callers = [asyncio.create_task(call()) for _ in range(flight)]
         while await asyncio.to_thread(sys.stdin.readline):
-            before, begun, loop_cpu = steps, time.perf_counter(), time.thread_time()
+            before, start, loop_cpu = steps, time.perf_counter(), time.thread_time()
             await asyncio.sleep(seconds)
-            took, cpu = time.perf_counter() - begun, time.thread_time() - loop_cpu
+            took, cpu = time.perf_counter() - start, time.thread_time() - loop_cpu
             terms = await node.client.store.leases.past_terms(LEADER)
             alerts = await node.client.store.alerts.views(100, ended=None)
             late = [alert.kind for alert in alerts if alert.kind == "no_leader"]
-            shown = {
+            numbers = {
                 "loop_ms_per_second": 1000 * cpu / took,
                 "us_per_step": 1e6 * cpu / max(1, steps - before),
                 "steps_per_second": (steps - before) / took,
             }
             sys.stdout.write(
-                json.dumps({**shown, "terms": len(terms), "no_leader": len(late), **memory()}) + "\n"
+                json.dumps({**numbers, "terms": len(terms), "no_leader": len(late), **memory()}) + "\n"
             )
             sys.stdout.flush()
         for caller in callers:
@@ -323,7 +323,7 @@ async def watched(
     }  # fmt: skip
 
 
-def table(kind: str, shown: dict[str, Any]) -> list[str]:
+def table(kind: str, figures: dict[str, Any]) -> list[str]:
     """Return the figures as lines."""
     lines = [
         "",
@@ -332,9 +332,9 @@ def table(kind: str, shown: dict[str, Any]) -> list[str]:
     ]
     lines += [
         f"{name:<22}{row['hold_ms']:9.1f}{row['callback_ms']:13.1f}{row['growth_mib']:12.1f}{row['kib']:9.0f}"
-        for name, row in shown["answers"].items()
+        for name, row in figures["answers"].items()
     ]
-    both = shown["watched"]
+    both = figures["watched"]
     (cpu, cpu_with), (rate, rate_with) = both["us_per_step"], both["steps_per_second"]
     lines.append(
         f"  {TABS} live tabs on the longest task, on the engine's own loop: CPU us/step of the loop {cpu:.1f} {cpu_with:.1f}, median of ratios "

@@ -30,9 +30,9 @@ def _nothing(*_args: object) -> None:
 
 def _no_plan_cache() -> None:
     def planning(
-        shared: Any, where: str, copies: Any, marks: Any, *, trail: Any, code: Any
+        share: Any, where: str, copies: Any, marks: Any, *, trail: Any, code: Any
     ) -> plan_run.Planning:
-        return plan_run.Planning(shared, where, copies, marks, trail=NO_TRAIL, code=code)
+        return plan_run.Planning(share, where, copies, marks, trail=NO_TRAIL, code=code)
 
     workflow.Planning = planning  # type: ignore[assignment, attr-defined]
 
@@ -68,11 +68,11 @@ LAYERS: Mapping[str, Callable[[], object]] = {
 def _one(layers: str, flight: int, seconds: float) -> dict[str, Any]:
     """Run the loop in a process of its own; returns its figures."""
     arguments = ["--layers", layers, "--concurrency", str(flight), "--seconds", str(seconds)]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "benchmarks.layers", *arguments], check=True, capture_output=True, text=True
     )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    figures: dict[str, Any] = json.loads(process.stdout)
+    return figures
 
 
 def main() -> None:
@@ -90,10 +90,10 @@ def main() -> None:
     if options.layers is not None:
         LAYERS[options.layers]()
         with tempfile.TemporaryDirectory() as folder:
-            found = asyncio.run(
+            figures = asyncio.run(
                 measure(f"sqlite:///{Path(folder) / 'layers.db'}", options.flight, options.seconds)
             )
-        print(json.dumps(found))
+        print(json.dumps(figures))
         return
     rounds = [
         {layers: _one(layers, options.flight, options.seconds) for layers in LAYERS}

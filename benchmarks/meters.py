@@ -17,12 +17,12 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 def family(pid: int) -> list[int]:
     """Return a process and all its descendants."""
-    found = [pid]
+    pids = [pid]
     with contextlib.suppress(OSError, ValueError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text(encoding="ascii").split():
-                found += family(int(child))
-    return found
+                pids += family(int(child))
+    return pids
 
 
 def cpu_of(pid: int) -> float:

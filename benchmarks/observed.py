@@ -124,15 +124,15 @@ async def commit_seconds(url: str, times: int = 100) -> float:
     """Return how long a commit takes that writes one number, as its client sees it: the median."""
     connection = await asyncpg.connect(url)
     try:
-        taken = []
+        durations = []
         for n in range(times):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             # A record in the log and a transaction number: what makes a commit wait for its flush, and no row.
             await connection.execute(
                 "select pg_current_xact_id(), pg_logical_emit_message(true, 'bench', $1)", str(n)
             )
-            taken.append(time.perf_counter() - begun)
-        return statistics.median(taken)
+            durations.append(time.perf_counter() - start)
+        return statistics.median(durations)
     finally:
         await connection.close()
 
@@ -142,37 +142,37 @@ async def commits_abreast(url: str, *, notify: bool, connections: int = 8, secon
     what = "select pg_current_xact_id(), pg_logical_emit_message(true, 'bench', 'x')" + (
         ", pg_notify('bench', 'x')" if notify else ""
     )
-    opened = [await asyncpg.connect(url) for _ in range(connections)]
+    sessions = [await asyncpg.connect(url) for _ in range(connections)]
 
     async def commits(connection: Connection, end: float) -> int:
-        done = 0
+        count = 0
         while time.perf_counter() < end:
             await connection.execute(what)
-            done += 1
-        return done
+            count += 1
+        return count
 
     try:
-        begun = time.perf_counter()
-        counts = await asyncio.gather(*(commits(connection, begun + seconds) for connection in opened))
-        return sum(counts) / (time.perf_counter() - begun)
+        start = time.perf_counter()
+        counts = await asyncio.gather(*(commits(connection, start + seconds) for connection in sessions))
+        return sum(counts) / (time.perf_counter() - start)
     finally:
-        for connection in opened:
+        for connection in sessions:
             connection.terminate()
 
 
 def flush_seconds(folder: Path, times: int = 200) -> tuple[float, float]:
     """Return median and 99th percentile of writing a page to a file of this folder and syncing it."""
     path = folder / f"bench-flush-{os.getpid()}"
-    taken = []
+    durations = []
     with path.open("wb", buffering=0) as file:
         for _ in range(times):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             file.write(b"x" * 8192)
             os.fdatasync(file.fileno())
-            taken.append(time.perf_counter() - begun)
+            durations.append(time.perf_counter() - start)
     path.unlink()
-    taken.sort()
-    return statistics.median(taken), taken[int(len(taken) * 0.99)]
+    durations.sort()
+    return statistics.median(durations), durations[int(len(durations) * 0.99)]
 
 
 class Listeners:
@@ -186,10 +186,10 @@ class Listeners:
     async def of(cls, url: str, count: int) -> "Listeners":
         """Open ``count`` of them; ``heard`` counts what the first one is told."""
         settings = {"application_name": LISTENERS}
-        found = cls([await asyncpg.connect(url, server_settings=settings) for _ in range(count)])
-        for n, connection in enumerate(found._connections):
-            await connection.add_listener("makegood", found._told if n == 0 else _nothing)
-        return found
+        listeners = cls([await asyncpg.connect(url, server_settings=settings) for _ in range(count)])
+        for n, connection in enumerate(listeners._connections):
+            await connection.add_listener("makegood", listeners._told if n == 0 else _nothing)
+        return listeners
 
     def _told(self, *_: object) -> None:
         self.heard += 1

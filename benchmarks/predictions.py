@@ -19,9 +19,9 @@ _NEAR = 0.9
 """The smallest fleet that does so much of what the best one does is shown."""
 
 
-def report(found: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def report(document: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the tables and the model's figures, from what ``scale`` has measured."""
-    machine, runs = found["machine"], found["runs"]
+    machine, runs = document["machine"], document["runs"]
     shapes = list(dict.fromkeys(run["shape"] for run in runs))
     wakes = [run["listener_server_us"] for run in runs if run.get("listeners")]
     wake = wakes[0] / 1e6 if wakes else 0.0
@@ -49,10 +49,12 @@ def report(found: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
             costs[shape] = fitted(shape, sorted(alone, key=lambda run: run["flight"]), wake)
     model["costs"] = {shape: _told(cost) for shape, cost in costs.items()}
     parts += ["", "## Costs", "", *_costs(costs)]
-    compared = _compared(costs, machine, [run for run in runs if not run.get("listeners")], found["settings"])
-    model["compared"] = compared
-    parts += ["", "## The model beside it", "", *_comparison(compared)]
-    quick = found["settings"].get("quick", False)
+    comparison = _compared(
+        costs, machine, [run for run in runs if not run.get("listeners")], document["settings"]
+    )
+    model["compared"] = comparison
+    parts += ["", "## The model beside it", "", *_comparison(comparison)]
+    quick = document["settings"].get("quick", False)
     model["larger"] = larger = _larger(
         costs, LARGER[:1] if quick else LARGER, _FLIGHTS[:1] if quick else _FLIGHTS
     )
@@ -64,11 +66,11 @@ def _about(machine: Mapping[str, Any]) -> str:
     low, high = machine["load"]
     flush = machine["flush_ms"]
     disk = "" if flush is None else f", a flush takes {flush[0]:.2f} ms (99th percentile {flush[1]:.2f})"
-    alone, told = machine["commits_abreast"]
+    alone, with_notify = machine["commits_abreast"]
     return (
         f"{machine['cores']} cores, PostgreSQL {machine['postgres']}, Python {machine['python']}{disk}, "
         f"an empty commit {machine['commit_ms']:.2f} ms, load {low:g} to {high:g}\n"
-        f"\nEight connections that commit an empty record at once: {alone:,.0f} commits/s, {told:,.0f} when each notifies.\n"
+        f"\nEight connections that commit an empty record at once: {alone:,.0f} commits/s, {with_notify:,.0f} when each notifies.\n"
     )
 
 
@@ -137,7 +139,7 @@ def _here(machine: Mapping[str, Any], run: Run) -> Machines:
 def _compared(
     costs: Mapping[str, Costs], machine: Mapping[str, Any], runs: Sequence[Run], settings: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    found = []
+    comparison = []
     for run in runs:
         shape = run["shape"]
         if shape not in costs:
@@ -145,17 +147,17 @@ def _compared(
         processes, flight = int(run["processes"]), int(run["flight"])
         here = _here(machine, run)
         network = Network(costs[shape], here, processes, flight, submitters=settings["submitters"])
-        predicted = network.run(rounds=30.0, warm=3.0)
-        found.append({
+        forecast = network.run(rounds=30.0, warm=3.0)
+        comparison.append({
             "shape": shape, "processes": processes, "flight": flight, "fitted": processes == 1,
-            "measured": run["tasks_per_second"], "measured_p50_ms": run["p50_ms"], **predicted,
-            "error": predicted["tasks_per_second"] / run["tasks_per_second"] - 1,
-            "error_p50": predicted["p50_ms"] / run["p50_ms"] - 1 if run["p50_ms"] else 0.0,
+            "measured": run["tasks_per_second"], "measured_p50_ms": run["p50_ms"], **forecast,
+            "error": forecast["tasks_per_second"] / run["tasks_per_second"] - 1,
+            "error_p50": forecast["p50_ms"] / run["p50_ms"] - 1 if run["p50_ms"] else 0.0,
         })  # fmt: skip
-    return found
+    return comparison
 
 
-def _comparison(compared: Sequence[Run]) -> list[str]:
+def _comparison(comparison: Sequence[Run]) -> list[str]:
     head = [
         "shape", "processes", "in flight", "measured tasks/s", "model", "error", "measured p50 ms", "model p50", "error p50", "costs from here",
     ]  # fmt: skip
@@ -165,12 +167,12 @@ def _comparison(compared: Sequence[Run]) -> list[str]:
             f"{row['error']:+.0%}", f"{row['measured_p50_ms']:.1f}", f"{row['p50_ms']:.1f}", f"{row['error_p50']:+.0%}",
             "yes" if row["fitted"] else "no",
         ]
-        for row in compared
+        for row in comparison
     ]  # fmt: skip
-    told = [row for row in compared if not row["fitted"]]
+    unseen = [row for row in comparison if not row["fitted"]]
     text = []
-    if told:
-        errors = sorted(abs(row["error"]) for row in told)
+    if unseen:
+        errors = sorted(abs(row["error"]) for row in unseen)
         text = [
             "",
             f"Of rows that the model was told nothing of, the error in tasks/s is {errors[len(errors) // 2]:.0%} in the median, {errors[-1]:.0%} at most.",
@@ -182,7 +184,7 @@ def _larger(
     costs: Mapping[str, Costs], several: Sequence[Machines], flights: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Predict, for each machine, shape and flight, rising numbers of processes, up to where more bring less than a twentieth."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for shape, cost in costs.items():
         for machines in several:
             for flight in flights:
@@ -191,7 +193,7 @@ def _larger(
                     submitters = processes if shape == "apart" else max(1, processes // 2)
                     network = Network(cost, machines, processes, processes * flight, submitters=submitters)
                     figures = network.run(rounds=6.0)
-                    found.append({
+                    rows.append({
                         "shape": shape, "cores": machines.cores, "flush_ms": machines.flush * 1000, "processes": processes,
                         "submitters": 0 if shape == "inside" else submitters, "flight": processes * flight, "each": flight,
                         **figures, "first": _first(figures), "bounds": limit(cost, machines, processes),
@@ -199,7 +201,7 @@ def _larger(
                     if figures["tasks_per_second"] < best * 1.05:
                         break
                     best = figures["tasks_per_second"]
-    return found
+    return rows
 
 
 def _first(figures: Mapping[str, float]) -> str:

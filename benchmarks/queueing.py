@@ -107,10 +107,10 @@ class Thread:
         if not self._line:
             return
         seconds, then = self._line.popleft()
-        begun = self.cores.simulator.now
+        start = self.cores.simulator.now
 
         def ended() -> None:
-            self.busy += self.cores.simulator.now - begun
+            self.busy += self.cores.simulator.now - start
             then()
             self._next()
 
@@ -194,10 +194,10 @@ class Tally:
         self._move(1)
         return self.simulator.now
 
-    def leave(self, entered: float) -> None:
+    def leave(self, arrival: float) -> None:
         """Somebody goes who had come in then."""
         self._move(-1)
-        self.stays.append(self.simulator.now - entered)
+        self.stays.append(self.simulator.now - arrival)
 
     def _move(self, by: int) -> None:
         self._area += self.inside * (self.simulator.now - self._since)

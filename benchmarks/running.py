@@ -99,7 +99,7 @@ class Ground:
                 server.drop_database(database)
 
     def _cell(self, row: Row, entry: Entry, folder: str, *, count: bool) -> Cell:
-        counted = max(self.sizes.counted, 2 * row.flight)
+        amount = max(self.sizes.counted, 2 * row.flight)
         return Cell(
             "throughput" if row.workload == "remote" else row.workload,
             f"sqlite:///{Path(folder) / 'bench.db'}" if entry.store == "sqlite" else entry.store,
@@ -108,7 +108,7 @@ class Ground:
             row.flight,
             self.sizes.seconds,
             "elsewhere" if row.workload == "remote" else "here",
-            counted if count else row.amount,
+            amount if count else row.amount,
             count,
             entry.peer.partition("-")[2],
         )
@@ -206,7 +206,7 @@ def machine(ground: Ground, *, postgres: bool) -> dict[str, str]:
         model = next(
             (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model
         )
-    found = {
+    about = {
         "processor": model,
         "cores": str(os.cpu_count()),
         "load": " ".join(f"{value:.1f}" for value in os.getloadavg()),
@@ -216,5 +216,5 @@ def machine(ground: Ground, *, postgres: bool) -> dict[str, str]:
     if postgres:
         with contextlib.suppress(FailedError):
             ((version,),) = ground.server().run("show server_version", "postgres")
-            found["postgres"] = str(version)
-    return found
+            about["postgres"] = str(version)
+    return about

@@ -43,15 +43,23 @@ _LISTENERS, _FEW = 20, 4
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
-    made = argparse.ArgumentParser(
+    argument_parser = argparse.ArgumentParser(
         prog="make bench-scale", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--quick", action="store_true", help="one and two processes, half a second each")
-    made.add_argument("--url", help="a PostgreSQL database for it alone (default: a server of its own)")
-    made.add_argument("--from", dest="earlier", type=Path, help="figures of an earlier run: only the model")
-    made.add_argument("--shapes", type=_words(SHAPES), default=SHAPES, help=f"default {','.join(SHAPES)}")
-    made.add_argument("--processes", type=_counts, default=(1, 2, 4, 8), help="default 1,2,4,8")
-    made.add_argument(
+    argument_parser.add_argument(
+        "--quick", action="store_true", help="one and two processes, half a second each"
+    )
+    argument_parser.add_argument(
+        "--url", help="a PostgreSQL database for it alone (default: a server of its own)"
+    )
+    argument_parser.add_argument(
+        "--from", dest="earlier", type=Path, help="figures of an earlier run: only the model"
+    )
+    argument_parser.add_argument(
+        "--shapes", type=_words(SHAPES), default=SHAPES, help=f"default {','.join(SHAPES)}"
+    )
+    argument_parser.add_argument("--processes", type=_counts, default=(1, 2, 4, 8), help="default 1,2,4,8")
+    argument_parser.add_argument(
         "--concurrency",
         "--flight",
         dest="flight",
@@ -59,28 +67,34 @@ def parser() -> argparse.ArgumentParser:
         default=250,
         help="tasks in flight, in all processes together",
     )
-    made.add_argument("--submitters", type=int, default=1, help="processes that submit, where that is apart")
-    made.add_argument("--seconds", type=float, default=5.0, help="length of a window")
-    made.add_argument("--rounds", type=int, default=3, help="medians of so many; each takes all in turn")
-    made.add_argument("--out", type=Path, default=FOLDER / "scale", help="folder for JSON and Markdown")
-    return made
+    argument_parser.add_argument(
+        "--submitters", type=int, default=1, help="processes that submit, where that is apart"
+    )
+    argument_parser.add_argument("--seconds", type=float, default=5.0, help="length of a window")
+    argument_parser.add_argument(
+        "--rounds", type=int, default=3, help="medians of so many; each takes all in turn"
+    )
+    argument_parser.add_argument(
+        "--out", type=Path, default=FOLDER / "scale", help="folder for JSON and Markdown"
+    )
+    return argument_parser
 
 
-def _words(known: Sequence[str]) -> Any:
+def _words(choices: Sequence[str]) -> Any:
     def read(text: str) -> tuple[str, ...]:
         names = tuple(text.replace(",", " ").split())
-        if not names or set(names) - set(known):
-            raise argparse.ArgumentTypeError(f"{text!r}: choose from {', '.join(known)}")
+        if not names or set(names) - set(choices):
+            raise argparse.ArgumentTypeError(f"{text!r}: choose from {', '.join(choices)}")
         return names
 
     return read
 
 
 def _counts(text: str) -> tuple[int, ...]:
-    found = tuple(sorted({int(part) for part in text.replace(",", " ").split()}))
-    if not found or found[0] < 1:
+    numbers = tuple(sorted({int(part) for part in text.replace(",", " ").split()}))
+    if not numbers or numbers[0] < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: whole numbers of at least 1")
-    return found
+    return numbers
 
 
 @dataclass(slots=True)
@@ -142,17 +156,17 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Measure all fleets, round after round; returns figures and what they were measured on."""
     ground = Ground(options.url)
     ground.open()
-    wanted = list(plans(options))
-    rounds: dict[Plan, list[dict[str, Any]]] = {plan: [] for plan in wanted}
+    all_plans = list(plans(options))
+    rounds: dict[Plan, list[dict[str, Any]]] = {plan: [] for plan in all_plans}
     loads = [os.getloadavg()[0]]
     try:
         flushes = flush_seconds(ground.folder) if ground.folder is not None else None
         commit = await commit_seconds(ground.admin)
         abreast = [await commits_abreast(ground.admin, notify=notify) for notify in (False, True)]
         for number in range(options.rounds):
-            for at, plan in enumerate(wanted):
+            for at, plan in enumerate(all_plans):
                 title = f"{plan.shape}, {plan.processes} processes, {plan.flight} in flight"
-                sys.stderr.write(f"[round {number + 1}, {at + 1}/{len(wanted)}] {title}\n")
+                sys.stderr.write(f"[round {number + 1}, {at + 1}/{len(all_plans)}] {title}\n")
                 url = await ground.empty()
                 rounds[plan].append(
                     await measured(plan, url, options.seconds, warm=max(0.5, options.seconds / 3))
@@ -172,8 +186,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             "seconds": options.seconds, "rounds": options.rounds, "submitters": options.submitters, "quick": options.quick,
         },
         "runs": [
-            {**median(found), "listeners": plan.listeners, "rates": [one["tasks_per_second"] for one in found]}
-            for plan, found in rounds.items()
+            {**median(results), "listeners": plan.listeners, "rates": [one["tasks_per_second"] for one in results]}
+            for plan, results in rounds.items()
         ],
     }  # fmt: skip
 
@@ -192,16 +206,16 @@ def median(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     >>> median([{"a": 1.0, "b": {"c": 2}}, {"a": 3.0, "b": {"c": 4}}, {"a": 2.0, "b": {}}])
     {'a': 2.0, 'b': {'c': 3.0}}
     """
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for name in dict.fromkeys(name for one in rounds for name in one):
         values = [one[name] for one in rounds if name in one]
         if all(isinstance(value, dict) for value in values):
-            found[name] = median(values)
+            figures[name] = median(values)
         elif all(isinstance(value, int | float) for value in values):
-            found[name] = statistics.median(values)
+            figures[name] = statistics.median(values)
         else:
-            found[name] = values[0]
-    return found
+            figures[name] = values[0]
+    return figures
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -217,16 +231,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         if options.earlier is not None:
-            found = json.loads(options.earlier.read_text(encoding="utf-8"))
+            document = json.loads(options.earlier.read_text(encoding="utf-8"))
         else:
-            found = asyncio.run(measure(options))
+            document = asyncio.run(measure(options))
     except (FleetError, ConfigError) as why:
         sys.stderr.write(f"makegood: {why}\n")
         return 1
-    text, predicted = report(found)
+    text, forecast = report(document)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "scale.json").write_text(
-        json.dumps({**found, "model": predicted}, indent=1) + "\n", encoding="utf-8"
+        json.dumps({**document, "model": forecast}, indent=1) + "\n", encoding="utf-8"
     )
     (options.out / "scale.md").write_text(text, encoding="utf-8")
     print(text)

@@ -39,7 +39,7 @@ def lines(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     ['| a  | b |', '|----|--:|', '| xy | 1 |']
     """
     widths = [max(len(row[n]) for row in [head, *body]) for n in range(len(head))]
-    drawn = [
+    text_lines = [
         "| "
         + " | ".join(
             cell.ljust(width) if n == 0 else cell.rjust(width)
@@ -51,7 +51,7 @@ def lines(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     rule = (
         "|" + "|".join("-" * (w + 2) if n == 0 else "-" * (w + 1) + ":" for n, w in enumerate(widths)) + "|"
     )
-    return [drawn[0], rule, *drawn[1:]]
+    return [text_lines[0], rule, *text_lines[1:]]
 
 
 def of_row(row: Row, results: Sequence[Result]) -> list[str]:
@@ -62,12 +62,12 @@ def of_row(row: Row, results: Sequence[Result]) -> list[str]:
     out = [f"**{row.title}** ({WORKLOADS[row.workload]})", ""]
     if body:
         out += [*lines(["", *(_TITLES[name] for name in names)], body), ""]
-    told = [
+    gaps = [
         f"- {r.entry.title} {'NOT MEASURED' if not r.rounds else 'only in part'}: {r.why}"
         for r in mine
         if r.why
     ]
-    return [*out, *told, *([""] if told else [])]
+    return [*out, *gaps, *([""] if gaps else [])]
 
 
 def _shown(figures: Mapping[str, float], name: str) -> str:
@@ -76,10 +76,10 @@ def _shown(figures: Mapping[str, float], name: str) -> str:
 
 def ratios(results: Sequence[Result]) -> list[str]:
     """Return the table of makegood's rates against the floor's, as a share, and against each peer's best, as a multiple."""
-    rated = [r for r in results if r.entry.peer == "makegood" and "tasks_per_second" in r.figures]
+    measurements = [r for r in results if r.entry.peer == "makegood" and "tasks_per_second" in r.figures]
     peers = list(dict.fromkeys(r.entry.peer.split("-")[0] for r in results if r.entry.peer != "makegood"))
     body = []
-    for result in rated:
+    for result in measurements:
         cells = []
         for peer in peers:
             value = ratio(results, result.row, result.entry, peer)

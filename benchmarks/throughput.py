@@ -69,10 +69,10 @@ async def yardstick() -> float:
         pass
 
     for _ in range(9):
-        begun = time.process_time()
+        start = time.process_time()
         for _ in range(2000):
             await loop.create_task(nothing())
-        times.append((time.process_time() - begun) / 2000 * 1e6)
+        times.append((time.process_time() - start) / 2000 * 1e6)
     return statistics.median(times)
 
 
@@ -89,29 +89,29 @@ async def measure(
         async def caller(number: int) -> None:
             count = 0
             while time.perf_counter() < end:
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 order = f"{number}-{count}"
-                task = await node.client.submit(work, order, key=f"{begun} {order}" if keys else None)
+                task = await node.client.submit(work, order, key=f"{start} {order}" if keys else None)
                 await task.result(timeout="1m")
-                latencies.append(time.perf_counter() - begun)
+                latencies.append(time.perf_counter() - start)
                 count += 1
 
         end = time.perf_counter() + min(1.0, seconds / 4)  # warm-up
         await asyncio.gather(*(caller(n) for n in range(flight)))
         latencies.clear()
-        begun, cpu = time.perf_counter(), time.process_time()
-        end = begun + seconds
+        start, cpu = time.perf_counter(), time.process_time()
+        end = start + seconds
         await asyncio.gather(*(caller(n) for n in range(flight)))
-        took, cpu = time.perf_counter() - begun, time.process_time() - cpu
+        took, cpu = time.perf_counter() - start, time.process_time() - cpu
     latencies.sort()
-    done = len(latencies)
+    tasks = len(latencies)
     return {
         "flight": flight,
-        "tasks_per_second": round(done / took),
-        "steps_per_second": round(3 * done / took),
-        "cpu_us_per_step": round(cpu / done / 3 * 1e6, 1),
-        "p50_ms": round(latencies[done // 2] * 1000, 2),
-        "p99_ms": round(latencies[int(done * 0.99)] * 1000, 2),
+        "tasks_per_second": round(tasks / took),
+        "steps_per_second": round(3 * tasks / took),
+        "cpu_us_per_step": round(cpu / tasks / 3 * 1e6, 1),
+        "p50_ms": round(latencies[tasks // 2] * 1000, 2),
+        "p99_ms": round(latencies[int(tasks * 0.99)] * 1000, 2),
     }
 
 

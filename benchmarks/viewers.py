@@ -176,18 +176,18 @@ class Viewer:
 async def watch(port: int, viewers: int) -> dict[str, float]:
     """Let viewers watch until a line comes, and return what they were sent in a second."""
     people = [Viewer(port, PAGES[n % len(PAGES)]) for n in range(viewers)]
-    begun = time.perf_counter()
+    start = time.perf_counter()
     watching = [asyncio.create_task(person.watch()) for person in people]
     end = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
     while not all(person.open for person in people) and not any(one.done() for one in watching):
         await asyncio.sleep(0.05)
     print("ready", flush=True)
-    done, _ = await asyncio.wait([end, *watching], return_when=asyncio.FIRST_COMPLETED)
-    took = time.perf_counter() - begun
+    ready, _ = await asyncio.wait([end, *watching], return_when=asyncio.FIRST_COMPLETED)
+    took = time.perf_counter() - start
     for one in watching:
         one.cancel()
     await asyncio.gather(*watching, return_exceptions=True)
-    for one in done - {end}:
+    for one in ready - {end}:
         one.result()
     sums = {name: sum(getattr(person, name) for person in people) for name in ("events", "fetched", "bytes")}
     return {name: value / took for name, value in sums.items()} | {

@@ -78,11 +78,11 @@ class SampleLoop:
                 continue
             work = asyncio.ensure_future(lead(grant))
             renewing = asyncio.ensure_future(self._keep(grant))
-            told = asyncio.ensure_future(self._stopped.wait())
-            await asyncio.wait([work, renewing, told], return_when="FIRST_COMPLETED")
-            for task in (work, renewing, told):
+            stopping = asyncio.ensure_future(self._stopped.wait())
+            await asyncio.wait([work, renewing, stopping], return_when="FIRST_COMPLETED")
+            for task in (work, renewing, stopping):
                 task.cancel()
-            await asyncio.wait([work, renewing, told])
+            await asyncio.wait([work, renewing, stopping])
 
     async def _acquire(self, nonce: str) -> Grant | None:
         return await self._leases.acquire(self._name, self._me, nonce, self._ttl)

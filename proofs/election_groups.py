@@ -173,13 +173,13 @@ class Group:
             self._readers.discard(task)
             writer.transport.abort()
 
-    def _unit(self, said: dict[str, Any]) -> None:
-        if said["what"] == "ready":
-            self._ready.add(said["me"])
-        if said["what"] == "unit":
-            accepted = said["epoch"] >= self._fence or not self._fenced
-            self._fence = max(self._fence, said["epoch"])
-            self._units.append(_Unit(said["me"], said["epoch"], said["sent"], said["left"], accepted))
+    def _unit(self, event: dict[str, Any]) -> None:
+        if event["what"] == "ready":
+            self._ready.add(event["me"])
+        if event["what"] == "unit":
+            in_force = event["epoch"] >= self._fence or not self._fenced
+            self._fence = max(self._fence, event["epoch"])
+            self._units.append(_Unit(event["me"], event["epoch"], event["sent"], event["left"], in_force))
         self._news.set()
 
     async def _until(self, true: Callable[[], bool], limit: float) -> bool:
@@ -211,9 +211,9 @@ class Group:
             await asyncio.sleep(max(0.0, left))
         elif began:
             await asyncio.sleep(2 * self._pace / 5)
-        made = self._judged(old, at)
+        verdict = self._judged(old, at)
         await self._repair(fault, old.me)
-        return made
+        return verdict
 
     def _strike(self, fault: Fault, me: str) -> float:
         at = self._clock.monotonic()

@@ -101,8 +101,8 @@ def instantly(call: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine that never waits."""
     try:
         call.send(None)
-    except StopIteration as done:
-        answer: T = done.value
+    except StopIteration as end:
+        answer: T = end.value
         return answer
     raise AssertionError("it waited")
 
@@ -362,9 +362,9 @@ class ElectionWorld:
     def stop(self, who: SimulatedCandidate, seconds: float) -> None:
         """SIGSTOP, and SIGCONT ``seconds`` later."""
         process = who.process
-        if self.calm or process.stopped or process.dead:
+        if self.calm or process.is_stopped or process.dead:
             return
-        process.stopped = True
+        process.is_stopped = True
         self.loop.call_later(seconds, self.loop.resume, process, context=self._empty.copy())
 
     def _perhaps_paused(self, process: SimulatedProcess) -> None:
@@ -383,7 +383,7 @@ class ElectionWorld:
         seconds = self.rng.uniform(0.2, 2.5) * TTL
         if what == "stop":
             self.stop(who, seconds)
-        elif what == "suspend" and not who.process.stopped:
+        elif what == "suspend" and not who.process.is_stopped:
             who.asleep += seconds
             who.wakes = self.loop.now + seconds
             self.loop.postpone(who.process, seconds)
@@ -397,7 +397,7 @@ class ElectionWorld:
         elif what == "outage":
             self.outage = True
             self.loop.call_later(seconds, self._mended, context=self._empty.copy())
-        elif what == "step down" and who.election is not None and not who.process.stopped:
+        elif what == "step down" and who.election is not None and not who.process.is_stopped:
             self.loop.create_task(who.election.step_down(rest=seconds), context=who.process.context)
         elif what == "wall" and isinstance(who.clock, SimulatedClock):
             who.clock.jump(self.rng.uniform(-100, 100))
@@ -433,7 +433,7 @@ class ElectionWorld:
             who.fails = False
             if who.process.dead:
                 who.start()
-            elif who.process.stopped:
+            elif who.process.is_stopped:
                 self.loop.postpone(who.process, min(0.0, self.loop.now - who.wakes))
                 self.loop.resume(who.process)
 
@@ -443,8 +443,8 @@ class ElectionWorld:
         """Run the world to its end."""
         try:
             self.loop.run_until_complete(self._story())
-        except DeadlockError as stuck:
-            self.wrong(f"nothing can happen any more: {stuck}")
+        except DeadlockError as deadlock:
+            self.wrong(f"nothing can happen any more: {deadlock}")
         finally:
             steps, virtual = self.loop.steps, self.loop.now
             self.loop.dispose()
@@ -498,10 +498,10 @@ class ElectionWorld:
         held_back = (
             0.0 if not self.weather.prefers else (CANDIDATES - 1) * TURN * RETRY + TIMEOUT + 4 * INTERVAL
         )
-        bound = (TTL + 1.5 * RETRY + TIMEOUT + rest + held_back) * slowest + 6 * LATENCY
+        limit = (TTL + 1.5 * RETRY + TIMEOUT + rest + held_back) * slowest + 6 * LATENCY
         while not self.believers():
-            if self.loop.now - began > bound:
-                self.wrong(f"nobody leads {bound:.2f} s after the last fault")
+            if self.loop.now - began > limit:
+                self.wrong(f"nobody leads {limit:.2f} s after the last fault")
                 return
             await asyncio.sleep(0.02)
         self._leaderless = max(self._leaderless, self.loop.now - began)

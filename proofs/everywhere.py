@@ -105,9 +105,9 @@ class FaultResults:
 
     def add(self, blow: FaultCase, ends: Mapping[str, int], findings: Sequence[str]) -> None:
         """Count a run."""
-        counted = self.ends.setdefault((blow.workflow, blow.layout, blow.kind), {})
+        counts = self.ends.setdefault((blow.workflow, blow.layout, blow.kind), {})
         for state, count in ends.items():
-            counted[state] = counted.get(state, 0) + count
+            counts[state] = counts.get(state, 0) + count
         if findings:
             self.failed[blow] = list(findings)
         self.runs += 1
@@ -115,9 +115,9 @@ class FaultResults:
     def merge(self, other: "FaultResults") -> None:
         """Add another tally's counts."""
         for (workflow, layout, kind), ends in other.ends.items():
-            counted = self.ends.setdefault((workflow, layout, kind), {})
+            counts = self.ends.setdefault((workflow, layout, kind), {})
             for state, count in ends.items():
-                counted[state] = counted.get(state, 0) + count
+                counts[state] = counts.get(state, 0) + count
         self.failed.update(other.failed)
         self.runs += other.runs
 
@@ -139,26 +139,26 @@ class Everywhere:
 
     def points(self, workflow: str, layout: str) -> list[FaultPoint]:
         """Return the fault points of a calm run. Raises ``RuntimeError`` if even that fails."""
-        if (known := self._points.get((workflow, layout))) is not None:
-            return known
-        found: list[FaultPoint] = []
+        if (points := self._points.get((workflow, layout))) is not None:
+            return points
+        new_points: list[FaultPoint] = []
 
         def count(point: FaultPoint) -> None:
-            found.append(point)
+            new_points.append(point)
 
         outcome = self.run(workflow, layout, count)
         if outcome.findings:
             raise RuntimeError(f"{workflow}, {layout}: wrong without any fault: {outcome.findings[0]}")
-        self._points[workflow, layout] = found
-        return found
+        self._points[workflow, layout] = new_points
+        return new_points
 
     def blows(self, workflow: str, layout: str, kind: str) -> list[FaultCase]:
         """Return one blow for each point at which this kind of fault can strike."""
-        what, wanted = KINDS[kind], "reply" if kind == "late reply" else ""
+        what, prefix = KINDS[kind], "reply" if kind == "late reply" else ""
         return [
             FaultCase(workflow, layout, kind, point.number, point.name)
             for point in self.points(workflow, layout)
-            if what in point.able and point.name.startswith(wanted)
+            if what in point.able and point.name.startswith(prefix)
         ]
 
     def strike(self, blow: FaultCase) -> Outcome:
@@ -230,7 +230,7 @@ def main(  # click passes all by name
             raise click.UsageError("--trace needs --point: everything that happened in every run is too much")
         sys.exit(max(_tell(blow, last=None) for blow in blows))
     tally, began = FaultResults(), time.perf_counter()
-    with bar("everywhere", len(blows), hidden=as_json) as more:
+    with bar("everywhere", len(blows), quiet=as_json) as more:
         for part in spread(several, lumps(blows, _CHUNK), processes):
             tally.merge(part)
             more(part.runs, f"{len(tally.failed)} failed" if tally.failed else "")
@@ -251,8 +251,8 @@ def _as_json(tally: FaultResults, seconds: float) -> dict[str, Any]:
             for (workflow, layout, kind), ends in tally.ends.items()
         ],
         "failed": [
-            {"point": blow.point, "name": blow.name, "findings": found, "replay": blow.replay}
-            for blow, found in tally.failed.items()
+            {"point": blow.point, "name": blow.name, "findings": findings, "replay": blow.replay}
+            for blow, findings in tally.failed.items()
         ],
     }
 
@@ -279,9 +279,9 @@ def _report(tally: FaultResults, seconds: float) -> None:
     for title in ("workflow", "processes", "fault", "processed", "undone", "error", "failed"):
         table.add_column(title, justify="left" if title in ("workflow", "processes", "fault") else "right")
     for (workflow, layout, kind), ends in tally.ends.items():
-        failed = sum((b.workflow, b.layout, b.kind) == (workflow, layout, kind) for b in tally.failed)
+        failures = sum((b.workflow, b.layout, b.kind) == (workflow, layout, kind) for b in tally.failed)
         counts = [str(ends.get(state, 0)) for state in ("processed", "undone", "error")]
-        table.add_row(workflow, layout, kind, *counts, str(failed))
+        table.add_row(workflow, layout, kind, *counts, str(failures))
     console = Console()
     console.print(table)
     console.print(

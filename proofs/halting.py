@@ -54,8 +54,8 @@ def settle(pid: int, store: str) -> int:
 
 def halted(pid: int) -> bool:
     """Whether all threads of a child of this process are stopped, as the system says."""
-    found = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT | os.WEXITED)
-    return found is not None and found.si_code == os.CLD_STOPPED
+    status = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT | os.WEXITED)
+    return status is not None and status.si_code == os.CLD_STOPPED
 
 
 def locked(file: Path) -> bool:
@@ -65,8 +65,8 @@ def locked(file: Path) -> bool:
     with contextlib.closing(sqlite3.connect(file, timeout=_ANOTHER, isolation_level=None)) as connection:
         try:
             connection.execute("begin immediate")
-        except sqlite3.OperationalError as held:
-            if not is_busy(held):
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
                 raise
             return True
         connection.execute("rollback")

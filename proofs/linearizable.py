@@ -76,32 +76,32 @@ def linearizable(operations: Sequence[RecordedCall], *, skipping: bool = False) 
     The search is depth first. It remembers which calls were used and the register's state after them, so a
     short history (some dozens of calls) is quick. Calls whose answer was lost may be left out.
     """
-    wanted = [one for one in operations if not (skipping and _says_nothing(one, operations))]
-    calls = sorted(wanted, key=lambda one: one.began)
+    relevant = [one for one in operations if not (skipping and _says_nothing(one, operations))]
+    calls = sorted(relevant, key=lambda one: one.began)
     dead: set[tuple[int, Register]] = set()
     certain = sum(1 << n for n, one in enumerate(calls) if one.returned is not None)
 
-    def search(used: int, state: Register, order: list[RecordedCall]) -> bool:
-        if used & certain == certain:
+    def search(mask: int, state: Register, order: list[RecordedCall]) -> bool:
+        if mask & certain == certain:
             return True
-        if (used, state) in dead:
+        if (mask, state) in dead:
             return False
-        soonest = min(one.until for n, one in enumerate(calls) if not used >> n & 1)
+        soonest = min(one.until for n, one in enumerate(calls) if not mask >> n & 1)
         for n, one in enumerate(calls):
-            if used >> n & 1 or one.began > soonest:
+            if mask >> n & 1 or one.began > soonest:
                 continue
             after, answer = step(state, one)
             if one.returned is not None and answer != one.answer:
                 continue
             order.append(one)
-            if search(used | 1 << n, after, order):
+            if search(mask | 1 << n, after, order):
                 return True
             order.pop()
-        dead.add((used, state))
+        dead.add((mask, state))
         return False
 
-    found: list[RecordedCall] = []
-    return found if search(0, Register(), found) else None
+    history: list[RecordedCall] = []
+    return history if search(0, Register(), history) else None
 
 
 def _says_nothing(one: RecordedCall, others: Sequence[RecordedCall]) -> bool:

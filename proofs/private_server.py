@@ -74,11 +74,11 @@ class PrivateServer(TemporaryPostgres):
         It can be read, and `select pg_promote()` makes it a primary, on its own timeline. Throw it away with
         ``discard``.
         """
-        made = PrivateServer(database=self._database, settings=self._settings, folder=self._wanted)
-        made._password = self._password
-        made._source = self
-        made.start()
-        return made
+        copy = PrivateServer(database=self._database, settings=self._settings, folder=self._wanted)
+        copy._password = self._password
+        copy._source = self
+        copy.start()
+        return copy
 
     def _fill(self, password: Path) -> None:
         source = self._source
@@ -104,8 +104,8 @@ class PrivateServer(TemporaryPostgres):
         """Execute statements; returns all rows as texts. Raises ``StoreUnavailableError`` with the server's
         message.
         """
-        with _Conversation(self.port, database or self._database, self._password) as told:
-            return told.execute(sql)
+        with _Conversation(self.port, database or self._database, self._password) as conversation:
+            return conversation.execute(sql)
 
 
 class _Conversation:
@@ -141,13 +141,13 @@ class _Conversation:
         self._server.sendall(kind + struct.pack("!I", len(body) + 4) + body)
 
     def _exactly(self, size: int) -> bytes:
-        found = b""
-        while len(found) < size:
-            some = self._server.recv(size - len(found))
+        data = b""
+        while len(data) < size:
+            some = self._server.recv(size - len(data))
             if not some:
                 raise StoreUnavailableError("the private PostgreSQL server closed the connection")
-            found += some
-        return found
+            data += some
+        return data
 
     def _answers(self) -> list[tuple[str | None, ...]]:
         """Read until the server is ready for more."""
@@ -174,10 +174,10 @@ class _Conversation:
 def _texts(body: bytes) -> tuple[str | None, ...]:
     """Return the columns of a row on the wire: a count, then a length (-1: null) and the text of each."""
     (count,) = struct.unpack("!H", body[:2])
-    place, found = 2, []
+    place, texts = 2, []
     for _ in range(count):
         (length,) = struct.unpack("!i", body[place : place + 4])
         place += 4
-        found.append(None if length < 0 else body[place : place + length].decode())
+        texts.append(None if length < 0 else body[place : place + length].decode())
         place += max(0, length)
-    return tuple(found)
+    return tuple(texts)

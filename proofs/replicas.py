@@ -110,8 +110,8 @@ class ReplicaPair(Passing):
         """Let the standby follow the primary, and wait until it does."""
         head = self.primary.url.partition("//")[2].partition("@")[0]
         user, _, password = head.partition(":")
-        told = f"host=127.0.0.1 port={self.primary.port} user={user} password={password} application_name={STANDBY}"
-        self.standby.run(f"alter system set primary_conninfo = '{told}'")
+        conninfo = f"host=127.0.0.1 port={self.primary.port} user={user} password={password} application_name={STANDBY}"
+        self.standby.run(f"alter system set primary_conninfo = '{conninfo}'")
         self.standby.run("select pg_reload_conf()")
         streaming = "select state from pg_stat_replication"
         _until(lambda: self.primary.run(streaming) == [("streaming",)], "the standby to follow")

@@ -54,18 +54,18 @@ class RunCounts:
     violations: list[tuple[str, Violation]] = field(default_factory=list)
     """Violations, each with the label of its run."""
 
-    def add(self, history: History, report: Report, *, enabled: Iterable[str] = (), label: str = "") -> None:
-        """Count what a run contained. ``enabled``: the kinds of faults (as in ``fault`` events) that were
+    def add(self, history: History, report: Report, *, kinds: Iterable[str] = (), label: str = "") -> None:
+        """Count what a run contained. ``kinds``: the kinds of faults (as in ``fault`` events) that were
         switched on.
         """
         self.runs += 1
         self.happened += occurrences(history)
         self.faults.update(event["what"] for event in history.of("fault"))
         self.invariants.update(report.invariants)
-        self.exercised += report.exercised
-        self.excused.update(report.excused)
-        self.enabled.update(enabled)
-        self.violations += [(label, found) for found in report.violations]
+        self.exercised += report.checks
+        self.excused.update(report.excuses)
+        self.enabled.update(kinds)
+        self.violations += [(label, violation) for violation in report.violations]
 
     def merge(self, other: "RunCounts") -> None:
         """Add what another batch has counted."""
@@ -82,22 +82,22 @@ class RunCounts:
         """Return, in words, what this batch must contain and does not; the batch fails if there is
         anything.
         """
-        found = [
+        gaps = [
             f"no {text.removeprefix('a ').removeprefix('an ')}"
             for name, text in WANTED.items()
             if not self.happened[name]
         ]
-        found += [
+        gaps += [
             f"no fault {what!r}, although it was switched on"
             for what in sorted(self.enabled)
             if not self.faults[what]
         ]
-        found += [
+        gaps += [
             f"nothing for {name} to look at ({text})"
             for name, text in self.invariants.items()
             if not self.exercised[name] and name not in self.excused
         ]
-        return found
+        return gaps
 
     @property
     def ok(self) -> bool:
@@ -106,19 +106,19 @@ class RunCounts:
 
     def tables(self) -> tuple[Table, Table]:
         """Return two tables for people: the invariants, and what happened."""
-        violated = Counter(found.invariant for _, found in self.violations)
-        happened = Table(title=f"what happened in {self.runs} runs")
-        happened.add_column("")
-        happened.add_column("times", justify="right")
+        counts = Counter(violation.invariant for _, violation in self.violations)
+        table = Table(title=f"what happened in {self.runs} runs")
+        table.add_column("")
+        table.add_column("times", justify="right")
         for name, text in WANTED.items():
             count = self.happened[name]
-            happened.add_row(text, str(count) if count else "[bold red]never[/]")
+            table.add_row(text, str(count) if count else "[bold red]never[/]")
         for what in sorted({*self.faults, *self.enabled}):
             count = self.faults[what]
-            happened.add_row(f"fault: {what}", str(count) if count else "[bold red]never[/]")
-        return self._verdicts(violated), happened
+            table.add_row(f"fault: {what}", str(count) if count else "[bold red]never[/]")
+        return self._verdicts(counts), table
 
-    def _verdicts(self, violated: Counter[str]) -> Table:
+    def _verdicts(self, counts: Counter[str]) -> Table:
         """Return the table of all invariants: how often they were checked, and the verdicts."""
         table = Table(title=f"invariants in {self.runs} runs")
         table.add_column("")
@@ -126,9 +126,11 @@ class RunCounts:
         table.add_column("looked at", justify="right")
         table.add_column("verdict")
         for name, text in self.invariants.items():
-            count, broken = self.exercised[name], violated[name]
-            if broken:
-                verdict = f"[bold red]violated {broken} times[/]" if broken > 1 else "[bold red]violated[/]"
+            count, violations = self.exercised[name], counts[name]
+            if violations:
+                verdict = (
+                    f"[bold red]violated {violations} times[/]" if violations > 1 else "[bold red]violated[/]"
+                )
             elif count:
                 verdict = "[green]held[/]"
             elif name in self.excused:
@@ -140,7 +142,7 @@ class RunCounts:
 
     def __str__(self) -> str:
         """Return the violations, then what is lacking, then the counts."""
-        lines = [f"{label}: {found}" if label else str(found) for label, found in self.violations]
+        lines = [f"{label}: {violation}" if label else str(violation) for label, violation in self.violations]
         lines += [f"this batch proves too little: {text}" for text in self.lacking()]
         counts = {
             **{name: self.happened[name] for name in WANTED},
@@ -153,26 +155,26 @@ class RunCounts:
 
 def occurrences(history: History) -> Counter[str]:
     """Return how often each of ``WANTED`` happened in a history."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     under_way: set[int] = set()
     leaders: dict[str, str] = {}
-    answered: set[tuple[int, int, int]] = set()
+    answers: set[tuple[int, int, int]] = set()
     for event in history.events:
-        found.update(_by_kind(event))
+        counts.update(_by_kind(event))
         if event.kind == "accepted":
-            answered.add((event.task, event["idx"], event["attempt"]))
+            answers.add((event.task, event["idx"], event["attempt"]))
         elif event.kind == "late":
-            again = (event.task, event["idx"], event["attempt"]) in answered
-            found["duplicate reply" if again else "late reply"] += 1
+            again = (event.task, event["idx"], event["attempt"]) in answers
+            counts["duplicate reply" if again else "late reply"] += 1
         if event.kind in ("submitted", "claimed"):
             under_way.add(event.task)
         elif event.kind == "ended":
             under_way.discard(event.task)
         elif event.kind == "lease" and event["verb"] == "acquired":
             before = leaders.get(event["name"])
-            found["change of leader"] += before not in (None, event["holder"]) and bool(under_way)
+            counts["change of leader"] += before not in (None, event["holder"]) and bool(under_way)
             leaders[event["name"]] = event["holder"]
-    return +found
+    return +counts
 
 
 def _by_kind(event: Event) -> list[str]:
@@ -190,7 +192,7 @@ def _by_kind(event: Event) -> list[str]:
         return ["undo in doubt" for move in event["moves"] if tuple(move[1:3]) == ("in_doubt", "undoing")]
     if kind == "fault" and event["what"] == "duplicate":
         point = str(event["point"])
-        requested = any(word in point for word in _REQUESTS)
-        answered = any(word in point for word in _REPLIES)
-        return ["duplicate request"] * requested + ["duplicate reply"] * answered
+        of_request = any(word in point for word in _REQUESTS)
+        of_reply = any(word in point for word in _REPLIES)
+        return ["duplicate request"] * of_request + ["duplicate reply"] * of_reply
     return []

@@ -43,7 +43,7 @@ class Storms:
     """
 
     def __init__(self, only: str | None = None) -> None:
-        self._apps = {guarded: storm_app(guarded=guarded) for guarded in (False, True)}
+        self._apps = {breakers: storm_app(breakers=breakers) for breakers in (False, True)}
         self._grounds = Grounds()
         self._orders: Orders = orders if only is None else partial(orders, only=only)
 
@@ -77,7 +77,7 @@ class SeedResults:
     def add(self, outcome: Outcome) -> None:
         """Count a world."""
         self.batch.add(
-            outcome.history, outcome.report, enabled=enabled(outcome.swarm), label=f"seed {outcome.seed}"
+            outcome.history, outcome.report, kinds=enabled(outcome.swarm), label=f"seed {outcome.seed}"
         )
         for state, count in outcome.ends.items():
             self.ends[state] = self.ends.get(state, 0) + count
@@ -105,7 +105,7 @@ class SeedResults:
         """Return the counts as plain values."""
         runs, seconds = self.batch.runs, max(self.seconds, 1e-9)
         return {
-            "seeds": runs, "failed": {str(seed): found for seed, found in self.failed.items()}, "lacking": self.lacking(),
+            "seeds": runs, "failed": {str(seed): findings for seed, findings in self.failed.items()}, "lacking": self.lacking(),
             "ends": self.ends, "faults": dict(sorted(self.batch.faults.items())), "happened": dict(self.batch.happened),
             "looked at": dict(self.batch.exercised), "fault points": self.points, "virtual seconds": round(self.virtual, 1),
             "seconds": round(self.seconds, 2), "seeds per second": round(runs / seconds, 2),
@@ -115,9 +115,9 @@ class SeedResults:
 
 def enabled(swarm: Swarm) -> Iterable[str]:
     """Return the kinds of faults that a world had switched on and that some seed must therefore have met."""
-    named = {"outage": "store down", "operator": None, "spell": None}
-    for kind in (*swarm.points, *swarm.messages, *swarm.services, *swarm.driven):
-        what = named.get(kind, kind)
+    exceptions = {"outage": "store down", "operator": None, "spell": None}
+    for kind in (*swarm.points, *swarm.messages, *swarm.services, *swarm.rates):
+        what = exceptions.get(kind, kind)
         if what is not None:
             yield what
 
@@ -174,7 +174,7 @@ def main(  # click passes all by name
         sys.exit(_single(one, only, trace=trace, as_json=as_json))
     tally = SeedResults()
     began = time.perf_counter()
-    with bar("storms", seeds, hidden=as_json) as more:
+    with bar("storms", seeds, quiet=as_json) as more:
         for part in spread(partial(several, only=only), lumps(range(first, first + seeds), _LUMP), processes):
             tally.merge(part)
             more(part.batch.runs, f"{len(tally.failed)} failed" if tally.failed else "")
@@ -189,14 +189,14 @@ def main(  # click passes all by name
 def _single(seed: int, only: str | None, *, trace: bool, as_json: bool) -> int:
     outcome = Storms(only).run(seed)
     if as_json:
-        told = {
+        document = {
             "seed": seed, "options": outcome.swarm.as_json(), "findings": outcome.findings, "ends": outcome.ends,
             "faults": outcome.faults, "fault points": outcome.points, "virtual seconds": outcome.virtual,
             "history": outcome.history.digest(),
         }  # fmt: skip
         if trace:
-            told["events"] = [asdict(event) for event in outcome.history.events]
-        click.echo(json.dumps(told, indent=2, default=str))
+            document["events"] = [asdict(event) for event in outcome.history.events]
+        click.echo(json.dumps(document, indent=2, default=str))
     else:
         _tell(outcome, only, lines=None if trace else 0)
     return 1 if outcome.findings else 0
@@ -207,27 +207,27 @@ def _shrink(seed: int, only: str | None, *, trace: bool, as_json: bool) -> int:
     it fails at all.
     """
     storms = Storms(only)
-    found = shrunk(partial(storms.world, seed))
-    if found is None:
+    minimum = shrunk(partial(storms.world, seed))
+    if minimum is None:
         click.echo(
             json.dumps({"seed": seed, "findings": []}) if as_json else f"seed {seed} finds nothing wrong"
         )
         return 0
-    outcome = found.outcome
+    outcome = minimum.outcome
     if as_json:
-        told = {
-            "seed": seed, "findings": outcome.findings, "needed": [str(blow) for blow in found.blows], "of": found.whole,
-            "runs": found.runs,
+        document = {
+            "seed": seed, "findings": outcome.findings, "needed": [str(blow) for blow in minimum.blows], "of": minimum.whole,
+            "runs": minimum.runs,
         }  # fmt: skip
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(document, indent=2))
         return 1
     for finding in outcome.findings:
         click.echo(f"WRONG  {finding}")
     click.echo(timeline(outcome.history, last=None if trace else _LINES))
     click.echo(
-        f"seed {seed} needs {len(found.blows)} of {found.whole} faults and orders ({found.runs} runs):"
+        f"seed {seed} needs {len(minimum.blows)} of {minimum.whole} faults and orders ({minimum.runs} runs):"
     )
-    for blow in found.blows:
+    for blow in minimum.blows:
         click.echo(f"  {blow}")
     return 1
 
@@ -259,10 +259,10 @@ def _report(tally: SeedResults, only: str | None) -> None:
     console = Console()
     for table in tally.batch.tables():
         console.print(table)
-    told = tally.as_json()
+    document = tally.as_json()
     console.print(
-        f"{told['seeds']} seeds in {told['seconds']} s ({told['seeds per second']} a second), {told['times real time']} times real "
-        f"time, {told['fault points']} fault points; tasks {told['ends']}; {len(tally.failed)} seeds failed"
+        f"{document['seeds']} seeds in {document['seconds']} s ({document['seeds per second']} a second), {document['times real time']} times real "
+        f"time, {document['fault points']} fault points; tasks {document['ends']}; {len(tally.failed)} seeds failed"
     )
     for text in tally.lacking():
         console.print(f"this run proves too little: {text}")

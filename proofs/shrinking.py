@@ -67,8 +67,8 @@ def shrunk(make: Callable[[], StormWorld], most: int = MOST) -> Shrunk | None:
     """
     first = make()
     outcome = first.run()
-    wanted = violated(outcome)
-    if not wanted:
+    target = violated(outcome)
+    if not target:
         return None
     runs = 1
 
@@ -80,7 +80,7 @@ def shrunk(make: Callable[[], StormWorld], most: int = MOST) -> Shrunk | None:
         return world.run()
 
     whole = list(first.faults.blows)
-    left = minimal(whole, lambda blows: bool(wanted & violated(run(blows))), most)
+    left = minimal(whole, lambda blows: bool(target & violated(run(blows))), most)
     return Shrunk(len(whole), left, run(left), runs)
 
 

@@ -34,18 +34,18 @@ def spread(work: Callable[[T], R], items: Iterable[T], processes: int) -> Iterat
 
 
 @contextmanager
-def bar(name: str, total: int, *, hidden: bool) -> Iterator[Callable[[int, str], None]]:
+def bar(name: str, total: int, *, quiet: bool) -> Iterator[Callable[[int, str], None]]:
     """Show progress on stderr, if that is a terminal. It yields a function: how many more are done, and a
     word about all.
     """
     console = Console(stderr=True)
     with Progress(
         TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"),
-        console=console, disable=hidden or not console.is_terminal,
+        console=console, disable=quiet or not console.is_terminal,
     ) as progress:  # fmt: skip
         task = progress.add_task("", total=total)
 
-        def more(done: int, told: str) -> None:
-            progress.update(task, advance=done, description=told)
+        def more(count: int, text: str) -> None:
+            progress.update(task, advance=count, description=text)
 
         yield more

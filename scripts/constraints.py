@@ -30,23 +30,23 @@ def needed() -> set[str]:
     extras: Mapping[str, list[str]] = project["optional-dependencies"]
     open_ = [Requirement(text) for text in (*project["dependencies"], *_of(extras, "all"))]
     names: set[str] = set()
-    seen: set[tuple[str, frozenset[str]]] = set()
+    visits: set[tuple[str, frozenset[str]]] = set()
     while open_:
-        wanted = open_.pop()
-        key = canonicalize_name(wanted.name), frozenset(wanted.extras)
-        if key in seen:
+        requirement = open_.pop()
+        key = canonicalize_name(requirement.name), frozenset(requirement.extras)
+        if key in visits:
             continue
-        seen.add(key)
+        visits.add(key)
         names.add(key[0])
-        open_ += _needs(key[0], wanted.extras)
+        open_ += _needs(key[0], requirement.extras)
     return names
 
 
 def _of(extras: Mapping[str, list[str]], name: str) -> Iterator[str]:
     for text in extras[name]:
-        wanted = Requirement(text)
-        if wanted.name == "makegood":
-            for inner in sorted(wanted.extras):
+        requirement = Requirement(text)
+        if requirement.name == "makegood":
+            for inner in sorted(requirement.extras):
                 yield from _of(extras, inner)
         else:
             yield text
@@ -58,12 +58,12 @@ def _needs(name: str, extras: set[str]) -> Iterator[Requirement]:
     except metadata.PackageNotFoundError:  # for another Python
         return
     for text in texts:
-        wanted = Requirement(text)
-        marker = str(wanted.marker or "")
+        requirement = Requirement(text)
+        marker = str(requirement.marker or "")
         if "extra" not in marker or any(
-            wanted.marker.evaluate({"extra": extra}) for extra in extras if wanted.marker
+            requirement.marker.evaluate({"extra": extra}) for extra in extras if requirement.marker
         ):
-            yield wanted  # whatever its Python and its system: the lock says which of them it has
+            yield requirement  # whatever its Python and its system: the lock says which of them it has
 
 
 def constraints() -> str:

@@ -66,7 +66,7 @@ class Found:
 
 def read(text: str) -> list[Variant]:
     """Return the variants that a text in the form of ``variants.txt`` lists; raises ``ValueError``."""
-    found: list[Variant] = []
+    variants: list[Variant] = []
     chapter = ""
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("## "):
@@ -81,18 +81,20 @@ def read(text: str) -> list[Variant]:
         ):
             raise ValueError(f"variants.txt:{number}: not a variant: {line}")
         name, pace, verdict, states, seconds, mutant, what, spec = parts
-        found.append(Variant(name, pace, verdict, int(states), float(seconds), mutant, what, spec, chapter))
-    return found
+        variants.append(
+            Variant(name, pace, verdict, int(states), float(seconds), mutant, what, spec, chapter)
+        )
+    return variants
 
 
-def written(text: str, measured: dict[str, Found]) -> str:
+def written(text: str, measurements: dict[str, Found]) -> str:
     """Return ``variants.txt`` with the states and seconds that were measured."""
     lines: list[str] = []
     for line in text.splitlines():
         name = line.split("|", 1)[0].strip()
-        if name in measured and not line.startswith("#"):
+        if name in measurements and not line.startswith("#"):
             parts = line.split("|", 7)
-            parts[3], parts[4] = f" {measured[name].states:<9} ", f" {measured[name].seconds:<5.3g} "
+            parts[3], parts[4] = f" {measurements[name].states:<9} ", f" {measurements[name].seconds:<5.3g} "
             line = "|".join(parts)  # noqa: PLW2901 - the line as it is to be written
         lines.append(line)
     return "\n".join(lines) + "\n"
@@ -141,46 +143,48 @@ def search(variant: Variant, limit: float = TOO_LONG, *, trace: bool = False) ->
             + ("-o", "pan", "pan.c"),
         )
         for step in steps:
-            done = run(*step)
-            if done.returncode:
-                return Found("unknown", text=f"{step[0]}: {(done.stderr or done.stdout).strip()[-300:]}")
+            process = run(*step)
+            if process.returncode:
+                return Found(
+                    "unknown", text=f"{step[0]}: {(process.stderr or process.stdout).strip()[-300:]}"
+                )
         try:
-            done = run("./pan", "-m1000000", "-w24" if large else "-w20", seconds=limit)
+            process = run("./pan", "-m1000000", "-w24" if large else "-w20", seconds=limit)
         except subprocess.TimeoutExpired:
             return Found("unknown", seconds=limit, text=f"stopped after {limit:g} s")
-        found = judged(done.stdout)
-        if trace and found.verdict == "violated":
-            said = run("spin", "-t", "-p", "-g", "model.pml").stdout
-            found = replace(found, text=f"{found.text}\n{said}")
-        return found
+        verdict = judged(process.stdout)
+        if trace and verdict.verdict == "violated":
+            trail = run("spin", "-t", "-p", "-g", "model.pml").stdout
+            verdict = replace(verdict, text=f"{verdict.text}\n{trail}")
+        return verdict
 
 
-def judged(said: str) -> Found:
+def judged(output: str) -> Found:
     """Return the verdict that the searching program has printed."""
-    errors = re.findall(r"errors: (\d+)", said)
-    stored = re.search(r"([\d.e+]+) states, stored", said)
-    elapsed = re.search(r"elapsed time ([\d.e+-]+) seconds", said)
-    cut = re.search(r"max search depth too small|search not completed|out of memory", said, re.IGNORECASE)
-    if not errors or stored is None:
-        return Found("unknown", text=said.strip()[-300:])
-    found = Found("holds", int(float(stored[1])), float(elapsed[1]) if elapsed else 0.0)
+    errors = re.findall(r"errors: (\d+)", output)
+    states = re.search(r"([\d.e+]+) states, stored", output)
+    duration = re.search(r"elapsed time ([\d.e+-]+) seconds", output)
+    cut = re.search(r"max search depth too small|search not completed|out of memory", output, re.IGNORECASE)
+    if not errors or states is None:
+        return Found("unknown", text=output.strip()[-300:])
+    verdict = Found("holds", int(float(states[1])), float(duration[1]) if duration else 0.0)
     if errors[-1] != "0":
-        failed = re.search(r"^pan:1: (.*?) \(at depth", said, re.MULTILINE)
-        return replace(found, verdict="violated", text=failed[1] if failed else "")
-    return replace(found, verdict="unknown", text=cut[0]) if cut else found
+        error = re.search(r"^pan:1: (.*?) \(at depth", output, re.MULTILINE)
+        return replace(verdict, verdict="violated", text=error[1] if error else "")
+    return replace(verdict, verdict="unknown", text=cut[0]) if cut else verdict
 
 
 def search_all(
-    variants: Sequence[Variant], limit: float, *, at_once: int, told: Callable[[Variant, Found], None]
+    variants: Sequence[Variant], limit: float, *, at_once: int, notify: Callable[[Variant, Found], None]
 ) -> dict[str, Found]:
-    """Search all variants, a few at once; ``told`` hears of each as it ends."""
-    found: dict[str, Found] = {}
+    """Search all variants, a few at once; ``notify`` hears of each as it ends."""
+    results: dict[str, Found] = {}
     with ThreadPoolExecutor(at_once) as pool:
-        asked = {pool.submit(search, variant, limit): variant for variant in variants}
-        for future in as_completed(asked):
-            found[asked[future].name] = future.result()
-            told(asked[future], found[asked[future].name])
-    return found
+        futures = {pool.submit(search, variant, limit): variant for variant in variants}
+        for future in as_completed(futures):
+            results[futures[future].name] = future.result()
+            notify(futures[future], results[futures[future].name])
+    return results
 
 
 def chosen(options: argparse.Namespace, variants: Sequence[Variant]) -> list[Variant]:
@@ -195,23 +199,23 @@ def chosen(options: argparse.Namespace, variants: Sequence[Variant]) -> list[Var
     return [v for v in variants if v.pace.startswith("quick") or (options.all and v.pace == "slow")]
 
 
-def report(variants: Sequence[Variant], found: dict[str, Found], console: Console) -> int:
+def report(variants: Sequence[Variant], results: dict[str, Found], console: Console) -> int:
     """Print the final table; returns how many verdicts are not as expected."""
-    shown = Table("variant", "expected", "found", "states", "seconds", "what", title="protocol models")
+    table = Table("variant", "expected", "found", "states", "seconds", "what", title="protocol models")
     wrong = 0
     for v in variants:
-        was = found[v.name]
+        was = results[v.name]
         right = was.verdict == v.verdict
         wrong += not right
         style = None if right else "bold red"
         what = v.what if right else was.text
-        shown.add_row(
+        table.add_row(
             v.name, v.verdict, was.verdict, f"{was.states:,}", f"{was.seconds:.2f}", what, style=style
         )
-    console.print(shown)
-    holds = sum(was.verdict == "holds" for was in found.values())
+    console.print(table)
+    holds = sum(was.verdict == "holds" for was in results.values())
     console.print(
-        f"{len(found)} variants: {holds} hold, {len(found) - holds} do not; {wrong} not as expected"
+        f"{len(results)} variants: {holds} hold, {len(results) - holds} do not; {wrong} not as expected"
     )
     return wrong
 
@@ -240,9 +244,9 @@ def write_table() -> None:
 def main() -> int:
     """Search, report, and say by the exit code whether all is as expected."""
     options = arguments()
-    listed = MODELS / "variants.txt"
+    file = MODELS / "variants.txt"
     try:
-        variants = chosen(options, read(listed.read_text(encoding="utf-8")))
+        variants = chosen(options, read(file.read_text(encoding="utf-8")))
     except ValueError as mistake:
         print(f"makegood: {mistake}", file=sys.stderr)
         return 2
@@ -272,10 +276,10 @@ def main() -> int:
                     f"{variant.name}: {was.verdict}, expected {variant.verdict}", style="red"
                 )
 
-        found = search_all(variants, options.limit, at_once=options.at_once, told=told)
-    wrong = report(variants, found, Console(width=None if sys.stdout.isatty() else 150))
+        results = search_all(variants, options.limit, at_once=options.at_once, notify=told)
+    wrong = report(variants, results, Console(width=None if sys.stdout.isatty() else 150))
     if options.record:
-        listed.write_text(written(listed.read_text(encoding="utf-8"), found), encoding="utf-8")
+        file.write_text(written(file.read_text(encoding="utf-8"), results), encoding="utf-8")
         write_table()
     return 1 if wrong else 0
 

@@ -184,8 +184,8 @@ class Root(Here):
             run(["debootstrap", "--variant=minbase", base, self.path, *_mirror()])
             if base != self.suite:
                 sources = self.path / "etc/apt/sources.list"
-                known = sources.read_text(encoding="utf-8")
-                sources.write_text(known + known.replace(f" {base} ", f" {self.suite} "), encoding="utf-8")
+                text = sources.read_text(encoding="utf-8")
+                sources.write_text(text + text.replace(f" {base} ", f" {self.suite} "), encoding="utf-8")
                 (self.path / "etc/apt/preferences.d/makegood").write_text(PREFERENCE, encoding="utf-8")
             self._settings()
             stamp.touch()
@@ -478,13 +478,13 @@ def main() -> int:
         say("platforms are made with chroot and namespaces: run it as root (sudo make platforms)")
         return 2
     FOLDER.mkdir(exist_ok=True)
-    saved = FOLDER / "outcomes.json"
-    known = (
-        {each["name"]: Outcome(**each) for each in json.loads(saved.read_text("utf-8"))}
-        if saved.exists()
+    file = FOLDER / "outcomes.json"
+    by_name = (
+        {each["name"]: Outcome(**each) for each in json.loads(file.read_text("utf-8"))}
+        if file.exists()
         else {}
     )
-    failed = False
+    failure = False
     for platform in PLATFORMS:
         if options.name and platform.name not in options.name:
             continue
@@ -493,18 +493,18 @@ def main() -> int:
             outcome = execute(platform)
         except PlatformError as error:
             outcome = Outcome(platform.name, today(), failures=[str(error)], skip="could not be made")
-        known[platform.name] = outcome
-        saved.write_text(json.dumps([asdict(each) for each in known.values()], indent=1), encoding="utf-8")
+        by_name[platform.name] = outcome
+        file.write_text(json.dumps([asdict(each) for each in by_name.values()], indent=1), encoding="utf-8")
         if outcome.skip:
             say(f"{platform.name}: NOT RUN, {outcome.skip}")
         for line in outcome.failures:
             say(f"{platform.name}: FAILED {line}")
-        failed = failed or bool(outcome.failures)
-    outcomes = [known[platform.name] for platform in PLATFORMS if platform.name in known]
+        failure = failure or bool(outcome.failures)
+    outcomes = [by_name[platform.name] for platform in PLATFORMS if platform.name in by_name]
     print(json.dumps([asdict(each) for each in outcomes], indent=1) if options.json else table(outcomes))
     if options.write:
         write(outcomes)
-    return 1 if failed else 0
+    return 1 if failure else 0
 
 
 if __name__ == "__main__":

@@ -23,35 +23,35 @@ def main() -> int:
     text = about.read_text(encoding="utf-8")
     for name, entry in tomllib.loads(text).items():
         with tempfile.TemporaryDirectory() as folder:
-            packed = f"{entry['package']}@{entry['version']}"
+            package = f"{entry['package']}@{entry['version']}"
             subprocess.run(
-                [npm, "pack", "--silent", packed], cwd=folder, check=True, stdout=subprocess.DEVNULL
+                [npm, "pack", "--silent", package], cwd=folder, check=True, stdout=subprocess.DEVNULL
             )
             (archive,) = Path(folder).glob("*.tgz")
-            with tarfile.open(archive) as opened:
-                found = _file(opened, f"package/{entry['from']}")
-                licence = _file(opened, "package/LICENSE")
-        sha256 = hashlib.sha256(found).hexdigest()
+            with tarfile.open(archive) as bundle:
+                data = _file(bundle, f"package/{entry['from']}")
+                licence = _file(bundle, "package/LICENSE")
+        sha256 = hashlib.sha256(data).hexdigest()
         if sha256 != entry["sha256"]:
             if "--accept" not in sys.argv:
                 print(
-                    f"{name}: {packed} has sha256 {sha256}, and vendor.toml says {entry['sha256']}",
+                    f"{name}: {package} has sha256 {sha256}, and vendor.toml says {entry['sha256']}",
                     file=sys.stderr,
                 )
                 return 1
             text = re.sub(entry["sha256"], sha256, text)
             about.write_text(text, encoding="utf-8")
-        (FOLDER / entry["file"]).write_bytes(found)
+        (FOLDER / entry["file"]).write_bytes(data)
         (FOLDER / entry["licence_file"]).write_bytes(licence)
-        print(f"{name} {entry['version']}: {len(found):,} bytes")
+        print(f"{name} {entry['version']}: {len(data):,} bytes")
     return 0
 
 
 def _file(archive: tarfile.TarFile, name: str) -> bytes:
-    found = archive.extractfile(name)
-    if found is None:
+    member = archive.extractfile(name)
+    if member is None:
         raise FileNotFoundError(name)
-    return found.read()
+    return member.read()
 
 
 if __name__ == "__main__":

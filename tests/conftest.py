@@ -89,15 +89,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         names = pyfuncitem._fixtureinfo.argnames
         asyncio.run(test(**{name: pyfuncitem.funcargs[name] for name in names}))
         return True
-    given = getattr(test, "hypothesis", None)
-    if given is not None and inspect.iscoroutinefunction(given.inner_test):
-        inner = given.inner_test
+    wrapper = getattr(test, "hypothesis", None)
+    if wrapper is not None and inspect.iscoroutinefunction(wrapper.inner_test):
+        inner = wrapper.inner_test
 
         @functools.wraps(inner)
         def run_example(*args: object, **kwargs: object) -> None:
             asyncio.run(inner(*args, **kwargs))
 
-        given.inner_test = run_example
+        wrapper.inner_test = run_example
     return None
 
 
@@ -144,13 +144,13 @@ def folder_of(nodeid: str) -> str:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what ran in each folder, and what was skipped and why."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    spent: dict[str, float] = defaultdict(float)
+    seconds: dict[str, float] = defaultdict(float)
     skips: Counter[tuple[str, str]] = Counter()
     for outcome in OUTCOMES:
         for report in terminalreporter.stats.get(outcome, []):
             folder = folder_of(report.nodeid)
             counts[folder][outcome] += 1
-            spent[folder] += getattr(report, "duration", 0.0)
+            seconds[folder] += getattr(report, "duration", 0.0)
             if outcome == "skipped":
                 skips[folder, skip_reason(report)] += 1
     if not counts:
@@ -158,10 +158,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("what ran")
     width = max(len(folder) for folder in counts)
     terminalreporter.line(f"{'folder':<{width}}  {'passed':>7} {'failed':>7} {'skipped':>7} {'seconds':>8}")
-    for folder, found in sorted(counts.items()):
-        failed = found["failed"] + found["error"]
+    for folder, outcomes in sorted(counts.items()):
+        failures = outcomes["failed"] + outcomes["error"]
         terminalreporter.line(
-            f"{folder:<{width}}  {found['passed']:>7} {failed:>7} {found['skipped']:>7} {spent[folder]:>8.1f}"
+            f"{folder:<{width}}  {outcomes['passed']:>7} {failures:>7} {outcomes['skipped']:>7} {seconds[folder]:>8.1f}"
         )
     for (folder, reason), times in sorted(skips.items()):
         terminalreporter.line(f"skipped in {folder}, {times} x: {reason}")

@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 
 def opened(address: str, says: bytes = b"") -> socket.socket:
     """Return a connection that has said so much, and will read nothing."""
-    made = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
-    made.setblocking(False)
+    connection = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
+    connection.setblocking(False)
     with suppress(ConnectionError):  # it was cut off already
-        made.sendall(says)
-    return made
+        connection.sendall(says)
+    return connection
 
 
 @contextmanager
@@ -24,16 +24,16 @@ def flooding(address: str, says: bytes) -> Iterator[threading.Event]:
     over, under_way = threading.Event(), threading.Event()
 
     def flood() -> None:
-        held: deque[socket.socket] = deque()
+        connections: deque[socket.socket] = deque()
         for _ in range(20_000):
             if over.is_set():
                 break
             with suppress(OSError):
-                held.append(opened(address, says))
-            if len(held) > 300:
+                connections.append(opened(address, says))
+            if len(connections) > 300:
                 under_way.set()
-                held.popleft().close()
-        for one in held:
+                connections.popleft().close()
+        for one in connections:
             one.close()
 
     thread = threading.Thread(target=flood)

@@ -47,21 +47,21 @@ class RecordedConnection(Connection):
         """Execute a statement, and note what it means for the log."""
         if "wal_checkpoint" in sql:
             return self._checkpoint(sql)
-        found = super().execute(sql, *values)
+        result = super().execute(sql, *values)
         self._note(sql)
-        return found
+        return result
 
     def executemany(self, sql: str, *values: Any) -> sqlite3.Cursor:
         """Execute a statement several times."""
-        found = super().executemany(sql, *values)
+        result = super().executemany(sql, *values)
         self._note(sql)
-        return found
+        return result
 
     def executescript(self, script: str) -> sqlite3.Cursor:
         """Execute a script."""
-        found = super().executescript(script)
+        result = super().executescript(script)
         self._note("create")
-        return found
+        return result
 
     def close(self) -> None:
         """Close."""
@@ -86,10 +86,10 @@ class RecordedConnection(Connection):
     def _checkpoint(self, sql: str) -> sqlite3.Cursor:
         self.record.checkpoints += 1
         before = self.record.guards(self)
-        found = super().execute(sql)
+        result = super().execute(sql)
         if not set(before) & set(self.record.guards(self)):
             self.record.wrong.append(f"{self.file}: {sql!r} without a guard from before it until after it")
-        return found
+        return result
 
 
 @contextmanager
@@ -102,8 +102,8 @@ def recorded_merges() -> Iterator[MergeRecord]:
         if caller.partition(".")[0] != "makegood":
             return original(database, *arguments, **options)
         factory = options.pop("factory", sqlite3.Connection)
-        mixed = type("Recorded" + factory.__name__, (RecordedConnection, factory), {})
-        connection: RecordedConnection = original(database, *arguments, factory=mixed, **options)
+        recorder_class = type("Recorded" + factory.__name__, (RecordedConnection, factory), {})
+        connection: RecordedConnection = original(database, *arguments, factory=recorder_class, **options)
         connection.record, connection.file = record, str(database).partition("?")[0]
         record.connections.append(connection)
         return connection

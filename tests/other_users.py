@@ -64,8 +64,8 @@ def common_folder() -> Iterator[Path]:
     """A folder that everybody may write to; pytest's own ones are their user's alone. Skips where nobody can become another user."""
     if os.geteuid() != 0:
         pytest.skip("users: only root can run commands as two other users")
-    with tempfile.TemporaryDirectory(dir="/tmp") as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(dir="/tmp") as path:
+        folder = Path(path)
         folder.chmod(0o777)
         try:
             run_as(VISITOR, folder, "-c", "import makegood.cli").check_returncode()

@@ -33,21 +33,21 @@ async def process(cell: driving.Cell) -> None:
     app = absurd_sdk.AsyncAbsurd(cell.store, queue_name=_QUEUE)
 
     @app.register_task(name="chain")
-    async def chain(given: dict[str, int], context: Any) -> int:
-        for number in range(given["steps"]):
+    async def chain(params: dict[str, int], context: Any) -> int:
+        for number in range(params["steps"]):
             await context.step(f"step {number}", nothing)
-        return given["steps"]
+        return params["steps"]
 
     @app.register_task(name="failing")
-    async def failing(given: dict[str, int], context: Any) -> int:
-        for number in range(given["steps"] - 1):
+    async def failing(params: dict[str, int], context: Any) -> int:
+        for number in range(params["steps"] - 1):
             await context.step(f"step {number}", nothing)
         try:
             await context.step("the last", fail)
         except ValueError:
-            for number in reversed(range(given["steps"] - 1)):
+            for number in reversed(range(params["steps"] - 1)):
                 await context.step(f"undo {number}", nothing)
-        return given["steps"]
+        return params["steps"]
 
     print("ready", flush=True)
     await app.start_worker(concurrency=100, poll_interval=0.01)
@@ -103,8 +103,8 @@ class Absurd(driving.Subject):
         assert self._watcher is not None
         self._turn += 1
         client = self._clients[self._turn % _CLIENTS]
-        spawned = await client.spawn(name, {"steps": steps}, queue=_QUEUE)
-        await self._watcher.end_of(spawned["task_id"])
+        handle = await client.spawn(name, {"steps": steps}, queue=_QUEUE)
+        await self._watcher.end_of(handle["task_id"])
 
 
 if __name__ == "__main__":

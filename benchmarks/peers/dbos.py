@@ -186,13 +186,13 @@ def multiply(cell: driving.Cell, count: int) -> None:
 
         connection = psycopg.connect(cell.store)
         prefix, names, mark, numbers = "dbos.", _POSTGRES, "%s", "generate_series(1, %s) n (n)"
-    found = connection.execute(
+    cursor = connection.execute(
         f"select workflow_uuid from {prefix}workflow_status where status = 'SUCCESS' limit 1"
     )
-    (template,) = found.fetchone()
+    (template,) = cursor.fetchone()
     for table in ("workflow_status", "operation_outputs"):
-        known = [name for (name,) in connection.execute(names.format(table)).fetchall()]
-        columns = ", ".join(f'"{name}"' for name in known if name != "workflow_uuid")
+        column_names = [name for (name,) in connection.execute(names.format(table)).fetchall()]
+        columns = ", ".join(f'"{name}"' for name in column_names if name != "workflow_uuid")
         connection.execute(
             f"insert into {prefix}{table} (workflow_uuid, {columns}) select 'copy-' || n.n, {columns} "
             f"from {numbers}, {prefix}{table} where workflow_uuid = {mark}",

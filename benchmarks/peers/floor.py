@@ -102,7 +102,7 @@ class SQLiteLane:
     def _submit(self, ids: list[int]) -> None:
         model, now = self._model, time.time()
         task, run = model.task, self._connection
-        shared = (
+        common = (
             task["app"], task["workflow"], len(task["fingerprint"]), "processing", task["on_failure"], 0, 1, now,
             task.get("within"), task.get("undo_within"), model.node, task.get("complete_by"),
         )  # fmt: skip
@@ -110,8 +110,8 @@ class SQLiteLane:
         ready = run.execute(lite.READY, (len(ids), round(now * 1e6))).fetchall()[0][0]
         same = task["fingerprint"] + task["static"]
         first, values = ready - len(ids) + 1, [b"%09d%b" % (n, same) for n in range(len(ids))]
-        for given, data in bulk_change.spans(ids, values):
-            run.execute(lite_submit.alike_statement(()), (given, data, first, *shared))
+        for tasks, data in bulk_change.spans(ids, values):
+            run.execute(lite_submit.alike_statement(()), (tasks, data, first, *common))
         there = bulk_change.tasks(ids)
         steps: list[bulk_change.Change] = [
             (
@@ -139,14 +139,14 @@ class SQLiteLane:
         ]
         if last:
             changes.append(("rested", there))
-            for given, data in bulk_change.spans(ids, [model.task["result"]] * len(ids)):
-                changes.append(("processed", given, data, now, 0))
+            for tasks, data in bulk_change.spans(ids, [model.task["result"]] * len(ids)):
+                changes.append(("processed", tasks, data, now, 0))
             changes.append(("moved", there, bulk_change.UNUSED, now, model.node, model.moves[idx + 1]))
         else:
             changes.append(("sent", there, bulk_change.UNUSED, idx + 1, 1))
             changes += self._dispatched(there, idx + 1, now)
-        for given, data in bulk_change.spans(ids, [model.steps[idx]["result"]] * len(ids)):
-            changes.append(("done", given, data, idx, 1))
+        for tasks, data in bulk_change.spans(ids, [model.steps[idx]["result"]] * len(ids)):
+            changes.append(("done", tasks, data, idx, 1))
         run.execute("begin immediate")
         bulk_change.write(run, changes)
         run.execute("commit")
@@ -199,7 +199,7 @@ class PostgresLane:
         model, count = self._model, len(ids)
         last = idx + 1 == len(model.steps)
         tasks, ones = _numbers(ids), _numbers([1] * count)
-        wanted = {"done", "event", "processed", "rested"} if last else {"done", "event", "handed"}
+        selection = {"done", "event", "processed", "rested"} if last else {"done", "event", "handed"}
         rows: dict[str, tuple[Any, ...]] = {
             "done": (tasks, _numbers([pg.place(idx, 1)] * count), *_bytes(model.steps[idx]["result"], count)),
             "event": (tasks, ones),
@@ -207,7 +207,7 @@ class PostgresLane:
             "processed": (tasks, *_bytes(model.task["result"], count)),
             "rested": (tasks,),
         }
-        names = tuple(name for name in pg.PARTS if name in wanted)
+        names = tuple(name for name in pg.PARTS if name in selection)
         kinds = () if last else (["do"], [_AGENT], [_ACTION], [0], [False], [300.0], [time.time()])
         row = await self._connection.fetchrow(
             pg.statement(names, looks=False), *self._numbers(), [], model.node, True, count, count,

@@ -101,8 +101,8 @@ class Watcher:
     async def _look(self) -> None:
         while True:
             if self._wanted:
-                found = await (await self._connection.execute(self._query, (list(self._wanted),))).fetchall()
-                for (task,) in found:
+                rows = await (await self._connection.execute(self._query, (list(self._wanted),))).fetchall()
+                for (task,) in rows:
                     future = self._wanted.pop(task, None)
                     if future is not None and not future.done():
                         future.set_result(None)

@@ -155,20 +155,20 @@ class Makegood(driving.Subject):
             async with mg.Node(app, self.cell.store, roles=("scheduler",), options=options) as heir:
                 assert heir._scheduler is not None
                 victim.send_signal(signal.SIGKILL)
-                killed = time.perf_counter()
+                kill = time.perf_counter()
                 async with asyncio.timeout(120):
                     while heir._scheduler.held() < count:
                         await asyncio.sleep(0.01)
-                    held = time.perf_counter() - killed
+                    lease_seconds = time.perf_counter() - kill
                     gate.open.set()
                     while heir._scheduler.held():
                         await asyncio.sleep(0.01)
-                done = time.perf_counter() - killed
+                end_seconds = time.perf_counter() - kill
                 await victim.wait()
         return {
-            "takeover_seconds": held,
-            "after_lease_seconds": max(0.0, held - _LIFE),
-            "ended_seconds": done,
+            "takeover_seconds": lease_seconds,
+            "after_lease_seconds": max(0.0, lease_seconds - _LIFE),
+            "ended_seconds": end_seconds,
         }
 
 
@@ -213,11 +213,11 @@ async def multiply_postgres(url: str, count: int) -> None:
     connection = await asyncpg.connect(url)
     template = await connection.fetchval("select id from makegood.task where state = 'processed' limit 1")
     for table, key in (("task", "id"), ("step", "task"), ("event", "task")):
-        found = await connection.fetch(
+        rows = await connection.fetch(
             "select column_name from information_schema.columns where table_schema = 'makegood' and table_name = $1",
             table,
         )
-        columns = ", ".join(f'"{name}"' for (name,) in found if name not in (key, "seq"))
+        columns = ", ".join(f'"{name}"' for (name,) in rows if name not in (key, "seq"))
         await connection.execute(
             f"insert into makegood.{table} ({key}, {columns}) select n, {columns} "
             f"from generate_series(1, $1::bigint) n, makegood.{table} where makegood.{table}.{key} = $2",

@@ -17,10 +17,10 @@ _SERVER = "node_modules/@restatedev/restate-server-linux-{}/bin/restate-server"
 
 def program() -> Path:
     """Return the server's program, which npm has put beside this Python."""
-    found = sorted(Path(sys.prefix).glob(_SERVER.format("*")))
-    if not found:
+    paths = sorted(Path(sys.prefix).glob(_SERVER.format("*")))
+    if not paths:
         raise driving.UnableError("npm installed no restate-server for this machine")
-    return found[0]
+    return paths[0]
 
 
 class Restate(driving.Subject):
@@ -68,17 +68,17 @@ class Restate(driving.Subject):
         self._url = f"http://127.0.0.1:{ingress}/bench"
 
     async def _register(self, admin: str, service: str) -> None:
-        said = ""
+        text = ""
         for _ in range(120):
             try:
                 async with self._session.post(f"{admin}/deployments", json={"uri": service}) as answer:
                     if answer.status < 300:
                         return
-                    said = await answer.text()
+                    text = await answer.text()
             except aiohttp.ClientError as why:
-                said = str(why)
+                text = str(why)
             await asyncio.sleep(0.5)
-        raise driving.UnableError(f"its server did not take the service: {said[:200]}")
+        raise driving.UnableError(f"its server did not take the service: {text[:200]}")
 
     async def close(self) -> None:
         """Kill both."""

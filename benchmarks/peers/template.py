@@ -30,27 +30,27 @@ async def template(store: str, steps: int) -> Template:
     app, chain, _, _ = app_of(steps)
     async with mg.Node(app, store, roles=("scheduler", "agent")) as node:
         await (await node.client.submit(chain, "an order of thirty-two characters")).result()
-    found = await (_postgres(store) if store.startswith("postgres") else asyncio.to_thread(_sqlite, store))
-    (task,), rows, events = found
+    parts = await (_postgres(store) if store.startswith("postgres") else asyncio.to_thread(_sqlite, store))
+    (task,), rows, events = parts
     return Template(task, tuple(rows), tuple(bytes(e["moves"]) for e in events), events[0]["node"])
 
 
 def _sqlite(store: str) -> list[list[dict[str, Any]]]:
     connection = sqlite3.connect(store.removeprefix("sqlite:///"))
     connection.row_factory = sqlite3.Row
-    found = [
+    rows = [
         [dict(row) for row in connection.execute("select * from " + part.format("makegood_"))]
         for part in _PARTS
     ]
     connection.close()
-    return found
+    return rows
 
 
 async def _postgres(store: str) -> list[list[dict[str, Any]]]:
     connection = await asyncpg.connect(store)
-    found = [
+    rows = [
         [dict(row) for row in await connection.fetch("select * from " + part.format("makegood."))]
         for part in _PARTS
     ]
     await connection.close()
-    return found
+    return rows

@@ -45,13 +45,15 @@ def examine(folder: Path) -> Verdict:
         text = (folder / FILE).read_text(encoding="utf-8")
     except OSError as error:
         raise AuditError(f"the ends of the orders cannot be read: {error}") from error
-    told = read_told(text.splitlines())
+    outcomes = read_told(text.splitlines())
     lines = [json.loads(line) for line in text.splitlines()]
     net: defaultdict[tuple[str, str], int] = defaultdict(int)
     for entry in read_books(folder / BOOKS):
         net[entry.order, entry.effect] += entry.change
-    found = [f"order {line['order']}: {text}" for line in lines for text in _contradictions(line, net)]
-    return Verdict(audit(folder / BOOKS, told), tuple(found))
+    contradictions = [
+        f"order {line['order']}: {text}" for line in lines for text in _contradictions(line, net)
+    ]
+    return Verdict(audit(folder / BOOKS, outcomes), tuple(contradictions))
 
 
 def _contradictions(line: Mapping[str, Any], net: Mapping[tuple[str, str], int]) -> Iterator[str]:
@@ -81,9 +83,9 @@ def _in_error(line: Mapping[str, Any], standing: set[str]) -> Iterator[str]:
     """The list of what stands must be the truth, but for what nobody knows."""
     if not line["alerts"]:
         yield "is in error, and there is no alert of it"
-    listed = {name.partition(".")[0] for name in line["standing"]} & set(EFFECTS)
+    effects = {name.partition(".")[0] for name in line["standing"]} & set(EFFECTS)
     open_ = {name.partition(".")[0] for name, (state, _) in line["steps"].items() if state in OPEN}
-    for name in sorted(listed - standing - open_ - HARMLESS):
+    for name in sorted(effects - standing - open_ - HARMLESS):
         yield f"{name} is listed as in place, and is not in the books"
 
 

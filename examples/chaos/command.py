@@ -33,28 +33,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     if options.audit is not None:
         return audited(options.audit)
-    shown = screen(as_json=options.json)
+    display = screen(as_json=options.json)
     folder = Path(tempfile.mkdtemp(prefix="makegood-chaos-"))
-    shown.note(f"chaos on {options.store} for {options.seconds:g} s, SEED={options.seed}; logs in {folder}")
+    display.note(f"chaos on {options.store} for {options.seconds:g} s, SEED={options.seed}; logs in {folder}")
     logging.basicConfig(filename=folder / "customers.log", level="INFO", format=LOG_FORMAT)
     wishes = Wishes(options.store, options.seconds, options.seed, options.rate)
     code = 1
     try:
         with ended_as_by_hand():
-            report = asyncio.run(Play(wishes, folder, shown).run())
-        shown.report(report)
+            report = asyncio.run(Play(wishes, folder, display).run())
+        display.report(report)
         code = 0 if report.well else 1
     except (ProcessError, ServicesError, AuditError, MakegoodError) as trouble:
-        shown.close()
+        display.close()
         print(f"chaos: {trouble}", file=sys.stderr)
     except KeyboardInterrupt:
-        shown.close()
+        display.close()
         code = INTERRUPTED
         print("chaos: interrupted; every process that it started has ended", file=sys.stderr)
     finally:
-        shown.close()
+        display.close()
         if options.keep or code == 1:
-            shown.note(f"kept for a look: {folder}")
+            display.note(f"kept for a look: {folder}")
         else:
             shutil.rmtree(folder)
     return code

@@ -49,15 +49,15 @@ class Ledger:
 
     def under_way(self) -> list[Placed]:
         """The orders whose customers wait."""
-        return [placed for placed in self.orders.values() if not placed.first]
+        return [placement for placement in self.orders.values() if not placement.first]
 
     def told(self, *outcomes: str) -> list[Placed]:
         """The orders of which the customers were told one of these ends."""
-        return [placed for placed in self.orders.values() if placed.first in outcomes]
+        return [placement for placement in self.orders.values() if placement.first in outcomes]
 
     def ends(self) -> Counter[str]:
         """How many customers were told what."""
-        return Counter(placed.first for placed in self.orders.values() if placed.first)
+        return Counter(placement.first for placement in self.orders.values() if placement.first)
 
 
 class Customer:
@@ -91,8 +91,8 @@ class Customer:
         """Wait until every submission was acknowledged; return the ids of those that were not within ``timeout`` seconds."""
         if not self._submitting:
             return []
-        done, open_ = await asyncio.wait(set(self._submitting), timeout=timeout)
-        for task in done:
+        ready, open_ = await asyncio.wait(set(self._submitting), timeout=timeout)
+        for task in ready:
             task.result()
         return sorted(task.get_name() for task in open_)
 
@@ -108,10 +108,10 @@ class Customer:
             handle = await self._submit(workflow, order)
         finally:
             self._gate.release()
-        placed = self._ledger.orders[order.id] = Placed(order, handle, workflow.name)
+        placement = self._ledger.orders[order.id] = Placed(order, handle, workflow.name)
         if not handle.created:
             self._ledger.counts["acknowledged at a later try"] += 1
-        following = asyncio.get_running_loop().create_task(self._follow(placed), name=order.id)
+        following = asyncio.get_running_loop().create_task(self._follow(placement), name=order.id)
         self._following.add(following)
         following.add_done_callback(self._followed)
         if again:
@@ -132,10 +132,10 @@ class Customer:
             else:
                 return handle
 
-    async def _follow(self, placed: Placed) -> None:
+    async def _follow(self, placement: Placed) -> None:
         while True:
             try:
-                placed.first, _, _ = await ending(placed.handle)
+                placement.first, _, _ = await ending(placement.handle)
             except StoreUnavailableError:
                 await asyncio.sleep(PAUSE)
             else:
@@ -151,8 +151,8 @@ async def ending(handle: TaskHandle[Any]) -> tuple[str, Sequence[str], str]:
     """Wait for a task's end; return the outcome, the names of the steps that stand after all, and why."""
     try:
         await handle.result()
-    except TaskUndone as undone:
-        return "undone", undone.standing, undone.cause
+    except TaskUndone as undo:
+        return "undone", undo.standing, undo.cause
     except TaskInError as error:
         return "error", error.standing, error.cause
     return "processed", (), ""

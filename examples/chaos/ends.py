@@ -43,25 +43,25 @@ async def at_rest(store: UnderFire, client: Client, timeout: float) -> list[str]
 
 
 async def _left(store: UnderFire, client: Client) -> list[str]:
-    found = [
+    leftovers = [
         f"task {view.id} is {view.state}, held by {view.locked_by}"
         for view in await client.store.tasks.find(Filter(states=UNRESTED, limit=SHOWN))
     ]
     for table, rows in (await store.tables(("request", "inbox"))).items():
-        found += [f"{table}: task {row['task']} {row['kind']}" for row in rows]
-    return found
+        leftovers += [f"{table}: task {row['task']} {row['kind']}" for row in rows]
+    return leftovers
 
 
 async def read(ledger: Ledger, client: Client) -> list[dict[str, Any]]:
     """Return a line for each order whose submission was acknowledged."""
-    return [await _line(client, placed) for placed in ledger.orders.values()]
+    return [await _line(client, placement) for placement in ledger.orders.values()]
 
 
-async def _line(client: Client, placed: Placed) -> dict[str, Any]:
-    task = client.task(placed.handle.number)
-    line: dict[str, Any] = {"order": placed.order.id, "cents": placed.order.cents, "task": task.id}
-    line |= {"first": placed.first, "acts": placed.acts, "outcome": "", "standing": []}
-    detail = await client.store.tasks.detail(placed.handle.number)
+async def _line(client: Client, placement: Placed) -> dict[str, Any]:
+    task = client.task(placement.handle.number)
+    line: dict[str, Any] = {"order": placement.order.id, "cents": placement.order.cents, "task": task.id}
+    line |= {"first": placement.first, "acts": placement.acts, "outcome": "", "standing": []}
+    detail = await client.store.tasks.detail(placement.handle.number)
     if detail is None:  # acknowledged, and gone: the auditor calls it lost
         return line
     line |= {"workflow": detail.task.workflow, "state": detail.task.state, "goal": detail.task.goal}
@@ -75,11 +75,11 @@ async def _line(client: Client, placed: Placed) -> dict[str, Any]:
     if detail.task.state not in UNRESTED:
         line["outcome"], standing, _ = await ending(task)
         line["standing"] = sorted(standing)
-    events = await client.store.tasks.history(placed.handle.number)
+    events = await client.store.tasks.history(placement.handle.number)
     moves = [after for event in events for who, _, after, _ in event.moves if who == "task"]
     line["told_by_history"] = moves[-1] if moves else "pending"
     line["late"] = sum("late" in event.note for event in events)
-    line["alerts"] = [alert.kind for alert in await client.store.alerts.views(20, placed.handle.number)]
+    line["alerts"] = [alert.kind for alert in await client.store.alerts.views(20, placement.handle.number)]
     return line
 
 
@@ -102,7 +102,7 @@ def _text(value: object) -> str:
 async def recoveries(store: UnderFire, lines: Sequence[Mapping[str, Any]]) -> Counter[str]:
     """Count what the shop went through: what was judged, taken over, led anew, answered too late."""
     tables = await store.tables(("lease", "alert", "node"))
-    found = Counter(
+    counts = Counter(
         {
             "silent attempts judged": sum(line.get("failures", 0) for line in lines),
             "orders taken over": sum(line.get("epoch", 1) > 1 for line in lines),
@@ -112,5 +112,5 @@ async def recoveries(store: UnderFire, lines: Sequence[Mapping[str, Any]]) -> Co
             "processes that worked": len(tables["node"]),
         }
     )
-    found.update(f"alert: {row['kind']}" for row in tables["alert"])
-    return found
+    counts.update(f"alert: {row['kind']}" for row in tables["alert"])
+    return counts

@@ -149,8 +149,8 @@ def plan(kinds: Sequence[Kind], seconds: float, rng: random.Random, every: float
     moments = [(step * (n + rng.random()), kind, True) for n, kind in enumerate(first)]
     more = max(0, round(seconds / every) - len(first))
     weights = [WEIGHTS.get(kind, 1.0) for kind in kinds]
-    drawn = rng.choices(kinds, weights, k=more)
-    moments += [(seconds * (n + rng.random()) / more, kind, False) for n, kind in enumerate(drawn)]
+    choice = rng.choices(kinds, weights, k=more)
+    moments += [(seconds * (n + rng.random()) / more, kind, False) for n, kind in enumerate(choice)]
     return [
         Blow(at, kind, _length(kind, seconds, rng), rng.getrandbits(32), must)
         for at, kind, must in sorted(moments, key=lambda moment: moment[0])

@@ -146,7 +146,7 @@ class Proxy:
         for work in (self._there(pair, reader), self._back(pair, back)):
             task = asyncio.get_running_loop().create_task(work)
             pair.tasks.add(task)
-            task.add_done_callback(lambda done, pair=pair: self._ended(pair, done))  # type: ignore[misc]  # bound early
+            task.add_done_callback(lambda handle, pair=pair: self._ended(pair, handle))  # type: ignore[misc]  # bound early
 
     def _ended(self, pair: _Pair, task: "asyncio.Task[None]") -> None:
         pair.tasks.discard(task)

@@ -62,83 +62,89 @@ class Operators:
     async def act(self, kind: Kind, over: Callable[[], bool]) -> int:
         """Find an order for the act and carry it out; wait for one until ``over``. Returns how often it was applied."""
         while not over():
-            placed = self._pick(kind)
-            if placed is not None:
-                self._busy.add(placed.order.id)
+            placement = self._pick(kind)
+            if placement is not None:
+                self._busy.add(placement.order.id)
                 try:
-                    done = await self._carry_out(kind, placed)
+                    count = await self._carry_out(kind, placement)
                 finally:
-                    self._busy.discard(placed.order.id)
-                if done:
-                    return done
+                    self._busy.discard(placement.order.id)
+                if count:
+                    return count
             await asyncio.sleep(PAUSE)
         return 0
 
     def _pick(self, kind: Kind) -> Placed | None:
         match kind:
             case Kind.CANCEL:
-                found = self.ledger.under_way()
+                candidates = self.ledger.under_way()
             case Kind.UNDO:
-                found = self.ledger.told("processed", "error")
+                candidates = self.ledger.told("processed", "error")
             case Kind.RESUBMIT:
-                found = self.ledger.told("undone", "error")
+                candidates = self.ledger.told("undone", "error")
             case _:
-                found = [placed for placed in self.ledger.told("error") if not placed.unanswered]
-        free = [placed for placed in found if placed.order.id not in self._busy and not placed.by_hand]
+                candidates = [
+                    placement for placement in self.ledger.told("error") if not placement.unanswered
+                ]
+        free = [
+            placement
+            for placement in candidates
+            if placement.order.id not in self._busy and not placement.by_hand
+        ]
         if kind in (Kind.UNDO, Kind.RESUBMIT):  # makegood warns that what is sent again may be done twice
             free = [p for p in free if p.workflow != brief.name]
         return self.rng.choice(free[-50:]) if free else None
 
-    async def _carry_out(self, kind: Kind, placed: Placed) -> int:
-        task = self.client.task(placed.handle.number)
+    async def _carry_out(self, kind: Kind, placement: Placed) -> int:
+        task = self.client.task(placement.handle.number)
         acts = {Kind.CANCEL: task.cancel, Kind.UNDO: task.undo, Kind.RESUBMIT: task.resubmit}
         try:
             if kind is Kind.SETTLE:
-                return await self._settle(placed, await task.status())
-            placed.acts.append(kind.value)
+                return await self._settle(placement, await task.status())
+            placement.acts.append(kind.value)
             answer = await acts[kind](who="operator", why="at random", timeout=ANSWER_WITHIN)
         except ActRefusedError:
             self.counts[f"{kind.value}: refused"] += 1
             return 0
         except (StoreUnavailableError, WaitExpiredError):
             self.counts[f"{kind.value}: no answer"] += 1
-            placed.unanswered = True
+            placement.unanswered = True
             return 0
         self.counts[f"{kind.value}: {answer.verdict}"] += 1
         return int(answer.verdict == "applied")
 
     # -- settling -------------------------------------------------------------------------------------------------------
 
-    async def _settle(self, placed: Placed, detail: TaskDetail) -> int:
+    async def _settle(self, placement: Placed, detail: TaskDetail) -> int:
         """Settle one step of a task in error, truly, and have the task go on when it is held."""
         if detail.task.state != "error":
             return 0
-        open_ = self._open(placed, detail)
+        open_ = self._open(placement, detail)
         steps = [s for s in detail.steps if s.action in PLACES and s.state in open_]
         if not steps:
             return 0
         step = self.rng.choice(steps)
-        placed.by_hand = True
-        placed.acts.append(Kind.SETTLE.value)
+        placement.by_hand = True
+        placement.acts.append(Kind.SETTLE.value)
         try:
-            outcome, value = await self._see_to(placed.order, detail.task.id, step)
+            outcome, value = await self._see_to(placement.order, detail.task.id, step)
         except (ServiceError, OSError, http.client.HTTPException, AuditError):
             self.counts["operator settles: the service would not"] += 1
             return 0
-        said = await self._say(placed, step.name, outcome, value)
-        self.counts[f"{Kind.SETTLE.value} as {outcome}: {said}"] += 1
-        if said in CERTAIN and detail.task.goal == "hold":
-            await self._resubmit(placed)
-        return int(said == "applied")
+        verdict = await self._say(placement, step.name, outcome, value)
+        self.counts[f"{Kind.SETTLE.value} as {outcome}: {verdict}"] += 1
+        if verdict in CERTAIN and detail.task.goal == "hold":
+            await self._resubmit(placement)
+        return int(verdict == "applied")
 
     @staticmethod
-    def _open(placed: Placed, detail: TaskDetail) -> Sequence[str]:
+    def _open(placement: Placed, detail: TaskDetail) -> Sequence[str]:
         """The states of steps that may be settled. What failed is done by hand only where nobody will undo the order
         afterwards: an undo knows nothing of the key under which an operator did it.
         """
         if detail.task.goal != "hold":
             return ("in_doubt", "undo_failed")
-        stays = detail.task.workflow == by_hand.name and not placed.acts
+        stays = detail.task.workflow == by_hand.name and not placement.acts
         return ("in_doubt", "failed") if stays else ("in_doubt",)
 
     async def _see_to(self, order: Order, task: int, step: StepView) -> tuple[str, str | None]:
@@ -156,17 +162,17 @@ class Operators:
         await self._ask(undo, order, f"by-hand-{key}/undo", undoes=key)
         return ("undone" if step.state == "undo_failed" else "failed"), None
 
-    async def _say(self, placed: Placed, step: str, outcome: str, value: str | None) -> str:
+    async def _say(self, placement: Placed, step: str, outcome: str, value: str | None) -> str:
         """Say it until it is answered: what was done by hand must not remain unsaid."""
-        task = self.client.task(placed.handle.number)
+        task = self.client.task(placement.handle.number)
         while True:
             try:
                 answer = await task.settle(
                     step, outcome=outcome, value=value, who="operator", why="seen to", timeout=ANSWER_WITHIN
                 )
-            except ActRefusedError as refused:
+            except ActRefusedError as error:
                 self.ledger.complaints.append(
-                    f"order {placed.order.id}: {step} was settled as {outcome} and refused: {refused}"
+                    f"order {placement.order.id}: {step} was settled as {outcome} and refused: {error}"
                 )
                 return "refused"
             except (StoreUnavailableError, WaitExpiredError):
@@ -174,9 +180,9 @@ class Operators:
             else:
                 return answer.verdict
 
-    async def _resubmit(self, placed: Placed) -> None:
-        placed.acts.append(Kind.RESUBMIT.value)
-        task = self.client.task(placed.handle.number)
+    async def _resubmit(self, placement: Placed) -> None:
+        placement.acts.append(Kind.RESUBMIT.value)
+        task = self.client.task(placement.handle.number)
         while True:
             try:
                 await task.resubmit(who="operator", why="settled", timeout=ANSWER_WITHIN)

@@ -59,30 +59,30 @@ class Wishes:
 
 def posts(store: UnderFire) -> list[Post]:
     """Return the places to be filled with processes, each with the login for its role. Each agent's process serves all three services."""
-    wanted = [("scheduler", SCHEDULERS), ("supervisor", SUPERVISORS)]
-    found = [
+    roles = [("scheduler", SCHEDULERS), ("supervisor", SUPERVISORS)]
+    crew = [
         Post(f"{role}-{n}", role, (role, "--store", store.url_as(role)))
-        for role, count in wanted
+        for role, count in roles
         for n in range(1, count + 1)
     ]
-    served = ("agent", f"{MODULE}:shop", *SERVED, "--store", store.url_as("agents"))
-    return found + [Post(f"agent-{n}", "agent", served) for n in range(1, AGENTS + 1)]
+    options = ("agent", f"{MODULE}:shop", *SERVED, "--store", store.url_as("agents"))
+    return crew + [Post(f"agent-{n}", "agent", options) for n in range(1, AGENTS + 1)]
 
 
 class Play:
-    """One run in ``folder``, seen on ``shown``."""
+    """One run in ``folder``, seen on ``display``."""
 
-    def __init__(self, wishes: Wishes, folder: Path, shown: Screen) -> None:
+    def __init__(self, wishes: Wishes, folder: Path, display: Screen) -> None:
         self._wishes = wishes
         self._folder = folder
-        self._shown = shown
+        self._shown = display
         self._complaints: list[str] = []
         self._ledger = Ledger()
         self._scene = Scene(wishes.seconds, kinds_of(wishes.store))
 
     async def run(self) -> Report:
         """Play; everything that was started has ended when this returns or raises."""
-        begun = time.monotonic()
+        start = time.monotonic()
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(
                 under_fire(self._wishes.store, self._folder, self._rng("store"))
@@ -95,14 +95,14 @@ class Play:
                 async with asyncio.TaskGroup() as group:
                     watching = group.create_task(self._watch(strikes))
                     await self._storm(strikes, customers)
-                    healed = await self._heal(strikes, ground, customers)
+                    heal_seconds = await self._heal(strikes, ground, customers)
                     watching.cancel()
             except ExceptionGroup as several:
                 raise first(several) from None
             finally:
                 for customer in customers:
                     await customer.leave()
-            return await self._told(strikes, ground, time.monotonic() - begun, healed)
+            return await self._told(strikes, ground, time.monotonic() - start, heal_seconds)
 
     def _rng(self, what: str) -> random.Random:
         return random.Random(f"{self._wishes.seed} {what}")
@@ -141,8 +141,8 @@ class Play:
         """Wait until every process has registered. Raises ``ProcessError`` when one ends, or takes too long."""
         deadline = time.monotonic() + READY_WITHIN
         while True:
-            if ended := ground.wall.ended():
-                place, code = ended[0]
+            if exits := ground.wall.ended():
+                place, code = exits[0]
                 raise ProcessError(
                     f"{place.name} ended with code {code}:\n{ground.wall.last_words(place.name)}"
                 )
@@ -173,14 +173,14 @@ class Play:
     async def _heal(self, strikes: Strikes, ground: Ground, customers: list[Customer]) -> float:
         """All faults have ended: wait, within bounds, until all is at rest; return how long that took."""
         self._scene.phase = "healing"
-        begun = time.monotonic()
+        start = time.monotonic()
         await strikes.dials.apply()
-        deadline = begun + REST_WITHIN
+        deadline = start + REST_WITHIN
         for customer in customers:
             for order in await customer.acknowledged(deadline - time.monotonic()):
                 self._complaints.append(f"order {order} could not be submitted after the last fault")
         while (left := await ends.at_rest(ground.store, ground.looking, deadline - time.monotonic())) or any(
-            not placed.first for placed in self._ledger.orders.values()
+            not placement.first for placement in self._ledger.orders.values()
         ):
             if time.monotonic() > deadline:
                 self._complaints += [
@@ -188,13 +188,13 @@ class Play:
                 ]
                 break
             await asyncio.sleep(ends.LOOK_EVERY)
-        return time.monotonic() - begun
+        return time.monotonic() - start
 
-    async def _told(self, strikes: Strikes, ground: Ground, seconds: float, healed: float) -> Report:
+    async def _told(self, strikes: Strikes, ground: Ground, seconds: float, heal_seconds: float) -> Report:
         """Read the ends, stop the processes in good order, check."""
         self._scene.phase = "checking"
         self._shown.show(self._scene)
-        met = await strikes.counted()
+        fault_counts = await strikes.counted()
         ground.road.hang_up()
         if not await asyncio.to_thread(ground.services.quiet):
             self._complaints.append("the services were still at work 30 s after the last order's end")
@@ -202,7 +202,7 @@ class Play:
         ends.write(self._folder, lines)
         recoveries = await ends.recoveries(ground.store, lines)
         self._complaints += [
-            f"the store's own check: {found}" for found in await ground.looking.store.admin.check()
+            f"the store's own check: {finding}" for finding in await ground.looking.store.admin.check()
         ]
         late = await asyncio.to_thread(ground.wall.end, ENDS_WITHIN)
         self._complaints += [f"{name} did not end within {ENDS_WITHIN:g} s of SIGTERM" for name in late]
@@ -214,20 +214,22 @@ class Play:
         if verdict.findings or self._complaints:
             await ends.keep(ground.store, self._folder)
         return Report(
-            self._wishes.store, self._wishes.seed, seconds, healed, self._scene.enabled, met, count_ends(lines),
+            self._wishes.store, self._wishes.seed, seconds, heal_seconds, self._scene.enabled, fault_counts, count_ends(lines),
             self._ledger.ends(), recoveries, counts, verdict, self._complaints, str(self._folder),
         )  # fmt: skip
 
     def _logged(self, wall: Wall) -> list[str]:
         """What the processes wrote that no process may write."""
-        found = []
+        complaints = []
         for name in wall.places:
             lines = wall.log(name).read_text(errors="replace").splitlines()
             hits = [n for n, line in enumerate(lines) if any(sign in line for sign in SIGNS)]
             if hits:
                 around = " | ".join(lines[max(0, hits[0] - 1) : hits[0] + 1])
-                found.append(f"{name} wrote {len(hits)} tracebacks, the first at line {hits[0]}: {around}")
-        return found
+                complaints.append(
+                    f"{name} wrote {len(hits)} tracebacks, the first at line {hits[0]}: {around}"
+                )
+        return complaints
 
     # -- beside ---------------------------------------------------------------------------------------------------------
 

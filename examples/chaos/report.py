@@ -36,12 +36,10 @@ class Report:
     @property
     def missing(self) -> list[str]:
         """What did not happen, and must have for the run to prove anything."""
-        found = [f"no {kind.value}" for kind in self.enabled if not self.met.get(kind)]
-        found += [
-            f"no order ended {end}" for end in ENDS if not self.ends.get(end, 0) + self.told.get(end, 0)
-        ]
+        gaps = [f"no {kind.value}" for kind in self.enabled if not self.met.get(kind)]
+        gaps += [f"no order ended {end}" for end in ENDS if not self.ends.get(end, 0) + self.told.get(end, 0)]
         least = {"terms of a leader": 2}
-        return found + [
+        return gaps + [
             f"too few {name}: {self.recoveries.get(name, 0)}"
             for name in RECOVERIES
             if self.recoveries.get(name, 0) < least.get(name, 1)

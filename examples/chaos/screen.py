@@ -60,11 +60,11 @@ class Scene:
 
     def counts(self) -> dict[str, int]:
         """What can be counted, for a line."""
-        ended = {name: self.ends[name] for name in ("processed", "undone", "error")}
+        ends = {name: self.ends[name] for name in ("processed", "undone", "error")}
         return {
             "placed": self.placed,
-            **ended,
-            "under way": self.placed - sum(ended.values()),
+            **ends,
+            "under way": self.placed - sum(ends.values()),
             "faults": sum(self.met.values()),
         }
 
@@ -211,10 +211,10 @@ def drawn(scene: Scene, width: int) -> RenderableType:
 
 def tables(report: Report, width: int) -> RenderableType:
     """The end of a run: faults by kind, ends, recoveries, and what is wrong."""
-    told = Table("orders", "", box=box.SIMPLE_HEAD, header_style="dim")
+    table = Table("orders", "", box=box.SIMPLE_HEAD, header_style="dim")
     for name, count in ({"placed": report.placed} | dict(report.ends)).items():
-        told.add_row(name, str(count))
-    told.add_row("at rest after", f"{report.healed:.1f} s")
+        table.add_row(name, str(count))
+    table.add_row("at rest after", f"{report.healed:.1f} s")
     through = Table("gone through", "", box=box.SIMPLE_HEAD, header_style="dim")
     for name, count in sorted(report.recoveries.items()):
         through.add_row(name, str(count))
@@ -222,7 +222,7 @@ def tables(report: Report, width: int) -> RenderableType:
     for name, count in sorted(report.counts.items()):
         also.add_row(name, str(count))
     side = Table.grid(padding=(0, 4))
-    side.add_row(told, through, also)
+    side.add_row(table, through, also)
     lines = [Text(f"✖ {text}", style="red") for text in report.troubles()]
     style = "bold green" if report.well else "bold red"
     return Group(
@@ -230,18 +230,18 @@ def tables(report: Report, width: int) -> RenderableType:
     )
 
 
-def faults(enabled: Sequence[Kind], met: Mapping[Kind, int], width: int) -> Table:
+def faults(kinds: Sequence[Kind], counts: Mapping[Kind, int], width: int) -> Table:
     """Faults by kind, in columns; one that did not happen is red."""
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False)
     columns = max(1, width // COLUMN)
     for n in range(columns):
         table.add_column("" if n else "faults met", no_wrap=True)
         table.add_column("", justify="right", no_wrap=True)
-    rows = -(-len(enabled) // columns)
+    rows = -(-len(kinds) // columns)
     for row in range(rows):
         cells = []
-        for kind in enabled[row::rows]:
-            count = met.get(kind, 0)
+        for kind in kinds[row::rows]:
+            count = counts.get(kind, 0)
             style = "" if count else "red"
             cells += [Text(kind.value, style=style), Text(str(count), style=style or "bold")]
         table.add_row(*cells)

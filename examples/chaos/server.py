@@ -37,10 +37,10 @@ async def tell(socket: Path, word: str) -> str:
     reader, writer = await asyncio.open_unix_connection(str(socket))
     try:
         writer.write(f"{word}\n".encode())
-        said, _, rest = (await reader.readline()).decode().strip().partition(" ")
+        status, _, rest = (await reader.readline()).decode().strip().partition(" ")
     finally:
         writer.close()
-    if said != "ok":
+    if status != "ok":
         raise ServerError(f"PostgreSQL, told to {word}: {rest or 'no answer'}")
     return rest
 

@@ -81,18 +81,18 @@ class Dials:
 
     async def apply(self) -> None:
         """Bring the services to what is set; they may be away, and are told when they are back."""
-        merged: dict[str, dict[str, float]] = {}
+        dials: dict[str, dict[str, float]] = {}
         for dial in self._set:
             for place, faults in dial.items():
-                merged.setdefault(place, {}).update(faults)
-        for faults in merged.values():
+                dials.setdefault(place, {}).update(faults)
+        for faults in dials.values():
             total = sum(share for kind, share in faults.items() if kind != "slow_seconds")
             for kind in faults:
                 if total > 1 and kind != "slow_seconds":
                     faults[kind] /= total
         async with self._turn:
             with suppress(ServicesError):
-                await asyncio.to_thread(self._services.turn, merged)
+                await asyncio.to_thread(self._services.turn, dials)
 
     async def kill(self) -> None:
         """Kill the services; what their requests had met is kept."""
@@ -106,11 +106,11 @@ class Dials:
         now: Mapping[str, int] = {}
         with suppress(ServicesError):
             _, now = await asyncio.to_thread(self._services.counts)
-        found: Counter[Kind] = Counter()
+        counts: Counter[Kind] = Counter()
         for where in (self._met, now):
             for name, count in where.items():
-                found[SERVICE_WORDS[name.rpartition(" ")[2]]] += count
-        return found
+                counts[SERVICE_WORDS[name.rpartition(" ")[2]]] += count
+        return counts
 
 
 class Strikes:
@@ -140,20 +140,20 @@ class Strikes:
         """Carry out all blows; after ``seconds``, or as soon after as nothing that must be met is lacking, end all that last,
         and return when everything is healed.
         """
-        begun = time.monotonic()
+        start = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for blow in blows:
-                await asyncio.sleep(max(0.0, begun + blow.at - time.monotonic()))
+                await asyncio.sleep(max(0.0, start + blow.at - time.monotonic()))
                 group.create_task(self._strike(blow))
-            while (now := time.monotonic() - begun) < seconds + OVERTIME:
+            while (now := time.monotonic() - start) < seconds + OVERTIME:
                 if now >= seconds and not lacking() and not await self._unmet(blows):
                     break
                 await asyncio.sleep(AGAIN)
             self._over.set()
 
     async def _unmet(self, blows: Sequence[Blow]) -> bool:
-        met = await self.counted()
-        return any(blow.must and not met[blow.kind] for blow in blows)
+        counts = await self.counted()
+        return any(blow.must and not counts[blow.kind] for blow in blows)
 
     async def counted(self) -> Counter[Kind]:
         """How often each kind was met so far."""
@@ -254,8 +254,8 @@ class Strikes:
         running = self._ground.wall.running(role)
         if len(running) < least:
             return None
-        settled = [place for place in running if time.monotonic() - place.since > SETTLED]
-        return next((place for place in running if place.pid == pid), rng.choice(settled or running))
+        steady = [place for place in running if time.monotonic() - place.since > SETTLED]
+        return next((place for place in running if place.pid == pid), rng.choice(steady or running))
 
     async def _restart(self) -> int:
         """Kill an agent or a scheduler and start it again at once; return how many starts the store has refused since."""
@@ -293,7 +293,7 @@ class Strikes:
         elif kind is Kind.DO_FAILS:
             dial = {rng.choice(DOS): {"fail": 1.0}}
         else:
-            word = next(word for word, meant in SERVICE_WORDS.items() if meant is kind)
+            word = next(word for word, meaning in SERVICE_WORDS.items() if meaning is kind)
             place = rng.choice(("stock", "payments", "carrier", "*"))
             dial = {place: {word: SHARE if kind is not Kind.REFUSE else SHARE / 4}}
             if kind is Kind.SLOW:

@@ -72,11 +72,11 @@ def _say(playing: Playing, title: str, text: str, tone: str = "run") -> None:
 
 async def _until(holds: Callable[[], Awaitable[bool]], patience: float = PATIENCE) -> float:
     """Wait until something holds; return how many seconds that took. Raises ``TimeoutError``."""
-    begun = time.monotonic()
+    start = time.monotonic()
     async with asyncio.timeout(patience):
         while not await holds():  # noqa: ASYNC110 - other processes ring no event here
             await asyncio.sleep(LOOK_EVERY)
-    return time.monotonic() - begun
+    return time.monotonic() - start
 
 
 async def _ended(director: Director, order: str, patience: float = PATIENCE) -> str:
@@ -127,18 +127,18 @@ async def _agent_killed(director: Director, playing: Playing) -> None:
         f"{order} is about to be charged.",
         "The bank takes two seconds for it. One of two agents makes the call.",
     )
-    taken: list[Place] = []
+    victims: list[Place] = []
 
     async def charging() -> bool:
         place = await director.taker_of(order, "charge")
-        taken[:] = [place] if place and place.role == "agent" else []
-        return bool(taken) or bool(director.customers.orders[order].told.outcome)
+        victims[:] = [place] if place and place.role == "agent" else []
+        return bool(victims) or bool(director.customers.orders[order].told.outcome)
 
     await _until(charging)
-    if not taken:
+    if not victims:
         _say(playing, f"{order} was refused before it was charged.", "Play the act again.", "doubt")
         return
-    victim = taken[0]
+    victim = victims[0]
     await asyncio.sleep(0.6)  # the call is on its way
     await director.kill(victim)
     director.follows = order
@@ -270,8 +270,8 @@ async def _stuck(director: Director, playing: Playing) -> tuple[str, str]:
         return not director.customers.open()
 
     await _until(quiet)
-    refused, down = {"refuse": 1.0}, {"abort": 1.0}
-    await director.turn(carrier__ship=refused, payments__refund=down)
+    refusal, down = {"refuse": 1.0}, {"abort": 1.0}
+    await director.turn(carrier__ship=refusal, payments__refund=down)
     director.tell(Event("turned", "carrier/ship", 0, FAULTS["refuse"]))
     director.tell(Event("turned", "payments/refund", 0, FAULTS["down"]))
     order = _follow(director, playing)
@@ -283,8 +283,8 @@ async def _stuck(director: Director, playing: Playing) -> tuple[str, str]:
     )
 
     async def turned() -> bool:
-        said = director.customers.orders[order]
-        return said.state == "undoing" or bool(said.told.outcome)
+        customer_order = director.customers.orders[order]
+        return customer_order.state == "undoing" or bool(customer_order.told.outcome)
 
     await _until(turned)
     await director.turn(payments__refund=down)
@@ -312,8 +312,8 @@ async def _refund_down(director: Director, playing: Playing) -> None:
         "need",
     )  # fmt: skip
 
-    async def outcome_is(*wanted: str) -> bool:
-        return director.customers.orders[order].told.outcome in wanted
+    async def outcome_is(*outcomes: str) -> bool:
+        return director.customers.orders[order].told.outcome in outcomes
 
     try:
         await _until(partial(outcome_is, "undone", "processed"), OPERATOR)
@@ -350,11 +350,11 @@ async def _everything_killed(director: Director, playing: Playing) -> None:
     with suppress(TimeoutError):
         await _until(half_done, BEGUN)
     open_ = set(director.customers.open())
-    killed = sum(place.state is State.RUNNING for place in director.chaos.places.values())
+    count = sum(place.state is State.RUNNING for place in director.chaos.places.values())
     await director.kill_all()
     _say(
         playing,
-        f"All {killed} processes are dead.",
+        f"All {count} processes are dead.",
         f"{len(open_)} orders were under way. What is left are two databases and the shop's files.",
         "need",
     )

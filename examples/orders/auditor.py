@@ -108,8 +108,8 @@ class Report:
         orders = ", ".join(f"{count} {name}" for name, count in self.orders.items())
         lines = [f"orders: {orders}", f"{'effect':<10}{'done':>8}{'undone':>8}{'in place':>10}"]
         lines += [
-            f"{name:<10}{done:>8}{undone:>8}{stands:>10}"
-            for name, (done, undone, stands) in self.effects.items()
+            f"{name:<10}{forward:>8}{backward:>8}{stands:>10}"
+            for name, (forward, backward, stands) in self.effects.items()
         ]
         lines.append("money: " + ", ".join(f"{name} {cents / 100:.2f}" for name, cents in self.money.items()))
         lines += [f"FINDING  {finding}" for finding in self.findings]
@@ -129,29 +129,29 @@ class Report:
         }
 
 
-def audit(books: Path, told: Iterable[Told | Mapping[str, Any]], *, final: bool = True) -> Report:
+def audit(books: Path, outcomes: Iterable[Told | Mapping[str, Any]], *, final: bool = True) -> Report:
     """Compare the books with what the shop was told.
 
-    ``told`` are ``Told`` or what ``read_told`` reads a line as. With ``final=False`` orders may still be under way:
+    ``outcomes`` are ``Told`` or what ``read_told`` reads a line as. With ``final=False`` orders may still be under way:
     no order is lost yet, and one without an outcome is only held to what must be true at all times. Raises
     ``AuditError``.
     """
     entries = read_books(books)
-    known = merge(told)
+    by_name = merge(outcomes)
     by_order: defaultdict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         by_order[entry.order].append(entry)
     findings: list[Finding] = []
-    for order in sorted(known.keys() | by_order.keys()):
+    for order in sorted(by_name.keys() | by_order.keys()):
         findings += _always(order, by_order[order])
-        if order in known:
-            findings += _at_the_end(known[order], by_order[order], final=final)
+        if order in by_name:
+            findings += _at_the_end(by_name[order], by_order[order], final=final)
         elif final:
             names = ", ".join(sorted({entry.effect for entry in by_order[order]}))
             findings.append(
                 Finding(Kind.UNKNOWN_ORDER, order, f"{names}, and the shop knows of no such order")
             )
-    return Report(tuple(findings), _count_orders(known), _count_effects(entries), _count_money(entries))
+    return Report(tuple(findings), _count_orders(by_name), _count_effects(entries), _count_money(entries))
 
 
 def read_books(books: Path) -> list[Entry]:
@@ -166,27 +166,27 @@ def read_books(books: Path) -> list[Entry]:
 
 def read_told(lines: Iterable[str]) -> list[Told]:
     """Read outcomes, a JSON object per line; empty lines are skipped. Raises ``AuditError`` naming the line."""
-    told = []
+    outcomes = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                told.append(_told(json.loads(line)))
+                outcomes.append(_told(json.loads(line)))
             except (ValueError, AuditError) as error:
                 raise AuditError(f"outcomes, line {number}: {error}") from error
-    return told
+    return outcomes
 
 
-def merge(told: Iterable[Told | Mapping[str, Any]]) -> dict[str, Told]:
+def merge(outcomes: Iterable[Told | Mapping[str, Any]]) -> dict[str, Told]:
     """Put together what was told of each order: the last outcome counts, with its own list of what stands."""
-    known: dict[str, Told] = {}
-    for item in told:
+    latest_by_order: dict[str, Told] = {}
+    for item in outcomes:
         new = item if isinstance(item, Told) else _told(item)
-        old = known.get(new.order, new)
+        old = latest_by_order.get(new.order, new)
         cents = old.cents if new.cents is None else new.cents
-        reopened = new.outcome == OPEN_AGAIN
-        said = Told(new.order) if reopened else new if new.outcome else old
-        known[new.order] = replace(said, cents=cents)
-    return known
+        reopen = new.outcome == OPEN_AGAIN
+        latest = Told(new.order) if reopen else new if new.outcome else old
+        latest_by_order[new.order] = replace(latest, cents=cents)
+    return latest_by_order
 
 
 def _told(line: Any) -> Told:
@@ -212,7 +212,7 @@ def _always(order: str, entries: Sequence[Entry]) -> list[Finding]:
     """What must hold at every moment, whatever becomes of the order: entry by entry, oldest first."""
     findings = []
     standing: Counter[str] = Counter()
-    charged: dict[str, int] = {}
+    charges: dict[str, int] = {}
     keys: set[str] = set()
     for entry in entries:
         effect, twice = entry.effect, Kind.CHARGED_TWICE if entry.effect == "charge" else Kind.DONE_TWICE
@@ -225,16 +225,16 @@ def _always(order: str, entries: Sequence[Entry]) -> list[Finding]:
                     Finding(twice, order, f"{effect} again, under key {entry.key}, while one is in place")
                 )
             keys.add(f"{effect} {entry.key}")
-            charged[entry.key] = entry.cents
+            charges[entry.key] = entry.cents
         elif standing[effect] < 0 or f"{effect} {entry.key}" not in keys:
             findings.append(Finding(Kind.UNDONE_TOO_OFTEN, order, f"{effect}, under key {entry.key}"))
-        elif charged.get(entry.key, entry.cents) != entry.cents:
-            detail = f"{charged[entry.key]} cents done, {entry.cents} taken back, under key {entry.key}"
+        elif charges.get(entry.key, entry.cents) != entry.cents:
+            detail = f"{charges[entry.key]} cents done, {entry.cents} taken back, under key {entry.key}"
             findings.append(Finding(Kind.WRONG_AMOUNT, order, detail))
     return findings
 
 
-def _at_the_end(told: Told, entries: Sequence[Entry], *, final: bool) -> list[Finding]:
+def _at_the_end(outcome: Told, entries: Sequence[Entry], *, final: bool) -> list[Finding]:
     """What must hold once the shop was told how the order ended."""
     standing: Counter[str] = Counter()
     cents = 0
@@ -242,48 +242,50 @@ def _at_the_end(told: Told, entries: Sequence[Entry], *, final: bool) -> list[Fi
         standing[entry.effect] += entry.change
         cents += entry.change * entry.cents * (entry.effect == "charge")
     names = sorted(effect for effect, count in standing.items() if count > 0)
-    order = told.order
-    match told.outcome:
+    order = outcome.order
+    match outcome.outcome:
         case "processed":
             missing = [effect for effect in EFFECTS if standing[effect] < 1]
             findings = [Finding(Kind.MISSING, order, effect) for effect in missing]
-            if told.cents is not None and "charge" not in missing and cents != told.cents:
+            if outcome.cents is not None and "charge" not in missing and cents != outcome.cents:
                 findings.append(
-                    Finding(Kind.WRONG_AMOUNT, order, f"{told.cents} cents agreed, {cents} charged")
+                    Finding(Kind.WRONG_AMOUNT, order, f"{outcome.cents} cents agreed, {cents} charged")
                 )
             return findings
         case "undone":
-            return [finding for name in names for finding in _standing_though_undone(told, name)]
+            return [finding for name in names for finding in _standing_though_undone(outcome, name)]
         case "error":
-            return [Finding(Kind.NOT_LISTED, order, name) for name in names if name not in told.standing]
+            return [Finding(Kind.NOT_LISTED, order, name) for name in names if name not in outcome.standing]
         case _:
             stands = f"; in place: {', '.join(names)}" if names else ""
             return [Finding(Kind.LOST, order, f"the shop was never told{stands}")] if final else []
 
 
-def _standing_though_undone(told: Told, name: str) -> list[Finding]:
+def _standing_though_undone(outcome: Told, name: str) -> list[Finding]:
     if name in HARMLESS:
-        return [] if name in told.standing else [Finding(Kind.NOT_LISTED, told.order, name)]
+        return [] if name in outcome.standing else [Finding(Kind.NOT_LISTED, outcome.order, name)]
     kind = Kind.CHARGED_THOUGH_UNDONE if name == "charge" else Kind.STANDING_THOUGH_UNDONE
-    return [Finding(kind, told.order, name)]
+    return [Finding(kind, outcome.order, name)]
 
 
-def _count_orders(known: Mapping[str, Told]) -> dict[str, int]:
-    outcomes = Counter(told.outcome or "without outcome" for told in known.values())
-    return {"submitted": len(known), **{name: outcomes[name] for name in (*OUTCOMES, "without outcome")}}
+def _count_orders(by_order: Mapping[str, Told]) -> dict[str, int]:
+    outcomes = Counter(outcome.outcome or "without outcome" for outcome in by_order.values())
+    return {"submitted": len(by_order), **{name: outcomes[name] for name in (*OUTCOMES, "without outcome")}}
 
 
 def _count_effects(entries: Sequence[Entry]) -> dict[str, tuple[int, int, int]]:
-    done = Counter(entry.effect for entry in entries if entry.change > 0)
-    undone = Counter(entry.effect for entry in entries if entry.change < 0)
-    others = sorted((done.keys() | undone.keys()) - set(EFFECTS))
-    return {name: (done[name], undone[name], done[name] - undone[name]) for name in (*EFFECTS, *others)}
+    forward = Counter(entry.effect for entry in entries if entry.change > 0)
+    backward = Counter(entry.effect for entry in entries if entry.change < 0)
+    others = sorted((forward.keys() | backward.keys()) - set(EFFECTS))
+    return {
+        name: (forward[name], backward[name], forward[name] - backward[name]) for name in (*EFFECTS, *others)
+    }
 
 
 def _count_money(entries: Sequence[Entry]) -> dict[str, int]:
-    charged = sum(entry.cents for entry in entries if entry.effect == "charge" and entry.change > 0)
-    refunded = sum(entry.cents for entry in entries if entry.effect == "charge" and entry.change < 0)
-    return {"charged": charged, "refunded": refunded, "kept": charged - refunded}
+    charges = sum(entry.cents for entry in entries if entry.effect == "charge" and entry.change > 0)
+    refunds = sum(entry.cents for entry in entries if entry.effect == "charge" and entry.change < 0)
+    return {"charged": charges, "refunded": refunds, "kept": charges - refunds}
 
 
 def watch(books: Path, outcomes: Path, report: Path, every: float = 0.7) -> int:
@@ -292,10 +294,10 @@ def watch(books: Path, outcomes: Path, report: Path, every: float = 0.7) -> int:
     with suppress(KeyboardInterrupt):
         while True:
             began = time.monotonic()
-            told = outcomes.read_text() if outcomes.exists() else ""
+            text = outcomes.read_text() if outcomes.exists() else ""
             try:
-                found = audit(books, read_told(told[: told.rfind("\n") + 1].splitlines()), final=False)
-                draft.write_text(json.dumps(found.as_json()))
+                books_report = audit(books, read_told(text[: text.rfind("\n") + 1].splitlines()), final=False)
+                draft.write_text(json.dumps(books_report.as_json()))
                 draft.replace(report)  # whoever reads it finds the whole of it
             except AuditError as trouble:
                 print(trouble, file=sys.stderr)

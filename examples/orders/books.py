@@ -158,9 +158,9 @@ class Books:
             if _tombstone(db, operation.service, ask.key) is not None:
                 return GONE
             old_key = self._has_forgotten(db, operation, ask)
-            remembered = None if old_key else _remembered(db, operation, ask)
-            if remembered is not None:
-                return remembered
+            earlier_answer = None if old_key else _remembered(db, operation, ask)
+            if earlier_answer is not None:
+                return earlier_answer
             if refuse and operation.refusal:
                 answer = Answer(operation.refusal_status, {"code": "refused", "message": operation.refusal})
             else:
@@ -174,34 +174,32 @@ class Books:
             if not _fence(db, operation.service, ask):
                 return SUPERSEDED
             old_key = self._has_forgotten(db, operation, ask)
-            remembered = None if old_key else _remembered(db, operation, ask)
-            if remembered is not None:
-                return remembered
-            stood = _tombstone(db, operation.service, ask.undoes)
-            if stood is None or old_key:
-                done = _done(db, operation.service, ask.undoes)
-                if done is not None and done["effect"] != operation.effect:
-                    problem = (
-                        f"key {ask.undoes} was used for {done['effect']}, which {operation.name} cannot undo"
-                    )
+            answer = None if old_key else _remembered(db, operation, ask)
+            if answer is not None:
+                return answer
+            stands = _tombstone(db, operation.service, ask.undoes)
+            if stands is None or old_key:
+                effect = _done(db, operation.service, ask.undoes)
+                if effect is not None and effect["effect"] != operation.effect:
+                    problem = f"key {ask.undoes} was used for {effect['effect']}, which {operation.name} cannot undo"
                     return Answer(422, {"code": "mismatch", "message": problem})
-                stood = done is not None
-                if done is not None:
+                stands = effect is not None
+                if effect is not None:
                     facts = Ask(
                         ask.key,
                         ask.scope,
                         ask.token,
                         ask.undoes,
-                        done["order_id"],
-                        done["sku"],
-                        done["cents"],
+                        effect["order_id"],
+                        effect["sku"],
+                        effect["cents"],
                     )
                     _enter(db, operation, facts, key=ask.undoes)
                 db.execute(
                     "INSERT OR IGNORE INTO tombstone (service, key, undone_by, had_stood, at) VALUES (?, ?, ?, ?, ?)",
-                    (operation.service, ask.undoes, ask.key, stood, time.time()),
+                    (operation.service, ask.undoes, ask.key, stands, time.time()),
                 )
-            return _remember(db, operation, ask, Answer(200, {"code": "undone", "had_stood": stood}))
+            return _remember(db, operation, ask, Answer(200, {"code": "undone", "had_stood": stands}))
 
     def find(self, service: str, ask: Ask, *, fences: bool = False) -> Answer:
         """Say whether anything stands under ``ask.undoes``. With ``fences`` older tokens are refused from now on."""
@@ -210,10 +208,12 @@ class Books:
                 return SUPERSEDED
             if _tombstone(db, service, ask.undoes) is not None:
                 return Answer(200, {"code": "found", "happened": False, "undone": True})
-            done = _done(db, service, ask.undoes)
-            if done is None:
+            effect = _done(db, service, ask.undoes)
+            if effect is None:
                 return Answer(200, {"code": "found", "happened": False, "undone": False})
-            return Answer(200, {"code": "found", "happened": True, "id": f"{done['operation']}-{done['id']}"})
+            return Answer(
+                200, {"code": "found", "happened": True, "id": f"{effect['operation']}-{effect['id']}"}
+            )
 
     def totals(self) -> dict[str, dict[str, int]]:
         """Per effect: how often it was done, how often taken back. For a live display."""
@@ -221,7 +221,7 @@ class Books:
             rows = self._db.execute(
                 "SELECT effect, sum(change = 1), sum(change = -1) FROM entry GROUP BY effect ORDER BY effect"
             ).fetchall()
-        return {effect: {"done": done, "undone": undone} for effect, done, undone in rows}
+        return {effect: {"done": forward, "undone": backward} for effect, forward, backward in rows}
 
     def _has_forgotten(self, db: sqlite3.Connection, operation: Operation, ask: Ask) -> bool:
         """Whether the service has answered under this key so long ago that it knows nothing of it any more."""

@@ -81,14 +81,14 @@ def plan(kills: int, rng: random.Random, *, life: float) -> list[Blow]:
     is stopped is stopped for longer than that.
     """
     roles = [*MUSTS[:kills], *(rng.choice(OTHERS) for _ in range(kills - len(MUSTS)))]
-    drawn = [Blow(0.0, role, rng.uniform(0.3, 1.2)) for role in roles]
-    stopped = ("leader", "scheduler", "agent")
-    drawn += [Blow(0.0, stopped[n % 3], life + rng.uniform(0.5, 1.5), stop=True) for n in range(kills // 4)]
-    rng.shuffle(drawn)
+    blows = [Blow(0.0, role, rng.uniform(0.3, 1.2)) for role in roles]
+    stoppable = ("leader", "scheduler", "agent")
+    blows += [Blow(0.0, stoppable[n % 3], life + rng.uniform(0.5, 1.5), stop=True) for n in range(kills // 4)]
+    rng.shuffle(blows)
     # one in each slice of the time, so that a heal has room and no stretch is left in peace
     return [
-        Blow(0.05 + 0.9 * (n + rng.random()) / len(drawn), blow.role, blow.away, blow.stop)
-        for n, blow in enumerate(drawn)
+        Blow(0.05 + 0.9 * (n + rng.random()) / len(blows), blow.role, blow.away, blow.stop)
+        for n, blow in enumerate(blows)
     ]
 
 
@@ -131,21 +131,21 @@ class Chaos:
 
     async def run(self, blows: Sequence[Blow], span: float) -> None:
         """Carry out the blows over ``span`` seconds; return when every victim is replaced and every heal is measured."""
-        begun = time.monotonic()
+        start = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for blow in blows:
-                await asyncio.sleep(max(0.0, begun + blow.at * span - time.monotonic()))
+                await asyncio.sleep(max(0.0, start + blow.at * span - time.monotonic()))
                 group.create_task(self.strike(blow))
 
     async def strike(self, blow: Blow) -> None:
         """Carry out one blow; return when its victim is replaced and its heal is measured."""
         place, role = await self._victim(blow.role)
         if not blow.stop:
-            node, held = await self.in_hands(place)
+            node, work = await self.in_hands(place)
             while place.state is not State.RUNNING:  # another blow hit it meanwhile
                 place, role = await self._victim(blow.role)
-                node, held = await self.in_hands(place)
-            await self.recover(self.kill(place.name, role, node, held), blow.away)
+                node, work = await self.in_hands(place)
+            await self.recover(self.kill(place.name, role, node, work), blow.away)
             return
         self.stop(place.name, f"{role} stopped for {blow.away:.1f} s")
         await asyncio.sleep(blow.away)
@@ -157,10 +157,10 @@ class Chaos:
         Whoever was killed by somebody else, such as a visitor in a terminal, counts as killed; it is replaced unless
         ``replace`` is False.
         """
-        ended = self._wall.ended()
+        exits = self._wall.ended()
         if self.world.state is State.RUNNING and not self._services.running:
-            ended.append((self.world, -signal.SIGKILL))
-        for place, code in ended:
+            exits.append((self.world, -signal.SIGKILL))
+        for place, code in exits:
             if code == -signal.SIGKILL:
                 place.kills += 1
                 place.turn(State.KILLED)
@@ -175,18 +175,18 @@ class Chaos:
                     raise ProcessError(
                         f"{self.score.died} processes ended of themselves, {place.name} last:\n{words}"
                     )
-                said = f"ended of itself with code {code}, see its log"
-                self._tell(Event("died", place.name, place.pid, said))
+                text = f"ended of itself with code {code}, see its log"
+                self._tell(Event("died", place.name, place.pid, text))
             await self.start(place.name)
 
     # -- one process ---------------------------------------------------------------------------------------------------
 
     def kill(
-        self, name: str, role: str = "", node: int | None = None, held: frozenset[int] = frozenset()
+        self, name: str, role: str = "", node: int | None = None, work: frozenset[int] = frozenset()
     ) -> Wound:
-        """Kill the process in a place with SIGKILL. ``role``: what to call it; ``node``, ``held``: see ``in_hands``."""
+        """Kill the process in a place with SIGKILL. ``role``: what to call it; ``node``, ``work``: see ``in_hands``."""
         place = self.places[name]
-        wound = Wound(place, place.pid, role or place.role, time.monotonic(), node, held)
+        wound = Wound(place, place.pid, role or place.role, time.monotonic(), node, work)
         if place is self.world:
             self._services.kill()
             place.kills += 1
@@ -241,8 +241,8 @@ class Chaos:
             if place.state is State.RUNNING and place.pid == pid:
                 raise
             return  # killed again before they were ready
-        said = f"back after {away:.1f} s, with their books"
-        self._tell(Event("started", WORLD, place.pid, said, away))
+        text = f"back after {away:.1f} s, with their books"
+        self._tell(Event("started", WORLD, place.pid, text, away))
 
     async def recover(self, wound: Wound, away: float | None) -> None:
         """Fill a killed process's place after ``away`` seconds (None: leave it empty), and measure the heal."""
@@ -285,21 +285,21 @@ class Chaos:
 
         Who still starts is spared: on a busy machine that takes half a minute, and nobody would be left to do the work.
         """
-        begun = time.monotonic()
+        start = time.monotonic()
         while True:
             if role == WORLD:
                 if self.world.state is State.RUNNING:
                     return self.world, WORLD
             elif role == "leader":
                 _, holder = await self.term()
-                if led := self.leader_of(holder):
-                    return led, LEADER
+                if leader := self.leader_of(holder):
+                    return leader, LEADER
                 running = await self._working("supervisor")
-                if time.monotonic() - begun > LEADERLESS and running:
+                if time.monotonic() - start > LEADERLESS and running:
                     return running[0], "supervisor"
             elif running := await self._working(role):
-                settled = [place for place in running if time.monotonic() - place.since > SETTLED]
-                return self._rng.choice(settled or running), role
+                steady = [place for place in running if time.monotonic() - place.since > SETTLED]
+                return self._rng.choice(steady or running), role
             await asyncio.sleep(0.1)
 
     async def _working(self, role: str) -> list[Place]:
@@ -307,8 +307,8 @@ class Chaos:
         running = self._wall.running(role)
         if role not in REGISTERED or not running:
             return running
-        known = await self.nodes()
-        return [place for place in running if place.pid in known]
+        pids = await self.nodes()
+        return [place for place in running if place.pid in pids]
 
     async def term(self) -> tuple[int, str]:
         """The epoch of the present or last term, and who leads; empty when nobody does."""
@@ -353,35 +353,35 @@ class Chaos:
     async def _taken_over(self, wound: Wound, node: int) -> None:
         """Wait until nothing that the dead process had in its hands is still in them."""
         place, hit = wound.place, wound.at
-        held = await self._in_hand(place.role, node, set(wound.held) or None)
+        work = await self._in_hand(place.role, node, set(wound.held) or None)
         if time.monotonic() - hit > ANSWERED:  # this look came late: others may have it already
-            held |= wound.held
-        if not held:
+            work |= wound.held
+        if not work:
             return
         one = "order" if place.role == "scheduler" else "request"
-        what = f"{len(held)} {one}{'s' if len(held) > 1 else ''} that it held continued elsewhere"
-        while held and time.monotonic() - hit < LONGEST_HEAL:
+        what = f"{len(work)} {one}{'s' if len(work) > 1 else ''} that it held continued elsewhere"
+        while work and time.monotonic() - hit < LONGEST_HEAL:
             await asyncio.sleep(0.1)
-            held = await self._in_hand(place.role, node, held)
-        if not held:
+            work = await self._in_hand(place.role, node, work)
+        if not work:
             self.healed(place.name, wound.pid, what, hit)
 
     async def _in_hand(self, role: str, node: int, among: set[int] | None) -> set[int]:
         """The tasks that a process holds the lock of, or in which it has taken a request."""
         store = self._client.store
-        wanted = Filter(ids=tuple(among or ()), states=("processing", "undoing"), limit=1000)
+        condition = Filter(ids=tuple(among or ()), states=("processing", "undoing"), limit=1000)
         try:
-            tasks = await store.tasks.find(wanted)
+            tasks = await store.tasks.find(condition)
             if role == "scheduler":
                 return {task.id for task in tasks if task.locked_by == node}
-            found = set()
+            ids = set()
             for task in tasks:
                 detail = await store.tasks.detail(task.id)
                 if detail is not None and any(step.taken_by == node for step in detail.steps):
-                    found.add(task.id)
+                    ids.add(task.id)
         except StoreUnavailableError:
             return set(among or ())
-        return found
+        return ids
 
     def healed(self, who: str, pid: int, text: str, hit: float) -> None:
         """Note that nobody misses what was killed at ``hit`` (of ``time.monotonic``) any more."""

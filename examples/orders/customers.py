@@ -68,7 +68,7 @@ class Customers:
     @property
     def told(self) -> dict[str, Told]:
         """What the shop was told of each order that it has accepted, by order id."""
-        return {name: said.told for name, said in self.orders.items() if said.told.order}
+        return {name: order.told for name, order in self.orders.items() if order.told.order}
 
     def want(self, order: Order) -> None:
         """Order something."""
@@ -77,35 +77,35 @@ class Customers:
 
     async def place(self, orders: Sequence[Order], span: float, rng: random.Random) -> None:
         """Place the orders over ``span`` seconds, at random distances."""
-        begun = _now()
+        start = _now()
         for moment, order in zip(sorted(rng.uniform(0, span) for _ in orders), orders, strict=True):
-            await asyncio.sleep(max(0.0, begun + moment - _now()))
+            await asyncio.sleep(max(0.0, start + moment - _now()))
             self.want(order)
 
     def hear(self) -> None:
         """Read what the shop has noted since the last time."""
         for line in self._lines:
-            said = self.orders[line["order"]]
-            if not said.told.order:
-                said.told, said.state = Told(line["order"], cents=said.order.cents), "accepted"
+            order = self.orders[line["order"]]
+            if not order.told.order:
+                order.told, order.state = Told(line["order"], cents=order.order.cents), "accepted"
             if "state" in line:
-                self._note(said, line)
+                self._note(order, line)
 
     @staticmethod
-    def _note(said: Said, line: Mapping[str, Any]) -> None:
-        said.state, said.task = line["state"], line["task"]
+    def _note(order: Said, line: Mapping[str, Any]) -> None:
+        order.state, order.task = line["state"], line["task"]
         outcome = line.get("outcome", "")
         if outcome in OUTCOMES:
-            said.told = replace(said.told, outcome=outcome, standing=frozenset(line["standing"]))
-            said.cause, said.ended = line["cause"], _now()
-            said.result = str(line["result"] or "")
+            order.told = replace(order.told, outcome=outcome, standing=frozenset(line["standing"]))
+            order.cause, order.ended = line["cause"], _now()
+            order.result = str(line["result"] or "")
         elif outcome == OPEN_AGAIN:
-            said.told = replace(said.told, outcome="", standing=frozenset())
-            said.ended = 0.0
+            order.told = replace(order.told, outcome="", standing=frozenset())
+            order.ended = 0.0
 
     def open(self) -> list[str]:
         """The orders whose end is not known."""
-        return sorted(name for name, said in self.orders.items() if not said.told.outcome)
+        return sorted(name for name, order in self.orders.items() if not order.told.outcome)
 
     async def all_told(self, timeout: float) -> list[str]:
         """Wait until every placed order's end is known; return the ids of those that are open after ``timeout`` seconds."""
@@ -118,20 +118,20 @@ class Customers:
 
     async def states(self) -> Counter[str]:
         """How many placed orders are in which state: at rest as the shop was told, the others as the store has them."""
-        counts = Counter(told.outcome for told in self.told.values() if told.outcome)
+        counts = Counter(outcome.outcome for outcome in self.told.values() if outcome.outcome)
         counts.update(view.state for view in await self.under_way())
         return counts
 
     async def under_way(self) -> list[TaskView]:
         """The tasks of orders whose end is not known, newest first."""
-        found = await self._client.find(Filter(states=OPEN, workflow="place_order", limit=1000))
+        views = await self._client.find(Filter(states=OPEN, workflow="place_order", limit=1000))
         mine = self.orders
-        return [view for view in found if view.key in mine and not mine[view.key].told.outcome]
+        return [view for view in views if view.key in mine and not mine[view.key].told.outcome]
 
     async def view(self, order: str) -> TaskView | None:
         """The task of an order, None if there is none yet."""
-        found = await self._client.find(Filter(workflow="place_order", key=order, limit=1))
-        return found[0] if found else None
+        views = await self._client.find(Filter(workflow="place_order", key=order, limit=1))
+        return views[0] if views else None
 
     async def where(self, orders: Iterable[str]) -> list[str]:
         """Say of open orders where they stand: state, and the steps that are neither done nor waiting."""
@@ -151,8 +151,8 @@ class Customers:
     async def without_alert(self) -> list[str]:
         """The orders in error of which no operator was told."""
         missing = []
-        for order, told in sorted(self.told.items()):
-            if told.outcome == "error":
+        for order, outcome in sorted(self.told.items()):
+            if outcome.outcome == "error":
                 view = await self.view(order)
                 if view is None or not await self._client.store.alerts.views(1, view.id):
                     missing.append(order)
@@ -161,22 +161,22 @@ class Customers:
     def notes(self) -> tuple[str, ...]:
         """A sentence about each order in error, for an operator."""
         return tuple(
-            f"order {name} is in error: {said.cause}; listed as in place: {', '.join(sorted(said.told.standing)) or 'nothing'}"
-            for name, said in sorted(self.orders.items())
-            if said.told.outcome == "error"
+            f"order {name} is in error: {order.cause}; listed as in place: {', '.join(sorted(order.told.standing)) or 'nothing'}"
+            for name, order in sorted(self.orders.items())
+            if order.told.outcome == "error"
         )
 
     def write(self, file: Path) -> None:
         """Write what was told as the auditor reads it: a JSON object per line."""
-        file.write_text("".join(json.dumps(_line(told)) + "\n" for told in self.told.values()))
+        file.write_text("".join(json.dumps(_line(outcome)) + "\n" for outcome in self.told.values()))
 
 
-def _line(told: Told) -> dict[str, object]:
+def _line(outcome: Told) -> dict[str, object]:
     return {
-        "order": told.order,
-        "cents": told.cents,
-        "outcome": told.outcome,
-        "standing": sorted(told.standing),
+        "order": outcome.order,
+        "cents": outcome.cents,
+        "outcome": outcome.outcome,
+        "standing": sorted(outcome.standing),
     }
 
 

@@ -78,28 +78,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises makegood's own errors, for example when the store cannot be reached.
     """
     options = parse(arguments)
-    options.stage, said = wants_stage(options)
-    shown = screen(as_json=options.json)
+    options.stage, note = wants_stage(options)
+    display = screen(as_json=options.json)
     folder = Path(tempfile.mkdtemp(prefix="makegood-demo-"))
     code = 1
-    if said:
-        shown.note(said)
+    if note:
+        display.note(note)
     try:
         with ended_as_by_hand():
-            report = run(options, folder, shown)
-        shown.report(report)
+            report = run(options, folder, display)
+        display.report(report)
         code = 0 if report.well else 1
     except (ProcessError, ServicesError, AuditError) as trouble:
-        shown.close()
+        display.close()
         print(f"makegood demo: {trouble}", file=sys.stderr)
     except KeyboardInterrupt:
-        shown.close()
+        display.close()
         code = INTERRUPTED
         print("makegood demo: interrupted; every process that it started has ended", file=sys.stderr)
     finally:
-        shown.close()
+        display.close()
         if options.keep or code == 1:
-            shown.note(f"kept for a look: {folder}")
+            display.note(f"kept for a look: {folder}")
         else:
             shutil.rmtree(folder)
     return code
@@ -125,9 +125,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         ("supervisors", 1, "supervisor processes (2)"),
     ):
         parser.add_argument(f"--{name}", type=_at_least(least), metavar="N", help=text)
-    shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--headless", action="store_true", help="in the terminal, without the stage")
-    shown.add_argument("--stage", action="store_true", help="with the stage, even if nobody is at a terminal")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--headless", action="store_true", help="in the terminal, without the stage")
+    group.add_argument("--stage", action="store_true", help="with the stage, even if nobody is at a terminal")
     parser.add_argument(
         "--port", type=_at_least(0), default=0, metavar="N", help="the stage's port (any that is free)"
     )
@@ -206,13 +206,13 @@ def ended_as_by_hand() -> Iterator[None]:
 
 
 @contextmanager
-def until_interrupted(ended: asyncio.Event) -> Iterator[None]:
+def until_interrupted(end: asyncio.Event) -> Iterator[None]:
     """Take the first Ctrl-C as the wish to end; the second one interrupts as ever."""
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
         loop.remove_signal_handler(signal.SIGINT)
-        ended.set()
+        end.set()
 
     loop.add_signal_handler(signal.SIGINT, interrupted)
     try:
@@ -223,73 +223,75 @@ def until_interrupted(ended: asyncio.Event) -> Iterator[None]:
 
 def first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """What went wrong first, out of the groups in groups."""
-    found = group.exceptions[0]
-    return first(found) if isinstance(found, BaseExceptionGroup) else found
+    error = group.exceptions[0]
+    return first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
-def run(options: argparse.Namespace, folder: Path, shown: Screen) -> Report:
+def run(options: argparse.Namespace, folder: Path, display: Screen) -> Report:
     """Start everything, play, stop everything, audit."""
-    begun = time.monotonic()
+    start = time.monotonic()
     with ExitStack() as stack:
         url = store_of(options, folder, stack)
         kind = urlsplit(url).scheme.removesuffix("ql")
-        shown.note(opening(options, kind, folder))
+        display.note(opening(options, kind, folder))
         faults = "" if options.stage else "rough"
         services = stack.enter_context(
-            Services(folder / "books.db", seed=options.seed, faults=faults, tethered=True)
+            Services(folder / "books.db", seed=options.seed, faults=faults, bound_to_starter=True)
         )
         queue = f"shop-{folder.name.rpartition('-')[2]}"  # the store may have been used before
-        made = posts(schedulers=options.schedulers, agents=options.agents, supervisors=options.supervisors)
-        made += shop_posts(folder, queue)
+        all_posts = posts(
+            schedulers=options.schedulers, agents=options.agents, supervisors=options.supervisors
+        )
+        all_posts += shop_posts(folder, queue)
         own: dict[str, str] = {}
         if options.stage:
             options.console_port = free_port()
             # Its own, and the same however often the console is killed: that of the user's consoles opens more than a demo.
             own["console_token"] = options.console_token = secrets.token_urlsafe(32)
-            made += watching_posts(folder, services.books, options.console_port)
+            all_posts += watching_posts(folder, services.books, options.console_port)
         wall = stack.enter_context(
             Wall(
-                made,
+                all_posts,
                 folder,
                 settings={**SETTINGS, "store": url, **own},
                 more={SERVICES_VARIABLE: services.url},
             )
         )
-        return asyncio.run(Play(options, folder, shown, (url, kind)).run(wall, services, begun))
+        return asyncio.run(Play(options, folder, display, (url, kind)).run(wall, services, start))
 
 
 def opening(options: argparse.Namespace, kind: str, folder: Path) -> str:
     """Say what is played. Where the logs are is said only if they are there afterwards; of a failure it is said at its end."""
-    said = f"{options.orders} orders on {kind}, {options.kills} kills, seed {options.seed}"
+    text = f"{options.orders} orders on {kind}, {options.kills} kills, seed {options.seed}"
     if options.stage:
-        said = f"the order system on {kind}, seed {options.seed}"
-    return f"{said}; logs in {folder}" if options.keep else said
+        text = f"the order system on {kind}, seed {options.seed}"
+    return f"{text}; logs in {folder}" if options.keep else text
 
 
 def store_of(options: argparse.Namespace, folder: Path, stack: ExitStack) -> str:
     """Return the store's URL; a private PostgreSQL is started, and ends with ``stack``."""
     if options.postgres:
         return os.environ.get(POSTGRES_VARIABLE) or stack.enter_context(private_postgres(folder))
-    given = options.store or f"sqlite:///{folder / 'store.db'}"
-    if given.startswith(FILE) and len(given) > len(FILE):
-        return FILE + str(Path(given.removeprefix(FILE)).absolute())  # the processes run in another folder
-    return str(given)
+    url = options.store or f"sqlite:///{folder / 'store.db'}"
+    if url.startswith(FILE) and len(url) > len(FILE):
+        return FILE + str(Path(url.removeprefix(FILE)).absolute())  # the processes run in another folder
+    return str(url)
 
 
 class Play:
     """One run, from the first process to the report."""
 
     def __init__(
-        self, options: argparse.Namespace, folder: Path, shown: Screen, store: tuple[str, str]
+        self, options: argparse.Namespace, folder: Path, display: Screen, store: tuple[str, str]
     ) -> None:
         self._options = options
         self._folder = folder
-        self._shown = shown
+        self._shown = display
         self._url, self._store = store
         self._complaints: list[str] = []
         self._show: Any = None
 
-    async def run(self, wall: Wall, services: Services, begun: float) -> Report:
+    async def run(self, wall: Wall, services: Services, start: float) -> Report:
         """Play; returns the report. Whatever was started is ended by whoever handed it in."""
         options = self._options
         async with Client(self._url, migrate=True) as client:
@@ -301,7 +303,7 @@ class Play:
                 0 if options.stage else options.orders,
                 chaos.score,
                 wall=list(chaos.places.values()),
-                begun=begun,
+                begun=start,
             )
             for name in wall.places:
                 wall.start(name)
@@ -327,29 +329,29 @@ class Play:
         if not await asyncio.to_thread(services.quiet):
             self._complaints.append("the services were still at work 30 s after the last order's end")
         customers.hear()  # the shop may have heard more while it ended
-        told = list(customers.told.values())
+        outcomes = list(customers.told.values())
         customers.write(self._folder / "told.jsonl")
         return Report(
-            self._store, time.monotonic() - begun, len(customers.orders), count_outcomes(told), chaos.score,
-            audit(services.books, told), tuple(self._complaints), customers.notes(),
+            self._store, time.monotonic() - start, len(customers.orders), count_outcomes(outcomes), chaos.score,
+            audit(services.books, outcomes), tuple(self._complaints), customers.notes(),
         )  # fmt: skip
 
     async def _ready(self, wall: Wall, client: Client) -> None:
         """Wait until every process has registered in the store. Raises ``ProcessError`` when one ends, or takes too long."""
         deadline = time.monotonic() + READY_WITHIN
         while True:
-            if ended := wall.ended():
-                place, code = ended[0]
+            if exits := wall.ended():
+                place, code = exits[0]
                 raise ProcessError(f"{place.name} ended with code {code}:\n{wall.last_words(place.name)}")
             here = {node.info.pid for node in await client.store.nodes.views() if node.remaining > 0}
-            awaited = [place for place in wall.places.values() if place.role in REGISTERED]
-            missing = [place.name for place in awaited if place.pid not in here]
+            places = [place for place in wall.places.values() if place.role in REGISTERED]
+            missing = [place.name for place in places if place.pid not in here]
             if not missing:
                 return
             if time.monotonic() > deadline:
                 words = wall.last_words(missing[0])
                 raise ProcessError(f"{', '.join(missing)} did not start within {READY_WITHIN:g} s:\n{words}")
-            self._scene.waits = starting(missing, len(awaited))
+            self._scene.waits = starting(missing, len(places))
             self._shown.show(self._scene)
             await asyncio.sleep(0.1)
 
@@ -371,8 +373,8 @@ class Play:
         options = self._options
         show = Show(chaos, customers, client, services, self._folder, waits=self._waits)
         self._show = show
-        ended = asyncio.Event()
-        with until_interrupted(ended):
+        end = asyncio.Event()
+        with until_interrupted(end):
             console = f"http://127.0.0.1:{options.console_port}/?token={options.console_token}"
             stage = show.staged(seed=options.seed, store=self._store, prefix=self._prefix(), console=console)
             show.director.settings.chaos = options.chaos
@@ -384,8 +386,8 @@ class Play:
                 if options.browser:
                     await asyncio.to_thread(webbrowser.open, url)
                 if options.seconds:
-                    asyncio.get_running_loop().call_later(options.seconds, ended.set)
-                await show.director.direct(ended)
+                    asyncio.get_running_loop().call_later(options.seconds, end.set)
+                await show.director.direct(end)
         self._shown.note("the show is over: waiting for the orders that are under way")
 
     def _prefix(self) -> str:
@@ -417,7 +419,7 @@ class Play:
             scene.wanted = len(customers.orders)
         with suppress(StoreUnavailableError):  # the last known counts stand until the store is back
             scene.states = await customers.states()
-        scene.waits = await self._waits.look(led=bool(scene.leader))
+        scene.waits = await self._waits.look(has_leader=bool(scene.leader))
         self._shown.show(scene)
 
     def _tell(self, event: Event) -> None:

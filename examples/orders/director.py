@@ -108,10 +108,10 @@ class Director:
 
     def place(self, name: str) -> Place:
         """Return a place on the wall. Raises ``RefusedError`` for a name that is not on it."""
-        found = self.chaos.places.get(name)
-        if found is None:
+        place = self.chaos.places.get(name)
+        if place is None:
             raise RefusedError(f"there is no process {name!r} here")
-        return found
+        return place
 
     async def press(self, name: str, button: str) -> None:
         """kill, stop or start the process in a place. Raises ``RefusedError``."""
@@ -250,9 +250,9 @@ class Director:
         """The place of the process that runs a step of an order right now."""
         detail = await self.task(order)
         nodes = {node: pid for pid, node in (await self.chaos.nodes()).items()}
-        for found in detail.steps if detail else ():
-            if found.name == step and found.taken_by in nodes:
-                pid = nodes[found.taken_by]
+        for step_view in detail.steps if detail else ():
+            if step_view.name == step and step_view.taken_by in nodes:
+                pid = nodes[step_view.taken_by]
                 return next((p for p in self.chaos.places.values() if p.pid == pid), None)
         return None
 

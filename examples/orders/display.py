@@ -113,8 +113,13 @@ class JsonScreen:
 
     def event(self, scene: Scene, event: Event) -> None:
         """Write the event."""
-        said = {"event": event.kind, "at": round(scene.seconds, 2), "process": event.who, "pid": event.pid}
-        self._write(said | {"text": event.text})
+        document = {
+            "event": event.kind,
+            "at": round(scene.seconds, 2),
+            "process": event.who,
+            "pid": event.pid,
+        }
+        self._write(document | {"text": event.text})
 
     def show(self, scene: Scene) -> None:
         """Write the counts, now and then."""
@@ -249,10 +254,10 @@ def scoreboard(scene: Scene) -> Text:
 def bar(scene: Scene, width: int) -> Text:
     """All orders as one bar, a colour for each state; what is not yet placed is left dim."""
     line = Text()
-    drawn_so_far = counted = 0
+    drawn_so_far = count = 0
     for name, color in COLORS.items():
-        counted += scene.states[name]
-        until = round(width * min(counted, scene.wanted) / max(scene.wanted, 1))
+        count += scene.states[name]
+        until = round(width * min(count, scene.wanted) / max(scene.wanted, 1))
         line.append("█" * (until - drawn_so_far), style=color)
         drawn_so_far = max(drawn_so_far, until)
     return line.append("░" * (width - drawn_so_far), style="dim")

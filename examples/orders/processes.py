@@ -87,8 +87,8 @@ class Wall:
         place = self.places[name]
         post = self._posts[name]
         arguments = [post.module, *post.arguments]
-        named = self._environment | {f"{SETTINGS_PREFIX}NAME": name}
-        place.process = tethered(arguments, self.log(name), named)
+        environment = self._environment | {f"{SETTINGS_PREFIX}NAME": name}
+        place.process = tethered(arguments, self.log(name), environment)
         place.pid = place.process.pid
         place.starts += 1
         place.turn(State.RUNNING)
@@ -120,13 +120,13 @@ class Wall:
 
     def ended(self) -> list[tuple[Place, int]]:
         """Return the places whose process ended of itself since the last look, with its exit code."""
-        found = []
+        exits = []
         for place in self.places.values():
             if place.process is not None and (code := place.process.poll()) is not None:
                 self._reap(place)
                 place.turn(State.ENDED)
-                found.append((place, code))
-        return found
+                exits.append((place, code))
+        return exits
 
     def running(self, role: str) -> list[Place]:
         """Return the places of a role whose process runs, those longest in their state first."""
@@ -248,16 +248,16 @@ def posts(*, schedulers: int = 2, agents: int | None = 3, supervisors: int = 2) 
 
     ``agents``: two processes that serve all three services, and further ones one each; None is two for each service.
     """
-    asked: list[tuple[str, str, Sequence[str]]] = []
-    asked += [("scheduler", f"scheduler-{n}", ()) for n in range(1, schedulers + 1)]
-    asked += [("supervisor", f"supervisor-{n}", ()) for n in range(1, supervisors + 1)]
+    specifications: list[tuple[str, str, Sequence[str]]] = []
+    specifications += [("scheduler", f"scheduler-{n}", ()) for n in range(1, schedulers + 1)]
+    specifications += [("supervisor", f"supervisor-{n}", ()) for n in range(1, supervisors + 1)]
     shop = f"{PACKAGE}.shop:shop"
     if agents is None:
-        asked += [("agent", f"{one}-{n}", (shop, one)) for one in SERVICES for n in (1, 2)]
+        specifications += [("agent", f"{one}-{n}", (shop, one)) for one in SERVICES for n in (1, 2)]
     for n in range(1, (agents or 0) + 1):
-        served = SERVICES if n <= 2 else (SERVICES[(n - 2) % len(SERVICES)],)
-        asked.append(("agent", f"agent-{n}", (shop, *served)))
-    return [Post(name, role, (role, *more)) for role, name, more in asked]
+        options = SERVICES if n <= 2 else (SERVICES[(n - 2) % len(SERVICES)],)
+        specifications.append(("agent", f"agent-{n}", (shop, *options)))
+    return [Post(name, role, (role, *more)) for role, name, more in specifications]
 
 
 def shop_posts(folder: Path, queue: str) -> list[Post]:

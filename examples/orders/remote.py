@@ -109,9 +109,9 @@ async def _exchange(path: str, body: bytes, headers: Mapping[str, str]) -> tuple
         await writer.drain()
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         fields = dict(line.split(": ", 1) for line in head[1:] if ": " in line)
-        answered = {name.lower(): value for name, value in fields.items()}
-        content = await reader.readexactly(int(answered["content-length"]))
-        return int(head[0].split()[1]), answered, content
+        fields_by_name = {name.lower(): value for name, value in fields.items()}
+        content = await reader.readexactly(int(fields_by_name["content-length"]))
+        return int(head[0].split()[1]), fields_by_name, content
     except (KeyError, IndexError, asyncio.LimitOverrunError) as error:
         raise ValueError(f"not an HTTP answer: {error!r}") from error
     finally:

@@ -48,13 +48,13 @@ class Report:
     @property
     def well(self) -> bool:
         """Every order placed and at rest, the books balanced, nothing to complain of."""
-        ended = sum(self.outcomes[name] for name in OUTCOMES)
-        return self.audit.balanced and not self.complaints and ended == self.placed == self.wanted
+        count = sum(self.outcomes[name] for name in OUTCOMES)
+        return self.audit.balanced and not self.complaints and count == self.placed == self.wanted
 
     def checks(self) -> dict[str, int]:
         """How many findings there are of each kind that people look for."""
-        found = Counter(finding.kind for finding in self.audit.findings)
-        return {name: sum(found[kind] for kind in kinds) for name, kinds in CHECKS.items()}
+        counts = Counter(finding.kind for finding in self.audit.findings)
+        return {name: sum(counts[kind] for kind in kinds) for name, kinds in CHECKS.items()}
 
     def as_json(self) -> dict[str, Any]:
         """The report for a machine."""
@@ -114,7 +114,7 @@ class Report:
         return f"not well: {troubles[0] if troubles else 'orders are open'}"
 
 
-def count_outcomes(told: Sequence[Told]) -> dict[str, int]:
+def count_outcomes(outcomes: Sequence[Told]) -> dict[str, int]:
     """How many orders ended how; every outcome is there, 0 too."""
-    counts = Counter(item.outcome for item in told)
+    counts = Counter(item.outcome for item in outcomes)
     return {name: counts[name] for name in OUTCOMES}

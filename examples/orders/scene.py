@@ -149,13 +149,13 @@ class Watcher:
         now = self.now
         try:
             views = await self._chaos.views()
-            now.nodes = {view.info.pid: view for view in views if not view.stopped}
+            now.nodes = {view.info.pid: view for view in views if not view.is_stopped}
             now.term, holder = await self._chaos.term()
             leader = self._chaos.leader_of(holder)
             now.leader, now.away = leader.pid if leader else 0, False
         except StoreUnavailableError:
             now.away = True
-        await self._waits.look(led=now.leader > 0)
+        await self._waits.look(has_leader=now.leader > 0)
         await asyncio.to_thread(self._read_files)
         if self._chaos.world.state is State.RUNNING:
             await asyncio.to_thread(self._ask_services)
@@ -172,21 +172,21 @@ class Watcher:
 
     def _ask_services(self) -> None:
         try:
-            asked, met = self._services.counts()
+            calls, faults = self._services.counts()
         except ServicesError:
             return
         spoilt = Counter[str]()
-        for place, count in met.items():
+        for place, count in faults.items():
             spoilt[place.partition("/")[0]] += 0 if place.endswith(" slow") else count
-        self._asked = [*self._asked[-80:], (time.monotonic(), Counter(asked), spoilt)]
+        self._asked = [*self._asked[-80:], (time.monotonic(), Counter(calls), spoilt)]
 
     def _choose(self) -> None:
         """Follow the newest open order, unless the one that is followed is open, or has just ended."""
         director, orders = self.director, self._customers.orders
-        said = orders.get(director.follows)
-        held = director.act.order == director.follows and not director.act.over
+        customer = orders.get(director.follows)
+        in_act = director.act.order == director.follows and not director.act.over
         stays = AFTER_ACT if director.act.order == director.follows else AFTER_END
-        if said is not None and (held or not said.told.outcome or _age(said.ended) < stays):
+        if customer is not None and (in_act or not customer.told.outcome or _age(customer.ended) < stays):
             return
         for name in reversed(orders):
             if not orders[name].told.outcome and orders[name].state:
@@ -198,42 +198,42 @@ class Watcher:
     def look(self, order: str = "") -> dict[str, Any]:
         """Return what the page's template needs. ``order``: the one that a visitor chose, "" for the followed one."""
         orders = self._customers.orders
-        followed = order if order in orders else self.director.follows
+        choice = order if order in orders else self.director.follows
         return {
             "title": self._title, "console": self.console, "settings": self.director.settings, "zeros": self._zeros(),
             "figures": self._figures(), "waits": self._waits.line, "money": self._money(), "wall": self._wall(), "dials": self._dials(),
-            "followed": followed, "chosen": order if order in orders else "", "said": orders.get(followed),
+            "followed": choice, "chosen": order if order in orders else "", "said": orders.get(choice),
             "act": self.director.act, "acts": ACTS, "feed": self._feed(), "customers": self._shown(),
             "shares": tuple(SHARES), "rates": tuple(RATES), "kinds": tuple(KINDS_OF_ORDERS),
         }  # fmt: skip
 
     def _zeros(self) -> list[tuple[int, str, str]]:
-        found: Counter[str] = Counter()
+        lasting: Counter[str] = Counter()
         now = time.monotonic()
         findings = [(f["kind"], f["order"], f["detail"]) for f in self.now.audit.get("findings", ())]
         names = {" ".join(finding) for finding in findings}
         self._seen = {name: self._seen.get(name, now) for name in names}
         for kind, order, detail in findings:
-            found[kind] += now - self._seen[f"{kind} {order} {detail}"] >= LASTS
-        counts = [sum(found[kind] for kind in kinds) for kinds in ZEROS.values()]
-        charged = self.now.audit.get("effects", {}).get("charge", {})
+            lasting[kind] += now - self._seen[f"{kind} {order} {detail}"] >= LASTS
+        counts = [sum(lasting[kind] for kind in kinds) for kinds in ZEROS.values()]
+        charges = self.now.audit.get("effects", {}).get("charge", {})
         beside = (
             f"of {len(self._customers.orders):,}",
-            f"of {charged.get('done', 0):,}",
-            f"of {counted(charged.get('undone', 0), 'refund')}",
+            f"of {charges.get('done', 0):,}",
+            f"of {counted(charges.get('undone', 0), 'refund')}",
         )
         return list(zip(counts, ZEROS, beside, strict=True))
 
     def _figures(self) -> list[tuple[str, str, str]]:
-        told = Counter(said.told.outcome for said in self._customers.orders.values())
+        outcomes = Counter(customer.told.outcome for customer in self._customers.orders.values())
         score = self._chaos.score
         heal = f"{score.heals[-1]:.1f} s" if score.heals else "–"
         return [
             (f"{len(self._customers.orders):,}", "placed", ""),
-            (f"{told['processed']:,}", "processed", "fg-ok"),
-            (f"{told['undone']:,}", "undone", "fg-undo"),
-            (f"{told['']:,}", "under way", "fg-run"),
-            (f"{told['error']:,}", "in error", "fg-need" if told["error"] else ""),
+            (f"{outcomes['processed']:,}", "processed", "fg-ok"),
+            (f"{outcomes['undone']:,}", "undone", "fg-undo"),
+            (f"{outcomes['']:,}", "under way", "fg-run"),
+            (f"{outcomes['error']:,}", "in error", "fg-need" if outcomes["error"] else ""),
             (f"{score.survived:,}", "kills survived", ""),
             (heal, "last heal", ""),
         ]
@@ -242,9 +242,12 @@ class Watcher:
         audit = self.now.audit
         if not audit:
             return {}
-        said = {name: f"{cents / 100:,.2f}" for name, cents in audit["money"].items()}
+        amounts = {name: f"{cents / 100:,.2f}" for name, cents in audit["money"].items()}
         lasting = [finding for finding, since in self._seen.items() if time.monotonic() - since >= LASTS]
-        return said | {"age": f"{max(0.0, self.now.audited):.1f} s", "wrong": lasting[0] if lasting else ""}
+        return amounts | {
+            "age": f"{max(0.0, self.now.audited):.1f} s",
+            "wrong": lasting[0] if lasting else "",
+        }
 
     def _wall(self) -> list[tuple[str, list[Post]]]:
         places = self._chaos.places.values()
@@ -283,11 +286,11 @@ class Watcher:
             return f"leads, term {self.now.term}" if leads else "follows"
         if place.role == "inbox":
             return "makes tasks"
-        said = _counted(sum(agent.used for agent in node.info.agents), "call")
+        text = _counted(sum(agent.used for agent in node.info.agents), "call")
         for agent in node.info.agents:
             if agent.circuit not in ("", "closed"):
-                said = f"circuit {agent.circuit}" + (f", {agent.reset:.0f} s" if agent.reset > 0 else "")
-        return said
+                text = f"circuit {agent.circuit}" + (f", {agent.reset:.0f} s" if agent.reset > 0 else "")
+        return text
 
     def _other(self, place: Place) -> str:
         if place.role == "auditor":
@@ -311,13 +314,13 @@ class Watcher:
             return "nobody answers"
         if len(self._asked) < 2:
             return "calls are being counted"
-        (begun, asked, met), (ended, asked_now, met_now) = self._asked[0], self._asked[-1]
-        if asked_now[service] < asked[service] or ended - begun < 1.0:  # they were started anew
+        (start, before, faults_before), (end, asked_now, met_now) = self._asked[0], self._asked[-1]
+        if asked_now[service] < before[service] or end - start < 1.0:  # they were started anew
             self._asked = self._asked[-1:]
             return "calls are being counted"
-        calls, spoilt = asked_now[service] - asked[service], met_now[service] - met[service]
-        answered = f", {100 * max(0, calls - spoilt) / calls:.0f}% answered" if calls else ""
-        return f"{60 * calls / (ended - begun):,.0f} calls/min{answered}"
+        calls, spoilt = asked_now[service] - before[service], met_now[service] - faults_before[service]
+        share = f", {100 * max(0, calls - spoilt) / calls:.0f}% answered" if calls else ""
+        return f"{60 * calls / (end - start):,.0f} calls/min{share}"
 
     def _feed(self) -> list[dict[str, str]]:
         return [
@@ -333,21 +336,23 @@ class Watcher:
                 names = [*names[: SHOWN_ORDERS - 1], name]
         return [Customer(name, *self._told(orders[name]), f"{_age(orders[name].at):.0f} s") for name in names]
 
-    def _told(self, said: Said) -> tuple[str, str, str]:
+    def _told(self, customer: Said) -> tuple[str, str, str]:
         """What a customer knows: from the shop's answers, and from their own bank and parcel service."""
-        standing = {effect for effect, count in self._books.standing[said.order.id].items() if count > 0}
+        standing = {effect for effect, count in self._books.standing[customer.order.id].items() if count > 0}
         back = "money on its way back" if "charge" in standing else "we cannot deliver"
-        if said.state not in ("processing", "received", "accepted"):
+        if customer.state not in ("processing", "received", "accepted"):
             return {
                 "": ("waiting", "idle", "sending the order…"),
-                "processed": ("done", "ok", f"shipped: {said.result}"),
-                "undone": ("undone", "undo", f"sorry: {_why(said.cause)}"),
+                "processed": ("done", "ok", f"shipped: {customer.result}"),
+                "undone": ("undone", "undo", f"sorry: {_why(customer.cause)}"),
                 "error": ("error", "need", "sorry: we are looking into it"),
                 "undoing": ("undoing", "undo", f"sorry: {back}"),
-            }[said.state]
+            }[customer.state]
         if "charge" in standing:
-            done = "on its way" if "ship" in standing else "packing" if standing & {"pack", "book"} else ""
-            return "run", "run", f"paid, {done}" if done else "paid"
+            progress = (
+                "on its way" if "ship" in standing else "packing" if standing & {"pack", "book"} else ""
+            )
+            return "run", "run", f"paid, {progress}" if progress else "paid"
         return "waiting", "run", "received, paying…" if "reserve" in standing else "received"
 
 
@@ -360,7 +365,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _why(cause: str) -> str:
-    return next((words for found, words in SORRY if found in cause), "we could not deliver, refunded")
+    return next((words for text, words in SORRY if text in cause), "we could not deliver, refunded")
 
 
 def _fed(event: Event) -> dict[str, str]:

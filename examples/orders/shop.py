@@ -61,8 +61,8 @@ def verdicts() -> Iterator[None]:
         yield
     except remote.Declined as no:
         raise mg.Permanent(str(no)) from no
-    except remote.AlreadyUndone as gone:
-        raise mg.Refused(str(gone)) from gone
+    except remote.AlreadyUndone as error:
+        raise mg.Refused(str(error)) from error
     except remote.Busy as busy:
         raise mg.Later(busy.wait, str(busy)) from busy
 
@@ -105,8 +105,8 @@ def charge(order: Order, hold: str) -> str:
 @charge.probe
 def find_charge(order: Order, hold: str) -> mg.Happened[str] | mg.NotHappened:
     """Ask the bank whether the charge happened, before anything is repeated or refunded."""
-    found = ask("payments/find", order, hold=hold)
-    return mg.Happened(found.id) if found.happened else mg.NOT_HAPPENED
+    answer = ask("payments/find", order, hold=hold)
+    return mg.Happened(answer.id) if answer.happened else mg.NOT_HAPPENED
 
 
 @charge.undo
@@ -124,8 +124,8 @@ async def book(order: Order) -> str:
 @book.probe(fences=True)
 async def find_booking(order: Order) -> mg.Happened[str] | mg.NotHappened:
     """Ask for the booking, and have every older request refused from then on: "not happened" is final then."""
-    found = await ask_async("carrier/find", order, fences=True)
-    return mg.Happened(found.id) if found.happened else mg.NOT_HAPPENED
+    answer = await ask_async("carrier/find", order, fences=True)
+    return mg.Happened(answer.id) if answer.happened else mg.NOT_HAPPENED
 
 
 @book.undo

@@ -51,31 +51,31 @@ class Ladder:
 
     async def path(self, order: str) -> str:
         """Return the console's path of an order's task, "" if there is none."""
-        found = await self._task(order)
-        return f"/tasks/{show(found.task.id)}" if found else ""
+        detail = await self._task(order)
+        return f"/tasks/{show(detail.task.id)}" if detail else ""
 
     async def draw(self, renderer: Renderer, order: str) -> Drawn:
         """Return the ladder of an order."""
-        found = await self._task(order) if order else None
-        if found is None:
+        detail = await self._task(order) if order else None
+        if detail is None:
             return Drawn()
         store = self._client.store
         try:
             nodes = [self._called(view) for view in await store.nodes.views()]
             sources = TaskSources(
-                part=TaskExcerpt(found, len(found.steps)),
-                events=await store.tasks.history(found.task.id),
+                part=TaskExcerpt(detail, len(detail.steps)),
+                events=await store.tasks.history(detail.task.id),
                 nodes=nodes,
                 now=await store.now(),
             )
         except StoreUnavailableError:
             return Drawn()
         page = task_page(sources)
-        drawn = renderer.page(
+        html = renderer.page(
             Shell(), "order_ladder.html",
             {"page": page, "left_look": looks.left, "right_look": looks.right, "rung_line": looks.line},
         )  # fmt: skip
-        return Drawn(page, self._linked(drawn, page.path), page.path)
+        return Drawn(page, self._linked(html, page.path), page.path)
 
     def _called(self, view: NodeView) -> NodeView:
         """Call a process by its place on the wall."""
@@ -83,7 +83,7 @@ class Ladder:
         name = self._names.get(view.info.pid, view.info.name)
         return replace(view, info=replace(view.info, name=name))
 
-    def _linked(self, drawn: str, path: str) -> Markup:
+    def _linked(self, html: str, path: str) -> Markup:
         """Have a rung lead to its attempts, which are on the console's page."""
         there = f'href="{escape(at_console(self._console, path))}#' if self._console else 'href="#live-'
-        return Markup(re.sub(r'href="#(?=[aug]-)', there, drawn))  # noqa: S704 - drawn by a template, and escaped there
+        return Markup(re.sub(r'href="#(?=[aug]-)', there, html))  # noqa: S704 - drawn by a template, and escaped there

@@ -112,10 +112,10 @@ class Stage:
         async def respond(request: Request) -> Response:
             try:
                 response = await serve(request) if _is_ours(request) else _refusal(403, "not from here")
-            except RefusedError as refused:
-                response = self._refused(request, str(refused))
-            except Denied as denied:
-                response = _refusal(denied.status, str(denied))
+            except RefusedError as error:
+                response = self._refused(request, str(error))
+            except Denied as denial:
+                response = _refusal(denial.status, str(denial))
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
             response.headers.setdefault("cache-control", FRESH)
@@ -141,8 +141,8 @@ class Stage:
 
         return respond
 
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(errors="replace"), self.token.encode())
+    def _is_token(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(errors="replace"), self.token.encode())
 
     @staticmethod
     def _refused(request: Request, text: str) -> Response:
@@ -175,10 +175,10 @@ class Stage:
                 await self._watcher.read()
                 self._read = time.monotonic()
         look = self._watcher.look(request.query_params.get("order", ""))
-        drawn = await self._ladder.draw(self._renderer, look["followed"])
+        ladder = await self._ladder.draw(self._renderer, look["followed"])
         act_task = await self._ladder.path(self._director.act.order) if self._director.act.order else ""
         return {
-            **look, "console_at": partial(at_console, look["console"]), "ladder": drawn.html, "page": drawn.page, "task_path": act_task if self._director.act.waits_for_operator else drawn.path,
+            **look, "console_at": partial(at_console, look["console"]), "ladder": ladder.html, "page": ladder.page, "task_path": act_task if self._director.act.waits_for_operator else ladder.path,
             "secret": self.token, "token": Markup('<input type="hidden" name="token" value="{}">').format(self.token), "css": self._ours.path("stage.css"), "js": self._ours.path("stage.js"),
         }  # fmt: skip
 
@@ -202,8 +202,8 @@ class Stage:
                 before: dict[str, str] = {}
                 while not self.closing:
                     now = await self._parts(request)
-                    changed = {name: part for name, part in now.items() if before.get(name) != part}
-                    yield f"data: {json.dumps(changed)}\n\n" if changed else ": nothing new\n\n"
+                    parts = {name: part for name, part in now.items() if before.get(name) != part}
+                    yield f"data: {json.dumps(parts)}\n\n" if parts else ": nothing new\n\n"
                     before = now
                     await asyncio.sleep(LOOK_EVERY)
             finally:
@@ -214,8 +214,8 @@ class Stage:
     async def _static(self, request: Request) -> Response:
         name, hash_ = request.path_params["file"], request.path_params["hash"]
         for files in (self._ours, self._theirs):
-            if (found := files.find(hash_, name)) is not None:
-                return Response(found.body, media_type=found.kind, headers={"cache-control": FOREVER})
+            if (file := files.find(hash_, name)) is not None:
+                return Response(file.body, media_type=file.kind, headers={"cache-control": FOREVER})
         return _refusal(404, "there is no such file")
 
 
@@ -251,10 +251,10 @@ async def serving(stage: Stage, port: int) -> AsyncIterator[str]:
     """Serve the stage on 127.0.0.1; yield its address, with its token. Raises ``ConfigError`` when the port is taken."""
     try:
         listening = socket.create_server(("127.0.0.1", port))
-    except OSError as taken:
+    except OSError as error:
         raise ConfigError(
-            f"the stage cannot listen on port {port}: {taken.strerror}; pass another --port"
-        ) from taken
+            f"the stage cannot listen on port {port}: {error.strerror}; pass another --port"
+        ) from error
     server = LimitedServer("the stage", stage.app, listening, grace=1)
     try:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/?token={stage.token}"

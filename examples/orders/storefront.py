@@ -40,9 +40,9 @@ class Lines:
         """Return what was written since the last time, whole lines only."""
         if not self._file.exists():
             return
-        with self._file.open("rb") as opened:
-            opened.seek(self._read)
-            new = opened.read()
+        with self._file.open("rb") as file:
+            file.seek(self._read)
+            new = file.read()
         whole = new[: new.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.splitlines():

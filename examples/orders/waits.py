@@ -77,29 +77,29 @@ class Waits:
         self._since = clock()
         self._read = self._since - READ_EVERY
 
-    async def look(self, *, led: bool) -> str:
+    async def look(self, *, has_leader: bool) -> str:
         """Return the line of this moment."""
-        told, now = self._customers.told, self._clock()
-        ended = sum(bool(one.outcome) for one in told.values())
-        left = len(told) - ended
-        if ended - self._ended > left // FEW or not left:
-            self._ended, self._since = ended, now
+        outcomes, now = self._customers.told, self._clock()
+        count = sum(bool(one.outcome) for one in outcomes.values())
+        left = len(outcomes) - count
+        if count - self._ended > left // FEW or not left:
+            self._ended, self._since = count, now
         if not left:
             self.line = ""
         elif now - self._read >= READ_EVERY:
             self._read = now
-            await self._refresh(led=led, still=now - self._since >= STILL)
+            await self._refresh(has_leader=has_leader, still=now - self._since >= STILL)
         return self.line
 
-    async def _refresh(self, *, led: bool, still: bool) -> None:
+    async def _refresh(self, *, has_leader: bool, still: bool) -> None:
         try:
             nodes = await self._client.store.nodes.views()
             shut = any(agent.circuit in SHUT for node in _living(nodes) for agent in node.info.agents)
-            self.line = line_of(await self._rows(nodes, led=led)) if still or shut else ""
+            self.line = line_of(await self._rows(nodes, has_leader=has_leader)) if still or shut else ""
         except StoreUnavailableError:
             self.line = AWAY if still else ""
 
-    async def _rows(self, nodes: Sequence[NodeView], *, led: bool) -> Rows:
+    async def _rows(self, nodes: Sequence[NodeView], *, has_leader: bool) -> Rows:
         store = self._client.store
         views = await self._customers.under_way()
         orders: dict[str, TaskView | None] = {
@@ -113,7 +113,7 @@ class Waits:
             )
         steps = await store.tasks.briefs([view.id for view in views])
         messages = await store.queues.messages(QUEUE, len(orders))
-        return Rows(orders, steps, nodes, messages, led, _starting(self._places.values(), nodes))
+        return Rows(orders, steps, nodes, messages, has_leader, _starting(self._places.values(), nodes))
 
 
 def line_of(rows: Rows) -> str:
@@ -126,20 +126,20 @@ def line_of(rows: Rows) -> str:
                 first = wait
             groups[wait.key] = (first, orders | {order})
     most = sorted(groups.values(), key=lambda group: -len(group[1]))
-    said = [wait.words(len(orders)) for wait, orders in most[:MOST]]
+    reasons = [wait.words(len(orders)) for wait, orders in most[:MOST]]
     if len(most) > MOST:
-        said.append(f"{counted(len(most) - MOST, 'further reason')}")
+        reasons.append(f"{counted(len(most) - MOST, 'further reason')}")
     if rows.starting:
-        said.append(f"{named(rows.starting)} {'is' if len(rows.starting) == 1 else 'are'} still starting")
-    return "; ".join(said)
+        reasons.append(f"{named(rows.starting)} {'is' if len(rows.starting) == 1 else 'are'} still starting")
+    return "; ".join(reasons)
 
 
 def _starting(places: Iterable[Place], nodes: Sequence[NodeView]) -> list[str]:
-    known = {node.info.pid for node in nodes}
+    pids = {node.info.pid for node in nodes}
     return [
         place.name
         for place in places
-        if place.role in REGISTERED and place.state is State.RUNNING and place.pid not in known
+        if place.role in REGISTERED and place.state is State.RUNNING and place.pid not in pids
     ]
 
 

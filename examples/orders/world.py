@@ -37,15 +37,15 @@ class Services:
         seed: int = 0,
         faults: str = "",
         forgets: Mapping[str, float] | None = None,
-        tethered: bool = False,
+        bound_to_starter: bool = False,
     ) -> None:
-        """``tethered``: the process ends with its starter even while it is stopped; start it from the main thread then.
+        """``bound_to_starter``: the process ends with its starter even while it is stopped; start it from the main thread then.
 
         ``forgets``: as in ``Books``.
         """
         self.books = books.resolve()
         self.url = ""
-        self._tethered = tethered
+        self._tethered = bound_to_starter
         self._port = port
         self._seed = seed
         self._faults = faults

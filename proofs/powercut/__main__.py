@@ -64,17 +64,17 @@ def main(  # click passes all by name
     """
     try:
         library()
-    except ListeningError as hidden:
-        raise click.UsageError(str(hidden)) from hidden
+    except ListeningError as error:
+        raise click.UsageError(str(error)) from error
     how = Thoroughness(every=every, each=each, resume=resume, again=again)
-    chosen = [BIRTH] if birth else [one] if one is not None else [BIRTH, *range(first, first + seeds)]
-    if (point is not None or keep is not None) and len(chosen) > 1:
+    worlds = [BIRTH] if birth else [one] if one is not None else [BIRTH, *range(first, first + seeds)]
+    if (point is not None or keep is not None) and len(worlds) > 1:
         raise click.UsageError("--point and --keep go with --seed N or --birth")
     tally, began = CutResults(), time.perf_counter()
-    if len(chosen) == 1:
-        tally.merge(_cut(chosen[0], how, point, keep))
+    if len(worlds) == 1:
+        tally.merge(_cut(worlds[0], how, point, keep))
     else:
-        _all(tally, chosen, how, processes, as_json=as_json)
+        _all(tally, worlds, how, processes, as_json=as_json)
     seconds = time.perf_counter() - began
     if as_json:
         click.echo(json.dumps(_as_json(tally, seconds), indent=2))
@@ -84,10 +84,10 @@ def main(  # click passes all by name
 
 
 def _all(
-    tally: CutResults, chosen: Sequence[int], how: Thoroughness, processes: int, *, as_json: bool
+    tally: CutResults, worlds: Sequence[int], how: Thoroughness, processes: int, *, as_json: bool
 ) -> None:
-    with bar("power cuts", len(chosen), hidden=as_json) as more:
-        for part in spread(partial(_cut, how=how), chosen, processes):
+    with bar("power cuts", len(worlds), quiet=as_json) as more:
+        for part in spread(partial(_cut, how=how), worlds, processes):
             tally.merge(part)
             more(1, f"{tally.images.total()} images, {len(tally.failed)} findings")
 

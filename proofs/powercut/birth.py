@@ -44,18 +44,22 @@ class Birth:
         """Whether no store was acknowledged yet: ``open`` may have to create it."""
         return "open" not in point.marks
 
-    def findings(self, point: CutPoint, found: ExaminedImage) -> list[str]:
+    def findings(self, point: CutPoint, image: ExaminedImage) -> list[str]:
         """Return what is wrong with an image of this point."""
-        if found.broken:
-            return [f"unusable: {found.broken}"]
-        tasks = found.tasks
-        told = self.told[: point.marks.get("told", 0)]
-        ended = self.ended[: point.marks.get("ended", 0)]
+        if image.broken:
+            return [f"unusable: {image.broken}"]
+        tasks = image.tasks
+        acknowledgements = self.told[: point.marks.get("told", 0)]
+        ends = self.ended[: point.marks.get("ended", 0)]
         return [
-            *(f"lost: the acknowledged task {task} is not there" for task in told if task not in tasks),
+            *(
+                f"lost: the acknowledged task {task} is not there"
+                for task in acknowledgements
+                if task not in tasks
+            ),
             *(
                 f"lost: task {task} had ended, and is {tasks.get(task)}"
-                for task in ended
+                for task in ends
                 if tasks.get(task) != "processed"
             ),
         ]

@@ -42,7 +42,7 @@ class RecordedRun(Protocol):
         """Whether no store was acknowledged yet at this point."""
         ...
 
-    def findings(self, point: CutPoint, found: ExaminedImage) -> list[str]:
+    def findings(self, point: CutPoint, image: ExaminedImage) -> list[str]:
         """Return what is wrong with an image of this point."""
         ...
 
@@ -117,13 +117,13 @@ class CutResults:
 
     def lacking(self) -> list[str]:
         """Return what is missing for this to prove anything."""
-        found = {
+        counts = {
             "syncs": self.points,
             "writes": self.writes,
             "images": self.images.total(),
             "torn images": self.images["torn"],
         }
-        return [f"there were no {name}" for name, count in found.items() if not count]
+        return [f"there were no {name}" for name, count in counts.items() if not count]
 
 
 @contextmanager
@@ -177,8 +177,8 @@ class Cut:
         with scratch() as folder:
             asyncio.run(self._judge_all(recording, folder))
         if isinstance(recording, RecordedWorld):
-            for chosen in self._goes_on:
-                self._go_on(recording, chosen)
+            for cut in self._goes_on:
+                self._go_on(recording, cut)
         return self.tally
 
     async def _judge_all(self, recording: RecordedRun, folder: Path) -> None:
@@ -194,8 +194,8 @@ class Cut:
 
     async def _judge_point(self, recording: RecordedRun, point: CutPoint, folder: Path) -> None:
         self.tally.points += 1
-        made = images(point, self.how.each, random.Random(f"{self.seed} at {point.number}"))
-        for number, (style, files) in enumerate(made):
+        cuts = images(point, self.how.each, random.Random(f"{self.seed} at {point.number}"))
+        for number, (style, files) in enumerate(cuts):
             await self._judge(recording, _Chosen(point, number, style, files), folder)
             if len(self.tally.failed) >= self.how.enough:
                 return
@@ -205,49 +205,49 @@ class Cut:
             return point.number == self.only
         return last or point.number % self.how.every == 0
 
-    async def _judge(self, recording: RecordedRun, chosen: "_Chosen", folder: Path) -> None:
-        self.tally.images[chosen.style] += 1
+    async def _judge(self, recording: RecordedRun, cut: "_Chosen", folder: Path) -> None:
+        self.tally.images[cut.style] += 1
         count = self.tally.images.total()
-        unmade = recording.unmade(chosen.point)
-        found = await opened(chosen.files, folder, recording.database, migrate=unmade)
-        wrong = recording.findings(chosen.point, found)
+        unmade = recording.unmade(cut.point)
+        image = await opened(cut.files, folder, recording.database, migrate=unmade)
+        wrong = recording.findings(cut.point, image)
         if wrong:
-            self._fail(chosen, chosen.style, wrong)
+            self._fail(cut, cut.style, wrong)
             return
         if self.how.resume and count % self.how.resume == 0:
-            self._goes_on.append(chosen)
+            self._goes_on.append(cut)
         if self.how.again and count % self.how.again == 0 and not unmade:
-            await self._cut_again(chosen, found, recording.database, folder)
+            await self._cut_again(cut, image, recording.database, folder)
 
-    async def _cut_again(self, chosen: "_Chosen", found: ExaminedImage, database: str, folder: Path) -> None:
-        write_files(chosen.files, folder)
-        second = await resumed(self._lone, found, chosen.files, folder, database)
+    async def _cut_again(self, cut: "_Chosen", image: ExaminedImage, database: str, folder: Path) -> None:
+        write_files(cut.files, folder)
+        second = await resumed(self._lone, image, cut.files, folder, database)
         empty(folder)
         for point in points(second.tape):
             for style, files in images(
                 point,
                 1,
-                random.Random(f"{self.seed} again {chosen.point.number} {chosen.number} {point.number}"),
+                random.Random(f"{self.seed} again {cut.point.number} {cut.number} {point.number}"),
             ):
                 self.tally.again += 1
                 wrong = second.findings(point, await opened(files, folder, database))
                 if wrong:
-                    self._fail(chosen, f"{chosen.style}, and a second cut ({style})", wrong)
+                    self._fail(cut, f"{cut.style}, and a second cut ({style})", wrong)
 
-    def _go_on(self, world: RecordedWorld, chosen: "_Chosen") -> None:
-        rng = random.Random(f"{self.seed} on {chosen.point.number} {chosen.number}")
-        outcome = ResumedWorld(world, chosen.point, chosen.files, rng).run()
+    def _go_on(self, world: RecordedWorld, cut: "_Chosen") -> None:
+        rng = random.Random(f"{self.seed} on {cut.point.number} {cut.number}")
+        outcome = ResumedWorld(world, cut.point, cut.files, rng).run()
         self.tally.resumed += 1
         self.tally.ends.update(outcome.ends)
         if outcome.findings:
-            self._fail(chosen, f"{chosen.style}, and the engine went on", outcome.findings)
+            self._fail(cut, f"{cut.style}, and the engine went on", outcome.findings)
 
-    def _fail(self, chosen: "_Chosen", style: str, wrong: Sequence[str]) -> None:
-        self.tally.failed.append(Failure(self.seed, chosen.point.number, style, tuple(wrong), self.how.each))
+    def _fail(self, cut: "_Chosen", style: str, wrong: Sequence[str]) -> None:
+        self.tally.failed.append(Failure(self.seed, cut.point.number, style, tuple(wrong), self.how.each))
         if self.keep is not None:
-            folder = self.keep / f"{chosen.point.number}-{len(self.tally.failed)}"
+            folder = self.keep / f"{cut.point.number}-{len(self.tally.failed)}"
             folder.mkdir(parents=True, exist_ok=True)
-            write_files(chosen.files, folder)
+            write_files(cut.files, folder)
 
 
 @dataclass(frozen=True, slots=True)

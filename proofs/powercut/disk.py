@@ -78,10 +78,10 @@ class Tape:
         """A sync begins."""
         return len(self.entries)
 
-    def synced(self, name: str, begun: object) -> None:
+    def synced(self, name: str, mark: object) -> None:
         """A sync has succeeded."""
-        assert isinstance(begun, int)
-        self.entries.append(DiskEvent("synced", name, begun))
+        assert isinstance(mark, int)
+        self.entries.append(DiskEvent("synced", name, mark))
 
     def mark(self, name: str, value: int) -> None:
         """The program has reached this value of a mark."""
@@ -141,7 +141,7 @@ def _harden(
             left.append((index, entry))
             continue
         if entry.kind == "deleted":  # And with it, what was written into it.
-            left = [kept for kept in left if kept[1].name != entry.name]
+            left = [name for name in left if name[1].name != entry.name]
         apply(durable, entry)
     return left
 
@@ -189,16 +189,16 @@ def image(point: CutPoint, style: str, rng: random.Random) -> Image:
     return _built(point, lambda _, entry: _pieces(entry, size, lambda: rng.random() < share))
 
 
-def _built(point: CutPoint, chosen: Callable[[int, DiskEvent], list[tuple[int, int]]]) -> Image:
+def _built(point: CutPoint, choose: Callable[[int, DiskEvent], list[tuple[int, int]]]) -> Image:
     files = {name: bytearray(data) for name, data in point.durable.items()}
-    lost: set[str] = set()
+    missing: set[str] = set()
     for index, entry in enumerate(point.pending):
-        spans = chosen(index, entry)
-        if entry.name in lost:  # written into a file whose name never reached the disk
+        spans = choose(index, entry)
+        if entry.name in missing:  # written into a file whose name never reached the disk
             continue
         if not spans:
             if entry.kind in ("created", "deleted"):
-                lost.add(entry.name)
+                missing.add(entry.name)
             continue
         apply(files, entry, spans if entry.kind == "wrote" else None)
     return {name: bytes(data) for name, data in files.items()}
@@ -243,10 +243,10 @@ def images(point: CutPoint, each: int, rng: random.Random) -> Iterator[tuple[str
     if not point.pending:
         yield "dropped", point.durable
         return
-    seen: list[Image] = []
+    distinct: list[Image] = []
     for style in STYLES:
         for _ in range(1 if style in ("dropped", "kept") else each):
-            made = image(point, style, rng)
-            if made not in seen:
-                seen.append(made)
-                yield style, made
+            contents = image(point, style, rng)
+            if contents not in distinct:
+                distinct.append(contents)
+                yield style, contents

@@ -52,38 +52,43 @@ def empty(folder: Path) -> None:
 
 def _sound(path: Path, tasks: Mapping[int, str]) -> ExaminedImage:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        said = [text for (text,) in connection.execute("pragma integrity_check").fetchall()]
-        if said != ["ok"]:
-            return ExaminedImage(broken=f"integrity_check: {'; '.join(said[:3])}")
+        texts = [text for (text,) in connection.execute("pragma integrity_check").fetchall()]
+        if texts != ["ok"]:
+            return ExaminedImage(broken=f"integrity_check: {'; '.join(texts[:3])}")
         return ExaminedImage(state=digest(connection), tasks=tasks)
 
 
 def wrong(
-    found: ExaminedImage, states: Sequence[str], *, done: int, begun: int, told: Mapping[str, int]
+    image: ExaminedImage,
+    states: Sequence[str],
+    *,
+    durable: int,
+    latest: int,
+    acknowledgements: Mapping[str, int],
 ) -> list[str]:
     """Return what is wrong with an image.
 
-    ``states``: the digest of the store before the first transaction and after each; ``done`` of them were
-    acknowledged, ``begun`` had begun; ``told``: acknowledged tasks, by key.
+    ``states``: the digest of the store before the first transaction and after each; ``durable`` of them were
+    acknowledged, ``latest`` had begun; ``acknowledgements``: acknowledged tasks, by key.
     """
-    if found.broken:
-        return [f"unusable: {found.broken}"]
-    lost = [
+    if image.broken:
+        return [f"unusable: {image.broken}"]
+    losses = [
         f"lost: the acknowledged submission {key} (task {task}) is not there"
-        for key, task in told.items()
-        if task not in found.tasks
+        for key, task in acknowledgements.items()
+        if task not in image.tasks
     ]
-    numbers = [number for number, state in enumerate(states) if state == found.state]
-    if any(done <= number <= begun for number in numbers):
-        return lost
+    numbers = [number for number, state in enumerate(states) if state == image.state]
+    if any(durable <= number <= latest for number in numbers):
+        return losses
     if not numbers:
-        return [*lost, "mixed: the store holds what it never held, such as parts of a transaction"]
-    if numbers[-1] < done:
+        return [*losses, "mixed: the store holds what it never held, such as parts of a transaction"]
+    if numbers[-1] < durable:
         return [
-            *lost,
-            f"lost: {done} transactions were acknowledged, and the store is as it was after {numbers[-1]}",
+            *losses,
+            f"lost: {durable} transactions were acknowledged, and the store is as it was after {numbers[-1]}",
         ]
-    return [*lost, f"ahead: {begun} transactions had begun, and the store is as it was after {numbers[0]}"]
+    return [*losses, f"ahead: {latest} transactions had begun, and the store is as it was after {numbers[0]}"]
 
 
 _TABLES = """
@@ -95,14 +100,14 @@ select name from sqlite_master where type = 'table' and name like 'makegood\\_%'
 
 def digest(connection: sqlite3.Connection) -> str:
     """Return a digest of every row that the store has promised to keep."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     connection.execute("begin")
     for (table,) in connection.execute(_TABLES).fetchall():
-        found.update(table.encode())
+        hasher.update(table.encode())
         rows = connection.execute(f"select * from {table}").fetchall()  # noqa: S608 - our own tables
-        found.update(repr(sorted(rows, key=repr)).encode())
+        hasher.update(repr(sorted(rows, key=repr)).encode())
     connection.execute("commit")
-    return found.hexdigest()
+    return hasher.hexdigest()
 
 
 def write_files(files: Mapping[str, bytes], folder: Path) -> None:

@@ -80,7 +80,7 @@ class Noted(Protocol):
         """
         ...
 
-    def synced(self, name: str, begun: object) -> None:
+    def synced(self, name: str, mark: object) -> None:
         """A sync has succeeded: what was written before it began is on the disk."""
         ...
 
@@ -126,24 +126,24 @@ _UNFETCH = CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p)
 
 def library() -> ctypes.CDLL:
     """Return the SQLite library that ``sqlite3`` uses. Raises ``ListeningError`` if it cannot be reached."""
-    found = ctypes.CDLL(
+    sqlite = ctypes.CDLL(
         getattr(_sqlite3, "__file__", None)
     )  # The module, or this program itself, and all that they are linked with.
     try:
-        find, identify = found.sqlite3_vfs_find, found.sqlite3_sourceid
-    except AttributeError as hidden:
+        find, identify = sqlite.sqlite3_vfs_find, sqlite.sqlite3_sourceid
+    except AttributeError as error:
         raise ListeningError(
             "this Python carries SQLite inside and hides its functions: use one that is linked with the system's SQLite, such as Debian's"
-        ) from hidden
+        ) from error
     find.restype, find.argtypes = POINTER(_Vfs), [c_char_p]
     identify.restype = c_char_p
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        (used,) = connection.execute("select sqlite_source_id()").fetchone()
-    if identify().decode() != used:
+        (source_id,) = connection.execute("select sqlite_source_id()").fetchone()
+    if identify().decode() != source_id:
         raise ListeningError(
-            f"Python's sqlite3 uses SQLite {used}, and another one was found: {identify().decode()}"
+            f"Python's sqlite3 uses SQLite {source_id}, and another one was found: {identify().decode()}"
         )
-    return found
+    return sqlite
 
 
 @dataclass(slots=True)
@@ -161,12 +161,12 @@ class _Ear:
     ``sync`` and ``unfetch`` replaced.
     """
 
-    def __init__(self, found: ctypes.CDLL, folder: Path, noted: Noted) -> None:
-        self._library = found
+    def __init__(self, sqlite: ctypes.CDLL, folder: Path, tape: Noted) -> None:
+        self._library = sqlite
         self._place = folder.resolve()
         self._folder = os.fsencode(self._place) + b"/"
-        self._noted = noted
-        self._under = found.sqlite3_vfs_find(None)
+        self._noted = tape
+        self._under = sqlite.sqlite3_vfs_find(None)
         if not self._under:
             raise ListeningError("this Python's SQLite has no file system layer")
         self._open = _OPEN(self._under.contents.open)
@@ -198,13 +198,13 @@ class _Ear:
     # -- what SQLite calls: an exception here would be lost, so nothing is done that could fail -----
 
     def _name(self, path: int | None) -> str | None:
-        told = ctypes.string_at(path) if path else b""
-        return os.fsdecode(told[len(self._folder) :]) if told.startswith(self._folder) else None
+        name = ctypes.string_at(path) if path else b""
+        return os.fsdecode(name[len(self._folder) :]) if name.startswith(self._folder) else None
 
-    def _opening(self, _vfs: Any, path: int | None, file: Any, flags: int, told: Any) -> int:
+    def _opening(self, _vfs: Any, path: int | None, file: Any, flags: int, actual: Any) -> int:
         name = self._name(path)
         fresh = name is not None and bool(flags & _CREATE) and not (self._place / name).exists()
-        code = self._open(_vfs, path, file, flags, told)
+        code = self._open(_vfs, path, file, flags, actual)
         if code == _OK and name is not None and file.contents.methods:
             if fresh:
                 self._noted.created(name)
@@ -235,7 +235,7 @@ class _Ear:
         close, write, truncate, sync = (
             _CLOSE(under.close), _WRITE(under.write), _TRUNCATE(under.truncate), _SYNC(under.sync),
         )  # fmt: skip
-        names, noted = self._names, self._noted
+        names, tape = self._names, self._noted
 
         def closing(file: int) -> int:
             names.pop(file, None)
@@ -244,29 +244,29 @@ class _Ear:
         def writing(file: int, data: int, amount: int, offset: int) -> int:
             code = write(file, data, amount, offset)
             if code == _OK:
-                noted.wrote(names[file], offset, ctypes.string_at(data, amount))
+                tape.wrote(names[file], offset, ctypes.string_at(data, amount))
             return int(code)
 
         def truncating(file: int, size: int) -> int:
             code = truncate(file, size)
             if code == _OK:
-                noted.truncated(names[file], size)
+                tape.truncated(names[file], size)
             return int(code)
 
         def syncing(file: int, flags: int) -> int:
-            begun = noted.syncing(names[file])
+            mark = tape.syncing(names[file])
             code = sync(file, flags)
             if code == _OK:
-                noted.synced(names[file], begun)
+                tape.synced(names[file], mark)
             return int(code)
 
         def locking(file: int, first: int, count: int, flags: int) -> int:
             if flags & _TO_LOCK:
-                noted.locking(names[file], first)
+                tape.locking(names[file], first)
             return int(lock(file, first, count, flags))
 
         def unfetching(file: int, offset: int, page: int | None) -> int:
-            noted.checkpointing(names[file])  # without mmap, SQLite calls it nowhere else
+            tape.checkpointing(names[file])  # without mmap, SQLite calls it nowhere else
             return int(unfetch(file, offset, page))
 
         ours: tuple[Any, ...] = (_CLOSE(closing), _WRITE(writing), _TRUNCATE(truncating), _SYNC(syncing))
@@ -281,30 +281,30 @@ class _Ear:
 
 
 @contextlib.contextmanager
-def listening(folder: Path, noted: Noted) -> Iterator[None]:
-    """Report to ``noted`` what happens to the SQLite files in ``folder``, for connections that are opened and
+def listening(folder: Path, tape: Noted) -> Iterator[None]:
+    """Report to ``tape`` what happens to the SQLite files in ``folder``, for connections that are opened and
     closed inside the block.
 
     Raises ``ListeningError`` if that is impossible.
     """
-    ear = _Ear(library(), folder, noted)
+    ear = _Ear(library(), folder, tape)
     true_fsync, true_open = os.fsync, os.open
     where = folder.resolve().stat()
 
     def fsync(handle: Any) -> None:
         number = handle if isinstance(handle, int) else handle.fileno()
-        asked = os.fstat(number)
-        if (asked.st_dev, asked.st_ino) != (where.st_dev, where.st_ino):
+        stat = os.fstat(number)
+        if (stat.st_dev, stat.st_ino) != (where.st_dev, where.st_ino):
             true_fsync(handle)
             return
-        begun = noted.syncing("")
+        mark = tape.syncing("")
         true_fsync(handle)
-        noted.synced("", begun)
+        tape.synced("", mark)
 
     def opened(path: Any, flags: int, *rest: Any, **more: Any) -> int:
         handle = true_open(path, flags, *rest, **more)
         if flags & os.O_CREAT and flags & os.O_EXCL and Path(path).parent.resolve() == folder.resolve():
-            noted.created(Path(path).name)
+            tape.created(Path(path).name)
         return handle
 
     ear.register()

@@ -80,19 +80,19 @@ class RecordedService(StormService):
 
     __slots__ = ()
 
-    def _send(self, sent: Any, delay: float) -> None:
-        super()._send(sent, delay)
+    def _send(self, request: Any, delay: float) -> None:
+        super()._send(request, delay)
         world = self._recorded()
-        world.wire.append(sent)
+        world.wire.append(request)
         world.remember()
 
-    def carry_out(self, sent: Any) -> Any:
+    def carry_out(self, request: Any) -> Any:
         """Carry out a call that arrived."""
         world = self._recorded()
-        world.wire.remove(sent)
-        found = super().carry_out(sent)
+        world.wire.remove(request)
+        answer = super().carry_out(request)
         world.remember()
-        return found
+        return answer
 
     def _take_back(self, key: str, task: int = 0) -> None:
         """An operator takes an effect back by hand."""
@@ -217,7 +217,7 @@ class RecordedWorld(StormWorld):
     def remember(self) -> None:
         """Mark that something changed at the services."""
         services = {
-            name: Books(copy.deepcopy(each.books), dict(each.highest), set(each.undone_by), each.made)
+            name: Books(copy.deepcopy(each.books), dict(each.highest), set(each.undone_by), each.effect_count)
             for name, each in self.services.items()
         }
         self.tape.mark("moment", len(self.marks.moments))
@@ -225,8 +225,8 @@ class RecordedWorld(StormWorld):
 
     def acknowledged(self, point: CutPoint) -> dict[str, int]:
         """Return the tasks that were acknowledged at a point, by key."""
-        known = self.history.events[: point.marks.get("events", 0)]
-        return {event["key"]: event.task for event in known if event.kind == "submitted"}
+        events = self.history.events[: point.marks.get("events", 0)]
+        return {event["key"]: event.task for event in events if event.kind == "submitted"}
 
     # -- what an image of this world must be -------------------------------------------------------
 
@@ -240,10 +240,10 @@ class RecordedWorld(StormWorld):
         del point
         return False
 
-    def findings(self, point: CutPoint, found: ExaminedImage) -> list[str]:
+    def findings(self, point: CutPoint, image: ExaminedImage) -> list[str]:
         """Return what is wrong with an image of this point."""
         return wrong(
-            found, self.marks.states, done=point.marks.get("done", 0), begun=point.marks.get("begun", 0), told=self.acknowledged(point)
+            image, self.marks.states, durable=point.marks.get("done", 0), latest=point.marks.get("begun", 0), acknowledgements=self.acknowledged(point)
         )  # fmt: skip
 
 
@@ -253,7 +253,7 @@ def eventful(rng: random.Random) -> StormSwarm:
     """
     return StormSwarm(
         layout=rng.choice(LAYOUTS), tasks=rng.randint(4, 6), storm=_STORM, pace=0.2,
-        points={"kill": 0.002}, driven={"operator": 0.5, "kill": 0.1, "orderly stop": 0.1},
+        points={"kill": 0.002}, rates={"operator": 0.5, "kill": 0.1, "orderly stop": 0.1},
         services={"service fails": 0.05, "service refuses": 0.05, "service does it and times out": 0.05},
     )  # fmt: skip
 
@@ -269,21 +269,23 @@ class Rebooted(SimulatedClock):
 class ResumedWorld(StormWorld):
     """Continues from an image: ``run()`` lets the engine work until everything has settled."""
 
-    def __init__(self, recorded: RecordedWorld, point: CutPoint, files: Image, rng: random.Random) -> None:
+    def __init__(self, recording: RecordedWorld, point: CutPoint, files: Image, rng: random.Random) -> None:
         swarm = replace(
-            recorded.swarm, layout=rng.choice(LAYOUTS), tasks=0, storm=0.0, points={}, driven={}, services={}
+            recording.swarm, layout=rng.choice(LAYOUTS), tasks=0, storm=0.0, points={}, rates={}, services={}
         )
         super().__init__(
-            rng.getrandbits(32), app=recorded.app, orders=lambda *_: (), services=SERVICES_OF_STORM, once=ONCE, swarm=swarm
+            rng.getrandbits(32), app=recording.app, orders=lambda *_: (), services=SERVICES_OF_STORM, once=ONCE, swarm=swarm
         )  # fmt: skip
-        self._files = {name.replace(recorded.path.name, self.path.name): data for name, data in files.items()}
+        self._files = {
+            name.replace(recording.path.name, self.path.name): data for name, data in files.items()
+        }
         self._chance = rng
-        self._moment = recorded.marks.moments[point.marks["moment"]]
-        known = recorded.history.events[: point.marks.get("events", 0)]
-        self._cut_at = known[-1].at if known else 0.0
-        self.store_id = self.recorder.store_id = recorded.store_id
+        self._moment = recording.marks.moments[point.marks["moment"]]
+        events = recording.history.events[: point.marks.get("events", 0)]
+        self._cut_at = events[-1].at if events else 0.0
+        self.store_id = self.recorder.store_id = recording.store_id
         self.true_clock = Rebooted(lambda: self.loop.now, epoch=self.true_clock.wall() + self._cut_at + _OFF)
-        self.customers.told = recorded.acknowledged(point)
+        self.customers.acks = recording.acknowledged(point)
 
     def _judged(self, eye: Eye) -> Report:
         """The history begins in the middle, so the checker would lack events. The books are checked."""
@@ -294,14 +296,14 @@ class ResumedWorld(StormWorld):
         write_files(self._files, self.path.parent)
         with closing(sqlite3.connect(self.path)) as file:
             _recall(self.recorder, file)
-        for name, known in self._moment.services.items():
+        for name, service in self._moment.services.items():
             here = self.services[name]
-            here.books, here.highest = copy.deepcopy(known.books), dict(known.highest)
-            here.undone_by, here.made = set(known.undone_by), known.made
-        for sent in self._moment.wire:
+            here.books, here.highest = copy.deepcopy(service.books), dict(service.highest)
+            here.undone_by, here.effect_count = set(service.undone_by), service.made
+        for request in self._moment.wire:
             if self._chance.random() < 0.5:
-                here = self.services[sent.service.name]
-                here._send(replace(sent, service=here, answered=None), self._chance.uniform(0.0, _LATE))  # noqa: SLF001
+                here = self.services[request.service.name]
+                here._send(replace(request, service=here, answered=None), self._chance.uniform(0.0, _LATE))  # noqa: SLF001
         for n, roles in enumerate(self.swarm.layout, 1):
             self._add(f"n{n}", roles)
         self._add("operator", ())
@@ -309,7 +311,7 @@ class ResumedWorld(StormWorld):
 
 def _recall(recorder: Recorder, file: sqlite3.Connection) -> None:
     """Give a recorder the existing steps."""
-    found = file.execute("select task, idx, name, attempt, round from makegood_step").fetchall()
-    for task, idx, name, attempt, round_ in found:
+    rows = file.execute("select task, idx, name, attempt, round from makegood_step").fetchall()
+    for task, idx, name, attempt, round_ in rows:
         recorder.steps[task, idx] = (name, attempt, round_)
         recorder.indices.setdefault(task, {})[name] = idx

@@ -38,22 +38,30 @@ class Second:
         del point
         return False
 
-    def findings(self, point: CutPoint, found: ExaminedImage) -> list[str]:
+    def findings(self, point: CutPoint, image: ExaminedImage) -> list[str]:
         """Return what is wrong with an image of this point."""
-        done = point.marks.get("done", 0)
-        told = {f"number {n}": task for n, task in enumerate((*self.before, *self.told[:done]))}
-        return wrong(found, self.states, done=done, begun=point.marks.get("begun", 0), told=told)
+        durable = point.marks.get("done", 0)
+        acknowledgements = {
+            f"number {n}": task for n, task in enumerate((*self.before, *self.told[:durable]))
+        }
+        return wrong(
+            image,
+            self.states,
+            durable=durable,
+            latest=point.marks.get("begun", 0),
+            acknowledgements=acknowledgements,
+        )
 
 
 async def resumed(
-    lone: Workflow[[str], Any], found: ExaminedImage, files: Image, folder: Path, database: str
+    lone: Workflow[[str], Any], image: ExaminedImage, files: Image, folder: Path, database: str
 ) -> Second:
-    """Open an image that was ``found`` sound, in a folder that holds its files, and submit ``lone`` tasks;
+    """Open an ``image`` that was sound, in a folder that holds its files, and submit ``lone`` tasks;
     returns what happened.
     """
-    second, path = Second(database, before=found.tasks), folder / database
+    second, path = Second(database, before=image.tasks), folder / database
     second.tape.base = dict(files)
-    second.states.append(found.state)
+    second.states.append(image.state)
     with listening(folder, second.tape):
         store = SQLiteStore(path, poll=None)
         await store.open()

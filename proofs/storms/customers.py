@@ -54,11 +54,11 @@ class RandomCustomers(Customers):
 
     async def _order(self, order: Order, at: float) -> None:
         await asyncio.sleep(at)
-        while order.key not in self.told and order.key not in self.sent:
+        while order.key not in self.acks and order.key not in self.sent:
             door = self._door()
             if door is not None and door.client is not None:
-                asked = (self._send if order.sent else self._submit)(door, door.client, order)
-                self._world.loop.create_task(asked, context=door.process.context.copy())
+                action = (self._send if order.is_message else self._submit)(door, door.client, order)
+                self._world.loop.create_task(action, context=door.process.context.copy())
                 await asyncio.sleep(_PATIENCE)
             await asyncio.sleep(self._rng.uniform(0.0, 0.5))
 
@@ -93,9 +93,9 @@ class RandomCustomers(Customers):
     async def _wait(self, door: FleetMember, handle: TaskHandle[Any]) -> None:
         try:
             view = await handle.wait()
-        except TaskNotFoundError as lost:
+        except TaskNotFoundError as error:
             if not any(event.task == handle.number for event in self._world.history.of("removed")):
-                self.findings.append(f"an acknowledged task is gone: {lost}")
+                self.findings.append(f"an acknowledged task is gone: {error}")
         except (MakegoodError, asyncio.CancelledError):
             return
         else:
@@ -108,10 +108,10 @@ def addressed(orders: Sequence[Order], around: Around | None, rng: random.Random
     """
     if around is None:
         return list(orders)
-    found: list[Order] = []
+    addressees: list[Order] = []
     for order in orders:
-        told, hook, host = rng.random() < around.told, rng.random() < around.hooks, rng.choice(RECEIVERS)
+        notifies, hook, host = rng.random() < around.told, rng.random() < around.hooks, rng.choice(RECEIVERS)
         to = f"https://{host}/orders" if hook else f"queue:{QUEUE}"
-        sent = around.sent > 0 and rng.random() < around.sent
-        found.append(order._replace(reply_to=to if told else None, sent=sent))
-    return found
+        by_message = around.sent > 0 and rng.random() < around.sent
+        addressees.append(order._replace(reply_to=to if notifies else None, is_message=by_message))
+    return addressees

@@ -71,26 +71,26 @@ class StormEye(Eye):
         """Return what is wrong with a settled world: tasks without end, books that do not balance."""
         wrong: list[str] = list(world.customers.findings)
         tasks = self.tasks()
-        removed = {event.task for event in world.history.of("removed")}
-        for key, task in world.customers.told.items():
-            if task not in tasks and task not in removed:
+        removals = {event.task for event in world.history.of("removed")}
+        for key, task in world.customers.acks.items():
+            if task not in tasks and task not in removals:
                 wrong.append(f"I12: the acknowledged task {ids.show(task)} ({key}) does not exist")
         if not self.at_rest():
             wrong.append(f"L1: not at rest: {self.rest()}")
-        alerted = {
+        alerts = {
             task for (task,) in self.rows("select distinct task from makegood_alert where task is not null")
         }
-        for task, found in tasks.items():
-            if found.state not in ("processed", "undone", "error"):
-                wrong.append(f"L1: task {ids.show(task)} is {found.state}")
-            if found.state == "error" and task not in alerted:
+        for task, rest in tasks.items():
+            if rest.state not in ("processed", "undone", "error"):
+                wrong.append(f"L1: task {ids.show(task)} is {rest.state}")
+            if rest.state == "error" and task not in alerts:
                 wrong.append(f"L2: task {ids.show(task)} is in error, and nobody was alerted")
-            wrong += self._books(world, task, found)
+            wrong += self._books(world, task, rest)
         return wrong
 
-    def _books(self, world: SettledStorm, task: int, found: TaskAtRest) -> list[str]:
+    def _books(self, world: SettledStorm, task: int, rest: TaskAtRest) -> list[str]:
         wrong: list[str] = []
-        for name, state, round_, kind in found.steps:
+        for name, state, round_, kind in rest.steps:
             if kind != "action":
                 continue
             for n in range(1, round_ + 1):
@@ -99,10 +99,10 @@ class StormEye(Eye):
                     entry = service.books.get(key)
                     if entry is None:
                         continue
-                    allowed = _allowed(state, last=n == round_)
-                    if entry.net not in allowed:
+                    counts = _allowed(state, last=n == round_)
+                    if entry.net not in counts:
                         wrong.append(
-                            f"L2: task {ids.show(task)} is {found.state}, its step {name} (round {n} of {round_}) is {state}, and at "
+                            f"L2: task {ids.show(task)} is {rest.state}, its step {name} (round {n} of {round_}) is {state}, and at "
                             f"{service.name} {entry.net} of it stand"
                         )
         return wrong

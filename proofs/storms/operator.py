@@ -52,7 +52,7 @@ class RandomOperator:
     def act(self) -> None:
         """Start an act on one of the tasks, if there is one."""
         member = self._world.members["operator"]
-        tasks = list(self._world.customers.told.values())
+        tasks = list(self._world.customers.acks.values())
         if member.client is None or not tasks:
             return
         self._begin(self._one(member.client, self._rng.choice(tasks)))
@@ -87,11 +87,11 @@ class RandomOperator:
         )
         if self._rng.random() < 0.8:  # Otherwise any act, sensible or not.
             try:
-                found = await client.find(Filter(states=states, limit=10))
+                tasks = await client.find(Filter(states=states, limit=10))
             except StoreUnavailableError:
                 return
-            if found:
-                view = self._rng.choice(found)
+            if tasks:
+                view = self._rng.choice(tasks)
                 task = view.id
                 if view.state == "error":
                     kind = self._rng.choice(("settle", "settle", "resubmit", "undo"))
@@ -107,20 +107,20 @@ class RandomOperator:
         for service in self._world.services.values():
             service.keep()
         try:
-            made = await client.bulk(
+            bulk = await client.bulk(
                 kind, Filter(states=states), who="operator", why="at random", limit=self._rng.randint(1, 4)
             )
         except StoreUnavailableError:
             return
         try:
             if self._rng.random() < 0.3:
-                await client.stop_bulk(made.id, who="operator", why="at random")
+                await client.stop_bulk(bulk.id, who="operator", why="at random")
             leads = await client.store.leases.read(LEADER)
             if leads is not None and self._rng.random() < 0.3:
                 await client.step_down(epoch=leads.epoch, who="operator", why="at random")
         except (ActRefusedError, StoreUnavailableError):
             pass
-        await self._ended_bulk(client, made.id)
+        await self._ended_bulk(client, bulk.id)
 
     async def _ended_bulk(self, client: Client, name: str) -> None:
         """Wait until all of it is decided: only then has the world come to rest."""

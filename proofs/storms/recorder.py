@@ -35,12 +35,12 @@ class StormRecorder(Recorder):
         yield from super().log()
         yield from triggers(_TRIGGERS, _WHEN)
 
-    def _around(self, told: LoggedChanges) -> None:
-        for id_, queue, state, *_ in told.of("handled"):
+    def _around(self, changes: LoggedChanges) -> None:
+        for id_, queue, state, *_ in changes.of("handled"):
             self._note("handled", queue=queue, id=id_, state=state)
-        for task, message, *_ in told.of("made"):
+        for task, message, *_ in changes.of("made"):
             self._note("made", task, message=message)
-        for task, sequence, body, queue, *_ in told.of("notice"):
+        for task, sequence, body, queue, *_ in changes.of("notice"):
             self._note(
                 "notice",
                 task,
@@ -48,7 +48,7 @@ class StormRecorder(Recorder):
                 state=msgspec.json.decode(body)["data"]["state"],
                 queue=queue,
             )
-        for task, state, unsent, unheard, ended_at, *_ in told.of("removed"):
+        for task, state, unsent, unheard, ended_at, *_ in changes.of("removed"):
             self._note(
-                "removed", task, state=state, unsent=unsent, unheard=unheard, ended=ended_at, now=told.now
+                "removed", task, state=state, unsent=unsent, unheard=unheard, ended=ended_at, now=changes.now
             )

@@ -90,8 +90,8 @@ class EachEndIsTold(Rule):
             who.heard[n] = event
         if n > 1 and n - 1 not in who.heard:
             self.wrong(f"notice {n} arrived, and notice {n - 1} had not")
-        written = next((one for one in who.written if one["sequence"] == n), None)
-        if written is None or written["state"] != event["state"]:
+        notice = next((one for one in who.written if one["sequence"] == n), None)
+        if notice is None or notice["state"] != event["state"]:
             self.wrong(
                 f"the submitter was told that the task is {event['state']}: nothing that was committed says so"
             )
@@ -111,9 +111,9 @@ class EachEndIsTold(Rule):
                 )
             if who.given_up:
                 continue
-            for written in who.written:
-                if written["sequence"] not in who.heard:
-                    self.wrong(f"notice {written['sequence']} ({written['state']}) never arrived", written)
+            for notice in who.written:
+                if notice["sequence"] not in who.heard:
+                    self.wrong(f"notice {notice['sequence']} ({notice['state']}) never arrived", notice)
             last = who.heard.get(len(who.heard))
             end = world.task(task).state
             if last is not None and last["state"] != end:
@@ -146,10 +146,10 @@ class OneTaskPerMessage(Rule):
         elif event.kind == "handled":
             self._state[event["queue"], event["id"]] = event
         elif event.kind == "made":
-            made = self._made.setdefault(event["message"], [])
-            made.append(event)
-            if len(made) == 2:
-                self.wrong(f"two tasks were made of message {event['message']}", made[0])
+            tasks = self._made.setdefault(event["message"], [])
+            tasks.append(event)
+            if len(tasks) == 2:
+                self.wrong(f"two tasks were made of message {event['message']}", tasks[0])
         elif event["alert"] == "dead_letter":
             self._alerted.add(event["step"])
 
@@ -157,19 +157,19 @@ class OneTaskPerMessage(Rule):
         """Check each message that was accepted."""
         if world.rest is None:
             return
-        for (queue, id_), posted in self._posted.items():
+        for (queue, id_), post in self._posted.items():
             self.saw()
-            made, last = self._made.get(id_, []), self._state.get((queue, id_))
+            tasks, last = self._made.get(id_, []), self._state.get((queue, id_))
             state = "waiting" if last is None else last["state"]
-            seen = [posted, *made, *([last] if last is not None else [])]
+            history = [post, *tasks, *([last] if last is not None else [])]
             if state == "waiting":
-                self.wrong(f"message {id_} waits for ever", *seen)
-            elif state == "done" and not made:
-                self.wrong(f"message {id_} was acknowledged, and there is no task", *seen)
-            elif state == "dead" and made:
-                self.wrong(f"message {id_} is a dead letter, and a task was made of it", *seen)
+                self.wrong(f"message {id_} waits for ever", *history)
+            elif state == "done" and not tasks:
+                self.wrong(f"message {id_} was acknowledged, and there is no task", *history)
+            elif state == "dead" and tasks:
+                self.wrong(f"message {id_} is a dead letter, and a task was made of it", *history)
             elif state == "dead" and f"{queue}/{id_}" not in self._alerted:
-                self.wrong(f"message {id_} is a dead letter, and no alert was raised", *seen)
+                self.wrong(f"message {id_} is a dead letter, and no alert was raised", *history)
 
 
 class OnlyWhatIsOver(Rule):

@@ -102,8 +102,8 @@ class StormService(Service):
         """Return whether the running probe's action happened. ``fences``: refuse every older token from now
         on.
         """
-        found = await self._ask("fencing probe" if fences else "probe")
-        return NOT_HAPPENED if found is None else Happened(str(found))
+        answer = await self._ask("fencing probe" if fences else "probe")
+        return NOT_HAPPENED if answer is None else Happened(str(answer))
 
     # -- the wire ----------------------------------------------------------------------------------
 
@@ -113,22 +113,22 @@ class StormService(Service):
         call.check()
         process = current_process()
         task, about = parse(call.task_id), call.undoes_as("plain") or call.key_as("plain")
-        told = call.undoes or call.key
-        if told != about and task_of(world.store_id, told) != task:
-            raise AssertionError(f"the key {told} does not lead back to {about}")
-        asked = doing.removeprefix("fencing ")
+        key = call.undoes or call.key
+        if key != about and task_of(world.store_id, key) != task:
+            raise AssertionError(f"the key {key} does not lead back to {about}")
+        verb = doing.removeprefix("fencing ")
         world.history.note(
-            "call", process.name if process else "", task, service=self.name, step=call.step, doing=asked, attempt=call.attempt,
+            "call", process.name if process else "", task, service=self.name, step=call.step, doing=verb, attempt=call.attempt,
             key=call.key_as("plain"), token=list(call.token), remaining=call.left,
         )  # fmt: skip
         trouble = self._spell if world.loop.now < self._spell_ends else world.trouble(_ABLE)
         if doing == "do" and call.step.startswith(POISONED):
             trouble = "poisoned"
-        answered: asyncio.Future[Any] = world.loop.create_future()
+        future: asyncio.Future[Any] = world.loop.create_future()
         self.calls += 1
         answers = trouble not in ("service does it and times out", "service hangs", "service late")
         if trouble != "service hangs":
-            sent = _Sent(
+            request = _Sent(
                 self,
                 doing,
                 call.key,
@@ -136,30 +136,30 @@ class StormService(Service):
                 call.scope,
                 call.token,
                 task,
-                answered if answers else None,
+                future if answers else None,
                 trouble,
                 self.calls,
                 world.loop.now,
                 brief=call.step.startswith(BRIEF),
             )
-            self._send(sent, self._delay(trouble))
+            self._send(request, self._delay(trouble))
             if self.kind != "bare" and world.trouble(("service called twice",)):
-                again = replace(sent, answered=None, trouble=None)
+                again = replace(request, answered=None, trouble=None)
                 self._send(again, world.draw() * 3.0)
         patience = None if world.draw() < 0.3 else world.draw() * 3.0
         try:
             async with asyncio.timeout(patience if not answers else None):
-                found = await answered
+                answer = await future
         except TimeoutError:
             raise ServiceError(f"{self.name}: no answer in {patience:.1f} s") from None
         await world.point(f"{doing} after call", "kill", "stop")
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-    def _send(self, sent: "_Sent", delay: float) -> None:
-        self._under_way[sent.about] = self._under_way.get(sent.about, 0) + 1
-        self.world.loop.call_later(delay, sent.arrive, context=Context())
+    def _send(self, request: "_Sent", delay: float) -> None:
+        self._under_way[request.about] = self._under_way.get(request.about, 0) + 1
+        self.world.loop.call_later(delay, request.arrive, context=Context())
 
     # -- the books ---------------------------------------------------------------------------------
 
@@ -174,91 +174,93 @@ class StormService(Service):
         else:
             self.kept.add(task)
 
-    def delivers(self, sent: "_Sent") -> bool:
+    def delivers(self, request: "_Sent") -> bool:
         """Whether a request arrives at all: the network delivers none that was sent while its key was known,
         and arrives after that.
 
         If its key is forgotten, it counts as the first one under that key.
         """
-        if not sent.brief or sent.doing.endswith("probe"):
+        if not request.brief or request.doing.endswith("probe"):
             return True
         now = self.world.loop.now
-        ends = self.first.setdefault(sent.key, now) + _KEEPS_TRULY
-        if now < ends or not self.forgets or sent.task in self.kept:
+        ends = self.first.setdefault(request.key, now) + _KEEPS_TRULY
+        if now < ends or not self.forgets or request.task in self.kept:
             return True
-        if sent.at < ends:
+        if request.at < ends:
             return False
-        self.first[sent.key], sent.anew = now, True
+        self.first[request.key], request.anew = now, True
         return True
 
-    def carry_out(self, sent: "_Sent") -> Any:
+    def carry_out(self, request: "_Sent") -> Any:
         """Carry out a call that arrived; returns the answer, or the exception that the caller gets."""
-        if sent.trouble == "poisoned":
+        if request.trouble == "poisoned":
             return ServiceError(f"{self.name}: 500, as always")
-        if sent.trouble == "service fails" and self.world.draw() < 0.5:
+        if request.trouble == "service fails" and self.world.draw() < 0.5:
             return ServiceError(f"{self.name}: 503")
         if self.kind == "fenced":
-            if sent.token < self.highest.get(sent.scope, sent.token):
-                self._note(sent, 0, "stale token")
-                return StaleTokenError(f"{self.name}: {sent.scope} was asked with a later token")
-            if sent.doing != "probe":
-                self.highest[sent.scope] = sent.token
-        entry = self.books.setdefault(sent.about, KeyState())
-        if sent.doing == "do":
-            found: Any = self._do(sent, entry)
-        elif sent.doing == "undo":
-            found = self._undo(sent, entry)
+            if request.token < self.highest.get(request.scope, request.token):
+                self._note(request, 0, "stale token")
+                return StaleTokenError(f"{self.name}: {request.scope} was asked with a later token")
+            if request.doing != "probe":
+                self.highest[request.scope] = request.token
+        entry = self.books.setdefault(request.about, KeyState())
+        if request.doing == "do":
+            answer: Any = self._do(request, entry)
+        elif request.doing == "undo":
+            answer = self._undo(request, entry)
         else:
-            found = entry.answer if entry.net else None
-        return ServiceError(f"{self.name}: 500") if sent.trouble == "service fails" else found
+            answer = entry.answer if entry.net else None
+        return ServiceError(f"{self.name}: 500") if request.trouble == "service fails" else answer
 
-    def _do(self, sent: "_Sent", entry: KeyState) -> Any:
+    def _do(self, request: "_Sent", entry: KeyState) -> Any:
         remembers = self.kind != "bare"
-        if sent.anew:
-            entry.answer, entry.refused, entry.refused_token, entry.gone = None, False, None, False
+        if request.anew:
+            entry.answer, entry.is_refused, entry.refused_token, entry.is_undone = None, False, None, False
         if remembers and (
-            entry.refused or entry.refused_token == sent.token
+            entry.is_refused or entry.refused_token == request.token
         ):  # A duplicate gets the same answer.
-            self._note(sent, 0, "refused")
+            self._note(request, 0, "refused")
             return Permanent(f"{self.name}: refused before")
-        if self.kind == "fenced" and entry.gone and self.world.swarm.tombstones:
-            self._note(sent, 0, "tombstone")
+        if self.kind == "fenced" and entry.is_undone and self.world.swarm.tombstones:
+            self._note(request, 0, "tombstone")
             return Refused(f"{self.name}: undone before")
         if remembers and entry.answer is not None:
-            self._note(sent, 0, "ok")
+            self._note(request, 0, "ok")
             return entry.answer
-        if sent.trouble == "service refuses":
-            entry.refused = self.kind == "keyed"
-            entry.refused_token = sent.token if remembers else None
-            self._note(sent, 0, "refused")
+        if request.trouble == "service refuses":
+            entry.is_refused = self.kind == "keyed"
+            entry.refused_token = request.token if remembers else None
+            self._note(request, 0, "refused")
             return (
-                Later(0.5) if self.world.draw() < 0.3 and not entry.refused else Permanent(f"{self.name}: no")
+                Later(0.5)
+                if self.world.draw() < 0.3 and not entry.is_refused
+                else Permanent(f"{self.name}: no")
             )
-        self.made += 1
-        entry.answer = f"{self.name}-{self.made}"
+        self.effect_count += 1
+        entry.answer = f"{self.name}-{self.effect_count}"
         entry.net += 1
-        self._note(sent, 1, "ok")
+        self._note(request, 1, "ok")
         return entry.answer
 
-    def _undo(self, sent: "_Sent", entry: KeyState) -> Any:
-        if sent.trouble == "service refuses":
-            self._note(sent, 0, "refused")
+    def _undo(self, request: "_Sent", entry: KeyState) -> Any:
+        if request.trouble == "service refuses":
+            self._note(request, 0, "refused")
             return Permanent(f"{self.name}: cannot be taken back") if self.world.draw() < 0.3 else Later(0.5)
-        if self.kind == "keyed" and sent.key in self.undone_by and not sent.anew:
-            self._note(sent, 0, "ok")
+        if self.kind == "keyed" and request.key in self.undone_by and not request.anew:
+            self._note(request, 0, "ok")
             return "undone"
-        again = sent.anew and sent.key in self.undone_by and entry.answer is not None
-        changed = -1 if entry.net or again else 0
-        entry.net += changed
-        entry.gone = True
-        self.undone_by.add(sent.key)
-        self._note(sent, changed, "ok")
+        again = request.anew and request.key in self.undone_by and entry.answer is not None
+        change = -1 if entry.net or again else 0
+        entry.net += change
+        entry.is_undone = True
+        self.undone_by.add(request.key)
+        self._note(request, change, "ok")
         return "undone"
 
-    def _note(self, sent: "_Sent", changed: int, outcome: str) -> None:
+    def _note(self, request: "_Sent", change: int, outcome: str) -> None:
         self.world.history.note(
-            "effect", "", sent.task, service=self.name, key=sent.about, doing=sent.doing, token=list(sent.token),
-            net=self.standing(sent.about), changed=bool(changed), outcome=outcome,
+            "effect", "", request.task, service=self.name, key=request.about, doing=request.doing, token=list(request.token),
+            net=self.standing(request.about), changed=bool(change), outcome=outcome,
         )  # fmt: skip
 
 
@@ -295,12 +297,12 @@ class _Sent:
         service._under_way[self.about] -= 1
         if not service.delivers(self):
             return
-        found = service.carry_out(self)
+        answer = service.carry_out(self)
         if self.answered is not None:
             world = service.world
             delay = world.draw() * (0.02 if world.draw() < 0.9 else 2.0)
-            world.loop.call_later(delay, self._answer, found, context=Context())
+            world.loop.call_later(delay, self._answer, answer, context=Context())
 
-    def _answer(self, found: Any) -> None:
+    def _answer(self, answer: Any) -> None:
         if self.answered is not None and not self.answered.done():
-            self.answered.set_result(found)
+            self.answered.set_result(answer)

@@ -45,14 +45,14 @@ Book = AsyncAction[[str], str]
 Ship = AsyncAction[[str, str, str], str]
 
 
-def storm_app(*, guarded: bool = False) -> App:
-    """Return the app; its workflows are found by name. ``guarded``: some agents have a breaker, and one a
+def storm_app(*, breakers: bool = False) -> App:
+    """Return the app; its workflows are found by name. ``breakers``: some agents have a breaker, and one a
     rate.
     """
     app = App("storm")
-    breaker = Breaker(failures=2, reset="3s") if guarded else None
+    breaker = Breaker(failures=2, reset="3s") if breakers else None
     stock, carrier = app.agent("stock", breaker=breaker), app.agent("carrier", breaker=breaker)
-    payments = app.agent("payments", concurrency=3, breaker=breaker, rate="2/s" if guarded else None)
+    payments = app.agent("payments", concurrency=3, breaker=breaker, rate="2/s" if breakers else None)
     reserve, pack, charge, email = _of_the_shop(app, stock, payments)
     book, ship = _of_the_carrier(carrier)
 
@@ -333,9 +333,9 @@ def _shapes(app: App, stock: Agent, actions: tuple[Reserve, Pack, Email]) -> Non
         def right() -> list[str]:
             return each(parts(order), reserve, at_once=2)
 
-        _, made = branches(left, right)
+        _, promises = branches(left, right)
         when(urgent(order), then=lambda: email(order, order), otherwise=lambda: pack(order, order))
-        return made
+        return promises
 
 
 def _submission(app: App) -> None:
@@ -343,10 +343,10 @@ def _submission(app: App) -> None:
 
     @app.inbox(ORDERS, concurrency=2, retry=Retry(tries=8, wait="300ms", factor=2, longest="4s"), lease="5s")
     def accept(order: dict[str, str], tx: Transaction) -> Plan[Any]:
-        struck = SERVICES.get()["stock"].world.trouble(ACCEPTING)
-        if struck == "handler refuses":
+        trouble = SERVICES.get()["stock"].world.trouble(ACCEPTING)
+        if trouble == "handler refuses":
             raise Permanent("we do not take this order")
-        if struck == "handler fails":
+        if trouble == "handler fails":
             raise LookupError("no such customer, yet")
         workflow: Any = app._find_workflow(order["workflow"])
         plan: Plan[Any] = workflow.plan(order["order"])
@@ -361,7 +361,7 @@ def orders(app: App, rng: random.Random, count: int, only: str | None = None) ->
     is one, the first; the others are plain.
     """
     names = ("place_order", "hasty", "sequence", "held", "settle", "never", "final", "shapes")
-    found: list[Order] = []
+    batch: list[Order] = []
     for n in range(count):
         name = only or ("place_order" if rng.random() < 0.4 else rng.choice(names))
         if name == "held" and only is None and n % 2:
@@ -370,10 +370,10 @@ def orders(app: App, rng: random.Random, count: int, only: str | None = None) ->
             name = "lone"
         workflow = app._find_workflow(name)
         order = f"o{n}" + "x" * rng.randrange(4)
-        found.append(Order(workflow, (order,), f"{name}-{n}", rng.choice((0, 0, 0, 5))))
+        batch.append(Order(workflow, (order,), f"{name}-{n}", rng.choice((0, 0, 0, 5))))
     if only is None and rng.random() < _BRIEF_WORLDS:
-        for n, long in enumerate(found):
+        for n, long in enumerate(batch):
             if rng.random() < _BRIEF_ORDERS:
                 name = rng.choice(BRIEFLY)
-                found[n] = long._replace(workflow=app._find_workflow(name), key=f"{name}-{n}")
-    return found
+                batch[n] = long._replace(workflow=app._find_workflow(name), key=f"{name}-{n}")
+    return batch

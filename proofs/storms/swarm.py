@@ -19,8 +19,8 @@ class StormSwarm(swarm.Swarm):
 
 def drawn(seed: int) -> StormSwarm:
     """Draw the options of a seed, and the surroundings of its engine."""
-    found = swarm.draw(random.Random(f"{seed} swarm"))
-    options = {field.name: getattr(found, field.name) for field in fields(found)}
+    settings = swarm.draw(random.Random(f"{seed} swarm"))
+    options = {field.name: getattr(settings, field.name) for field in fields(settings)}
     return StormSwarm(**options, around=surroundings.draw(seed))
 
 
@@ -34,5 +34,5 @@ def kills(
 ) -> StormSwarm:
     """Return a world in which processes are killed, and nothing else happens."""
     return StormSwarm(
-        layout=layout, tasks=tasks, points={"kill": 0.004 * strength}, driven={"kill": 0.1 * strength}
+        layout=layout, tasks=tasks, points={"kill": 0.004 * strength}, rates={"kill": 0.1 * strength}
     )

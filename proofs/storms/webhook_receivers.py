@@ -32,10 +32,10 @@ def patience(keep: float | None) -> Patience:
 
 def note(history: History, node: str, by: str, body: bytes) -> None:
     """Note that a notice has arrived. ``by``: the queue or the receiver."""
-    told: dict[str, Any] = msgspec.json.decode(body)["data"]
+    data: dict[str, Any] = msgspec.json.decode(body)["data"]
     history.note(
-        "notified", node, parse(told["task"]), sequence=told["sequence"], state=told["state"],
-        submission=told["submission"], by=by,
+        "notified", node, parse(data["task"]), sequence=data["sequence"], state=data["state"],
+        submission=data["submission"], by=by,
     )  # fmt: skip
 
 
@@ -77,15 +77,15 @@ class Post:
         await asyncio.sleep(world.draw() * 0.05)
         if host == "dead.test":
             raise DeliveryError(f"{host} refuses the connection")
-        struck = world.strike(f"receiver {host}", RECEIVING) if host == "shaky.test" else None
-        if struck == "receiver hangs":
+        trouble = world.strike(f"receiver {host}", RECEIVING) if host == "shaky.test" else None
+        if trouble == "receiver hangs":
             await asyncio.sleep(TIMEOUT)
             raise DeliveryError(f"{host} does not answer")
-        if struck == "receiver fails":
+        if trouble == "receiver fails":
             raise DeliveryError(f"{host}: 503")
         process = current_process()
         note(world.history, process.name if process else "", host, body)
-        if struck == "receiver takes it and fails":
+        if trouble == "receiver takes it and fails":
             raise DeliveryError(f"{host}: 500")
-        if struck == "receiver slow":
+        if trouble == "receiver slow":
             await asyncio.sleep(world.draw() * TIMEOUT)

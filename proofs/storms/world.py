@@ -82,10 +82,10 @@ class StormWorld(SimulatedWorld):
 
     def _prepare(self) -> None:
         super()._prepare()
-        if (surrounded := self.swarm.around) is not None:
-            for n in range(surrounded.consumers):
+        if (surroundings := self.swarm.around) is not None:
+            for n in range(surroundings.consumers):
                 self._clocked(f"web{n + 1}", (), Consumer)
-            for n in range(surrounded.inboxes if surrounded.sent else 0):
+            for n in range(surroundings.inboxes if surroundings.sent else 0):
                 self._add(f"in{n + 1}", ("inbox",))
 
     def trouble(self, able: tuple[str, ...]) -> str | None:
@@ -105,7 +105,7 @@ class StormWorld(SimulatedWorld):
         for member in self.members.values():
             member.start()
         customers = self.loop.create_task(self.customers.run(self.swarm.storm * 0.7))
-        drivers = [self.loop.create_task(self._drive(kind, rate)) for kind, rate in self.swarm.driven.items()]
+        drivers = [self.loop.create_task(self._drive(kind, rate)) for kind, rate in self.swarm.rates.items()]
         await asyncio.sleep(self.swarm.storm)
         for driver in drivers:
             driver.cancel()
@@ -113,10 +113,10 @@ class StormWorld(SimulatedWorld):
         self.heal()
         await self._come_to_rest(eye, customers)
         customers.cancel()
-        lost = [slots for member in self.members.values() for slots in slots_lost(member)]
-        self.history.note("rest", **eye.rest(), slots_lost=lost)
+        leaks = [slots for member in self.members.values() for slots in slots_lost(member)]
+        self.history.note("rest", **eye.rest(), slots_lost=leaks)
         if self.swarm.around is not None and self.swarm.around.keep is not None:
-            self._seen = self._at_rest(eye)
+            self._rest_view = self._at_rest(eye)
             if leader := eye.leader():  # The janitor runs beside it.
                 self._leave_to({leader})
             await asyncio.sleep(self.swarm.around.keep + 3 * SWEEP)
@@ -126,23 +126,27 @@ class StormWorld(SimulatedWorld):
         """Wait until no work is left, within the limit of a world; the operator goes through the tasks in
         error.
         """
-        tidied = 0
+        tidyings = 0
         end = self.loop.now + self.swarm.calm_down
         while self.loop.now < end:
             await asyncio.sleep(_LOOK)
             if not (customers.done() and self.operator.idle) or eye.busy():
                 continue
-            landed, told = self._calls_have_landed(), eye.all_are_told()
-            if tidied < self.swarm.tidying and eye.in_error():
-                if landed:  # The effects at the services cannot change any more.
-                    tidied += 1
+            is_quiet, submitters_know = self._calls_have_landed(), eye.all_are_told()
+            if tidyings < self.swarm.tidying and eye.in_error():
+                if is_quiet:  # The effects at the services cannot change any more.
+                    tidyings += 1
                     self.operator.tidy()
-            elif landed and told:
+            elif is_quiet and submitters_know:
                 return
             elif self.swarm.around is None:
                 self._leave_to(set())
             elif leader := eye.leader():
-                tell = () if told else (name for name, member in self.members.items() if tells(member))
+                tell = (
+                    ()
+                    if submitters_know
+                    else (name for name, member in self.members.items() if tells(member))
+                )
                 self._leave_to({leader, *tell})
 
     def _leave_to(self, names: set[str]) -> None:
@@ -151,4 +155,4 @@ class StormWorld(SimulatedWorld):
         """
         for member in self.members.values():
             if member.name not in names:
-                member.process.stopped = True
+                member.process.is_stopped = True

@@ -39,8 +39,8 @@ def followed(run: Run) -> str:
     """Order an anvil when nothing else is ordered, and return where the console has its task."""
 
     def address() -> str:
-        found = re.search(r'href="(http[^"#]+/tasks/\w+\?token=[^"#]+)"', run.part("live"))
-        return found[1] if found else ""
+        match = re.search(r'href="(http[^"#]+/tasks/\w+\?token=[^"#]+)"', run.part("live"))
+        return match[1] if match else ""
 
     run.press("switch", switch="rate", value="none")
     time.sleep(8.0)
@@ -88,10 +88,10 @@ def pictures(name: str, url: str, states: Sequence[str]) -> str:
             for state in states:
                 page.run(f"document.querySelector('#main').outerHTML = {json.dumps(state)}; 0")
                 frames[scheme].append(pictured(page))
-        said = str(pages["light"].run("document.querySelector('#main').innerText"))
+        text = str(pages["light"].run("document.querySelector('#main').innerText"))
     with chromium(program) as other:
         layers = [layered(other.page(), frames[scheme]) for scheme in SCHEMES]
-    return drawn(TITLES[name], said, layers, [n * EVERY for n in range(len(states))], (WIDTH, HEIGHTS[name]))
+    return drawn(TITLES[name], text, layers, [n * EVERY for n in range(len(states))], (WIDTH, HEIGHTS[name]))
 
 
 def main() -> None:

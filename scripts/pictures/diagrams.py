@@ -203,10 +203,10 @@ def figures() -> list[tuple[str, int]]:
     """Return the steps per second with 500 tasks in flight, as the README's table has them, the highest first."""
     table = README.read_text(encoding="utf-8").partition("| steps/s |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (\w[^|]*?) \|(?:[^|]*\|){2} ([\d,]+) \|", table, re.MULTILINE)
-    named = [
+    entries = [
         (re.sub(r" \(.*\)| with Redis", "", name), int(figure.replace(",", ""))) for name, figure in rows
     ]
-    return sorted(named, key=lambda row: -row[1])
+    return sorted(entries, key=lambda row: -row[1])
 
 
 def benchmark() -> None:

@@ -35,17 +35,17 @@ def _style() -> str:
 
 def _row(row: Row) -> str:
     """Draw the pieces of one row; blocks are drawn as areas, since letters leave gaps."""
-    made: list[str] = []
+    elements: list[str] = []
     for column, text, style in row:
         x, wide = f"{column * _WIDE:.1f}", f"{len(text) * _WIDE:.1f}"
         kind = f' class="{style}"' if style else ""
         if set(text) <= {"█"} or set(text) <= {"░"}:
             kind = (style or "c7") if "█" in text else "c7 o"
-            made.append(f'<rect x="{x}" y="-13" width="{wide}" height="16" class="{kind}"/>')
+            elements.append(f'<rect x="{x}" y="-13" width="{wide}" height="16" class="{kind}"/>')
         else:
             fit = f' textLength="{wide}"' if len(text) > 1 else ""
-            made.append(f'<text x="{x}"{kind}{fit}>{escape(text)}</text>')
-    return "".join(made)
+            elements.append(f'<text x="{x}"{kind}{fit}>{escape(text)}</text>')
+    return "".join(elements)
 
 
 def _open(title: str, rows: Drawn, width: float, height: float, style: str) -> list[str]:
@@ -63,12 +63,12 @@ def _open(title: str, rows: Drawn, width: float, height: float, style: str) -> l
 def still(title: str, rows: Drawn, columns: int) -> str:
     """Return the picture of one screen."""
     width, height = columns * _WIDE + 2 * _EDGE, len(rows) * _HIGH + 2 * _EDGE
-    drawn = [
+    elements = [
         f'<g transform="translate({_EDGE} {_EDGE + 13 + n * _HIGH})">{_row(row)}</g>'
         for n, row in enumerate(rows)
         if row
     ]
-    return "\n".join([*_open(title, rows, width, height, _style()), *drawn, "</svg>\n"])
+    return "\n".join([*_open(title, rows, width, height, _style()), *elements, "</svg>\n"])
 
 
 def film(title: str, frames: Sequence[Frame], columns: int, lines: int, seconds: float) -> str:
@@ -76,18 +76,18 @@ def film(title: str, frames: Sequence[Frame], columns: int, lines: int, seconds:
     drawn once. Where motion is not wanted, the last frame stands still.
     """
     width, height = columns * _WIDE + 2 * _EDGE, lines * _HIGH + 2 * _EDGE
-    known: dict[Row, int] = {}
+    places: dict[Row, int] = {}
     strip: list[str] = []
     moments: list[str] = []
     for n, frame in enumerate(frames):
         moments.append(f"{100 * frame.at / seconds:.2f}%{{transform:translateX(-{n * width:.1f}px)}}")
         uses = "".join(
-            f'<use href="#r{known.setdefault(row, len(known))}" y="{13 + place * _HIGH}"/>'
+            f'<use href="#r{places.setdefault(row, len(places))}" y="{13 + place * _HIGH}"/>'
             for place, row in enumerate(frame.rows[-lines:])
             if row
         )
         strip.append(f'<g transform="translate({n * width:.1f})">{uses}</g>')
-    rows = [f'<g id="r{n}">{_row(row)}</g>' for row, n in known.items()]
+    rows = [f'<g id="r{n}">{_row(row)}</g>' for row, n in places.items()]
     last = f"translateX(-{(len(frames) - 1) * width:.1f}px)"
     style = (
         f"{_style()}.f{{animation:f {seconds:.1f}s step-end infinite}}@keyframes f{{{''.join(moments)}}}"

@@ -64,18 +64,18 @@ class Desk:
 
     def said(self, command: str) -> str:
         """Return what a command writes; it may end with any code."""
-        done = subprocess.run(
+        process = subprocess.run(
             ["/bin/bash", "-c", command], cwd=self.folder, env=self._environment, capture_output=True, text=True,
             timeout=60, check=False,
         )  # fmt: skip
-        return done.stdout.strip()
+        return process.stdout.strip()
 
     def until(self, command: str, what: str) -> None:
         """Wait until the output of a command contains a text. Raises ``TimeoutError``."""
         end = time.monotonic() + 30.0
-        while what not in (said := self.said(command)):
+        while what not in (output := self.said(command)):
             if time.monotonic() > end:
-                raise TimeoutError(f"{command} does not say {what!r}:\n{said}")
+                raise TimeoutError(f"{command} does not say {what!r}:\n{output}")
             time.sleep(0.1)
 
     def typed(self, command: str) -> Drawn:
@@ -111,12 +111,12 @@ def _anonymous(row: Row) -> Row:
 def desk(page: str, settings: Mapping[str, str] = _QUICK) -> Iterator[Desk]:
     """Return a desk for the code of a page."""
     with tempfile.TemporaryDirectory(prefix="makegood-pictures-") as folder:
-        made = Desk(Path(folder), page, settings)
-        made.said("makegood store migrate")
+        new_desk = Desk(Path(folder), page, settings)
+        new_desk.said("makegood store migrate")
         try:
-            yield made
+            yield new_desk
         finally:
-            made.end()
+            new_desk.end()
 
 
 def trip() -> dict[str, Drawn]:
@@ -134,14 +134,14 @@ def order() -> dict[str, Drawn]:
     """Record the tutorial: a process that is killed after a charge, and what becomes of it."""
     with desk("start/tutorial.md") as here:
         # half of its life without a heartbeat is silence, which a busy machine would show
-        killed = here.start("env MAKEGOOD_DEAD_AFTER=12s makegood run orders:shop")
+        victim = here.start("env MAKEGOOD_DEAD_AFTER=12s makegood run orders:shop")
         task = here.said("""makegood task submit orders:place_order '{"id": "slow-1"}' --timeout 20s""")
         here.until("python services.py", "payments")
-        killed.kill()
-        shown = here.typed(f"makegood task show {task}")
+        victim.kill()
+        terminal = here.typed(f"makegood task show {task}")
         again = here.start("makegood run orders:shop")
         here.until("makegood agents", str(again.pid))
-        return {"terminal-killed": shown, "terminal-recovered": here.typed(f"makegood task watch {task}")}
+        return {"terminal-killed": terminal, "terminal-recovered": here.typed(f"makegood task watch {task}")}
 
 
 def operator() -> dict[str, Drawn]:
@@ -151,10 +151,10 @@ def operator() -> dict[str, Drawn]:
         task = here.said('makegood task submit desk:sell "Emma" expired --timeout 20s')
         here.said(f"makegood task watch {task}")
         here.until("makegood alerts", task)
-        checked = here.typed("makegood doctor")
-        settings = next(n for n, line in enumerate(plain(checked)) if line.lstrip().startswith("setting"))
-        checked = (*checked[:settings], ((1, "… and every setting, with where it comes from", "d"),))
-        return {"terminal-alerts": here.typed("makegood alerts"), "terminal-doctor": checked}
+        report = here.typed("makegood doctor")
+        settings = next(n for n, line in enumerate(plain(report)) if line.lstrip().startswith("setting"))
+        report = (*report[:settings], ((1, "… and every setting, with where it comes from", "d"),))
+        return {"terminal-alerts": here.typed("makegood alerts"), "terminal-doctor": report}
 
 
 SCENES: Final[Sequence[Callable[[], dict[str, Drawn]]]] = (trip, order, operator)
@@ -175,14 +175,14 @@ def demo() -> str:
         frames = run(
             DEMO.split(), columns=columns, lines=lines, folder=Path(folder), environment=environment({})
         )
-    kept: list[Frame] = []
+    thinned_film: list[Frame] = []
     for at, rows in frames:
         frame = Frame(at, (_prompt(DEMO), *rows))
-        if kept and at - kept[-1].at < _EVERY:
-            frame = Frame(kept[-1].at, frame.rows)
-            kept.pop()
-        kept.append(frame)
-    return film(TITLES["demo"], kept, columns, lines, kept[-1].at + _STAYS)
+        if thinned_film and at - thinned_film[-1].at < _EVERY:
+            frame = Frame(thinned_film[-1].at, frame.rows)
+            thinned_film.pop()
+        thinned_film.append(frame)
+    return film(TITLES["demo"], thinned_film, columns, lines, thinned_film[-1].at + _STAYS)
 
 
 class _Noise(NamedTuple):
@@ -212,19 +212,19 @@ def noticed(lines: Sequence[str]) -> list[str]:
     >>> noticed(["task 0k3x9w2m4v7qa  charge   done 1.25 s"])
     ['task ID charge done TIME']
     """
-    found = []
+    texts = []
     for line in lines:
         text = line
         for what, instead in _NOISE:
             text = what.sub(instead, text)
-        found.append(text.strip())
-    return found
+        texts.append(text.strip())
+    return texts
 
 
 def spoken(picture: str) -> list[str]:
     """Return the text of a picture: what its last screen says."""
-    found = re.search(r"<desc>(.*?)</desc>", picture, re.DOTALL)
-    return [] if found is None else unescape(found[1]).split("\n")
+    match = re.search(r"<desc>(.*?)</desc>", picture, re.DOTALL)
+    return [] if match is None else unescape(match[1]).split("\n")
 
 
 def main(names: Sequence[str]) -> None:

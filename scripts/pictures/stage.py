@@ -52,8 +52,8 @@ _CHANGED: Final = """
 def opened(link: str) -> str:
     """Return a page of the demo, whose address ends with the token that opens it."""
     address, _, token = link.partition("?token=")
-    asked = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - the demo's own address
-    with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310
+    request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - the demo's own address
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
         return str(answer.read().decode())
 
 
@@ -63,7 +63,7 @@ class Run:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
         self.link = next(
-            said["process"] for line in process.stdout if (said := json.loads(line))["event"] == "stage"
+            event["process"] for line in process.stdout if (event := json.loads(line))["event"] == "stage"
         )
         """The stage's address, with its token."""
         # what it writes from now on is read, so that it never waits for us
@@ -107,10 +107,10 @@ def running() -> Iterator[Run]:
 @contextmanager
 def shown(program: str, url: str, width: int, height: int, scale: float = 1.0) -> Iterator[dict[str, Page]]:
     """Open an address in light and in dark: in a browser for each scheme, for one shows its front tab only."""
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         pages: dict[str, Page] = {}
         for scheme in SCHEMES:
-            page = pages[scheme] = opened.enter_context(chromium(program)).page()
+            page = pages[scheme] = stack.enter_context(chromium(program)).page()
             page.look(width=width, height=height, scheme=scheme, scale=scale)
             page.open(url)
         yield pages
@@ -142,28 +142,28 @@ class Film:
 def filmed(run: Run, pages: Mapping[str, Page]) -> Film:
     """Play the second act, and have a parcel be too heavy; take a frame now and then."""
     film = Film()
-    begun = time.monotonic()
-    paced = pages[SCHEMES[0]]
+    start = time.monotonic()
+    first_page = pages[SCHEMES[0]]
 
-    def until(done: str, most: int) -> None:
+    def until(pattern: str, most: int) -> None:
         over = False
         while len(film.moments) < most:
             at = time.monotonic()
-            film.moments.append(at - begun)
+            film.moments.append(at - start)
             for scheme, page in pages.items():
                 film.frames[scheme].append(pictured(page))
             if over:
                 return
-            over = run.says("live", done)
+            over = run.says("live", pattern)
             if not film.still and run.says("live", "was killed while"):
                 film.still = len(film.moments)
-            paced.run(
+            first_page.run(
                 f"new Promise(done => setTimeout(done, {1000 * max(0.1, at + EVERY - time.monotonic()):.0f}))"
             )
 
     run.press("act", number="2")
     until("its card was charged once", MOST_FRAMES // 2)
-    film.said = str(paced.run("document.querySelector('.stage').innerText"))
+    film.said = str(first_page.run("document.querySelector('.stage').innerText"))
     run.press("order", kind="too heavy")
     until("<b>undone</b>", MOST_FRAMES)
     return film
@@ -171,16 +171,16 @@ def filmed(run: Run, pages: Mapping[str, Page]) -> Film:
 
 def layered(page: Page, frames: Sequence[str]) -> list[str]:
     """Return frames as data URLs, each with only what has changed since the one before."""
-    made, before = [], ""
+    layers, before = [], ""
     for frame in frames:
-        made.append(str(page.run(f"{_CHANGED}({json.dumps(before)}, {json.dumps(frame)}, 0.82)")))
+        layers.append(str(page.run(f"{_CHANGED}({json.dumps(before)}, {json.dumps(frame)}, 0.82)")))
         before = frame
-    return made
+    return layers
 
 
 def drawn(
     title: str,
-    said: str,
+    description: str,
     layers: Sequence[Sequence[str]],
     moments: Sequence[float],
     size: tuple[int, int] = (WIDTH, HEIGHT),
@@ -206,7 +206,7 @@ def drawn(
     ]  # fmt: skip
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">',
-        f"<title>{escape(title)}</title>", f"<desc>{escape(said)}</desc>", f"<style>{''.join(style)}</style>", *images, "</svg>\n",
+        f"<title>{escape(title)}</title>", f"<desc>{escape(description)}</desc>", f"<style>{''.join(style)}</style>", *images, "</svg>\n",
     ])  # fmt: skip
 
 
@@ -221,11 +221,11 @@ def main() -> None:
         at = min(film.still, len(film.moments) - 1)
         still = [layered(other.page(), film.frames[scheme][at : at + 1]) for scheme in SCHEMES]
         layers = [layered(other.page(), film.frames[scheme]) for scheme in SCHEMES]
-    made = {
+    files = {
         "stage.svg": drawn(TITLE.partition(":")[0], film.said, still, [0.0]),
         "stage-film.svg": drawn(TITLE, film.said, layers, film.moments),
     }
-    for name, picture in made.items():
+    for name, picture in files.items():
         (FOLDER / name).write_text(picture, encoding="utf-8")
         print(f"{name}: {len(picture) // 1024} KiB, {len(film.moments)} frames in {film.moments[-1]:.0f} s")
 

@@ -50,8 +50,8 @@ class Screen:
     def feed(self, text: str) -> None:
         """Draw what a program wrote."""
         text = self._begun + text
-        begun = _BEGUN.search(text)  # a code that one read cut in two
-        self._begun = begun[0] if begun else ""
+        match = _BEGUN.search(text)  # a code that one read cut in two
+        self._begun = match[0] if match else ""
         text = text[: len(text) - len(self._begun)]
         place = 0
         for code in _CODE.finditer(text):
@@ -78,8 +78,8 @@ class Screen:
             while len(self._rows) <= self._row:
                 self._rows.append({})
 
-    def _obey(self, given: str, verb: str) -> None:
-        numbers = [int(part) for part in given.lstrip("?").split(";") if part]
+    def _obey(self, parameters: str, verb: str) -> None:
+        numbers = [int(part) for part in parameters.lstrip("?").split(";") if part]
         first = numbers[0] if numbers else 0
         if verb == "m":
             self._paint(numbers or [0])
@@ -90,8 +90,8 @@ class Screen:
         elif verb == "G":
             self._column = max(1, first) - 1
         elif verb == "K":
-            kept = self._rows[self._row].items()
-            self._rows[self._row] = {} if first == 2 else {n: cell for n, cell in kept if n < self._column}
+            row = self._rows[self._row].items()
+            self._rows[self._row] = {} if first == 2 else {n: cell for n, cell in row if n < self._column}
         elif verb in "HJ":
             top = max(0, len(self._rows) - self.lines)
             self._row, self._column = (top, 0) if verb == "H" else (self._row, self._column)
@@ -124,16 +124,16 @@ class Screen:
 
 
 def _spans(cells: Mapping[int, tuple[str, str]]) -> Row:
-    found: list[Span] = []
+    spans: list[Span] = []
     for column in sorted(cells):
         letter, style = cells[column]
-        last = found[-1] if found else None
+        last = spans[-1] if spans else None
         if last is not None and last[2] == style and last[0] + len(last[1]) == column:
-            found[-1] = (last[0], last[1] + letter, style)
+            spans[-1] = (last[0], last[1] + letter, style)
         else:
-            found.append((column, letter, style))
-    kept = [(column, text, style) for column, text, style in found if text.strip() or "u" in style.split()]
-    return tuple((column, text.rstrip() or text, style) for column, text, style in kept)
+            spans.append((column, letter, style))
+    visible = [(column, text, style) for column, text, style in spans if text.strip() or "u" in style.split()]
+    return tuple((column, text.rstrip() or text, style) for column, text, style in visible)
 
 
 def plain(rows: Drawn) -> list[str]:
@@ -169,12 +169,12 @@ def run(
             if not wait([ours], 0.5):
                 continue
             try:
-                said = os.read(ours, 65536)
+                data = os.read(ours, 65536)
             except OSError:  # the last one who had it open is gone
                 break
-            if not said:
+            if not data:
                 break
-            screen.feed(decode(said))
+            screen.feed(decode(data))
             frames.append(Frame(time.monotonic() - began, screen.rows()))
     finally:
         program.kill()

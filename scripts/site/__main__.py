@@ -19,8 +19,8 @@ def build(target: Path) -> int:
     source, number = target.parent / "site-source", ".".join(version("makegood").split(".")[:2])
     pages.write(source, api.pages())
     for name in ("conf.py", "_static", "_templates"):
-        given = HERE / name
-        (shutil.copytree if given.is_dir() else shutil.copy)(given, source / name)
+        path = HERE / name
+        (shutil.copytree if path.is_dir() else shutil.copy)(path, source / name)
     shutil.rmtree(target, ignore_errors=True)
     code: int = sphinx(
         ["-W", "--keep-going", "-q", "-j", "auto", "-b", "html", str(source), str(target / number)]

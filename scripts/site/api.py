@@ -52,11 +52,11 @@ def groups() -> dict[str, list[str]]:
         name for name in mg.__all__
         if inspect.isclass(one := getattr(mg, name)) and issubclass(one, BaseException)
     ]  # fmt: skip
-    found = {title: list(names) for title, names in GROUPS.items()} | {"Errors": errors}
-    placed = [name for names in found.values() for name in names]
-    if wrong := set(placed) ^ set(mg.__all__):
+    members = {title: list(names) for title, names in GROUPS.items()} | {"Errors": errors}
+    all_names = [name for names in members.values() for name in names]
+    if wrong := set(all_names) ^ set(mg.__all__):
         raise LookupError(f"scripts/site/api.py: {', '.join(sorted(wrong))}: in one group each, and public")
-    return found
+    return members
 
 
 def _entry(module: str, name: str) -> str:
@@ -86,12 +86,12 @@ def _page(title: str, module: str, names: Sequence[str]) -> str:
 
 def pages() -> dict[str, str]:
     """Return the pages by file name."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for title, names in groups().items():
-        found[title.lower().replace(" ", "-") + ".md"] = _page(title, "makegood", names)
+        texts[title.lower().replace(" ", "-") + ".md"] = _page(title, "makegood", names)
     for module, title in MODULES.items():
-        found[module.removeprefix("makegood.") + ".md"] = _page(title, module, exported(module))
-    listing = "\n".join(["```{toctree}", ":maxdepth: 2", "", *found, "```"])
+        texts[module.removeprefix("makegood.") + ".md"] = _page(title, module, exported(module))
+    listing = "\n".join(["```{toctree}", ":maxdepth: 2", "", *texts, "```"])
     about = "Every public name, generated from its docstring. Names below *Declare* to *Errors* are `mg.NAME` after `import makegood as mg`."
-    found["index.md"] = f"# API reference\n\n{about}\n\n{listing}\n"
-    return found
+    texts["index.md"] = f"# API reference\n\n{about}\n\n{listing}\n"
+    return texts

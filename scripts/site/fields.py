@@ -19,18 +19,18 @@ def split(lines: Sequence[str], parameters: Collection[str]) -> list[str]:
     ['Wait.', '', ':param timeout: seconds.', ':raises ClosedError: if it was closed.']
     """
     prose: list[str] = []
-    found: list[str] = []
+    fields: list[str] = []
     for block in _blocks(lines):
         if block[0].startswith((" ", ">>>")):
             prose += [*([".. code-block:: python", ""] if block[0].startswith(" ") else []), *block, ""]
             continue
         items = _items(block) if block[0].startswith("- ") else [" ".join(line.strip() for line in block)]
-        left = [rest for item in items if (rest := _taken(item, parameters, found))]
-        listed = block[0].startswith("- ")
-        prose += [f"- {rest}" if listed else re.sub("::$", ":", rest) for rest in left]
+        left = [rest for item in items if (rest := _taken(item, parameters, fields))]
+        is_item = block[0].startswith("- ")
+        prose += [f"- {rest}" if is_item else re.sub("::$", ":", rest) for rest in left]
         prose += [""] if left else []
-    ordered = sorted(found, key=lambda field: "pr".index(field[1]) * 2 + field.startswith(":raises"))
-    return [*prose, *ordered] if ordered else prose[:-1]
+    in_order = sorted(fields, key=lambda field: "pr".index(field[1]) * 2 + field.startswith(":raises"))
+    return [*prose, *in_order] if in_order else prose[:-1]
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[list[str]]:
@@ -55,26 +55,26 @@ def _items(block: Sequence[str]) -> list[str]:
     return items
 
 
-def _taken(text: str, parameters: Collection[str], found: list[str]) -> str:
-    """Move what describes parameters, results and errors to ``found``; return the rest."""
+def _taken(text: str, parameters: Collection[str], fields: list[str]) -> str:
+    """Move what describes parameters, results and errors to ``fields``; return the rest."""
     parts = _SENTENCE.split(text)
-    rest = _parameters(parts[0], parameters, found)
+    rest = _parameters(parts[0], parameters, fields)
     for verb, said in zip(parts[1::2], parts[2::2], strict=True):
         if verb == "Returns":
-            found.append(f":returns: {_parameters(said, parameters, found)}")
+            fields.append(f":returns: {_parameters(said, parameters, fields)}")
         else:
-            found += _errors(said)
+            fields += _errors(said)
     return rest
 
 
-def _parameters(text: str, parameters: Collection[str], found: list[str]) -> str:
-    """Move what describes parameters to ``found``; return the rest."""
+def _parameters(text: str, parameters: Collection[str], fields: list[str]) -> str:
+    """Move what describes parameters to ``fields``; return the rest."""
     names = "|".join(map(re.escape, parameters))
     if not names:
         return text
     parts = re.split(rf"(?:^|(?<=[.;)] ))``({names})``(?:: | is )", text)
     for name, said in zip(parts[1::2], parts[2::2], strict=True):
-        found.append(f":param {name}: {said.strip().rstrip(';')}")
+        fields.append(f":param {name}: {said.strip().rstrip(';')}")
     return parts[0].strip()
 
 

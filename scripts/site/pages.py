@@ -57,20 +57,20 @@ def rewritten(page: Path) -> str:
     return "".join(_block(part) if part.startswith("```") else LINK.sub(led, part) for part in parts)
 
 
-def _block(fenced: str) -> str:
+def _block(block: str) -> str:
     """Return a fenced block; a drawing of states becomes a table, which needs no program in the browser."""
-    if not fenced.startswith("```mermaid"):
-        return fenced
+    if not block.startswith("```mermaid"):
+        return block
     moves = [
         f"| {one['before'].replace('[*]', '')} | {one['after']} | {one['why']} |"
-        for one in MOVE.finditer(fenced)
+        for one in MOVE.finditer(block)
     ]
     return "\n".join(["| From | To | When |", "|---|---|---|", *moves, ""])
 
 
 def contents(page: Path) -> list[str]:
     """Return what belongs below a folder's README or the home page in the table of contents, in its order."""
-    found: list[str] = []
+    entries: list[str] = []
     for link in LINK.finditer(page.read_text(encoding="utf-8")):
         target = (page.parent / link["target"]).resolve()
         if not link["target"].endswith(".md") or not target.is_relative_to(DOCS) or target == page:
@@ -79,9 +79,9 @@ def contents(page: Path) -> list[str]:
         own = inside is not None and len(inside.parts) == 1
         folder = target.name == "README.md" and _owner(target) == page
         name = re.sub(r"README\.md$", "index.md", link["target"])
-        if (own or folder) and name not in found:
-            found.append(name)
-    return found
+        if (own or folder) and name not in entries:
+            entries.append(name)
+    return entries
 
 
 def _owner(readme: Path) -> Path:
@@ -92,9 +92,9 @@ def _owner(readme: Path) -> Path:
     }.get(readme, readme.parent.parent / ("index.md" if readme.parent.parent == DOCS else "README.md"))
 
 
-def toctree(entries: list[str], *, hidden: bool = True) -> str:
+def toctree(entries: list[str], *, hide: bool = True) -> str:
     """Return a table of contents as the site's generator reads it."""
-    lines = ["", "```{toctree}", ":hidden:" if hidden else ":maxdepth: 1", "", *entries, "```", ""]
+    lines = ["", "```{toctree}", ":hidden:" if hide else ":maxdepth: 1", "", *entries, "```", ""]
     return "\n".join(lines)
 
 

@@ -2,8 +2,8 @@
 
 from makegood.options import Options
 from tests.conformance.conftest import (
-    counted,
     counting,
+    counting_store,
     counts,
     databases,
     other,
@@ -15,8 +15,8 @@ from tests.conformance.conftest import (
 
 __all__ = [
     "QUIET",
-    "counted",
     "counting",
+    "counting_store",
     "counts",
     "databases",
     "other",

@@ -41,8 +41,8 @@ class Waiting:
         if self.again:
             return Taken(again={BANK: self.again.pop()})
         free = sum(offer.slots for offer in offers)
-        given, self.waiting = self.waiting[:free], self.waiting[free:]
-        return Taken(given)
+        batch, self.waiting = self.waiting[:free], self.waiting[free:]
+        return Taken(batch)
 
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Note who has answered."""

@@ -60,10 +60,10 @@ async def test_permanent_is_not_tried_again_and_nothing_is_undone(store: Store) 
     app, buy = shop(service)
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(buy, "o")
-        with pytest.raises(mg.TaskUndone, match="card refused") as caught:
+        with pytest.raises(mg.TaskUndone, match="card refused") as error:
             await task.result(timeout="60s")
     assert service.names() == ["charge"]
-    assert caught.value.undone == ()
+    assert error.value.undone == ()
 
 
 async def test_tries_that_run_out_leave_the_step_in_doubt_so_it_is_undone_with_result_none(
@@ -107,7 +107,7 @@ async def test_later_waits_without_a_failure(store: Store) -> None:
 
 
 async def test_a_result_that_cannot_be_kept_is_not_tried_again_and_is_undone(store: Store) -> None:
-    app, undone, calls = mg.App("shop"), [], []
+    app, undos, calls = mg.App("shop"), [], []
     bank = app.agent("bank")
 
     @bank.action(complete_within="20s", recover=AT_ONCE)
@@ -117,7 +117,7 @@ async def test_a_result_that_cannot_be_kept_is_not_tried_again_and_is_undone(sto
 
     @charge.undo
     async def refund(order: str, *, result: object) -> None:
-        undone.append((result, mg.current_call().in_doubt))
+        undos.append((result, mg.current_call().in_doubt))
 
     @app.workflow()
     def buy(order: str) -> object:
@@ -128,11 +128,11 @@ async def test_a_result_that_cannot_be_kept_is_not_tried_again_and_is_undone(sto
         with pytest.raises(mg.TaskUndone, match="result"):
             await task.result(timeout="60s")
     assert calls == ["o"]
-    assert undone == [(None, True)]
+    assert undos == [(None, True)]
 
 
 async def test_an_async_action_is_halted_at_its_complete_by_and_nothing_is_said(store: Store) -> None:
-    app, halted = mg.App("shop"), asyncio.Event()
+    app, cancellation = mg.App("shop"), asyncio.Event()
     bank = app.agent("bank")
 
     @bank.action(complete_within="500ms", undo=mg.NOTHING)
@@ -140,7 +140,7 @@ async def test_an_async_action_is_halted_at_its_complete_by_and_nothing_is_said(
         try:
             await asyncio.Event().wait()
         finally:
-            halted.set()
+            cancellation.set()
 
     @app.workflow()
     def buy(order: str) -> None:
@@ -149,7 +149,7 @@ async def test_an_async_action_is_halted_at_its_complete_by_and_nothing_is_said(
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(buy, "o")
         async with asyncio.timeout(60):
-            await halted.wait()
+            await cancellation.wait()
         (step,) = (await task.status()).steps
         assert (step.state, step.attempt, step.failures) == ("running", 1, 0), (
             "silence is the Supervisor's to judge"
@@ -160,18 +160,18 @@ async def test_an_async_action_is_halted_at_its_complete_by_and_nothing_is_said(
 
 
 async def test_extend_moves_complete_by_for_async_and_plain_actions_alike(store: Store) -> None:
-    app, seen = mg.App("shop"), []
+    app, remainders = mg.App("shop"), []
     bank = app.agent("bank")
 
     @bank.action(complete_within="3s", undo=mg.NOTHING)
     async def first(order: str) -> None:
         await mg.current_call().extend(20)
-        seen.append(mg.current_call().remaining())
+        remainders.append(mg.current_call().remaining())
 
     @bank.action(complete_within="3s", undo=mg.NOTHING)
     def second(order: str) -> None:
         mg.current_call().extend(20)
-        seen.append(mg.current_call().remaining())
+        remainders.append(mg.current_call().remaining())
 
     @app.workflow()
     def buy(order: str) -> None:
@@ -180,8 +180,8 @@ async def test_extend_moves_complete_by_for_async_and_plain_actions_alike(store:
 
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         await (await node.client.submit(buy, "o")).result(timeout="60s")
-    assert len(seen) == 2
-    assert all(10.0 < left <= 20.0 for left in seen)
+    assert len(remainders) == 2
+    assert all(10.0 < left <= 20.0 for left in remainders)
 
 
 async def test_an_agent_runs_no_more_than_its_slots_and_takes_the_rest_as_they_become_free(
@@ -313,7 +313,7 @@ async def test_a_def_action_that_calls_exit_is_tried_again_too(store: Store) -> 
 
 
 @pytest.mark.parametrize(
-    ("returned", "text"),
+    ("value", "text"),
     [
         (mg.Happened("paid"), r"charge returned mg\.Happened\(\.\.\.\), which is what a probe answers"),
         (mg.NOT_HAPPENED, "charge returned mg.NOT_HAPPENED, which is what a probe answers"),
@@ -321,19 +321,19 @@ async def test_a_def_action_that_calls_exit_is_tried_again_too(store: Store) -> 
     ],
 )
 async def test_a_result_that_is_none_is_said_at_once_and_the_step_undone(
-    store: Store, returned: Any, text: str
+    store: Store, value: Any, text: str
 ) -> None:
     """It was done: so it is undone, with result None, and not tried again."""
-    app, undone = mg.App("shop"), list[str | None]()
+    app, undos = mg.App("shop"), list[str | None]()
     bank = app.agent("bank")
 
     @bank.action(complete_within="20s", retry=FAST, recover=AT_ONCE)
     async def charge(order: str) -> str:
-        return returned  # type: ignore[no-any-return]  # not what it says
+        return value  # type: ignore[no-any-return]  # not what it says
 
     @charge.undo
     async def refund(order: str, *, result: str | None) -> None:
-        undone.append(result)
+        undos.append(result)
 
     @app.workflow()
     def buy(order: str) -> str:
@@ -343,12 +343,12 @@ async def test_a_result_that_is_none_is_said_at_once_and_the_step_undone(
         task = await node.client.submit(buy, "o")
         with pytest.raises(mg.TaskUndone, match=text):
             await task.result(timeout="60s")
-    assert undone == [None]
+    assert undos == [None]
 
 
 async def test_arguments_that_cannot_be_taken_mean_that_nothing_was_begun(store: Store) -> None:
     """A step before it returned what its annotation does not promise, as when code changes under a waiting step."""
-    app, undone, ran = mg.App("shop"), list[str](), list[str]()
+    app, undos, ran = mg.App("shop"), list[str](), list[str]()
     bank = app.agent("bank")
 
     @bank.action(complete_within="20s", undo=mg.NOTHING)
@@ -362,7 +362,7 @@ async def test_arguments_that_cannot_be_taken_mean_that_nothing_was_begun(store:
 
     @charge.undo
     async def refund(cents: int, *, result: str | None) -> None:
-        undone.append("refund")
+        undos.append("refund")
 
     @app.workflow()
     def buy(order: str) -> str:
@@ -373,5 +373,5 @@ async def test_arguments_that_cannot_be_taken_mean_that_nothing_was_begun(store:
         with pytest.raises(mg.TaskUndone, match="it was not begun, its arguments do not fit"):
             await task.result(timeout="60s")
         states = {step.name: step.state for step in (await task.status()).steps}
-    assert (ran, undone) == ([], [])
+    assert (ran, undos) == ([], [])
     assert states["charge"] == "failed", "certain, and not in doubt"

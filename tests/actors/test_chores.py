@@ -46,31 +46,31 @@ async def test_the_leader_sends_the_commands_and_counts_their_answers(store: Sto
         tasks = [await node.client.submit(flow, str(n)) for n in range(3)]
         for task in tasks:
             await task.wait(timeout="20s")
-        made = await node.client.bulk("resubmit", Filter(states=("error",)), why="try again", who="ann")
-        assert (made.counted, made.state) == (3, "running")
+        bulk = await node.client.bulk("resubmit", Filter(states=("error",)), why="try again", who="ann")
+        assert (bulk.counted, bulk.state) == (3, "running")
         leader = chores(store)
         async with asyncio.timeout(30):
-            while (view := await node.client.bulk_act(made.id)).state == "running":
+            while (view := await node.client.bulk_act(bulk.id)).state == "running":
                 await leader.once()
                 await moment()
         assert (view.state, view.applied, view.refused, view.progress) == ("done", 3, 0, 1.0)
-        assert [one.id for one in await node.client.bulk_acts()] == [made.id]
+        assert [one.id for one in await node.client.bulk_acts()] == [bulk.id]
         audit = await node.client.audit(tasks[0].id)
         assert [(a.kind, a.who, a.why) for a in audit] == [("resubmit", "ann", "try again")]
         with pytest.raises(ActRefusedError, match="done already"):
-            await node.client.stop_bulk(made.id)
+            await node.client.stop_bulk(bulk.id)
 
 
 async def test_an_act_that_is_stopped_reaches_no_more_tasks(store: Store) -> None:
     app, flow = shop()
     async with Node(app, store, roles=("scheduler",), options=QUIET) as node:
         await node.client.submit(flow, "1")
-        made = await node.client.bulk("cancel", Filter(states=("pending", "processing")), rate=5)
-        stopped = await node.client.stop_bulk(made.id, who="bob", why="wrong filter")
-        assert (stopped.state, stopped.stopped_by) == ("stopping", "bob")
+        bulk = await node.client.bulk("cancel", Filter(states=("pending", "processing")), rate=5)
+        stop = await node.client.stop_bulk(bulk.id, who="bob", why="wrong filter")
+        assert (stop.state, stop.stopped_by) == ("stopping", "bob")
         await chores(store).once()
-        assert (await node.client.bulk_act(made.id)).state == "stopped"
-        assert (await node.client.bulk_act(made.id)).sent == 0
+        assert (await node.client.bulk_act(bulk.id)).state == "stopped"
+        assert (await node.client.bulk_act(bulk.id)).sent == 0
 
 
 async def test_what_cannot_be_is_refused_at_the_request(store: Store) -> None:
@@ -108,10 +108,10 @@ async def test_a_minute_s_figures_are_what_processes_did_since_the_last_look(
     other = NodeInfo("two", ("scheduler",), "host", 8, 3600.0, tally=SchedulerTally(1))
     await store.nodes.register(other)  # it began since: all that it did counts
     await leader.minute()
-    (found,) = await store.oversight.minutes()
-    assert (found.processed, found.undone, found.errors, found.steps) == (5, 0, 2, 12)
-    assert found.seen == pytest.approx(60.0, abs=2.0)
-    assert found.p50 == pytest.approx(0.00139, abs=0.0001)
+    (minute,) = await store.oversight.minutes()
+    assert (minute.processed, minute.undone, minute.errors, minute.steps) == (5, 0, 2, 12)
+    assert minute.seen == pytest.approx(60.0, abs=2.0)
+    assert minute.p50 == pytest.approx(0.00139, abs=0.0001)
     await leader.minute()
     assert len(await store.oversight.minutes()) == 1
 
@@ -159,11 +159,11 @@ async def test_the_leader_steps_down_when_an_operator_asks_and_another_leads(sto
 
 async def test_a_task_s_deadline_is_moved_by_its_scheduler(store: Store) -> None:
     app = mg.App("shop")
-    desk, begun = app.agent("desk"), asyncio.Event()
+    desk, start = app.agent("desk"), asyncio.Event()
 
     @desk.action(complete_within="1m", undo=mg.NOTHING)
     async def work() -> None:
-        begun.set()
+        start.set()
         await asyncio.Event().wait()
 
     @app.workflow(complete_within="1h")
@@ -172,7 +172,7 @@ async def test_a_task_s_deadline_is_moved_by_its_scheduler(store: Store) -> None
 
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(flow)
-        await begun.wait()
+        await start.wait()
         before = (await task.status()).task.complete_by
         answer = await task.extend("30m", why="the bank is slow", who="ann")
         assert (answer.verdict, answer.kind) == ("applied", "extend")

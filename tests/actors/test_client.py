@@ -39,9 +39,9 @@ async def test_the_same_key_with_the_same_inputs_is_the_same_task_with_others_a_
         first = await client.submit(chain, "a", key="k")
         again = await client.submit(chain, "a", key="k")
         assert (first.created, again.created, again.id) == (True, False, first.id)
-        with pytest.raises(mg.KeyConflict, match="use another key") as caught:
+        with pytest.raises(mg.KeyConflict, match="use another key") as error:
             await client.submit(chain, "b", key="k")
-        assert caught.value.task_id == first.id
+        assert error.value.task_id == first.id
         assert [view.id for view in await client.find(Filter(key="k"))] == [first.number]
 
 
@@ -112,21 +112,21 @@ async def test_each_of_many_who_wait_gives_up_at_its_own_moment(store: Store) ->
     async with Client(store, clock=clock) as client:
         task = await client.submit(chain, "a")
         limits = ["90ms", "30ms", None, "60ms"]
-        begun = [asyncio.ensure_future(waits(n, task, limit)) for n, limit in enumerate(limits)]
+        waiters = [asyncio.ensure_future(waits(n, task, limit)) for n, limit in enumerate(limits)]
         await asyncio.sleep(0)
-        for expected in ([1], [1, 3], [1, 3, 0]):
+        for finishers in ([1], [1, 3], [1, 3, 0]):
             clock.forward(0.031)
-            await begun[expected[-1]]
-            assert order == expected
-        assert not begun[2].done()
+            await waiters[finishers[-1]]
+            assert order == finishers
+        assert not waiters[2].done()
     with pytest.raises(mg.ClosedError):
-        await begun[2]
+        await waiters[2]
 
 
 async def test_cancel_undoes_and_says_who_won_when_it_comes_too_late(store: Store) -> None:
-    app, go, begun = mg.App("shop"), asyncio.Event(), asyncio.Event()
+    app, go, start = mg.App("shop"), asyncio.Event(), asyncio.Event()
     bank = app.agent("bank")
-    undone: list[str | None] = []
+    undos: list[str | None] = []
 
     @bank.action(complete_within="1m")
     async def charge(order: str) -> str:
@@ -134,13 +134,13 @@ async def test_cancel_undoes_and_says_who_won_when_it_comes_too_late(store: Stor
 
     @charge.undo
     async def refund(order: str, *, result: str | None) -> None:
-        undone.append(result)
+        undos.append(result)
 
     @bank.action(complete_within="1m", undo=mg.NOTHING)
-    async def slow(paid: str) -> str:
-        begun.set()
+    async def slow(receipt: str) -> str:
+        start.set()
         await go.wait()
-        return paid
+        return receipt
 
     @app.workflow()
     def buy(order: str) -> str:
@@ -149,19 +149,19 @@ async def test_cancel_undoes_and_says_who_won_when_it_comes_too_late(store: Stor
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(buy, "o")
         async with asyncio.timeout(60):
-            await begun.wait()
+            await start.wait()
         answer = await task.cancel(why="changed my mind", who="ada")
         assert (answer.verdict, answer.state) == ("applied", "undoing")
         go.set()
-        with pytest.raises(mg.TaskUndone) as caught:
+        with pytest.raises(mg.TaskUndone) as error:
             await task.result(timeout="60s")
-        assert caught.value.undone == ("charge",)
-        assert "ada" in caught.value.cause
+        assert error.value.undone == ("charge",)
+        assert "ada" in error.value.cause
         with pytest.raises(mg.ActRefusedError, match="undone"):
             await task.cancel()
-        seen = [event async for event in task.events()]
-        assert any(move[:3] == ("task", "undoing", "undone") for event in seen for move in event.moves)
-    assert undone == ["paid o"]
+        events = [event async for event in task.events()]
+        assert any(move[:3] == ("task", "undoing", "undone") for event in events for move in event.moves)
+    assert undos == ["paid o"]
 
 
 @pytest.mark.parametrize("then", ["undo", "hold"])
@@ -215,18 +215,18 @@ async def test_who_waits_beside_the_scheduler_hears_how_a_task_ended_without_a_l
             task = await node.client.submit(workflow, "o")
             with monkeypatch.context() as m:
                 m.setattr(store.tasks, "detail", counted)
-                with pytest.raises(mg.TaskOutcome) as heard:
+                with pytest.raises(mg.TaskOutcome) as outcome:
                     await task.result(timeout="60s")
             with pytest.raises(mg.TaskOutcome) as read:
                 await node.client.task(task.id).result()
             assert looks == []
-            assert type(heard.value) is type(read.value)
-            assert str(heard.value) == str(read.value)
-            assert vars(heard.value) == vars(read.value)
+            assert type(outcome.value) is type(read.value)
+            assert str(outcome.value) == str(read.value)
+            assert vars(outcome.value) == vars(read.value)
 
 
 async def test_an_operator_settles_resubmits_and_undoes(store: Store) -> None:
-    app, broken = mg.App("shop"), [True]
+    app, failing = mg.App("shop"), [True]
     bank = app.agent("bank")
 
     @bank.action(
@@ -235,7 +235,7 @@ async def test_an_operator_settles_resubmits_and_undoes(store: Store) -> None:
         recover=mg.Recover(threshold=0, wait=0, extended=0, then="hold"),
     )
     async def charge(order: str) -> str:
-        if broken[0]:
+        if failing[0]:
             raise ConnectionError("gone")
         return f"paid {order}"
 
@@ -248,9 +248,9 @@ async def test_an_operator_settles_resubmits_and_undoes(store: Store) -> None:
 
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(buy, "o")
-        with pytest.raises(mg.TaskInError, match="needs an operator") as caught:
+        with pytest.raises(mg.TaskInError, match="needs an operator") as error:
             await task.result(timeout="60s")
-        assert caught.value.standing == ("charge",)
+        assert error.value.standing == ("charge",)
         with pytest.raises(mg.TaskNotFoundError, match="it has charge"):
             await task.settle("nope", outcome="failed")
         with pytest.raises(mg.ConfigError, match="outcome="):
@@ -259,7 +259,7 @@ async def test_an_operator_settles_resubmits_and_undoes(store: Store) -> None:
         assert await task.result(timeout="60s") == "paid by hand"
         assert (await task.undo()).verdict == "applied"
         assert (await task.wait("60s")).state == "undone"
-        broken[0] = False
+        failing[0] = False
         await task.resubmit()
         assert await task.result(timeout="60s") == "paid o"
 
@@ -294,12 +294,12 @@ async def test_a_task_that_the_store_has_lost_is_no_longer_waited_for(store: Sto
     """After a promotion of a replica that lagged behind there is no such task, and nobody would ever end it."""
     _, chain = chain_app(1)
     async with Client(store, poll_every="10ms") as client:
-        lost, there = await client.submit(chain, "a"), await client.submit(chain, "b")
-        waiting = [asyncio.create_task(task.result()) for task in (lost, lost, there)]
+        missing, there = await client.submit(chain, "a"), await client.submit(chain, "b")
+        waiting = [asyncio.create_task(task.result()) for task in (missing, missing, there)]
         await eventually(lambda: client.waiters.waits_for(there.number), "somebody who waits")
-        await world.rows("delete from {task} where id = ?", lost.number)
+        await world.rows("delete from {task} where id = ?", missing.number)
         for one in waiting[:2]:
-            with pytest.raises(mg.TaskNotFoundError, match=lost.id):
+            with pytest.raises(mg.TaskNotFoundError, match=missing.id):
                 await asyncio.wait_for(one, 60)
         assert not waiting[2].done()
         waiting[2].cancel()
@@ -464,16 +464,16 @@ def test_a_call_that_waits_in_another_thread_ends_when_the_client_is_closed(tmp_
 
 def test_a_node_that_was_left_refuses_and_can_be_started_again(tmp_path: Path) -> None:
     app, chain = chain_app(1)
-    made = SyncNode(app, f"sqlite:///{tmp_path / 'a.db'}")
-    with made as node:
+    sync_node = SyncNode(app, f"sqlite:///{tmp_path / 'a.db'}")
+    with sync_node as node:
         client = node.client
         task = client.submit(chain, "x")
     for call in (client.find, task.status):
         with pytest.raises(mg.ClosedError, match="as `with SyncNode"):
             call()
-    with made as node:
+    with sync_node as node:
         assert node.client.task(task.id, str).result(timeout="100s") == "x"
-    made.__exit__(None, None, None)
+    sync_node.__exit__(None, None, None)
 
 
 @FORKING

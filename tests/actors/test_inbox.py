@@ -195,8 +195,10 @@ async def test_a_message_that_is_delivered_to_two_processes_makes_one_task(
     (first,) = (await store.queues.receive_messages("orders", "one", 1, 30.0, 5)).messages
     await world.elapse(31)
     (second,) = (await other.queues.receive_messages("orders", "two", 1, 30.0, 5)).messages
-    said = await asyncio.gather(one.accept(inbox, first), two.accept(inbox, second), return_exceptions=True)
-    assert [isinstance(answer, mg.MakegoodError) for answer in said] == [True, False]
+    answers = await asyncio.gather(
+        one.accept(inbox, first), two.accept(inbox, second), return_exceptions=True
+    )
+    assert [isinstance(answer, mg.MakegoodError) for answer in answers] == [True, False]
     assert len(await store.tasks.find(Filter())) == 1
     assert await written(store) == ["o-1"]
 
@@ -207,13 +209,13 @@ async def test_a_function_that_is_slower_than_its_lease_keeps_its_message(
     """On PostgreSQL the lease is extended while it works; on SQLite its own transaction keeps every other away."""
     await prepare(store)
     monkeypatch.setattr(lease_keeper, "TIMES", 3000)
-    working, done = threading.Event(), threading.Event()
+    working, end = threading.Event(), threading.Event()
     shop = Shop(lease="30s")
 
     @shop.app.inbox("orders", lease="30s")
     def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str] | None:
         working.set()
-        done.wait(60)
+        end.wait(60)
         return shop.planned(order)
 
     inbox, threads = shop.app.inboxes["orders"], DaemonThreads(1, "inbox")
@@ -221,7 +223,7 @@ async def test_a_function_that_is_slower_than_its_lease_keeps_its_message(
     acceptor = Acceptor(store, threads, clock=SystemClock(), rng=random.Random(1), telemetry=None)
     await send(store, ("o-1", 5))
     (message,) = (await store.queues.receive_messages("orders", "one", 1, 30.0, 5)).messages
-    accepted = asyncio.create_task(acceptor.accept(inbox, message))
+    acceptance = asyncio.create_task(acceptor.accept(inbox, message))
     await asyncio.to_thread(working.wait, 60)
     if world.dialect != "sqlite":
         for _ in range(3):
@@ -230,10 +232,10 @@ async def test_a_function_that_is_slower_than_its_lease_keeps_its_message(
             async with asyncio.timeout(30):
                 while (await store.queues.messages("orders"))[0].due < before[0].due - 1:
                     await pause(0.01)
-            handed = await other.queues.receive_messages("orders", "two", 1, 30.0, 5)
-            assert handed.messages == []
-    done.set()
-    assert await accepted is not None
+            delivery = await other.queues.receive_messages("orders", "two", 1, 30.0, 5)
+            assert delivery.messages == []
+    end.set()
+    assert await acceptance is not None
     assert len(await store.tasks.find(Filter())) == 1
     assert await store.queues.messages("orders") == []
 
@@ -309,9 +311,9 @@ async def test_the_traceback_of_a_kind_of_fault_is_logged_once(
         ):
             await send(store, ("bad", 5), ("odd", 5))
             await until_empty(store, world)
-    told = [r for r in caplog.records if ", delivery " in r.getMessage()]
-    assert len(told) >= 6
-    assert sorted(r.exc_info[0].__name__ for r in told if r.exc_info and r.exc_info[0]) == [
+    records = [r for r in caplog.records if ", delivery " in r.getMessage()]
+    assert len(records) >= 6
+    assert sorted(r.exc_info[0].__name__ for r in records if r.exc_info and r.exc_info[0]) == [
         "KeyError", "ValueError",
     ]  # fmt: skip
 
@@ -420,11 +422,11 @@ async def test_no_more_than_its_concurrency_run_at_once(store: Store) -> None:
 
 async def test_a_drain_gives_back_what_is_under_way(store: Store) -> None:
     await prepare(store)
-    shop, begun = Shop(), asyncio.Event()
+    shop, start = Shop(), asyncio.Event()
 
     @shop.app.inbox("orders")
     async def accept(order: Order, tx: mg.Transaction) -> None:
-        begun.set()
+        start.set()
         await asyncio.Event().wait()
 
     async with Node(
@@ -434,7 +436,7 @@ async def test_a_drain_gives_back_what_is_under_way(store: Store) -> None:
         options=Options(drain="10ms", alerts_every=None, leaderless_after=None),
     ):
         await send(store, ("o-1", 5))
-        await begun.wait()
+        await start.wait()
     (left,) = await store.queues.messages("orders")
     assert (left.taken_by, left.message.tries, left.due <= 0) == (None, 0, True)
 
@@ -442,17 +444,17 @@ async def test_a_drain_gives_back_what_is_under_way(store: Store) -> None:
 async def test_a_drain_waits_for_what_is_being_handed_over(store: Store) -> None:
     """Nothing ran, so it was over at once: what was handed over then ran after it, or not at all, and came again after its lease."""
     await prepare(store)
-    shop, asked, go = Shop(), asyncio.Event(), asyncio.Event()
+    shop, request, go = Shop(), asyncio.Event(), asyncio.Event()
 
     @shop.app.inbox("orders")
     def accept(order: Order, tx: mg.Transaction) -> None: ...
 
     class Slow(Doubled):
         async def receive_messages(self, *words: Any) -> Any:
-            handed = await store.queues.receive_messages(*words)
-            asked.set()
+            delivery = await store.queues.receive_messages(*words)
+            request.set()
             await go.wait()
-            return handed
+            return delivery
 
     await send(store, ("o-1", 5))
     inboxes = Inboxes(
@@ -463,29 +465,29 @@ async def test_a_drain_waits_for_what_is_being_handed_over(store: Store) -> None
         rng=random.Random(1),
     )
     running = asyncio.create_task(inboxes.run())
-    await asked.wait()
-    drained = asyncio.create_task(inboxes.drain(10.0))
+    await request.wait()
+    draining = asyncio.create_task(inboxes.drain(10.0))
     for _ in range(5):
         await asyncio.sleep(0)
-    assert not drained.done()
+    assert not draining.done()
     go.set()
-    await drained
+    await draining
     assert await store.queues.messages("orders") == []
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_the_process_that_has_a_message_is_shown(store: Store) -> None:
-    shop, begun, go = Shop(), asyncio.Event(), asyncio.Event()
+    shop, start, go = Shop(), asyncio.Event(), asyncio.Event()
 
     @shop.app.inbox("orders")
     async def accept(order: Order, tx: mg.Transaction) -> None:
-        begun.set()
+        start.set()
         await go.wait()
 
     async with Node(shop.app, store, roles=("inbox",), name="inbox-1", options=QUIET):
         await send(store, ("o-1", 5))
-        await begun.wait()
+        await start.wait()
         assert [m.taken_by for m in await store.queues.messages("orders")] == ["inbox-1"]
         go.set()
         await until_empty(store)

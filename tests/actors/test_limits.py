@@ -159,28 +159,28 @@ async def test_failures_under_way_when_it_opened_are_no_failures_of_their_steps(
         await eventually(lambda: bank.running == 6, "six calls")
         bank.go.set()
         await eventually(lambda: slots_of(agents).free == 6 and state_of(agents) == "open", "all to end")
-        counted: list[int] = []
+        failure_counts: list[int] = []
         for task in tasks:
             await until(partial(moved_on, task))
             detail = await task.status()
-            counted.append(detail.task.failure_count)
+            failure_counts.append(detail.task.failure_count)
             assert detail.steps[0].failures == detail.task.failure_count
-    assert sorted(counted) == [0, 0, 0, 0, 1, 1]
+    assert sorted(failure_counts) == [0, 0, 0, 0, 1, 1]
 
 
 async def test_silence_while_it_is_open_is_excused(store: Store, other: Store) -> None:
     """Three calls hang past their complete-by: the first opens the circuit, and the others' rows say that they do not count."""
     app = mg.App("shop")
     payments = app.agent("payments", concurrency=3, breaker=mg.Breaker(failures=1, reset="1h"))
-    hung = asyncio.Event()
+    never = asyncio.Event()
 
     @payments.action(complete_within="2s", retry=ONE_TRY, recover=PATIENT, undo=mg.NOTHING)
     async def quick(order: str) -> None:
-        await hung.wait()
+        await never.wait()
 
     @payments.action(complete_within="1h", retry=ONE_TRY, recover=PATIENT, undo=mg.NOTHING)
     async def slow(order: str) -> None:
-        await hung.wait()
+        await never.wait()
 
     @app.workflow()
     def first(order: str) -> None:
@@ -190,22 +190,22 @@ async def test_silence_while_it_is_open_is_excused(store: Store, other: Store) -
     def second(order: str) -> None:
         slow(order)
 
-    excused: list[Any] = []
+    excuses: list[Any] = []
     async with nodes(app, store, other, "together") as (agents, node):
         true = store.requests.excuse
 
         async def excuse(number: int, requests: Any) -> None:
             await true(number, requests)
-            excused.extend(requests)
+            excuses.extend(requests)
 
         store.requests.excuse = excuse  # type: ignore[method-assign, assignment]
         tasks = [await node.client.submit(second, "a"), await node.client.submit(second, "b")]
         await node.client.submit(first, "c")
-        await eventually(lambda: bool(excused), "the store to be told", 60.0)
+        await eventually(lambda: bool(excuses), "the store to be told", 60.0)
         assert state_of(agents) == "open"
-        hung.set()
+        never.set()
         await results(tasks)
-    assert len(excused) == 2
+    assert len(excuses) == 2
 
 
 async def test_what_is_handed_back_to_the_store_by_an_open_circuit_burns_no_time(
@@ -230,11 +230,11 @@ async def test_an_answer_is_an_answer_whatever_it_says(store: Store, other: Stor
     """Permanent, Refused and Later never open the circuit."""
     app = mg.App("shop")
     payments = app.agent("payments", breaker=mg.Breaker(failures=1, reset="1h"))
-    said = [mg.Later("1ms"), mg.Later("1ms"), mg.Permanent("no"), mg.Refused("nothing stands")]
+    verdicts = [mg.Later("1ms"), mg.Later("1ms"), mg.Permanent("no"), mg.Refused("nothing stands")]
 
     @payments.action(complete_within="20s", undo=mg.NOTHING)
     async def charge(order: str) -> None:
-        raise said.pop(0)
+        raise verdicts.pop(0)
 
     @app.workflow()
     def buy(order: str) -> None:
@@ -245,7 +245,7 @@ async def test_an_answer_is_an_answer_whatever_it_says(store: Store, other: Stor
             with pytest.raises(mg.TaskUndone):
                 await (await node.client.submit(buy, order)).result(timeout="60s")
         assert state_of(agents) == "closed"
-    assert said == []
+    assert verdicts == []
 
 
 async def test_one_alert_stands_while_a_circuit_is_open_and_ends_with_it(store: Store, other: Store) -> None:
@@ -306,7 +306,7 @@ async def test_plain_functions_in_threads_never_run_more_than_the_slots_of_their
     store: Store, other: Store
 ) -> None:
     app, lock = mg.App("shop"), threading.Lock()
-    running, most, seen = [0, 0], [0, 0], set[int]()
+    running, most, idents = [0, 0], [0, 0], set[int]()
     full = threading.Event(), threading.Event()
     two, three = app.agent("two", concurrency=2), app.agent("three", concurrency=3)
 
@@ -314,7 +314,7 @@ async def test_plain_functions_in_threads_never_run_more_than_the_slots_of_their
         with lock:
             running[n] += 1
             most[n] = max(most[n], running[n])
-            seen.add(threading.get_ident())
+            idents.add(threading.get_ident())
             if most[n] == 2 + n:
                 full[n].set()
         full[n].wait(20)  # until all slots are in use at once, however slow the machine is
@@ -337,7 +337,7 @@ async def test_plain_functions_in_threads_never_run_more_than_the_slots_of_their
     async with nodes(app, store, other, "apart") as (_, node):
         await results(await submit(node, both, 40))
     assert most == [2, 3]
-    assert len(seen) <= 5
+    assert len(idents) <= 5
 
 
 @pytest.mark.parametrize("roles", ROLES)

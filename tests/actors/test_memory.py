@@ -64,14 +64,14 @@ def of(node: Node) -> Any:
     return node._scheduler
 
 
-async def settled(node: Node, reached: Callable[[], bool], what: str) -> None:
+async def settled(node: Node, condition: Callable[[], bool], what: str) -> None:
     """Wait until the Scheduler is where it should be, and see that it stays there when it is woken."""
-    await eventually(reached, what)
+    await eventually(condition, what)
     for _ in range(3):
         of(node).wakeups.ring_pending()
         of(node).wakeups.ring_inbox()
         await eventually(lambda: not of(node).wakeups.event.is_set(), "a turn")
-    assert reached()
+    assert condition()
 
 
 async def results(store: Store, tasks: list[TaskHandle[Any]]) -> list[Any]:
@@ -114,12 +114,12 @@ async def test_results_count_and_hold_up_claims(store: Store, other: Store) -> N
     app, sell, go = shop()
     async with scheduler_of(store) as node, Node(app, other, roles=("agent",), options=QUIET):
         scheduler = of(node)
-        grown = await submitted(other, sell, 3, "y" * KIB, 400)
+        large = await submitted(other, sell, 3, "y" * KIB, 400)
         await eventually(lambda: scheduler.weight() >= LIMIT, "the results have come")
         later = await submitted(other, sell, 5, "y", 1)
         await settled(node, lambda: scheduler.held() == 3, "nothing is claimed")
         go.set()
-        assert await results(other, [*grown, *later]) == [400 * KIB] * 3 + [1] * 5
+        assert await results(other, [*large, *later]) == [400 * KIB] * 3 + [1] * 5
         await eventually(lambda: scheduler.held() == 0, "nothing is held")
         assert scheduler.weight() == 0
 
@@ -191,7 +191,7 @@ async def test_an_operators_command_is_decided_while_the_memory_is_full(store: S
     """However full it is; what operators call back has a limit of its own, beyond which it waits as others do."""
     app, sell, go = shop()
     desk = app.agents["desk"]
-    held, free = asyncio.Event(), asyncio.Event()
+    loan, free = asyncio.Event(), asyncio.Event()
 
     @desk.action(complete_within="1h")
     async def lend(order: str) -> str:
@@ -199,7 +199,7 @@ async def test_an_operators_command_is_decided_while_the_memory_is_full(store: S
 
     @lend.undo
     async def take_back(order: str, *, result: str | None) -> None:
-        held.set()
+        loan.set()
         await free.wait()
 
     @app.workflow()
@@ -212,8 +212,8 @@ async def test_an_operators_command_is_decided_while_the_memory_is_full(store: S
     ):
         scheduler = of(node)
         async with mg.Client(other) as client:
-            ended = [await client.submit(borrow, "b" * (200 * KIB)) for _ in range(6)]
-            await results(other, ended)
+            loans = [await client.submit(borrow, "b" * (200 * KIB)) for _ in range(6)]
+            await results(other, loans)
             tasks = await submitted(other, sell, 20)
             await settled(
                 node,
@@ -222,9 +222,9 @@ async def test_an_operators_command_is_decided_while_the_memory_is_full(store: S
             )
             before = scheduler.held()
             acts = [
-                asyncio.create_task(client.task(one.number).undo(why="wrong", timeout="60s")) for one in ended
+                asyncio.create_task(client.task(one.number).undo(why="wrong", timeout="60s")) for one in loans
             ]
-            await held.wait()
+            await loan.wait()
             await settled(node, lambda: scheduler.held() == before + 3, "half of them are called back")
             free.set()
             assert [(await act).verdict for act in acts] == ["applied"] * 6

@@ -57,16 +57,16 @@ async def test_a_step_whose_dispatch_is_written_while_the_process_drains_is_answ
     def both(order: str) -> str:
         return second(first(order))
 
-    dispatched, go, let_go, commit = asyncio.Event(), asyncio.Event(), asyncio.Event(), store.tasks.commit
+    dispatch, go, let_go, commit = asyncio.Event(), asyncio.Event(), asyncio.Event(), store.tasks.commit
 
     async def slow(batch: Batch) -> Committed:
-        committed = await commit(batch)
+        outcome = await commit(batch)
         if any(decision.requests for decision in batch.decisions):
-            dispatched.set()
+            dispatch.set()
             await go.wait()
         elif any(decision.release for decision in batch.decisions):
             await let_go.wait()
-        return committed
+        return outcome
 
     async def a_while() -> None:
         for _ in range(20):
@@ -76,7 +76,7 @@ async def test_a_step_whose_dispatch_is_written_while_the_process_drains_is_answ
     node = Node(app, store, roles=("scheduler", "agent"), options=replace(QUIET, drain="20s"))
     await node.start()
     task = await node.client.submit(both, "x")
-    await dispatched.wait()
+    await dispatch.wait()
     stopping = asyncio.ensure_future(node.stop())
     for happens in (go, answer, let_go):
         await a_while()
@@ -188,11 +188,11 @@ async def test_an_outage_is_said_once_and_so_is_its_end(
 ) -> None:
     """However many heartbeats fail meanwhile."""
     options = Options(heartbeat="10ms", dead_after="1h", poll_every=None, drain="1s")
-    beat, tried, away = store.nodes.heartbeat, 0, True
+    beat, tries, away = store.nodes.heartbeat, 0, True
 
     async def heartbeat(node: int, info: NodeInfo) -> bool:
-        nonlocal tried
-        tried += 1
+        nonlocal tries
+        tries += 1
         if away:
             raise mg.StoreUnavailableError("the server has gone")
         return await beat(node, info)
@@ -200,13 +200,13 @@ async def test_an_outage_is_said_once_and_so_is_its_end(
     with caplog.at_level(logging.INFO, "makegood.node"):
         async with Node(None, store, roles=("scheduler",), options=options) as node:
             node.store.nodes.heartbeat = heartbeat  # type: ignore[method-assign]
-            await eventually(lambda: tried >= 5, "some heartbeats fail")
-            away, tried = False, 0
-            await eventually(lambda: tried >= 3, "it is back")
-            said = [record.getMessage() for record in caplog.records if record.name == "makegood.node"]
-        ended = [record.__dict__["event"] for record in caplog.records[len(said) :]]
-    assert ended == ["draining", "stopped"]
-    assert said == [
+            await eventually(lambda: tries >= 5, "some heartbeats fail")
+            away, tries = False, 0
+            await eventually(lambda: tries >= 3, "it is back")
+            messages = [record.getMessage() for record in caplog.records if record.name == "makegood.node"]
+        events = [record.__dict__["event"] for record in caplog.records[len(messages) :]]
+    assert events == ["draining", "stopped"]
+    assert messages == [
         "no heartbeat until the store is back: the server has gone",
         "the store is back: the heartbeat continues",
     ]

@@ -67,7 +67,7 @@ class Receivers:
 
 
 def notifier(store: Store, node: int, poster: Any, **more: Any) -> Notifier:
-    made = Notifier(
+    new_notifier = Notifier(
         store,
         poster,
         more.pop("hosts", HOSTS),
@@ -75,8 +75,8 @@ def notifier(store: Store, node: int, poster: Any, **more: Any) -> Notifier:
         rng=random.Random(more.pop("seed", 1)),
         **{"poll": None, **more},
     )
-    made.renamed(node)
-    return made
+    new_notifier.renamed(node)
+    return new_notifier
 
 
 @asynccontextmanager
@@ -164,12 +164,12 @@ async def test_names_whose_name_servers_are_silent_hold_up_no_other_entry_and_no
     store: Store, names: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as the look-ups of those names last, and they end only when the test does. Look-ups of others have threads."""
-    real, end, asked = socket.getaddrinfo, threading.Event(), set[str]()
+    real, end, lookups = socket.getaddrinfo, threading.Event(), set[str]()
 
     def getaddrinfo(host: str, port: int, *args: Any, **more: Any) -> Any:
         if not host.endswith(".slow.example"):
             return real("127.0.0.1", port, *args, **more)
-        asked.add(host)
+        lookups.add(host)
         end.wait(60)
         raise socket.gaierror(-3, "Temporary failure in name resolution")
 
@@ -178,43 +178,43 @@ async def test_names_whose_name_servers_are_silent_hold_up_no_other_entry_and_no
     posts = HTTPPoster(hosts, ["whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"], clock=SystemClock())
     with listening() as receiver:
         port = receiver.url.split(":")[2].split("/")[0]
-        sent = notifier(store, await scheduler(store), posts, hosts=hosts)
+        sends = notifier(store, await scheduler(store), posts, hosts=hosts)
         try:
-            async with running(sent):
+            async with running(sends):
                 await store.tasks.submit([draft(1, reply_to=f"http://localhost:{port}/")])
                 await eventually(lambda: len(receiver.got) == 1, "localhost is proven")
                 await store.tasks.submit(
                     [draft(100 + n, reply_to=f"https://h{n}.slow.example/") for n in range(names)]
                 )
-                await eventually(lambda: len(asked) >= PER_ENTRY, "the share of the entry is full")
+                await eventually(lambda: len(lookups) >= PER_ENTRY, "the share of the entry is full")
                 await store.tasks.submit([draft(2, reply_to=f"http://localhost:{port}/")])
                 await eventually(lambda: len(receiver.got) == 2, "a proven host")
                 await store.tasks.submit([draft(3, reply_to=f"http://127.0.0.1:{port}/")])
                 await eventually(lambda: len(receiver.got) == 3, "a new host of another entry")
-                assert len(asked) <= SHARE
-                assert sum(host.endswith(".slow.example") for host in sent.posts.values()) == PER_ENTRY
-                found = asyncio.get_running_loop().run_in_executor(None, lambda: "at once")
-                assert await found == "at once", "the event loop's own threads are free"
+                assert len(lookups) <= SHARE
+                assert sum(host.endswith(".slow.example") for host in sends.posts.values()) == PER_ENTRY
+                answer = asyncio.get_running_loop().run_in_executor(None, lambda: "at once")
+                assert await answer == "at once", "the event loop's own threads are free"
         finally:
             end.set()
 
 
 async def test_new_hosts_of_many_entries_leave_room_for_proven_ones(store: Store) -> None:
-    hung = {f"h{n}.e{of}.example": asyncio.Event() for n in range(20) for of in range(3)}
-    node, shop = await scheduler(store), Receivers(hung=hung)
+    hangs = {f"h{n}.e{of}.example": asyncio.Event() for n in range(20) for of in range(3)}
+    node, shop = await scheduler(store), Receivers(hung=hangs)
     await submit(store, [1])
     sends = notifier(
         store, node, shop, hosts=Hosts([*(f"*.e{of}.example" for of in range(3)), "shop.example"])
     )
     async with running(sends):
         await eventually(lambda: len(shop.got) == 1, "it is proven")
-        for n, host in enumerate(hung):
+        for n, host in enumerate(hangs):
             await submit(store, [10 + n], host)
         await eventually(lambda: shop.under_way == ON_PROBATION, "the share of new hosts is full")
         await submit(store, range(100, 120))
         await eventually(lambda: len(shop.got) == 21, "the proven one")
         assert shop.under_way == ON_PROBATION
-        for event in hung.values():
+        for event in hangs.values():
             event.set()
         await told(store)
 
@@ -225,8 +225,8 @@ def test_of_a_million_hosts_only_some_are_remembered(monkeypatch: pytest.MonkeyP
     for n in range(100):
         sends.shares.answered(f"h{n}.example", success=True)
         assert not sends.shares.on_probation(f"h{n}.example")
-    known = [n for n in range(100) if not sends.shares.on_probation(f"h{n}.example")]
-    assert known == list(range(90, 100)), "the others count as new"
+    familiar = [n for n in range(100) if not sends.shares.on_probation(f"h{n}.example")]
+    assert familiar == list(range(90, 100)), "the others count as new"
 
 
 async def test_who_wants_nothing_more_is_given_up_at_once(store: Store) -> None:
@@ -248,8 +248,8 @@ async def test_a_host_that_only_others_may_send_to_is_left_to_them_for_a_while(
     for _ in range(2):
         assert await unable.turn() is not None
     assert not unable.posts
-    said = "a notice for shop.example waits: it is not among webhook_hosts here"
-    assert caplog.text.count(said) == 1
+    text = "a notice for shop.example waits: it is not among webhook_hosts here"
+    assert caplog.text.count(text) == 1
     async with running(notifier(other, there, shop)):
         await told(store)
     await submit(store, [2])
@@ -279,19 +279,19 @@ async def test_a_process_that_was_stopped_between_taking_and_posting_does_not_po
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop, clock, take = Receivers(), HandClock(), store.notices.take_notices
-    sent = notifier(store, await scheduler(store), shop, clock=clock)
+    sends = notifier(store, await scheduler(store), shop, clock=clock)
     await submit(store, [1])
 
     async def stopped(*args: Any) -> Sequence[Due]:
-        taken = await take(*args)
+        notices = await take(*args)
         clock.forward(21)
-        return taken
+        return notices
 
     monkeypatch.setattr(store.notices, "take_notices", stopped)
-    await sent.turn()
-    assert len(sent.posts) == 1
-    await eventually(lambda: not sent.posts, "it has had its moment")
-    await sent.turn()
+    await sends.turn()
+    assert len(sends.posts) == 1
+    await eventually(lambda: not sends.posts, "it has had its moment")
+    await sends.turn()
     (listener,) = await store.notices.listeners()
     assert (shop.got, listener.tries, listener.sent) == ([], 0, 0)
 
@@ -386,7 +386,7 @@ def test_the_settings_are_checked_when_they_are_made() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "said"),
+    ("sql", "text"),
     [
         ("update {listener} set url = 'gopher://shop.example/x' where task = 1", "is no URL"),
         ("update {listener} set url = 'http://[' where task = 1", "is no URL"),
@@ -395,15 +395,15 @@ def test_the_settings_are_checked_when_they_are_made() -> None:
     ],
 )
 async def test_a_listener_or_a_notice_that_does_not_read_is_given_up_and_the_others_are_told(
-    store: Store, world: World, sql: str, said: str, caplog: pytest.LogCaptureFixture
+    store: Store, world: World, sql: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The notifier of every process ended of such an address."""
     receivers = Receivers()
     await submit(store, [1, 2])
     async with world.raw() as raw:
         await raw.run(sql, *([b"\xff"] if "?" in sql else []))
-    made = notifier(store, await scheduler(store), receivers)
-    async with running(made) as _:
+    sends = notifier(store, await scheduler(store), receivers)
+    async with running(sends) as _:
 
         async def given_up() -> bool:
             return any(alert.kind == "dead_letter" for alert in await store.alerts.views())
@@ -412,7 +412,7 @@ async def test_a_listener_or_a_notice_that_does_not_read_is_given_up_and_the_oth
         await until_sent(receivers)
     (alert,) = await store.alerts.views()
     assert (alert.kind, alert.task) == ("dead_letter", 1)
-    assert said in alert.text
+    assert text in alert.text
     assert [view.task for view in await store.notices.listeners(dead=True)] == [1]
     assert "is not among webhook_hosts here" not in caplog.text, "it waits for no other process"
 

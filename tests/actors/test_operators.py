@@ -50,12 +50,12 @@ async def test_all_that_match_are_done_in_batches_each_with_its_own_answer(store
         bad = await client.submit(flow, "bad")
         await asyncio.gather(*(task.wait("60s") for task in [*many, bad]))
         assert await client.count(Filter(states=("processed",))) == len(many)
-        seen: list[Acted] = []
-        done = await client.undo_all(
-            Filter(workflow="flow", limit=1), why="recall", who="ann", progress=seen.append
+        progress: list[Acted] = []
+        verdicts = await client.undo_all(
+            Filter(workflow="flow", limit=1), why="recall", who="ann", progress=progress.append
         )
-        assert seen == done
-        assert [acted.verdict for acted in done] == ["noop"] + ["applied"] * len(many), "newest first"
+        assert progress == verdicts
+        assert [act.verdict for act in verdicts] == ["noop"] + ["applied"] * len(many), "newest first"
         await asyncio.gather(*(task.wait("60s") for task in many))
         assert await client.count(Filter(states=("undone",))) == len(many) + 1
         entries = await client.audit(limit=1000)
@@ -71,9 +71,9 @@ async def test_a_limit_and_what_is_refused_for_one_alone(store: Store) -> None:
         tasks = [await client.submit(flow, order) for order in ("a", "bad", "b")]
         await asyncio.gather(*(task.wait("60s") for task in tasks))
         first = await client.cancel_all(Filter(), limit=1)
-        assert [(acted.task, acted.verdict) for acted in first] == [(tasks[2].id, "refused")]
+        assert [(act.task, act.verdict) for act in first] == [(tasks[2].id, "refused")]
         again = await client.resubmit_all(Filter(states=("processed", "undone")))
-        assert [acted.verdict for acted in again] == ["refused", "applied", "refused"]
+        assert [act.verdict for act in again] == ["refused", "applied", "refused"]
         assert "only one in error or undone" in again[0].outcome
 
 
@@ -82,7 +82,7 @@ async def test_without_a_scheduler_they_wait_and_are_decided_later(store: Store)
     async with mg.Client(store, poll_every="20ms") as client:
         tasks = [await client.submit(flow, order) for order in ("a", "b")]
         waiting = await client.cancel_all(Filter(), timeout="100ms")
-        assert [(acted.verdict, acted.state) for acted in waiting] == [("waiting", "pending")] * 2
+        assert [(act.verdict, act.state) for act in waiting] == [("waiting", "pending")] * 2
         async with Node(app, store, roles=("scheduler", "agent"), options=QUIET):
             for task in tasks:
                 assert (await task.wait("60s")).state == "undone"
@@ -92,10 +92,10 @@ async def test_a_filter_knows_how_long_ago(store: Store, world: World) -> None:
     await store.tasks.submit([draft(1)])
     await world.elapse(100)
     await store.tasks.submit([draft(2)])
-    for conditions, found in (({"older": 50.0}, [1]), ({"younger": 50.0}, [2]), ({"older": 0.0}, [2, 1])):
-        wanted = Filter(**conditions)  # type: ignore[arg-type]  # older or younger
-        assert [view.id for view in await store.tasks.find(wanted)] == found
-        assert await store.tasks.count(wanted) == len(found)
+    for conditions, matches in (({"older": 50.0}, [1]), ({"younger": 50.0}, [2]), ({"older": 0.0}, [2, 1])):
+        condition = Filter(**conditions)  # type: ignore[arg-type]  # older or younger
+        assert [view.id for view in await store.tasks.find(condition)] == matches
+        assert await store.tasks.count(condition) == len(matches)
     assert await store.tasks.count(Filter(limit=1, ids=(1, 2, 3), states=("pending",))) == 2
 
 
@@ -106,10 +106,10 @@ async def test_a_refused_act_says_why_and_who_won(store: Store) -> None:
         await task.wait("60s")
         await task.undo(who="ann", why="recall")
         await task.wait("60s")
-        with pytest.raises(mg.ActRefusedError, match="the task had ended: undone") as caught:
+        with pytest.raises(mg.ActRefusedError, match="the task had ended: undone") as error:
             await task.cancel(who="bob")
-        assert "the last act on it: undo by ann (recall), " in str(caught.value)
-        assert caught.value.state == "undone"
+        assert "the last act on it: undo by ann (recall), " in str(error.value)
+        assert error.value.state == "undone"
         other = await node.client.submit(flow, "b")
         await other.wait("60s")
         with pytest.raises(mg.ActRefusedError) as first:
@@ -129,9 +129,9 @@ async def test_a_task_is_resubmitted_with_other_inputs(store: Store) -> None:
             await task.resubmit(**change, who="ann", why="a slip of the pen")
             assert await task.result("60s") == "good"
             (entry,) = await client.audit(task.id)
-            said = msgspec.json.decode(entry.change or b"")
+            content = msgspec.json.decode(entry.change or b"")
             now: object = {"order": "good"} if "step" in change else ["good"]
-            assert (said["step"], said["now"]) == (change.get("step"), now)
+            assert (content["step"], content["now"]) == (change.get("step"), now)
             assert (await task.status()).steps[0].round == 2
         with pytest.raises(mg.ActRefusedError, match="is processed"):
             await task.resubmit(inputs=["other"])
@@ -169,8 +169,8 @@ def test_the_same_from_blocking_code(tmp_path: Path) -> None:
         task = node.client.submit(flow, "a")
         assert task.result(timeout="60s") == "a"
         assert client.count(Filter()) == 1
-        (acted,) = client.undo_all(Filter(), who="ann")
-        assert (acted.verdict, acted.task) == ("applied", task.id)
+        (act,) = client.undo_all(Filter(), who="ann")
+        assert (act.verdict, act.task) == ("applied", task.id)
         task.wait("60s")
         assert [a.verdict for a in client.resubmit_all(Filter())] == ["applied"]
         task.wait("60s")
@@ -209,12 +209,12 @@ async def test_the_database_says_under_which_login_an_operator_acted(store: Stor
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(flow, "bad")
         await task.wait("60s")
-        forged = TaskMessage("resubmit", act=Act("act-1", "ceo@bank", "trust me", "ceo"))
-        await store.tasks.post(task.number, forged)
+        command = TaskMessage("resubmit", act=Act("act-1", "ceo@bank", "trust me", "ceo"))
+        await store.tasks.post(task.number, command)
         async with asyncio.timeout(60):
-            while not (found := await node.client.audit(task.id)):
+            while not (entries := await node.client.audit(task.id)):
                 await moment()
-        assert [(entry.who, entry.db_user) for entry in found] == [("ceo@bank", login)]
+        assert [(entry.who, entry.db_user) for entry in entries] == [("ceo@bank", login)]
         notes = [event.note async for event in task.events(follow=False) if "resubmit" in event.note]
         assert [f"[database user {login}]" in note for note in notes] == [login is not None]
         await store.alerts.alert([Alert("no_leader", text="nobody leads")])

@@ -127,12 +127,12 @@ async def test_an_outage_undoes_nothing(world: World, agents: int, tasks: int, f
     service = Service(down=True)
     app, buy = shop(service, mg.Breaker(failures=failures, reset="5ms"))
     async with processes(app, world, agents) as node:
-        made = await submit(node, buy, tasks)
+        orders = await submit(node, buy, tasks)
         await eventually(lambda: service.calls >= 12 * tasks + agents * failures, "many attempts")
-        for state, failed in await counted(made):
-            assert (state, failed <= 1) == ("processing", True)
+        for state, count in await counted(orders):
+            assert (state, count <= 1) == ("processing", True)
         service.down = False
-        await asyncio.gather(*(task.result(timeout="60s") for task in made))
+        await asyncio.gather(*(task.result(timeout="60s") for task in orders))
 
 
 @pytest.mark.parametrize("tasks", [1, 4])
@@ -182,13 +182,13 @@ async def test_silence_is_an_outage_too(world: World, agents: int) -> None:
     service = Service(down=True, silent=True)
     app, buy = shop(service, mg.Breaker(failures=2, reset="5ms"), within="300ms")
     async with processes(app, world, agents, HEARD) as node:
-        made = await submit(node, buy, 2)
+        orders = await submit(node, buy, 2)
         await eventually(lambda: service.calls >= 12, "many attempts")
-        for state, failed in await counted(made):
-            assert (state, failed <= 1) == ("processing", True)
+        for state, failures in await counted(orders):
+            assert (state, failures <= 1) == ("processing", True)
         service.down = False
         service.back.set()
-        await asyncio.gather(*(task.result(timeout="60s") for task in made))
+        await asyncio.gather(*(task.result(timeout="60s") for task in orders))
 
 
 async def test_a_plain_function_that_hangs_is_an_outage_too(world: World) -> None:
@@ -210,12 +210,12 @@ async def test_a_plain_function_that_hangs_is_an_outage_too(world: World) -> Non
         return charge(order)
 
     async with processes(app, world, 1, HEARD) as node:
-        made = await submit(node, buy, 2)
+        orders = await submit(node, buy, 2)
         await eventually(lambda: calls.total() >= 14, "many attempts")
-        for state, failed in await counted(made):
-            assert (state, failed <= 1) == ("processing", True)
+        for state, failures in await counted(orders):
+            assert (state, failures <= 1) == ("processing", True)
         down.clear()
-        await asyncio.gather(*(task.result(timeout="60s") for task in made))
+        await asyncio.gather(*(task.result(timeout="60s") for task in orders))
 
 
 async def test_an_outage_that_begins_in_the_undo_ends_none_in_error(world: World) -> None:
@@ -223,17 +223,17 @@ async def test_an_outage_that_begins_in_the_undo_ends_none_in_error(world: World
     service = Service()
     app, buy = shop(service, mg.Breaker(failures=3, reset="5ms"))
     async with processes(app, world, 1) as node:
-        made = await submit(node, buy, 3)
-        await asyncio.gather(*(task.result(timeout="60s") for task in made))
+        orders = await submit(node, buy, 3)
+        await asyncio.gather(*(task.result(timeout="60s") for task in orders))
         service.down = True
         before = service.calls
-        for task in made:
+        for task in orders:
             await task.undo(why="sent back")
         await eventually(lambda: service.calls >= before + 40, "many attempts")
-        for state, failed in await counted(made):
-            assert (state, failed <= 1) == ("undoing", True)
+        for state, failures in await counted(orders):
+            assert (state, failures <= 1) == ("undoing", True)
         service.down = False
-        for task in made:
+        for task in orders:
             with pytest.raises(mg.TaskUndone):
                 await task.result(timeout="60s")
 
@@ -243,18 +243,18 @@ async def test_a_task_with_a_complete_by_of_its_own_ends_by_it(world: World) -> 
     service = Service(down=True)
     app, buy = shop(service, mg.Breaker(failures=3, reset="5ms"), complete_within="300ms")
     async with processes(app, world, 1) as node:
-        made = await submit(node, buy, 2)
+        orders = await submit(node, buy, 2)
 
         async def undoing() -> bool:
-            return {state for state, _ in await counted(made)} == {"undoing"}
+            return {state for state, _ in await counted(orders)} == {"undoing"}
 
         await until(undoing, "the tasks' complete-by")
         before = service.calls
         await eventually(lambda: service.calls >= before + 20, "many attempts")
-        for state, failed in await counted(made):
-            assert (state, failed <= 1) == ("undoing", True)
+        for state, failures in await counted(orders):
+            assert (state, failures <= 1) == ("undoing", True)
         service.down = False
-        for task in made:
+        for task in orders:
             with pytest.raises(mg.TaskUndone):
                 await task.result(timeout="60s")
 
@@ -264,14 +264,14 @@ async def test_a_step_that_is_broken_comes_to_its_verdict_while_others_are_answe
     service.broken |= {"o-0"}
     app, buy = shop(service, mg.Breaker(failures=3, reset="5ms"))
     async with processes(app, world, 1) as node:
-        (broken,) = await submit(node, buy, 1)
-        ended = asyncio.create_task(broken.result(timeout="60s"))
+        (broken_task,) = await submit(node, buy, 1)
+        end = asyncio.create_task(broken_task.result(timeout="60s"))
         n = 0
-        while not ended.done():
+        while not end.done():
             n += 1
             await (await node.client.submit(buy, f"other-{n}")).result(timeout="60s")
         with pytest.raises(mg.TaskUndone):
-            await ended
+            await end
         assert service.asked["o-0"] >= 5
 
 
@@ -281,12 +281,12 @@ async def test_a_broken_step_keeps_no_other_from_being_the_canary(world: World) 
     service.broken |= {"o-0"}
     app, buy = shop(service, mg.Breaker(failures=3, reset="20ms"))
     async with processes(app, world, 1) as node:
-        (broken,) = await submit(node, buy, 1)  # with the highest priority
+        (broken_task,) = await submit(node, buy, 1)  # with the highest priority
         await eventually(lambda: service.asked["o-0"] >= 10, "canaries")
-        assert (await counted([broken]))[0] == ("processing", 1)
+        assert (await counted([broken_task]))[0] == ("processing", 1)
         good = [await node.client.submit(buy, f"good-{n}") for n in range(3)]
         await asyncio.gather(*(task.result(timeout="60s") for task in good))
-        await broken.cancel(why="it cannot be done")
+        await broken_task.cancel(why="it cannot be done")
 
 
 async def test_canaries_are_drawn_in_turn(world: World) -> None:
@@ -294,12 +294,12 @@ async def test_canaries_are_drawn_in_turn(world: World) -> None:
     service = Service(down=True)
     app, buy = shop(service, mg.Breaker(failures=1, reset="5ms"))
     async with processes(app, world, 1) as node:
-        made = await submit(node, buy, 4)
+        orders = await submit(node, buy, 4)
         await eventually(lambda: service.calls >= 44, "canaries")
-        asked = sorted(service.asked[f"o-{n}"] for n in range(4))
-        assert asked[-1] <= 2 * asked[0], asked
+        attempts = sorted(service.asked[f"o-{n}"] for n in range(4))
+        assert attempts[-1] <= 2 * attempts[0], attempts
         service.down = False
-        await asyncio.gather(*(task.result(timeout="60s") for task in made))
+        await asyncio.gather(*(task.result(timeout="60s") for task in orders))
 
 
 async def test_a_process_that_begins_in_an_outage_counts_nothing_again(world: World) -> None:

@@ -121,19 +121,19 @@ async def test_its_verdict_does_not_need_the_process_that_has_seen_others_answer
             await running(stack, world, ("agent",), app, IN_ORDER)
             task = await failed_once(bank, node, buy)
             await eventually(lambda: bank.asked["c-013"] >= 4, "failures that count")
-        ended = asyncio.create_task(undone(task))
+        end = asyncio.create_task(undone(task))
         for _ in range(30):
-            if ended.done():
+            if end.done():
                 break
             before = bank.asked["c-013"]
             async with AsyncExitStack() as stack:
                 await running(stack, world, ("agent",), app, IN_ORDER)
                 await eventually(
-                    lambda before=before: ended.done() or bank.asked["c-013"] >= before + 3, "attempts"
+                    lambda before=before: end.done() or bank.asked["c-013"] >= before + 3, "attempts"
                 )
         async with AsyncExitStack() as stack:
             await running(stack, world, ("agent",), app, IN_ORDER)
-            await ended
+            await end
 
 
 async def test_an_undo_that_is_left_alone_is_stuck_in_the_end(world: World) -> None:
@@ -161,17 +161,17 @@ async def test_an_outage_that_begins_while_calls_are_answered_undoes_nothing(
     app, buy = probed_shop(bank, mg.Breaker(failures=3, reset="5ms"), probe=probe)
     async with processes(app, world, agents) as node:
         bank.broken |= {"o-1", "o-2", "o-3"}
-        made = [await node.client.submit(buy, f"o-{n}") for n in (1, 2, 3)]
+        orders = [await node.client.submit(buy, f"o-{n}") for n in (1, 2, 3)]
         await eventually(lambda: all(bank.asked[f"o-{n}"] for n in (1, 2, 3)), "the first failures")
         await (await node.client.submit(buy, "o-9")).result(timeout="60s")
         bank.down = True
         before = bank.calls
         await eventually(lambda: bank.calls >= before + 60, "many attempts")
-        for state, failed in await counted(made):
-            assert (state, failed <= 3) == ("processing", True)
+        for state, failures in await counted(orders):
+            assert (state, failures <= 3) == ("processing", True)
         bank.down = False
         bank.broken.clear()
-        await asyncio.gather(*(task.result(timeout="60s") for task in made))
+        await asyncio.gather(*(task.result(timeout="60s") for task in orders))
 
 
 async def kinds(node: Node) -> Sequence[tuple[str, str, str]]:

@@ -26,11 +26,11 @@ async def states(client: mg.Client, queue: str) -> list[tuple[str, int]]:
 
 async def test_what_is_sent_is_received_with_all_that_was_said(store: Store) -> None:
     async with mg.Client(store) as client:
-        sent = await client.send(
+        answer = await client.send(
             "orders", {"id": "o-1", "cents": 5}, id="o-1", reply_to="queue:web-7", correlation_id="c", kind="order",
             headers={"who": "ann"},
         )  # fmt: skip
-        assert (sent.id, sent.created) == ("o-1", True)
+        assert (answer.id, answer.created) == ("o-1", True)
         queue = client.queue("orders")
         (message,) = await queue.receive()
         assert message.value == {"id": "o-1", "cents": 5}
@@ -40,9 +40,9 @@ async def test_what_is_sent_is_received_with_all_that_was_said(store: Store) -> 
         assert await queue.acknowledge(message)
         assert await queue.receive(timeout=0) == []
         assert not (await client.send("orders", {}, id="o-1")).created, "its id is remembered"
-        drawn = await client.send("orders", 1)
-        assert drawn.created
-        assert drawn.id not in ("", "o-1")
+        other_answer = await client.send("orders", 1)
+        assert other_answer.created
+        assert other_answer.id not in ("", "o-1")
 
 
 async def test_another_value_under_a_known_id_is_told(store: Store, caplog: pytest.LogCaptureFixture) -> None:
@@ -50,8 +50,8 @@ async def test_another_value_under_a_known_id_is_told(store: Store, caplog: pyte
     async with mg.Client(store) as client:
         await client.send("orders", {"cents": 5}, id="o-1")
         assert not (await client.send("orders", {"cents": 5}, id="o-1")).conflict
-        sent = await client.send("orders", {"cents": 7}, id="o-1")
-        assert (sent.created, sent.conflict) == (False, True)
+        answer = await client.send("orders", {"cents": 7}, id="o-1")
+        assert (answer.created, answer.conflict) == (False, True)
         assert caplog.text == ""
         (message,) = await client.queue("orders").receive()
         assert message.value == {"cents": 5}
@@ -87,8 +87,8 @@ async def test_what_is_not_acknowledged_comes_again_after_its_lease(store: Store
         assert (third.tries, third.error) == (3, "not now")
         assert await queue.give_back(third, error="never", dead=True)
         assert [view.message.error for view in await client.messages("web", dead=True)] == ["never"]
-        (found,) = await client.queues()
-        assert (found.queue, found.waiting, found.dead) == ("web", 0, 1)
+        (queue_view,) = await client.queues()
+        assert (queue_view.queue, queue_view.waiting, queue_view.dead) == ("web", 0, 1)
         assert await client.replay_messages("web", ["a", "b"]) == ["a"]
         assert [m.tries for m in await queue.receive()] == [1]
 
@@ -126,16 +126,16 @@ async def test_a_loop_acknowledges_each_when_it_asks_for_the_next(store: Store) 
 def away(monkeypatch: pytest.MonkeyPatch, store: type | Queues, name: str, times: int = 2) -> list[str]:
     """Let a verb of a store be refused so often, for the store is away; returns its name once for each refusal, as they come."""
     real = getattr(store, name)
-    refused: list[str] = []
+    refusals: list[str] = []
 
-    async def verb(*given: Any) -> Any:
-        if len(refused) < times:
-            refused.append(name)
+    async def verb(*args: Any) -> Any:
+        if len(refusals) < times:
+            refusals.append(name)
             raise mg.StoreUnavailableError("the database has gone")
-        return await real(*given)
+        return await real(*args)
 
     monkeypatch.setattr(store, name, verb)
-    return refused
+    return refusals
 
 
 async def test_what_was_handled_is_said_once_the_store_is_back(
@@ -145,20 +145,20 @@ async def test_what_was_handled_is_said_once_the_store_is_back(
     async with mg.Client(store) as client:
         for n in range(3):
             await client.send("web", n, id=str(n))
-        queue, seen = client.queue("web", lease="1h"), []
-        refused = [
+        queue, values = client.queue("web", lease="1h"), []
+        refusals = [
             away(monkeypatch, store.queues, f"{verb}_messages")
             for verb in ("receive", "acknowledge", "return")
         ]
         async with aclosing(aiter(queue)) as messages:
             async for message in messages:
-                seen.append(message.value)
+                values.append(message.value)
                 if message.value == 1:
                     assert await queue.give_back(message, wait="1h", error="not now")
                 if message.value == 2:
                     break
-        assert seen == [0, 1, 2]
-        assert [len(each) for each in refused] == [2, 2, 2]
+        assert values == [0, 1, 2]
+        assert [len(each) for each in refusals] == [2, 2, 2]
         assert sorted(await states(client, "web")) == [("1", 1), ("2", 1)]
         assert caplog.text.count("wait to be settled, the store is away: the database has gone") == 4
 
@@ -170,9 +170,9 @@ async def test_a_client_that_is_closed_in_an_outage_ends_the_waiting(
     await client.open()
     await client.send("web", 1)
     queue = client.queue("web", lease="1h")
-    refused = away(monkeypatch, store.queues, "acknowledge_messages", times=1000)
+    refusals = away(monkeypatch, store.queues, "acknowledge_messages", times=1000)
     saying = asyncio.create_task(queue.acknowledge(*await queue.receive()))
-    await eventually(lambda: refused, "a refusal")
+    await eventually(lambda: refusals, "a refusal")
     await client.close()
     with pytest.raises(mg.ClosedError):
         await saying
@@ -183,14 +183,14 @@ def test_blocking_code_waits_through_an_outage_too(tmp_path: Path, monkeypatch: 
         for n in range(2):
             client.send("web", n)
         queue = client.queue("web", lease="1h")
-        refused = [
+        refusals = [
             away(monkeypatch, slices.QueueSlice, f"{verb}_messages") for verb in ("acknowledge", "return")
         ]
         for message in queue:
             if message.value == 1:
                 assert queue.give_back(message, wait="1h")
                 break
-        assert [len(each) for each in refused] == [2, 2]
+        assert [len(each) for each in refusals] == [2, 2]
         assert [view.message.tries for view in client.messages("web")] == [1]
 
 
@@ -217,7 +217,7 @@ async def test_an_unread_message_expires_and_a_delayed_one_comes_later(store: St
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("options", "why"),
     [
         ({"queue": "or ders"}, "queue name 'or ders'"),
         ({"id": ""}, "id=''"),
@@ -231,11 +231,11 @@ async def test_an_unread_message_expires_and_a_delayed_one_comes_later(store: St
     ],
 )
 async def test_what_cannot_be_sent_is_refused_with_the_reason(
-    store: Store, said: dict[str, Any], why: str
+    store: Store, options: dict[str, Any], why: str
 ) -> None:
     async with mg.Client(store) as client:
         with pytest.raises(mg.ConfigError, match=why):
-            await client.send(**{"queue": "orders", "value": 1, **said})
+            await client.send(**{"queue": "orders", "value": 1, **options})
         with pytest.raises(mg.PayloadError):
             await client.send("orders", object())
         assert await client.queues() == []
@@ -292,22 +292,22 @@ async def slow_turns(
 ) -> Callable[[], Awaitable[None]]:
     """Let leases be extended every few milliseconds; return what lets 25 s pass in the store, then waits for an extension."""
     monkeypatch.setattr(lease_keeper, "TIMES", turns)
-    loop, extended = asyncio.get_running_loop(), asyncio.Event()
+    loop, extension = asyncio.get_running_loop(), asyncio.Event()
     real = type(store.queues).hold_messages
 
-    async def hold_messages(self: Any, *given: Any) -> list[bool]:
-        kept = await real(self, *given)
-        loop.call_soon_threadsafe(extended.set)
-        return kept
+    async def hold_messages(self: Any, *args: Any) -> list[bool]:
+        renewals = await real(self, *args)
+        loop.call_soon_threadsafe(extension.set)
+        return renewals
 
     monkeypatch.setattr(type(store.queues), "hold_messages", hold_messages)
 
     async def pass_by() -> None:
         await world.elapse(25)
         for _ in range(2):  # one may have been under way before
-            extended.clear()
+            extension.clear()
             async with asyncio.timeout(30):
-                await extended.wait()
+                await extension.wait()
 
     return pass_by
 
@@ -338,32 +338,32 @@ async def test_a_blocking_loop_that_is_slower_than_the_lease_keeps_its_message(
 ) -> None:
     """Its lease is extended beside the loop's body, and no more once the loop was left."""
     monkeypatch.setattr(lease_keeper, "TIMES", 3000)
-    held = threading.Semaphore(0)
+    turns = threading.Semaphore(0)
     real = type(store.queues).hold_messages
 
-    async def hold_messages(self: Any, *given: Any) -> list[bool]:
-        kept = await real(self, *given)
-        held.release()
-        return kept
+    async def hold_messages(self: Any, *args: Any) -> list[bool]:
+        renewals = await real(self, *args)
+        turns.release()
+        return renewals
 
     monkeypatch.setattr(type(store.queues), "hold_messages", hold_messages)
     url = f"sqlite:///{world.path}" if isinstance(world, SQLiteWorld) else world.url  # type: ignore[attr-defined]  # the other kind has one
-    seen = []
+    deliveries = []
 
     def work() -> None:
         with mg.SyncClient(url) as client:
             for message in client.queue("web", lease="30s"):
-                seen.append((message.id, message.tries))
-                assert held.acquire(timeout=60)
-                assert held.acquire(timeout=60)
-                if len(seen) == 2:
+                deliveries.append((message.id, message.tries))
+                assert turns.acquire(timeout=60)
+                assert turns.acquire(timeout=60)
+                if len(deliveries) == 2:
                     break
 
     async with mg.Client(store) as client:
         await client.send("web", 1, id="slow")
         await client.send("web", 2, id="last")
         await asyncio.to_thread(work)
-        assert seen == [("slow", 1), ("last", 1)]
+        assert deliveries == [("slow", 1), ("last", 1)]
         assert await states(client, "web") == [("last", 1)]
 
 

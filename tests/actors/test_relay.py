@@ -30,9 +30,9 @@ class Source:
         """Execute a statement and commit."""
         if self.url.startswith("sqlite"):
             with contextlib.closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as file:
-                found = file.execute(sql, values).fetchall()
+                records = file.execute(sql, values).fetchall()
                 file.commit()
-                return found
+                return records
         import asyncpg  # noqa: PLC0415 - it is an extra
 
         connection = await asyncpg.connect(self.url)
@@ -64,17 +64,17 @@ class Source:
 def source(request: pytest.FixtureRequest, tmp_path: Path, runner: asyncio.Runner) -> Iterator[Source]:
     """An application's database, with an empty outbox."""
     if request.param == "sqlite":
-        made = Source(f"sqlite:///{tmp_path / 'app.db'}")
-        runner.run(made.run(ddl(made.url)))
-        yield made
+        new_source = Source(f"sqlite:///{tmp_path / 'app.db'}")
+        runner.run(new_source.run(ddl(new_source.url)))
+        yield new_source
         return
     databases = request.getfixturevalue("databases")
     if isinstance(databases, str):
         pytest.skip(f"postgres: {databases}")
-    made = Source(runner.run(databases.create()))
-    runner.run(made.run(ddl(made.url)))
-    yield made
-    runner.run(databases.drop(made.url))
+    new_source = Source(runner.run(databases.create()))
+    runner.run(new_source.run(ddl(new_source.url)))
+    yield new_source
+    runner.run(databases.drop(new_source.url))
 
 
 Carry = Callable[..., Relay]
@@ -83,7 +83,7 @@ Carry = Callable[..., Relay]
 @pytest.fixture
 def carry(source: Source, runner: asyncio.Runner) -> Iterator[Carry]:
     """Makes relays that nobody runs."""
-    opened: list[Outbox] = []
+    outboxes: list[Outbox] = []
 
     def make(
         store: Any,
@@ -91,11 +91,11 @@ def carry(source: Source, runner: asyncio.Runner) -> Iterator[Carry]:
         around: Callable[[Outbox], Outbox] = lambda outbox: outbox,
         most_bytes: int = 1 << 30,
     ) -> Relay:
-        opened.append(open_outbox(source.url))
-        return Relay(store, around(opened[-1]), most=most, most_bytes=most_bytes, rng=random.Random(1))
+        outboxes.append(open_outbox(source.url))
+        return Relay(store, around(outboxes[-1]), most=most, most_bytes=most_bytes, rng=random.Random(1))
 
     yield make
-    for outbox in opened:
+    for outbox in outboxes:
         runner.run(outbox.close())
 
 
@@ -106,8 +106,8 @@ async def waiting(store: Store, queue: str = "orders") -> list[str]:
 
 async def take_all(store: Store, queue: str = "orders") -> None:
     """Receive and acknowledge what waits."""
-    handed = await store.queues.receive_messages(queue, "me", 1000, 60.0, 9)
-    await store.queues.acknowledge_messages([(m.seq, m.tries) for m in handed.messages])
+    delivery = await store.queues.receive_messages(queue, "me", 1000, 60.0, 9)
+    await store.queues.acknowledge_messages([(m.seq, m.tries) for m in delivery.messages])
 
 
 async def test_what_was_left_is_a_message_under_its_key_and_gone(
@@ -167,7 +167,7 @@ class _Deadly:
         self.entries = taking.entries
         self.more = taking.more
 
-    async def settle(self, done: Sequence[int], refused: Sequence[tuple[int, str]]) -> None:
+    async def settle(self, successes: Sequence[int], refusals: Sequence[tuple[int, str]]) -> None:
         raise mg.StoreUnavailableError("gone")
 
 
@@ -208,8 +208,8 @@ async def test_several_at_once_carry_each_key_once(
             assert isinstance(outcome, int | mg.StoreUnavailableError), (
                 outcome
             )  # SQLite may say that it is locked
-    found = [view.message.id for view in await store.queues.messages("orders", 1000)]
-    assert sorted(found) == [f"o-{n:03}" for n in range(600)]
+    ids = [view.message.id for view in await store.queues.messages("orders", 1000)]
+    assert sorted(ids) == [f"o-{n:03}" for n in range(600)]
 
 
 async def test_what_no_queue_can_take_is_set_aside_with_an_alert_and_goes_on_when_it_is_mended(
@@ -328,10 +328,10 @@ async def test_an_outbox_that_is_none_is_refused_with_the_remedy(
     store: Store, tmp_path: Path, make: Callable[[Path], str], why: str
 ) -> None:
     sqlite3.connect(tmp_path / "bare.db").close()
-    with pytest.raises(mg.MakegoodError, match=why) as told:
+    with pytest.raises(mg.MakegoodError, match=why) as error:
         async with Node(None, store, roles=(), options=QUIET, outbox=make(tmp_path)):
             raise AssertionError("it started")
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(error.value)
 
 
 def test_the_role_needs_the_outbox() -> None:

@@ -21,10 +21,10 @@ from tests.conformance.worlds import Counts, World, eventually
 
 @pytest.mark.parametrize("length", [1, 3, 10])
 async def test_a_task_of_n_sequential_steps_costs_n_plus_one_commits_its_submission_included(
-    counted: Store, counts: Counts, length: int
+    counting_store: Store, counts: Counts, length: int
 ) -> None:
     app, chain = chain_app(length)
-    async with Node(app, counted, roles=("scheduler", "agent"), options=QUIET) as node:
+    async with Node(app, counting_store, roles=("scheduler", "agent"), options=QUIET) as node:
         for _ in range(3):  # all connections are made
             warm = await asyncio.gather(*(node.client.submit(chain, f"warm {n}") for n in range(50)))
             await asyncio.gather(*(task.result(timeout="60s") for task in warm))
@@ -40,9 +40,9 @@ async def test_a_task_of_n_sequential_steps_costs_n_plus_one_commits_its_submiss
         )
 
 
-async def test_500_tasks_at_once_share_their_commits(counted: Store, counts: Counts) -> None:
+async def test_500_tasks_at_once_share_their_commits(counting_store: Store, counts: Counts) -> None:
     app, chain = chain_app(3)
-    async with Node(app, counted, roles=("scheduler", "agent"), options=QUIET) as node:
+    async with Node(app, counting_store, roles=("scheduler", "agent"), options=QUIET) as node:
         warm = await node.client.submit(chain, "warm")
         await warm.result(timeout="60s")
         await counts.reset()
@@ -90,21 +90,21 @@ async def test_what_agents_elsewhere_answer_is_read_while_commits_are_under_way(
     app, chain = chain_app(4)
     store.abreast = 2
     loads = 0
-    held, read = asyncio.Event(), asyncio.Event()
+    gate, read = asyncio.Event(), asyncio.Event()
     commit, inbox, load = store.tasks.commit, store.tasks.inbox, store.tasks.load
 
     async def committing(batch: Batch) -> Committed:
-        if len(batch.decisions) >= 2 and batch.claim is None and not held.is_set():
-            held.set()  # this one lasts until the inbox was read
+        if len(batch.decisions) >= 2 and batch.claim is None and not gate.is_set():
+            gate.set()  # this one lasts until the inbox was read
             async with asyncio.timeout(60):
                 await read.wait()
         return await commit(batch)
 
     async def reading(node: int, limit: int, room: int) -> TaskMessages:
-        found = await inbox(node, limit, room)
-        if held.is_set():
+        messages = await inbox(node, limit, room)
+        if gate.is_set():
             read.set()
-        return found
+        return messages
 
     async def loading(node: int, tasks: Sequence[int]) -> list[Loaded]:
         nonlocal loads
@@ -122,8 +122,8 @@ async def test_what_agents_elsewhere_answer_is_read_while_commits_are_under_way(
         results = await asyncio.gather(*(task.result(timeout="60s") for task in tasks))
         assert sorted(results) == sorted(f"order-{n}" for n in range(60))
         for task in tasks:
-            said = [event.note async for event in task.events(follow=False)]
-            assert not any(said), "nothing came too late, or twice"
+            notes = [event.note async for event in task.events(follow=False)]
+            assert not any(notes), "nothing came too late, or twice"
     assert read.is_set()
     assert loads == 0
 
@@ -141,11 +141,11 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
     async def turn() -> None:
         """Have nothing to do."""
 
-    rested, read = asyncio.Event(), asyncio.Event()
+    idle, read = asyncio.Event(), asyncio.Event()
     rest = Wakeups.rest
 
     async def resting(wakeups: Wakeups, due: float | None) -> None:
-        rested.set()
+        idle.set()
         await rest(wakeups, due)
 
     monkeypatch.setattr(Wakeups, "rest", resting)
@@ -153,12 +153,12 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
         scheduler = node._scheduler
         assert scheduler is not None
         async with asyncio.timeout(60):
-            await rested.wait()
+            await idle.wait()
         monkeypatch.setattr(store.tasks, "inbox", reading)
         for _ in range(4):
-            ended = asyncio.create_task(turn())
-            await ended
-            scheduler.turns.under_way[ended] = {}
+            end = asyncio.create_task(turn())
+            await end
+            scheduler.turns.under_way[end] = {}
         scheduler.wakeups.ring_inbox()
         async with asyncio.timeout(60):
             await read.wait()
@@ -167,11 +167,11 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
 async def test_a_node_that_stops_gives_its_tasks_back_and_another_goes_on(store: Store, other: Store) -> None:
     app = mg.App("shop")
     desk = app.agent("desk")
-    begun, go = asyncio.Event(), asyncio.Event()
+    start, go = asyncio.Event(), asyncio.Event()
 
     @desk.action(complete_within="1m", undo=mg.NOTHING)
     async def slow(order: str) -> str:
-        begun.set()
+        start.set()
         await go.wait()
         return order
 
@@ -183,7 +183,7 @@ async def test_a_node_that_stops_gives_its_tasks_back_and_another_goes_on(store:
     async with Node(app, other, roles=("agent",), options=QUIET) as agents:
         async with first:
             task = await agents.client.submit(flow, "x")
-            await begun.wait()
+            await start.wait()
         waiting = (await task.status()).task
         assert (waiting.state, waiting.locked_by) == ("pending", None)
         async with Node(None, store, roles=("scheduler",), options=QUIET):
@@ -219,10 +219,10 @@ async def test_a_task_that_the_rules_cannot_decide_goes_to_error_with_an_alert_a
     app, chain = chain_app(1)
     decide = saga.decide
 
-    def broken(held, *rest):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN002 - stands in for the rules
-        if held.task.key == "bad":
+    def broken(memory, *rest):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN002 - stands in for the rules
+        if memory.task.key == "bad":
             raise RuntimeError("a defect")
-        return decide(held, *rest)
+        return decide(memory, *rest)
 
     monkeypatch.setattr(saga, "decide", broken)
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
@@ -242,11 +242,11 @@ async def test_a_drain_waits_for_the_claim_that_is_being_written(store: Store) -
     commit = store.tasks.commit
 
     async def slow(batch: Batch) -> Committed:
-        committed = await commit(batch)
-        if committed.claimed:
+        outcome = await commit(batch)
+        if outcome.claims:
             writing.set()
             await go.wait()
-        return committed
+        return outcome
 
     store.tasks.commit = slow  # type: ignore[method-assign]  # it is written, and the answer is under way
     async with Client(store) as client:
@@ -271,13 +271,13 @@ async def test_what_was_claimed_under_an_old_number_is_not_held_under_the_new_on
     commit = store.tasks.commit
 
     async def slow(batch: Batch) -> Committed:
-        committed = await commit(batch)
-        if committed.claimed and not writing.is_set():
+        outcome = await commit(batch)
+        if outcome.claims and not writing.is_set():
             writing.set()
             await go.wait()
-        elif committed.claimed:
+        elif outcome.claims:
             again.set()
-        return committed
+        return outcome
 
     store.tasks.commit = slow  # type: ignore[method-assign]  # it is written, and the answer is under way
     async with Client(store) as client:

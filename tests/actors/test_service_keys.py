@@ -63,11 +63,11 @@ class Service:
         if len(key) > (preset.limit or 255) or not self.rule.fullmatch(key):
             raise mg.Permanent(f"400: {preset.service} does not take the key {key!r}")
         if preset.first_sent is not None:
-            sent = call.headers[preset.first_sent]
-            if datetime.now(UTC) - parsedate_to_datetime(sent) > timedelta(minutes=5):
-                raise mg.Permanent(f"412: {sent} is too long ago")
-            if self.first_sent.setdefault(key, sent) != sent:
-                raise mg.Permanent(f"400: it was sent at {self.first_sent[key]}, not {sent}")
+            moment = call.headers[preset.first_sent]
+            if datetime.now(UTC) - parsedate_to_datetime(moment) > timedelta(minutes=5):
+                raise mg.Permanent(f"412: {moment} is too long ago")
+            if self.first_sent.setdefault(key, moment) != moment:
+                raise mg.Permanent(f"400: it was sent at {self.first_sent[key]}, not {moment}")
         if key in self.requests:
             if self.requests[key] != (path, body):
                 raise mg.Permanent(f"422: the key {key!r} was used for {self.requests[key]}")
@@ -137,18 +137,18 @@ async def test_a_service_takes_every_key_and_what_was_done_is_undone_once(store:
     shop = Shop(service)
     async with Node(shop.app, store, roles=BOTH, options=QUIET) as node:
         task = await node.client.submit(shop.buy, "o1")
-        with pytest.raises(mg.TaskUndone) as undone:
+        with pytest.raises(mg.TaskUndone) as error:
             await task.result(timeout=60)
-        assert (undone.value.cause, set(service.standing.values())) == ("ship: sold out", {0})
+        assert (error.value.cause, set(service.standing.values())) == ("ship: sold out", {0})
         assert len(service.requests) == 12
         shop.fails = False
         await task.resubmit()
         await node.client.task(task.id).result(timeout=60)
         assert Counter(service.standing.values()) == {0: 6, 1: 6}
         assert len(service.requests) == 18
-        found = await task.status()
-        shown = {keys.service_key for step in found.steps if (keys := found.keys(step)) is not None}
-        assert {key for key, times in service.standing.items() if times} <= shown
+        status = await task.status()
+        service_keys = {keys.service_key for step in status.steps if (keys := status.keys(step)) is not None}
+        assert {key for key, times in service.standing.items() if times} <= service_keys
         for key in service.requests:  # support finds the task by what the service shows
             assert node.client.task(key).id == task.id
             word = key if service.preset.form == "plain" else key.upper()
@@ -159,7 +159,7 @@ async def test_a_service_takes_every_key_and_what_was_done_is_undone_once(store:
 
 async def test_new_code_does_not_change_the_key_of_a_step_that_was_sent(store: Store) -> None:
     """Form, limit and ``keeps`` stay with the step: the retry in a new version goes out under the key of the old one."""
-    sent: list[tuple[str, datetime]] = []
+    calls: list[tuple[str, datetime]] = []
     versions: list[str] = []
 
     def version(key: Preset, name: str) -> tuple[App, Any]:
@@ -171,7 +171,7 @@ async def test_new_code_does_not_change_the_key_of_a_step_that_was_sent(store: S
         )
         def charge(order: str) -> str:
             call = mg.current_call()
-            sent.append((call.key, call.first_sent))
+            calls.append((call.key, call.first_sent))
             versions.append(name)
             if name == "old":
                 raise ConnectionError("the answer is lost")
@@ -190,17 +190,17 @@ async def test_new_code_does_not_change_the_key_of_a_step_that_was_sent(store: S
     new, _ = version(keys.KLARNA, "new")
     async with Node(old, store, roles=BOTH, options=QUIET) as node:
         task = await node.client.submit(buy, "o1")
-        await eventually(lambda: len(sent) > 1, "a retry")
+        await eventually(lambda: len(calls) > 1, "a retry")
     async with Node(new, store, roles=BOTH, options=QUIET) as node:
         assert await node.client.task(task.id).result(timeout=60) == "paid"
-    assert len(set(sent)) == 1, "the same key, and the same time"
+    assert len(set(calls)) == 1, "the same key, and the same time"
     assert set(versions) == {"old", "new"}
 
 
 async def test_the_first_time_is_the_same_for_every_attempt_and_new_for_an_undo_and_a_round(
     store: Store,
 ) -> None:
-    sent: dict[str, list[datetime]] = {}
+    calls: dict[str, list[datetime]] = {}
     app = App("shop")
     agent = app.agent("services")
     fails = True
@@ -217,9 +217,9 @@ async def test_the_first_time_is_the_same_for_every_attempt_and_new_for_an_undo_
 
     def note(times: int) -> str:
         call = mg.current_call()
-        seen = sent.setdefault(call.key_as("plain").split("/", 1)[1], [])
-        seen.append(call.first_sent)
-        if len(seen) < times:
+        moments = calls.setdefault(call.key_as("plain").split("/", 1)[1], [])
+        moments.append(call.first_sent)
+        if len(moments) < times:
             raise ConnectionError("the answer is lost")
         return "done"
 
@@ -241,10 +241,10 @@ async def test_the_first_time_is_the_same_for_every_attempt_and_new_for_an_undo_
         fails = False
         await task.resubmit()
         await node.client.task(task.id).result(timeout=60)
-    assert {key: len(times) for key, times in sent.items()} == {
+    assert {key: len(times) for key, times in calls.items()} == {
         "charge/1/do": 3,
         "charge/1/undo": 2,
         "charge/2/do": 3,
     }
-    assert all(len(set(times)) == 1 for times in sent.values())
-    assert all(abs(times[0].timestamp() - began) < 60 for times in sent.values())
+    assert all(len(set(times)) == 1 for times in calls.values())
+    assert all(abs(times[0].timestamp() - began) < 60 for times in calls.values())

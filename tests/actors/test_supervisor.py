@@ -48,13 +48,13 @@ async def term_of(store: Store, holder: str = "s-1") -> Term:
 
 def hanging_app() -> tuple[mg.App, mg.Plan[None], asyncio.Event, list[int]]:
     """Return an app whose action hangs at its first attempt, a plan, an event for its begin, and its attempts."""
-    app, begun, attempts = mg.App("shop"), asyncio.Event(), list[int]()
+    app, start, attempts = mg.App("shop"), asyncio.Event(), list[int]()
     desk = app.agent("desk")
 
     @desk.action(complete_within="1m", undo=mg.NOTHING, recover=mg.Recover(wait="1ms"))
     async def work(order: str) -> None:
         attempts.append(mg.current_call().attempt)
-        begun.set()
+        start.set()
         if len(attempts) == 1:
             await asyncio.Event().wait()
 
@@ -62,16 +62,16 @@ def hanging_app() -> tuple[mg.App, mg.Plan[None], asyncio.Event, list[int]]:
     def flow(order: str) -> None:
         work(order)
 
-    return app, flow.plan("o"), begun, attempts
+    return app, flow.plan("o"), start, attempts
 
 
 async def test_silence_is_judged_once_counted_once_and_the_rules_try_again(
     store: Store, world: World
 ) -> None:
-    app, plan, begun, attempts = hanging_app()
+    app, plan, start, attempts = hanging_app()
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(plan)
-        await begun.wait()
+        await start.wait()
         watcher, term = supervisor(store, options=CALM), await term_of(store)
         assert (await watcher.once(term)).judged == 0, "its complete-by has not passed"
         await world.elapse(61.0)
@@ -79,8 +79,13 @@ async def test_silence_is_judged_once_counted_once_and_the_rules_try_again(
         term = await term_of(store)
         assert (await watcher.once(term)).judged == 1
         assert (await watcher.once(term)).judged == 0
-        (told,) = await store.oversight.decisions()
-        assert (told.kind, told.tasks, told.task, told.epoch) == ("judged", 1, parse(task.id), term.epoch)
+        (decision,) = await store.oversight.decisions()
+        assert (decision.kind, decision.tasks, decision.task, decision.epoch) == (
+            "judged",
+            1,
+            parse(task.id),
+            term.epoch,
+        )
         await task.result(timeout="60s")
         detail = await task.status()
     assert attempts == [1, 2]
@@ -88,10 +93,10 @@ async def test_silence_is_judged_once_counted_once_and_the_rules_try_again(
 
 
 async def test_a_superseded_leader_changes_nothing(store: Store, world: World) -> None:
-    app, plan, begun, _ = hanging_app()
+    app, plan, start, _ = hanging_app()
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         await node.client.submit(plan)
-        await begun.wait()
+        await start.wait()
         old = await term_of(store, "old")
         await world.elapse(61.0)
         new = await term_of(store, "new")
@@ -104,17 +109,17 @@ async def test_a_superseded_leader_changes_nothing(store: Store, world: World) -
 async def test_a_dead_schedulers_tasks_are_freed_and_taken_over(
     store: Store, other: Store, world: World
 ) -> None:
-    app, plan, begun, attempts = hanging_app()
+    app, plan, start, attempts = hanging_app()
     dead = Scheduler(other, None, clock=SystemClock(), rng=random.Random(1), poll=None)
     dead.renamed(await scheduler(other))
     life = asyncio.ensure_future(dead.run())
     async with Node(app, store, roles=("agent",), options=replace(QUIET, dead_after="100h")) as agents:
         task = await agents.client.submit(plan)
-        await begun.wait()
+        await start.wait()
         life.cancel()  # it says nothing more: to the store it is as good as killed
         await world.elapse(3 * 3600 + 1)
-        found = await supervisor(store).once(await term_of(store))
-        assert (found.released, found.judged) == (1, 1)
+        result = await supervisor(store).once(await term_of(store))
+        assert (result.released, result.judged) == (1, 1)
         async with Node(None, store, roles=("scheduler",), options=QUIET):
             await task.result(timeout="60s")
         assert (await task.status()).task.epoch == 2
@@ -143,9 +148,9 @@ async def test_a_request_that_nobody_takes_raises_one_alert_and_counts_no_failur
 
 
 async def test_it_leads_by_the_lease_makes_its_pass_and_gives_the_lease_back(store: Store) -> None:
-    made = await supervisor(store).single(wait=5.0)
-    assert isinstance(made, Pass)
-    assert made.judged == 0
+    result = await supervisor(store).single(wait=5.0)
+    assert isinstance(result, Pass)
+    assert result.judged == 0
     view = await store.leases.read(LEASE)
     assert view is not None
     assert (view.holder, view.epoch) == (None, 1)

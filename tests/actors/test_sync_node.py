@@ -63,15 +63,15 @@ def test_what_an_actor_died_of_is_raised_at_the_end_as_by_a_node(
 ) -> None:
     node, _ = made(tmp_path)
 
-    died = threading.Event()
+    death = threading.Event()
 
     async def die(_: object) -> None:
-        died.set()
+        death.set()
         raise LookupError("a defect")
 
     monkeypatch.setattr("makegood.supervisor.janitor.Janitor.run", die)
     node.__enter__()
-    assert died.wait(20)
+    assert death.wait(20)
     node.client.find()  # the node's loop has taken up something else
     assert "janitor has ended" in node.dead()
     with pytest.raises(LookupError, match="a defect"):

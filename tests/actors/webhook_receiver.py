@@ -34,23 +34,23 @@ class Receiver:
 @contextmanager
 def listening() -> Iterator[Receiver]:
     """Listen on a port of this machine."""
-    found = Receiver()
+    receiver = Receiver()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(found.take({k.lower(): v for k, v in self.headers.items()}, body))
+            self.send_response(receiver.take({k.lower(): v for k, v in self.headers.items()}, body))
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the standard library's name
             """Say nothing."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found.url = f"http://127.0.0.1:{server.server_port}/alerts"
+    receiver.url = f"http://127.0.0.1:{server.server_port}/alerts"
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield found
+        yield receiver
     finally:
         server.shutdown()
         thread.join()

@@ -37,8 +37,8 @@ def some() -> list[figures.Result]:
 
 
 def test_medians_are_of_what_was_measured_and_say_how_far_it_lay_apart() -> None:
-    found = figures.medians([{"tasks_per_second": v, "version": "1"} for v in (1.0, 10.0, 4.0)])
-    assert found == {"tasks_per_second": 4.0, "spread": 2.25}
+    medians = figures.medians([{"tasks_per_second": v, "version": "1"} for v in (1.0, 10.0, 4.0)])
+    assert medians == {"tasks_per_second": 4.0, "spread": 2.25}
     assert figures.medians([]) == {}
 
 
@@ -62,23 +62,23 @@ def test_the_table_has_a_loud_line_for_what_was_not_measured() -> None:
 
 
 def test_the_columns_of_a_table_stand_below_each_other() -> None:
-    drawn = table.lines(["", "rate"], [["a long name", "1"], ["b", "1,000"]])
-    assert len({len(line) for line in drawn}) == 1
+    lines = table.lines(["", "rate"], [["a long name", "1"], ["b", "1,000"]])
+    assert len({len(line) for line in lines}) == 1
 
 
 def test_the_picture_is_xml_with_a_bar_for_each_rate() -> None:
     picture = ET.fromstring(chart.svg("a < b & c", some()))  # noqa: S314 - our own text
     space = "{http://www.w3.org/2000/svg}"
-    bars = [found for found in picture.iter(f"{space}rect") if found.get("x")]
+    bars = [bar for bar in picture.iter(f"{space}rect") if bar.get("x")]
     assert len(bars) == 5
     widths = [float(bar.get("width", "0")) for bar in bars]
     assert max(widths) == widths[1]
-    assert "a < b & c" in [found.text for found in picture.iter(f"{space}text")]
+    assert "a < b & c" in [element.text for element in picture.iter(f"{space}text")]
 
 
 def test_the_plan_varies_steps_and_flight_one_at_a_time() -> None:
-    found = list(plan.rows(plan.Sizes(), ["throughput"]))
-    assert [(r.steps, r.flight) for r in found] == [(1, 500), (3, 500), (10, 500), (3, 1), (3, 100)]
+    rows = list(plan.rows(plan.Sizes(), ["throughput"]))
+    assert [(r.steps, r.flight) for r in rows] == [(1, 500), (3, 500), (10, 500), (3, 1), (3, 100)]
     assert [r.amount for r in plan.rows(plan.Sizes(), ["ended", "waiting"])] == [1_000_000, 100_000]
 
 
@@ -95,8 +95,8 @@ def test_sqlite_is_counted_at_the_driver(tmp_path: Path) -> None:
         connection.execute("select * from t").fetchall()
         connection.commit()
         connection.close()
-    used = traffic - before
-    assert (used.commits, used.statements) == (1, 2)
+    difference = traffic - before
+    assert (difference.commits, difference.statements) == (1, 2)
 
 
 def test_a_meter_sees_the_processor_and_the_memory_of_children() -> None:
@@ -162,8 +162,8 @@ async def test_what_is_not_to_be_measured_says_why() -> None:
 def test_an_environment_without_its_program_is_missing_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = environments.Environment(("nothing",), programs=("no-such-program",))
-    monkeypatch.setitem(environments.ENVIRONMENTS, "nobody", wanted)
+    environment = environments.Environment(("nothing",), programs=("no-such-program",))
+    monkeypatch.setitem(environments.ENVIRONMENTS, "nobody", environment)
     with pytest.raises(environments.MissingError, match="no-such-program is not installed"):
         environments.interpreter("nobody", tmp_path)
     assert environments.interpreter("makegood", tmp_path) == Path(sys.executable)
@@ -187,12 +187,12 @@ def test_a_tiny_run_measures_makegood_and_the_floor(
     store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Real processes on a real store: rates, and the commits of a task, which are n + 1 on the floor."""
-    given = f"--only throughput --peers makegood --stores {store} --steps 2 --concurrency 1 --seconds 0.05 --rounds 1 --counted 20"
-    assert main([*given.split(), "--out", str(tmp_path)]) == 0
-    found = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["results"]
-    assert [(one["peer"], one["why"]) for one in found] == [("floor", ""), ("makegood", "")]
-    assert all(one["figures"]["steps_per_second"] > 0 for one in found)
-    assert found[0]["figures"]["commits_per_task"] == 3
-    assert found[1]["figures"]["commits_per_task"] >= 3
+    words = f"--only throughput --peers makegood --stores {store} --steps 2 --concurrency 1 --seconds 0.05 --rounds 1 --counted 20"
+    assert main([*words.split(), "--out", str(tmp_path)]) == 0
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["results"]
+    assert [(one["peer"], one["why"]) for one in results] == [("floor", ""), ("makegood", "")]
+    assert all(one["figures"]["steps_per_second"] > 0 for one in results)
+    assert results[0]["figures"]["commits_per_task"] == 3
+    assert results[1]["figures"]["commits_per_task"] >= 3
     assert "of the floor" in capsys.readouterr().out
     ET.parse(tmp_path / "results.svg")  # noqa: S314 - our own file

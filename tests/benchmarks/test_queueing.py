@@ -18,8 +18,8 @@ def open_queue(draw: Callable[[Simulator], float], rate: float, cores: int = 1) 
     station, tally = Cores(simulator, cores, slice=math.inf), Tally(simulator)
 
     def come() -> None:
-        entered = tally.enter()
-        station.use(draw(simulator), lambda: tally.leave(entered))
+        ticket = tally.enter()
+        station.use(draw(simulator), lambda: tally.leave(ticket))
 
     arrivals(simulator, rate, come)
     simulator.run(LONG / 20)
@@ -56,8 +56,8 @@ def test_littles_law_holds_whatever_the_order_of_service(slice_: float) -> None:
     station, tally = Cores(simulator, 2, slice=slice_), Tally(simulator)
 
     def come() -> None:
-        entered = tally.enter()
-        station.use(simulator.exponential(1.0), lambda: tally.leave(entered))
+        ticket = tally.enter()
+        station.use(simulator.exponential(1.0), lambda: tally.leave(ticket))
 
     arrivals(simulator, 1.5, come)
     simulator.run(2000.0)
@@ -69,23 +69,23 @@ def test_littles_law_holds_whatever_the_order_of_service(slice_: float) -> None:
 
 def test_a_thread_is_one_core_however_many_there_are() -> None:
     simulator = Simulator()
-    thread, done = Thread(Cores(simulator, 8)), list[float]()
+    thread, ends = Thread(Cores(simulator, 8)), list[float]()
     for _ in range(3):
-        thread.run(1.0, lambda: done.append(simulator.now))
+        thread.run(1.0, lambda: ends.append(simulator.now))
     simulator.run(10.0)
-    assert done == pytest.approx([1.0, 2.0, 3.0])
+    assert ends == pytest.approx([1.0, 2.0, 3.0])
     assert thread.busy == pytest.approx(3.0)
 
 
 def test_a_flush_is_for_all_that_came_while_the_last_one_ran() -> None:
     """Ten commits that wait for one flush share the next: two flushes, and bytes take their time."""
-    simulator, done = Simulator(), list[float]()
+    simulator, ends = Simulator(), list[float]()
     log = Log(simulator, lambda: 1.0, bandwidth=10.0)
     for _ in range(11):
-        log.flush(1.0, lambda: done.append(simulator.now))
+        log.flush(1.0, lambda: ends.append(simulator.now))
     simulator.run(10.0)
     assert log.flushes == 2
-    assert done == pytest.approx([1.1] + [1.1 + 1.0 + 1.0] * 10)
+    assert ends == pytest.approx([1.1] + [1.1 + 1.0 + 1.0] * 10)
 
 
 def test_a_lock_is_held_by_one_in_order_of_arrival() -> None:
@@ -118,15 +118,15 @@ def test_the_same_seed_says_the_same() -> None:
 
 def test_a_closed_loop_keeps_littles_law() -> None:
     """Tasks in flight = tasks a second * time of a task."""
-    found = Network(COSTS, Machines(2, beside=True, flush=0.001), 2, 100).run(rounds=60)
-    assert found["tasks_per_second"] * found["mean_ms"] / 1000 == pytest.approx(100, rel=0.05)
+    figures = Network(COSTS, Machines(2, beside=True, flush=0.001), 2, 100).run(rounds=60)
+    assert figures["tasks_per_second"] * figures["mean_ms"] / 1000 == pytest.approx(100, rel=0.05)
 
 
 def test_one_task_takes_the_sum_of_its_stages() -> None:
     """Nothing waits: four writes of CPU, round trip and flush each."""
-    found = run(Machines(8, trip=0.001, flush=0.002), 1, 1)
+    figures = run(Machines(8, trip=0.001, flush=0.002), 1, 1)
     alone = sum((COSTS.client["engine"].of(1), COSTS.server["engine"].of(1), 0.001, 0.002))
-    assert found["mean_ms"] == pytest.approx(4 * alone * 1000, rel=0.05)
+    assert figures["mean_ms"] == pytest.approx(4 * alone * 1000, rel=0.05)
 
 
 def test_more_is_never_worse_where_it_should_not_be() -> None:
@@ -158,15 +158,15 @@ def test_commits_that_notify_are_not_flushed_together() -> None:
     """With submitters apart at least two writes of a task notify, and no more than one such commit is flushed at a time."""
     costs = {kind: Cost(0.0001, 0.00001) for kind in ("submitter", "engine")}
     together = Costs("together", costs, costs, 2000.0)
-    found = Network(together, Machines(64, flush=0.005), 16, 64, submitters=16).run()
-    assert found["notify_lock"] > 0.9
+    figures = Network(together, Machines(64, flush=0.005), 16, 64, submitters=16).run()
+    assert figures["notify_lock"] > 0.9
     assert sum(stage.notifies for stage in route("together")) == 2
 
 
 def test_what_comes_while_a_process_is_at_work_shares_its_next_batch() -> None:
     """In lockstep as measured: of one process with 27 tasks in flight, a commit carries about as many."""
-    found = run(Machines(2, beside=True, flush=0.002), 1, 27)
-    assert found["commits_per_second"] / found["tasks_per_second"] < 4 / 27 * 1.5
+    figures = run(Machines(2, beside=True, flush=0.002), 1, 27)
+    assert figures["commits_per_second"] / figures["tasks_per_second"] < 4 / 27 * 1.5
 
 
 def test_what_any_process_may_take_goes_to_few_in_large_batches() -> None:
@@ -174,7 +174,7 @@ def test_what_any_process_may_take_goes_to_few_in_large_batches() -> None:
     costs = {kind: Cost(0.0005, 0.00003) for kind in ("submitter", "engine")}
     together = Costs("together", costs, costs, 2000.0)
     one, eight = (Network(together, Machines(16, flush=0.001), n, 100).run(rounds=20) for n in (1, 8))
-    per_task = [found["commits_per_second"] / found["tasks_per_second"] for found in (one, eight)]
+    per_task = [figures["commits_per_second"] / figures["tasks_per_second"] for figures in (one, eight)]
     assert per_task[1] < 4 * per_task[0]
 
 
@@ -187,7 +187,7 @@ def test_costs_are_found_again() -> None:
         }
         for share in (1.0, 0.1, 0.01)
     ]  # fmt: skip
-    found = fitted("inside", runs)
-    assert found.client["engine"].fixed == pytest.approx(400e-6)
-    assert found.client["engine"].each == pytest.approx(60e-6)
-    assert found.server["engine"].of(10) == pytest.approx(5.4e-3 / 6)
+    fit = fitted("inside", runs)
+    assert fit.client["engine"].fixed == pytest.approx(400e-6)
+    assert fit.client["engine"].each == pytest.approx(60e-6)
+    assert fit.server["engine"].of(10) == pytest.approx(5.4e-3 / 6)

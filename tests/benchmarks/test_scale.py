@@ -55,15 +55,15 @@ def test_a_tiny_run_measures_predicts_and_can_be_read_again(
     programs()
     arguments = ["--quick", "--shapes", "inside", "--concurrency", "4", "--out", str(tmp_path)]
     assert scale.main(arguments) == 0
-    found = json.loads((tmp_path / "scale.json").read_text(encoding="utf-8"))
-    many = next(run for run in found["runs"] if run["processes"] == 2)
+    report = json.loads((tmp_path / "scale.json").read_text(encoding="utf-8"))
+    many = next(run for run in report["runs"] if run["processes"] == 2)
     assert many["tasks_per_second"] > 0
     assert many["server_us"] > 0
     assert (
-        next(run for run in found["runs"] if run["flight"] == 1)["commits_per_task"] > 3
+        next(run for run in report["runs"] if run["flight"] == 1)["commits_per_task"] > 3
     )  # 4, and heartbeats
-    assert {row["processes"] for row in found["model"]["compared"]} == {1, 2}
+    assert {row["processes"] for row in report["model"]["compared"]} == {1, 2}
     assert capsys.readouterr().out.count("## ") == 4
     assert scale.main(["--from", str(tmp_path / "scale.json"), "--out", str(tmp_path / "again")]) == 0
     again = json.loads((tmp_path / "again/scale.json").read_text(encoding="utf-8"))
-    assert again["model"] == found["model"]
+    assert again["model"] == report["model"]

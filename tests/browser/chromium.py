@@ -37,8 +37,8 @@ class ChromiumError(Exception):
 
 def found() -> str | None:
     """Return the browser's program, None if there is none."""
-    named = os.environ.get("MAKEGOOD_CHROMIUM", "")
-    return named if named and Path(named).exists() else shutil.which("chromium")
+    program = os.environ.get("MAKEGOOD_CHROMIUM", "")
+    return program if program and Path(program).exists() else shutil.which("chromium")
 
 
 @contextmanager
@@ -55,9 +55,9 @@ def chromium(program: str) -> Iterator["Chromium"]:
 
 def _high(end: int) -> int:
     """Return the end of a pipe under a number that no other use has."""
-    moved = fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 20)
+    duplicate = fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 20)
     os.close(end)
-    return moved
+    return duplicate
 
 
 class Chromium:
@@ -81,10 +81,10 @@ class Chromium:
         self._number = 0
         self.events: list[dict[str, Any]] = []
 
-    def call(self, method: str, session: str | None = None, **given: Any) -> dict[str, Any]:
+    def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
         """Call a method of the protocol and return its result."""
         self._number += 1
-        message: dict[str, Any] = {"id": self._number, "method": method, "params": given}
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
         if session is not None:
             message["sessionId"] = session
         os.write(self._out, json.dumps(message).encode() + b"\0")
@@ -135,9 +135,9 @@ class Page:
             self.call(f"{domain}.enable")
         self.call("Page.addScriptToEvaluateOnNewDocument", source=LISTEN)
 
-    def call(self, method: str, **given: Any) -> dict[str, Any]:
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Call a method of the protocol for this tab."""
-        return self._browser.call(method, self._session, **given)
+        return self._browser.call(method, self._session, **params)
 
     def look(self, *, width: int, height: int = 900, scheme: str = "light", scale: float = 1.0) -> None:
         """Set the size of the window and the colour scheme of the system."""
@@ -201,18 +201,20 @@ class Page:
 
     def complaints(self) -> list[str]:
         """Return what the browser's console and the content policy said since the page was opened."""
-        said = [str(one) for one in self.run("window.refusedByPolicy") or []]
+        texts = [str(one) for one in self.run("window.refusedByPolicy") or []]
         for event in self._browser.events:
             params = event.get("params", {})
             if event.get("method") == "Log.entryAdded":
-                said.append(params["entry"]["text"])
+                texts.append(params["entry"]["text"])
             elif event.get("method") == "Runtime.consoleAPICalled":
-                said.append(" ".join(str(arg.get("value", arg.get("description"))) for arg in params["args"]))
+                texts.append(
+                    " ".join(str(arg.get("value", arg.get("description"))) for arg in params["args"])
+                )
             elif event.get("method") == "Runtime.exceptionThrown":
-                said.append(params["exceptionDetails"]["text"])
-        return said
+                texts.append(params["exceptionDetails"]["text"])
+        return texts
 
     def picture(self, path: Path) -> None:
         """Save a picture of the whole page."""
-        taken = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(taken["data"]))
+        screenshot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(screenshot["data"]))

@@ -51,11 +51,11 @@ def browser() -> Iterator[Chromium]:
 @pytest.fixture
 def page(browser: Chromium) -> Iterator[Page]:
     """A tab of its own, with the width of a laptop."""
-    made = browser.page()
-    made.call("Network.clearBrowserCookies")  # the choices of another test's visitor
-    made.look(width=1280)
-    yield made
-    made.close()
+    new_page = browser.page()
+    new_page.call("Network.clearBrowserCookies")  # the choices of another test's visitor
+    new_page.look(width=1280)
+    yield new_page
+    new_page.close()
 
 
 @pytest.fixture(scope="session")

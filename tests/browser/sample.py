@@ -61,19 +61,19 @@ def orders(first: int, count: int, **changes: Any) -> list[Submission]:
 async def _ended(scheduler: Hand, task: int, state: TaskState, steps: str, **changes: Any) -> None:
     """End a task with its steps in these states."""
     memory = scheduler[task]
-    made = to_state(memory, state, unchanged(memory), **changes)
+    decision = to_state(memory, state, unchanged(memory), **changes)
     for idx, code in enumerate(steps.split()):
         after = replace(memory.steps[idx], state=code)
         if code in ("undo_failed", "failed"):
             after = replace(after, error="403 refunds are closed for this merchant account until settlement")
-        made.steps[idx] = after
-    await scheduler.commit(made)
+        decision.steps[idx] = after
+    await scheduler.commit(decision)
 
 
 async def fill(store: Store) -> int:
     """Fill a store; return a task in error."""
-    agents = tuple(AgentInfo(f"shop/{name}", 20, used=used, calls=4811, failed=61, seconds=0.31, success=rate, circuit=circuit, reset=2.4)
-                   for name, used, rate, circuit in (("payments", 19, 0.71, "half-open"), ("stock", 7, 1.0, "closed"), ("carrier", 3, 0.99, "closed")))  # fmt: skip
+    agents = tuple(AgentInfo(f"shop/{name}", 20, used=slots, calls=4811, failed=61, seconds=0.31, success=rate, circuit=circuit, reset=2.4)
+                   for name, slots, rate, circuit in (("payments", 19, 0.71, "half-open"), ("stock", 7, 1.0, "closed"), ("carrier", 3, 0.99, "closed")))  # fmt: skip
     node = await store.nodes.register(
         NodeInfo("shop-a-20721", ("scheduler",), "shop-a", 20721, 60.0, held=84)
     )
@@ -81,10 +81,10 @@ async def fill(store: Store) -> int:
     await store.nodes.register(NodeInfo("shop-c-20740", ("supervisor",), "shop-c", 20740, 60.0))
     await store.nodes.register(NodeInfo("shop-d-20760", ("supervisor",), "shop-d", 20760, 60.0))
     await store.nodes.register(NodeInfo("shop-b-20689", ("scheduler",), "shop-b", 20689, 0.0))
-    for holder, kept in (("shop-a-20702", False), ("shop-d-20760", False), ("shop-c-20740", True)):
+    for holder, leads in (("shop-a-20702", False), ("shop-d-20760", False), ("shop-c-20740", True)):
         grant = await store.leases.acquire("makegood/supervisor", holder, f"nonce of {holder}", 600.0)
         assert grant is not None
-        if not kept:
+        if not leads:
             await store.leases.release(grant)
     scheduler = Hand(store, node)
     drafts = orders(0, 12)
@@ -137,10 +137,10 @@ async def looked_back(store: Store, tasks: list[int]) -> None:
     minute, chance = int(await store.now()) // 60, Random(7)
     for n in range(60):
         hit = 46 <= n <= 50
-        ended = 400 + chance.randint(-26, 26)
-        latencies = [0] * 7 + [ended // 3, ended // 2, 40 if hit else 3, 30 if hit else 1, 90 if hit else 1]
+        count = 400 + chance.randint(-26, 26)
+        latencies = [0] * 7 + [count // 3, count // 2, 40 if hit else 3, 30 if hit else 1, 90 if hit else 1]
         figures = SchedulerTally(
-            int(ended * 0.2) if hit else ended, 47 if hit else 9, n in (49, 58), ended * 6, tuple(latencies)
+            int(count * 0.2) if hit else count, 47 if hit else 9, n in (49, 58), count * 6, tuple(latencies)
         )
         await store.oversight.add_minute(minute - 59 + n, 60.0, figures)
     await store.oversight.refused([
@@ -148,10 +148,10 @@ async def looked_back(store: Store, tasks: list[int]) -> None:
         Refusal("reply", f"done came too late: {HOSTILE}", "shop-b-20733", None, tasks[7], "charge", 3),
         Refusal("term", "a former leader judged 4 attempts", "shop-d-20760", epoch=2, against=3),
     ])  # fmt: skip
-    stopped = await store.oversight.bulk(
+    bulk = await store.oversight.bulk(
         Act("bulk-1", "bob", "wrong cover"), "undo", Filter(workflow="publish"), rate=50.0
     )
-    await store.oversight.stop_bulk(stopped.id, Act("stop-1", "ann", "enough"))
+    await store.oversight.stop_bulk(bulk.id, Act("stop-1", "ann", "enough"))
     await store.oversight.bulk(
         Act("bulk-2", "ann", "the card terminal was down"), "undo", Filter(states=("error",))
     )

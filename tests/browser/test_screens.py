@@ -60,14 +60,14 @@ def settled(page: Page, console: Listening, screen: str) -> None:
 def examined(page: Page) -> list[Any]:
     """Return what is serious in the eyes of axe-core."""
     page.run((VENDOR / "axe.min.js").read_text(encoding="utf-8") + ";0")
-    found: list[Any] = page.run(AXE)
-    return found
+    violations: list[Any] = page.run(AXE)
+    return violations
 
 
 def test_the_vendored_script_is_the_one_that_was_examined() -> None:
     """Its hash, and its licence beside it."""
-    listed = tomllib.loads((VENDOR / "vendor.toml").read_text(encoding="utf-8"))["axe-core"]
-    assert hashlib.sha256((VENDOR / listed["file"]).read_bytes()).hexdigest() == listed["sha256"]
+    entry = tomllib.loads((VENDOR / "vendor.toml").read_text(encoding="utf-8"))["axe-core"]
+    assert hashlib.sha256((VENDOR / entry["file"]).read_bytes()).hexdigest() == entry["sha256"]
     assert "Mozilla Public License" in (VENDOR / "axe-core.LICENSE").read_text(encoding="utf-8")
 
 
@@ -112,12 +112,12 @@ def test_every_link_stays_below_the_base_path(page: Page, consoles: dict[str, Li
 def test_an_alert_is_acknowledged_by_keyboard(page: Page, consoles: dict[str, Listening]) -> None:
     """Tab finds the button, Enter opens its dialog, a note is written, Enter sends it; the page says who has the alert."""
     page.open(consoles["root"].at("/alerts"))
-    focused = "document.activeElement.textContent"
+    focus = "document.activeElement.textContent"
     for _ in range(80):
         page.press("Tab")
-        if page.run(focused).strip() == "Acknowledge…":
+        if page.run(focus).strip() == "Acknowledge…":
             break
-    assert page.run(focused).strip() == "Acknowledge…"
+    assert page.run(focus).strip() == "Acknowledge…"
     assert page.run("getComputedStyle(document.activeElement).outlineStyle") != "none"
     page.press("Enter")
     assert page.run("document.querySelectorAll('.dialog:popover-open').length") == 1
@@ -180,20 +180,20 @@ def test_alerts_are_gone_through_by_keys(page: Page, consoles: dict[str, Listeni
     """J and k move, a opens the dialog of the alert that is marked, Escape closes it: nothing acts on one key."""
     page.open(consoles["base"].at("/alerts"))
     page.press("p")  # live is paused, so that nothing but keys moves anything
-    opened = "document.querySelector('.dialog:popover-open')?.id ?? ''"
+    dialog = "document.querySelector('.dialog:popover-open')?.id ?? ''"
     page.press("j")
     page.press("a")
-    first = page.run(opened)
+    first = page.run(dialog)
     assert first.endswith("-ack")
     page.press("Escape")
-    assert page.run(opened) == ""
+    assert page.run(dialog) == ""
     page.press("j")
     while not page.run("document.querySelector('.is-at [data-key=u]') !== null"):
         page.press("j")  # a test alert has no task
-    marked = page.run("document.querySelector('.is-at').id")
-    assert f"{marked}-ack" != first
+    alert_id = page.run("document.querySelector('.is-at').id")
+    assert f"{alert_id}-ack" != first
     page.press("u")
-    assert page.run(opened) == f"{marked}-undo"
+    assert page.run(dialog) == f"{alert_id}-undo"
     assert page.complaints() == []
 
 
@@ -215,7 +215,7 @@ def test_the_marked_alert_stays_marked_when_the_list_changes(
     assert page.run(seen("document.querySelector('#need').textContent.includes('another to mark')"))
     page.press("j")
     page.press("j")
-    marked = page.run("document.querySelector('.is-at').id")
+    alert_id = page.run("document.querySelector('.is-at').id")
     before = page.run(ROWS)
     page.run(RAISE)
     assert page.run(seen("document.querySelector('#newer').textContent == '1 newer'"))
@@ -223,9 +223,9 @@ def test_the_marked_alert_stays_marked_when_the_list_changes(
     page.run("document.querySelector('#newer').click()")
     assert page.run(seen("document.querySelector('#newer').hidden"))
     assert page.run(ROWS)[1:] == before
-    assert page.run("document.querySelector('.is-at').id") == marked
+    assert page.run("document.querySelector('.is-at').id") == alert_id
     page.press("a")
-    assert page.run("document.querySelector('.dialog:popover-open')?.id ?? ''") == f"{marked}-ack"
+    assert page.run("document.querySelector('.dialog:popover-open')?.id ?? ''") == f"{alert_id}-ack"
     assert page.complaints() == []
 
 
@@ -282,16 +282,16 @@ def test_tasks_are_selected_and_counted_before_an_act_by_keyboard(
 def test_all_tasks_on_a_page_are_ticked_at_once(page: Page, consoles: dict[str, Listening]) -> None:
     """The box in the head ticks each; the buttons are for the ticked tasks, and wait until there is one."""
     page.open(consoles["base"].at("/tasks?q=state:error"))
-    said, off = (
+    ticks, off = (
         "document.querySelector('[data-ticked]').textContent",
         "document.querySelector('button[value=undo]').disabled",
     )
     boxes = page.run("document.querySelectorAll('#rows .check').length")
-    assert (page.run(said), page.run(off)) == ("Tick tasks to act on them", True)
+    assert (page.run(ticks), page.run(off)) == ("Tick tasks to act on them", True)
     page.run("document.querySelector('[data-all]').click()")
-    assert (page.run(said), page.run(off)) == (f"On the {boxes} ticked", False)
+    assert (page.run(ticks), page.run(off)) == (f"On the {boxes} ticked", False)
     page.run("document.querySelector('#rows .check').click()")
-    assert page.run(said) == f"On the {boxes - 1} ticked"
+    assert page.run(ticks) == f"On the {boxes - 1} ticked"
     assert page.run("document.querySelector('[data-all]').indeterminate")
     page.run("document.querySelector('[data-all]').click()")
     page.heard()
@@ -335,11 +335,11 @@ def test_every_dialog_takes_the_focus(page: Page, consoles: dict[str, Listening]
     """Each that a page has, the list of keys among them, and gives it back."""
     settled(page, consoles["root"], screen)
     page.press("p")
-    opened = page.run("""[...document.querySelectorAll('button[popovertarget]:not([popovertargetaction])')].filter(e => e.checkVisibility()).map(button => {
+    dialogs = page.run("""[...document.querySelectorAll('button[popovertarget]:not([popovertargetaction])')].filter(e => e.checkVisibility()).map(button => {
       button.focus(); button.click();
       const dialog = document.getElementById(button.getAttribute('popovertarget')), inside = dialog.contains(document.activeElement);
       dialog.hidePopover();
       return [dialog.id, inside, document.activeElement === button];
     })""")
-    assert opened
-    assert [one for one in opened if not (one[1] and one[2])] == []
+    assert dialogs
+    assert [one for one in dialogs if not (one[1] and one[2])] == []

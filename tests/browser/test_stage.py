@@ -32,16 +32,16 @@ def page() -> Iterator[Page]:
 
 def click(page: Page, selector: str) -> None:
     """Press what a selector finds, as a mouse does."""
-    found = page.run(f"(e => (e && e.click(), !!e))(document.querySelector({selector!r}))")
-    assert found, f"the page has no {selector}"
+    hit = page.run(f"(e => (e && e.click(), !!e))(document.querySelector({selector!r}))")
+    assert hit, f"the page has no {selector}"
 
 
 def until(page: Page, script: str, seconds: float = 120.0) -> object:
     """Wait until a script returns something; return it."""
     for _ in range(int(seconds / 0.25)):
         with suppress(ChromiumError):  # the page is about to be another
-            if said := page.run(script):
-                return said
+            if value := page.run(script):
+                return value
             page.run("new Promise(done => setTimeout(done, 250))")
     raise AssertionError(f"waited {seconds:g} s in vain for {script}: {page.run('document.body.innerText')}")
 

@@ -54,7 +54,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     if store == "postgres":
         needs_postgres()
     parent = Path(tempfile.mkdtemp(prefix="chaos-"))  # a short path: sockets stand in it
-    done = subprocess.run(
+    process = subprocess.run(
         [*CHAOS, "--store", store, "--seconds", str(SECONDS), "--json", "--keep"],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(parent)},
@@ -63,14 +63,14 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
         check=False,
         timeout=360,
     )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert lines, done.stderr
-    assert lines[-1]["event"] == "report", (lines[-1], done.stderr)
+    lines = [json.loads(line) for line in process.stdout.splitlines()]
+    assert lines, process.stderr
+    assert lines[-1]["event"] == "report", (lines[-1], process.stderr)
     report = lines[-1]
     print(
         f"{store}: SEED={report['seed']}, {sum(report['faults'].values())} faults met, ends {report['ends']}"
     )
-    yield Run(store, done.returncode, report, done.stderr, Path(report["folder"]))
+    yield Run(store, process.returncode, report, process.stderr, Path(report["folder"]))
     if report["ok"]:
         shutil.rmtree(parent)
     else:
@@ -106,12 +106,12 @@ def test_after_half_a_minute_of_chaos_the_books_balance_and_every_fault_has_happ
 # -- falsified ends ------------------------------------------------------------------------------------------------------
 
 
-def order_in(lines: Lines, outcome: str, **wanted: object) -> dict[str, Any]:
+def order_in(lines: Lines, outcome: str, **fields: object) -> dict[str, Any]:
     """An order that ended so."""
     return next(
         line
         for line in lines
-        if line["outcome"] == outcome and all(line.get(name) == value for name, value in wanted.items())
+        if line["outcome"] == outcome and all(line.get(name) == value for name, value in fields.items())
     )
 
 
@@ -224,17 +224,17 @@ def test_a_falsified_run_is_found_out(
     """One more lie in the books or in the ends of a run, and the check says what it is."""
     before = examine(run.folder).findings
     falsified(run, tmp_path, falsify)
-    found = [text for text in examine(tmp_path).findings if text not in before]
-    assert [text for text in found if finding in text], found
+    findings = [text for text in examine(tmp_path).findings if text not in before]
+    assert [text for text in findings if finding in text], findings
 
 
 def test_the_command_says_what_was_falsified_and_fails(run: Run, tmp_path: Path) -> None:
     falsified(run, tmp_path, charged_twice)
-    done = subprocess.run(
+    process = subprocess.run(
         [*CHAOS, "--audit", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1
-    assert "charged twice" in done.stdout
+    assert process.returncode == 1
+    assert "charged twice" in process.stdout
 
 
 # -- an end in the middle ------------------------------------------------------------------------------------------------
@@ -256,16 +256,16 @@ def test_ended_in_the_middle_it_leaves_no_process_behind(number: signal.Signals,
         )
         assert chaos.stdout is not None
         try:
-            stopped = any(json.loads(line)["event"] == "stopped" for line in chaos.stdout)
-            assert stopped, chaos.communicate()[1]
-            with descendants(chaos.pid) as started:
+            is_over = any(json.loads(line)["event"] == "stopped" for line in chaos.stdout)
+            assert is_over, chaos.communicate()[1]
+            with descendants(chaos.pid) as descriptors:
                 # Of seven one or two may just have been killed: that is what it does.
-                assert len(started) >= 5
+                assert len(descriptors) >= 5
                 chaos.send_signal(number)
-                _, said = chaos.communicate(timeout=60)
-                assert chaos.returncode == (130 if number is signal.SIGINT else -number), said
+                _, errors = chaos.communicate(timeout=60)
+                assert chaos.returncode == (130 if number is signal.SIGINT else -number), errors
                 deadline = time.monotonic() + 20
-                while alive := [fd for fd in started if not wait([fd], 0)]:
+                while alive := [fd for fd in descriptors if not wait([fd], 0)]:
                     assert time.monotonic() < deadline, f"{len(alive)} processes outlived the run"
                     wait(alive, 0.1)
         finally:
@@ -306,9 +306,11 @@ def test_the_keeper_of_a_server_that_is_told_again_and_again_to_end_ends_it_firs
         while not place.exists():
             assert time.monotonic() < deadline, "it did not begin"
             assert not wait([end], 0.05), "it ended at once"
-        with descendants(keeper.pid) as started:
-            assert started
+        with descendants(keeper.pid) as descriptors:
+            assert descriptors
             while not wait([end], 0.003):
                 keeper.terminate()
-            assert (keeper.wait(), set(wait(started, 0))) == (0, set(started)), "a server was left behind"
+            assert (keeper.wait(), set(wait(descriptors, 0))) == (0, set(descriptors)), (
+                "a server was left behind"
+            )
         os.close(end)

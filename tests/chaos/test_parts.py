@@ -63,8 +63,8 @@ def test_customers_order_in_all_four_ways_and_no_two_orders_have_one_id() -> Non
         id(workflow) for workflow in (place_order, by_hand, in_a_hurry, brief)
     }
     assert len({order.id for _, order in orders}) == 300
-    refused = [order for _, order in orders if order.sku == "sold-out" or order.card == "declined"]
-    assert 20 < len(refused) < 100
+    refusals = [order for _, order in orders if order.sku == "sold-out" or order.card == "declined"]
+    assert 20 < len(refusals) < 100
 
 
 # -- the network ---------------------------------------------------------------------------------------------------------
@@ -91,8 +91,8 @@ class Town:
         """Say everything back."""
         self.writers.append(writer)
         with contextlib.suppress(ConnectionError):
-            while said := await reader.read(1000):
-                writer.write(said)
+            while data := await reader.read(1000):
+                writer.write(data)
         writer.close()
 
 
@@ -155,9 +155,9 @@ async def test_reset_some_of_the_connections_end_and_new_ones_work() -> None:
         lines, length = [await town.connect() for _ in range(8)], Length()
         length.over.set()
         hit = await town.proxy.reset(1, length)
-        heard = [await answered(line) for line in lines]
+        replies = [await answered(line) for line in lines]
         assert 0 < hit <= 8
-        assert heard.count(b"") == hit
+        assert replies.count(b"") == hit
         await town.connect()
 
 
@@ -175,10 +175,10 @@ async def test_a_black_hole_passes_nothing_and_at_its_end_some_go_on_some_are_re
         assert not any(task.done() for task in waiting)
         length.over.set()
         assert await fault >= 40
-        done, silent = await asyncio.wait(waiting, timeout=0.5)
-        heard = Counter(task.result() for task in done)
-        assert heard[b"word"] > 5
-        assert heard[b""] > 5
+        ready, silent = await asyncio.wait(waiting, timeout=0.5)
+        replies = Counter(task.result() for task in ready)
+        assert replies[b"word"] > 5
+        assert replies[b""] > 5
         assert len(silent) >= 1
         town.proxy.hang_up()
         assert {await task for task in silent} == {b""}
@@ -189,11 +189,11 @@ async def test_lost_answers_reach_the_server_and_not_the_client() -> None:
         lines, length = [await town.connect() for _ in range(12)], Length()
         fault = asyncio.create_task(town.proxy.lose_answers(1, length))
         await length.began.wait()
-        heard = Counter(await asyncio.gather(*map(answered, lines)))
+        replies = Counter(await asyncio.gather(*map(answered, lines)))
         length.over.set()
-        assert await fault == heard[b""]
-        assert heard[b""] > 0
-        assert heard[b"word"] > 0
+        assert await fault == replies[b""]
+        assert replies[b""] > 0
+        assert replies[b"word"] > 0
 
 
 # -- the report ----------------------------------------------------------------------------------------------------------
@@ -205,8 +205,8 @@ def good() -> Report:
     audit = Audit((), {"submitted": 9}, {}, {"charged": 0, "refunded": 0, "kept": 0})
     through = {"silent attempts judged": 3, "orders taken over": 2, "terms of a leader": 2}
     ends = {"processed": 5, "undone": 3, "error": 1}
-    met = dict.fromkeys(kinds, 2)
-    return Report("sqlite", 7, 30.0, 2.0, kinds, met, ends, {}, through, {}, Verdict(audit, ()), ())
+    counts = dict.fromkeys(kinds, 2)
+    return Report("sqlite", 7, 30.0, 2.0, kinds, counts, ends, {}, through, {}, Verdict(audit, ()), ())
 
 
 def test_a_good_run_is_well() -> None:
@@ -217,9 +217,9 @@ def test_a_good_run_is_well() -> None:
 
 @pytest.mark.parametrize("kind", kinds_of("sqlite"))
 def test_a_run_in_which_a_kind_of_fault_did_not_happen_proves_nothing_and_says_which(kind: Kind) -> None:
-    met = dict(good().met)
-    del met[kind]
-    report = replace(good(), met=met)
+    counts = dict(good().met)
+    del counts[kind]
+    report = replace(good(), met=counts)
     assert not report.well
     assert report.missing == [f"no {kind.value}"]
 
@@ -247,11 +247,11 @@ def test_one_complaint_or_contradiction_is_enough() -> None:
 @pytest.mark.parametrize("width", [60, 110])
 def test_the_tables_show_every_kind_and_every_trouble(width: int) -> None:
     console = Console(width=width, record=True, quiet=False, file=None)
-    with console.capture() as shown:
+    with console.capture() as capture:
         console.print(tables(replace(good(), complaints=["[odd] thing"]), width))
     for kind in good().enabled:
-        assert kind.value in shown.get()
-    assert "[odd] thing" in shown.get()
+        assert kind.value in capture.get()
+    assert "[odd] thing" in capture.get()
 
 
 def test_too_short_a_run_is_refused() -> None:

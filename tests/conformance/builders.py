@@ -128,29 +128,31 @@ def unchanged(memory: Memory) -> OpenDecision:
 
 def begin(memory: Memory, idx: int = 0, decision: OpenDecision | None = None, **changes: Any) -> OpenDecision:
     """Send the request of a step; ``changes`` are fields of ``Request``. Adds to ``decision`` when there is one."""
-    made = decision or unchanged(memory)
-    asked = request(memory, idx, **changes)
-    before = made.steps.get(idx, memory.steps[idx])
-    state = "undoing" if asked.doing == "undo" else "running"
-    made.steps[idx] = replace(before, state=cast("Any", state), attempt=asked.attempt, doing=asked.doing)
-    made.requests.append(asked)
-    made.moves.append(Move(before.name, before.state, state, "asked"))
-    if made.task.state == "pending":
-        made.task = replace(made.task, state="processing")
-        made.moves.append(Move("task", "pending", "processing", "claimed"))
-    return made
+    builder = decision or unchanged(memory)
+    sending = request(memory, idx, **changes)
+    before = builder.steps.get(idx, memory.steps[idx])
+    state = "undoing" if sending.doing == "undo" else "running"
+    builder.steps[idx] = replace(
+        before, state=cast("Any", state), attempt=sending.attempt, doing=sending.doing
+    )
+    builder.requests.append(sending)
+    builder.moves.append(Move(before.name, before.state, state, "asked"))
+    if builder.task.state == "pending":
+        builder.task = replace(builder.task, state="processing")
+        builder.moves.append(Move("task", "pending", "processing", "claimed"))
+    return builder
 
 
 def done(
     memory: Memory, idx: int = 0, decision: OpenDecision | None = None, value: bytes = VALUE
 ) -> OpenDecision:
     """Use up the reply to a step's attempt: it is done."""
-    made = decision or unchanged(memory)
+    builder = decision or unchanged(memory)
     step = memory.steps[idx]
-    made.consumed.append((idx, step.attempt))
-    made.steps[idx] = replace(step, state="done", doing=None, result=value)
-    made.moves.append(Move(step.name, step.state, "done", "reply"))
-    return made
+    builder.used_requests.append((idx, step.attempt))
+    builder.steps[idx] = replace(step, state="done", doing=None, result=value)
+    builder.moves.append(Move(step.name, step.state, "done", "reply"))
+    return builder
 
 
 def to_state(
@@ -162,12 +164,12 @@ def to_state(
     **changes: Any,
 ) -> OpenDecision:
     """Move the task; at rest and in pending it is released unless ``release`` says otherwise."""
-    made = decision or unchanged(memory)
+    builder = decision or unchanged(memory)
     rests = state in Move("processed", "undone", "error", "pending")
-    made.moves.append(Move("task", made.task.state, state, "by_hand"))
-    made.task = replace(made.task, state=state, **changes)
-    made.release = rests if release is None else release
-    return made
+    builder.moves.append(Move("task", builder.task.state, state, "by_hand"))
+    builder.task = replace(builder.task, state=state, **changes)
+    builder.release = rests if release is None else release
+    return builder
 
 
 Make = Callable[[Memory], Decision]
@@ -196,14 +198,14 @@ class Hand:
         """Claim tasks and write what ``make`` decides; returns their ids in the order in which they came."""
         batch = Batch(self.node, decisions, claim=Claim(limit, tuple(at_rest), room))
 
-        def decide(loaded: Sequence[Loaded]) -> list[tuple[HeldTask, Decision]]:
-            self.seen = list(loaded)
+        def decide(snapshots: Sequence[Loaded]) -> list[tuple[HeldTask, Decision]]:
+            self.seen = list(snapshots)
             pairs: list[tuple[HeldTask, Decision]] = []
-            for each in loaded:
+            for each in snapshots:
                 memory = Memory(each.task, {s.idx: s for s in each.steps}, each.messages)
                 decision = make(memory)
                 if local:
-                    decision.handed = decision.requests
+                    decision.handovers = decision.requests
                 pairs.append((cast("HeldTask", memory), decision))
             return pairs
 
@@ -213,21 +215,21 @@ class Hand:
     async def commit(self, *decisions: Decision, local: Sequence[tuple[int, int, int]] = ()) -> Committed:
         """Commit Decisions; those that were not lost are remembered."""
         for decision in decisions:
-            decision.handed = [r for r in decision.requests if (r.task, r.idx, r.attempt) in local]
+            decision.handovers = [r for r in decision.requests if (r.task, r.idx, r.attempt) in local]
         await self._commit(Batch(self.node, decisions))
         return self.committed
 
     async def _commit(self, batch: Batch) -> list[int]:
-        self.committed = committed = await self.store.tasks.commit(batch)
-        gone = committed.lost | {task for task, _ in committed.guilty}
+        self.committed = outcome = await self.store.tasks.commit(batch)
+        losers = outcome.losses | {task for task, _ in outcome.guilty}
         for decision in batch.decisions:
-            if decision.task.id not in gone:
+            if decision.task.id not in losers:
                 _apply(self.tasks[decision.task.id], decision)
-        for held, decision in committed.claimed:
-            memory = cast("Memory", held)
+        for memory_, decision in outcome.claims:
+            memory = cast("Memory", memory_)
             self.tasks[memory.id] = memory
             _apply(memory, decision)
-        return [decision.task.id for _, decision in committed.claimed]
+        return [decision.task.id for _, decision in outcome.claims]
 
     def __getitem__(self, task: int) -> Memory:
         """Return a task as it is remembered."""
@@ -237,7 +239,7 @@ class Hand:
 def _apply(memory: Memory, decision: Decision) -> None:
     memory.task = decision.task
     memory.steps |= decision.steps
-    memory.steps |= {s.idx: s for s in decision.added}
+    memory.steps |= {s.idx: s for s in decision.new_steps}
 
 
 async def hand(store: Store, *, ttl: float = 60.0) -> Hand:
@@ -247,10 +249,10 @@ async def hand(store: Store, *, ttl: float = 60.0) -> Hand:
 
 async def running(store: Store, *ids: int, local: bool = False, **changes: Any) -> Hand:
     """Submit tasks, claim them and send their first request; ``changes`` are fields of ``Submission``."""
-    made = await hand(store)
+    scheduler = await hand(store)
     await store.tasks.submit([draft(id_, **changes) for id_ in ids])
-    assert sorted(await made.claim(len(ids), local=local)) == sorted(ids)
-    return made
+    assert sorted(await scheduler.claim(len(ids), local=local)) == sorted(ids)
+    return scheduler
 
 
 def reply(request: Request, kind: Any = "done", **changes: Any) -> tuple[int, TaskMessage]:

@@ -44,8 +44,8 @@ def merges(request: pytest.FixtureRequest) -> Iterator[MergeRecord]:
 @pytest.fixture
 def runner() -> Iterator[asyncio.Runner]:
     """The event loop of one test."""
-    with asyncio.Runner() as made:
-        yield made
+    with asyncio.Runner() as asyncio_runner:
+        yield asyncio_runner
 
 
 @pytest.fixture(scope="session")
@@ -56,10 +56,10 @@ def databases() -> Iterator[Any]:
 
     with ExitStack() as stack:
         try:
-            found: object = stack.enter_context(postgres.databases())
+            servers: object = stack.enter_context(postgres.databases())
         except MakegoodError as reason:
-            found = str(reason)
-        yield found
+            servers = str(reason)
+        yield servers
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -74,18 +74,18 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, runner: asyncio.Runner
     from tests.conformance.postgres import one_of  # noqa: PLC0415 - asyncpg is an extra
 
     fresh = {"store", "counting"}.isdisjoint(request.fixturenames)
-    lent = one_of(databases, fresh=fresh)
-    yield runner.run(lent.__aenter__())
-    runner.run(lent.__aexit__(None, None, None))
+    lease = one_of(databases, fresh=fresh)
+    yield runner.run(lease.__aenter__())
+    runner.run(lease.__aexit__(None, None, None))
 
 
 @pytest.fixture
 def store(world: World, runner: asyncio.Runner) -> Iterator[Store]:
     """An open store."""
-    made = world.store()
-    runner.run(made.open(migrate=True))
-    yield made
-    runner.run(made.close())
+    new_store = world.store()
+    runner.run(new_store.open(migrate=True))
+    yield new_store
+    runner.run(new_store.close())
 
 
 async def warm(store: Store) -> None:
@@ -104,7 +104,7 @@ def counting(world: World, runner: asyncio.Runner) -> Iterator[tuple[Store, Coun
 
 
 @pytest.fixture
-def counted(counting: tuple[Store, Counts]) -> Store:
+def counting_store(counting: tuple[Store, Counts]) -> Store:
     """An open store whose commits and statements are counted."""
     return counting[0]
 
@@ -118,7 +118,7 @@ def counts(counting: tuple[Store, Counts]) -> Counts:
 @pytest.fixture
 def other(world: World, store: Store, runner: asyncio.Runner) -> Iterator[Store]:
     """A second store on the same database: another process, as far as the database can tell."""
-    made = world.store()
-    runner.run(made.open())
-    yield made
-    runner.run(made.close())
+    second = world.store()
+    runner.run(second.open())
+    yield second
+    runner.run(second.close())

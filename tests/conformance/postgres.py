@@ -69,22 +69,22 @@ def databases() -> Iterator[Databases]:
         url = os.environ.get("MAKEGOOD_TEST_POSTGRES")
         if not url and asyncio.run(_answers(LOCAL)):
             url = LOCAL
-        made = Databases(url or stack.enter_context(PrivateServer()).url)
-        yield made
-        if made.shared:
-            asyncio.run(made.drop(made.shared))
+        databases_ = Databases(url or stack.enter_context(PrivateServer()).url)
+        yield databases_
+        if databases_.shared:
+            asyncio.run(databases_.drop(databases_.shared))
 
 
 @asynccontextmanager
-async def one_of(made: Databases, *, fresh: bool) -> AsyncIterator["PostgresWorld"]:
+async def one_of(databases: Databases, *, fresh: bool) -> AsyncIterator["PostgresWorld"]:
     """Give a test its database: a fresh, empty one, or the one with the schema that tests share one after another."""
     if fresh:
-        world = PostgresWorld(await made.create())
+        world = PostgresWorld(await databases.create())
         yield world
-        await made.drop(world.url)
+        await databases.drop(world.url)
         return
-    made.shared = made.shared or await made.create()
-    world = PostgresWorld(made.shared)
+    databases.shared = databases.shared or await databases.create()
+    world = PostgresWorld(databases.shared)
     yield world
     await world.clean()
 
@@ -157,19 +157,19 @@ class PostgresWorld(World):
         """Empty all tables, which is quicker than a new database."""
         connection = await asyncpg.connect(self.url)
         try:
-            found = await connection.fetch("select tablename from pg_tables where schemaname = 'makegood'")
-            if found and not await connection.fetchval("select count(*) from makegood.schema_version"):
+            rows = await connection.fetch("select tablename from pg_tables where schemaname = 'makegood'")
+            if rows and not await connection.fetchval("select count(*) from makegood.schema_version"):
                 await connection.execute(
                     "drop schema makegood cascade"
                 )  # a test has made it one that nobody can use
                 return
-            tables = {row["tablename"] for row in found} - {"generation", "schema_version"}
-            wanted = needed("postgres")
+            tables = {row["tablename"] for row in rows} - {"generation", "schema_version"}
+            version = needed("postgres")
             sql = ";".join(f"delete from makegood.{table}" for table in sorted(tables))
             await connection.execute(sql)
-            if found:
+            if rows:
                 await connection.execute("update makegood.generation set generation = 1")
-            await connection.execute("delete from makegood.schema_version where version > $1", wanted)
+            await connection.execute("delete from makegood.schema_version where version > $1", version)
         finally:
             await connection.close()
 

@@ -9,9 +9,9 @@ from makegood.store.sqlite.connection import connect
 
 def failure(code: int, text: str) -> sqlite3.OperationalError:
     """Return an error of SQLite's."""
-    made = sqlite3.OperationalError(text)
-    made.sqlite_errorcode = code
-    return made
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorcode = code
+    return error
 
 
 BUSY = failure(sqlite3.SQLITE_BUSY, "database is locked")

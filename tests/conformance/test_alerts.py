@@ -52,16 +52,16 @@ async def test_one_cause_is_one_alert_while_it_stands_and_says_the_latest(store:
 
 
 async def test_two_processes_that_raise_it_in_one_moment_make_one_alert(store: Store, other: Store) -> None:
-    raised = [s.alerts.alert([Alert("no_leader", text=f"{n}")]) for n in range(5) for s in (store, other)]
-    await asyncio.gather(*raised)
+    alerts = [s.alerts.alert([Alert("no_leader", text=f"{n}")]) for n in range(5) for s in (store, other)]
+    await asyncio.gather(*alerts)
     assert (await one(store)).kind == "no_leader"
 
 
 async def test_no_text_of_an_alert_fills_a_log(store: Store) -> None:
     """Whoever may raise an alert may write any text: what is read of it, for pages, logs and receivers, is bounded."""
     await store.alerts.alert([Alert("role_failing", step="inbox x", text="x" * 3_000_000)])
-    told = [*(telling.alert for telling in await store.alerts.unlogged(10)), await one(store)]
-    assert [len(alert.text) for alert in told] == [MOST_TEXT] * 2
+    alerts = [*(telling.alert for telling in await store.alerts.unlogged(10)), await one(store)]
+    assert [len(alert.text) for alert in alerts] == [MOST_TEXT] * 2
 
 
 async def test_no_text_of_a_history_a_message_or_a_refusal_fills_a_terminal(
@@ -101,11 +101,11 @@ async def test_a_cause_that_has_gone_and_comes_again_is_a_new_alert(store: Store
     await store.alerts.ease(
         [Alert("circuit_open", step="shop/payments"), Alert("no_leader")], "the canary lived"
     )
-    ended = await one(store)
-    assert (ended.open, ended.ended is not None, ended.ended_why) == (False, True, "the canary lived")
+    alert = await one(store)
+    assert (alert.open, alert.ended is not None, alert.ended_why) == (False, True, "the canary lived")
     await store.alerts.alert([Alert("circuit_open", step="shop/payments", text="5 failures")])
     assert [a.open for a in await store.alerts.views()] == [True, False]
-    assert [a.id for a in await store.alerts.views(ended=True)] == [ended.id]
+    assert [a.id for a in await store.alerts.views(ended=True)] == [alert.id]
     assert [a.open for a in await store.alerts.views(ended=False)] == [True]
 
 
@@ -136,17 +136,17 @@ async def in_error(store: Store) -> tuple[object, OpenDecision]:
 
 async def test_alerts_end_with_the_change_that_eases_them(store: Store) -> None:
     scheduler, decision = await in_error(store)
-    decision.eased = ["*"]
+    decision.alert_ends = ["*"]
     await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
-    found = await store.alerts.views(task=1)
-    assert [(a.kind, a.open, a.ended_why) for a in found] == [
+    alerts = await store.alerts.views(task=1)
+    assert [(a.kind, a.open, a.ended_why) for a in alerts] == [
         ("held", False, "the task is pending"), ("step_gave_up", False, "the task is pending"),
     ]  # fmt: skip
 
 
 async def test_only_the_alerts_of_a_step_end_when_that_is_eased(store: Store) -> None:
     scheduler, decision = await in_error(store)
-    decision.eased = ["s0"]
+    decision.alert_ends = ["s0"]
     await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
     assert {a.kind: a.open for a in await store.alerts.views()} == {"held": True, "step_gave_up": False}
 
@@ -154,7 +154,7 @@ async def test_only_the_alerts_of_a_step_end_when_that_is_eased(store: Store) ->
 async def test_what_is_raised_beside_what_ends_is_a_new_alert_of_the_same_cause(store: Store) -> None:
     """An operator's undo that is stuck at once: who acknowledged the old alert sees a new one."""
     scheduler, decision = await in_error(store)
-    decision.eased, decision.alerts = ["*"], [Alert("undo_incomplete", text="stuck again")]
+    decision.alert_ends, decision.alerts = ["*"], [Alert("undo_incomplete", text="stuck again")]
     await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
     assert [(a.kind, a.open) for a in await store.alerts.views()] == [
         ("undo_incomplete", True), ("held", False), ("step_gave_up", False),
@@ -164,7 +164,7 @@ async def test_what_is_raised_beside_what_ends_is_a_new_alert_of_the_same_cause(
 async def test_what_is_raised_by_a_task_that_ends_with_it_has_ended(store: Store) -> None:
     scheduler = await running(store, 1)
     decision = to_state(scheduler[1], "undone", goal="undo")
-    decision.alerts, decision.eased = [Alert("step_gave_up", step="s0", text="cannot begin")], ["*"]
+    decision.alerts, decision.alert_ends = [Alert("step_gave_up", step="s0", text="cannot begin")], ["*"]
     await scheduler.commit(decision)
     alert = await one(store)
     assert (alert.open, alert.ended_why, alert.ended) == (False, "the task is undone", alert.at)
@@ -237,7 +237,7 @@ async def test_an_alert_is_acknowledged_by_the_first_with_an_audit(store: Store,
     both = await asyncio.gather(
         store.alerts.acknowledge([alert.id, 99], ANN), other.alerts.acknowledge([alert.id], bob)
     )
-    views = [found[alert.id] for found in both]
+    views = [views_[alert.id] for views_ in both]
     assert 99 not in both[0]
     assert len({view.acked_by for view in views}) == 1
     assert [(v.open, v.ended, v.acked is not None) for v in views] == [(False, None, True)] * 2
@@ -284,10 +284,10 @@ async def test_what_has_only_happened_ends_when_it_is_acknowledged(store: Store)
 async def test_an_alert_is_logged_by_one_process_and_its_end_as_well(store: Store, other: Store) -> None:
     await store.alerts.alert([Alert("no_leader", text="nobody leads")])
     both = await asyncio.gather(store.alerts.unlogged(10), other.alerts.unlogged(10))
-    assert [(t.raised, t.alert.ended) for found in both for t in found] == [(True, None)]
+    assert [(t.is_start, t.alert.ended) for tellings in both for t in tellings] == [(True, None)]
     await store.alerts.ease([Alert("no_leader")], "a leader is back")
-    (ended,) = await other.alerts.unlogged(10)
-    assert (ended.raised, ended.alert.ended_why) == (False, "a leader is back")
+    (telling,) = await other.alerts.unlogged(10)
+    assert (telling.is_start, telling.alert.ended_why) == (False, "a leader is back")
     assert await store.alerts.unlogged(10) == []
 
 
@@ -298,7 +298,7 @@ async def test_what_is_to_be_told_is_held_tried_again_and_told(
         [Alert("no_leader", text="nobody leads"), Alert("circuit_open", step="shop/payments")]
     )
     first, second = await store.alerts.untold(30.0, 10)
-    assert (first.alert.kind, first.raised, first.tries) == ("no_leader", True, 0)
+    assert (first.alert.kind, first.is_start, first.tries) == ("no_leader", True, 0)
     assert await other.alerts.untold(30.0, 10) == [], "the first process has them"
     await store.alerts.told([first], {second.alert.id: 60.0})
     await world.elapse(31)
@@ -309,20 +309,20 @@ async def test_what_is_to_be_told_is_held_tried_again_and_told(
     await world.elapse(31)  # that process died
     assert [t.alert.kind for t in await store.alerts.untold(30.0, 10)] == ["circuit_open"]
     await store.alerts.ease([Alert("no_leader")], "a leader is back")
-    (ended,) = await other.alerts.untold(30.0, 10)
-    assert (ended.alert.kind, ended.raised) == ("no_leader", False)
-    await other.alerts.told([ended], {})
+    (telling,) = await other.alerts.untold(30.0, 10)
+    assert (telling.alert.kind, telling.is_start) == ("no_leader", False)
+    await other.alerts.told([telling], {})
     await world.elapse(31)
     assert [t.alert.kind for t in await store.alerts.untold(30.0, 10)] == ["circuit_open"]
 
 
 async def test_what_ended_while_it_was_told_is_told_to_have_ended(store: Store) -> None:
     await store.alerts.alert([Alert("no_leader", text="nobody leads")])
-    found = await store.alerts.untold(30.0, 10)
+    tellings = await store.alerts.untold(30.0, 10)
     await store.alerts.ease([Alert("no_leader")], "a leader is back")
-    await store.alerts.told(found, {})
-    (ended,) = await store.alerts.untold(30.0, 10)
-    assert (ended.raised, ended.alert.ended_why) == (False, "a leader is back")
+    await store.alerts.told(tellings, {})
+    (telling,) = await store.alerts.untold(30.0, 10)
+    assert (telling.is_start, telling.alert.ended_why) == (False, "a leader is back")
 
 
 async def test_old_alerts_are_not_told(store: Store, world: World) -> None:
@@ -355,11 +355,11 @@ async def test_the_audit_says_who_did_what_when_and_why(store: Store, world: Wor
     assert await store.admin.audit(1) == [latest]
     assert [e.act for e in await store.admin.audit(before=latest.at)] == ["a-1"]
     assert [e.act for e in await store.admin.audit(before=latest.at, beyond="a-1")] == ["a-2", "a-1"]
-    for asked, found in (
+    for query, acts in (
         ({"who": "ann"}, ["a-2", "a-1"]), ({"who": "bob"}, []), ({"kind": "cancel", "act": "a-1"}, ["a-1"]), ({"act": "a"}, []),
         ({"kind": "undo"}, []), ({"who": "ann", "before": latest.at}, ["a-1"]),
     ):  # fmt: skip
-        assert [e.act for e in await store.admin.audit(**asked)] == found
+        assert [e.act for e in await store.admin.audit(**query)] == acts
     (event,) = [e for e in await store.tasks.history(1) if e.note]
     assert event.note == "cancel by ann (customer called) refused: because"
 
@@ -374,20 +374,20 @@ async def test_an_act_may_change_what_a_step_and_a_task_were_given(store: Store,
     decision.steps[1] = replace(step, plan=replace(step.plan, args=args), round=2, state="waiting")
     decision.rewritten, decision.answers = [1], [Answer(ANN, "resubmit", "applied")]
     await scheduler.commit(decision)
-    found = await other.tasks.detail(1)
-    assert found is not None
-    assert found.inputs == (b'{"id":"o-2"}',)
-    assert (found.steps[1].round, found.steps[1].state) == (2, "waiting")
-    assert [s.plan and s.plan.args and s.plan.args.parts for s in found.steps][1] == ('{"order":2}',)
-    assert found.steps[0].plan == memory.steps[0].plan
+    detail = await other.tasks.detail(1)
+    assert detail is not None
+    assert detail.inputs == (b'{"id":"o-2"}',)
+    assert (detail.steps[1].round, detail.steps[1].state) == (2, "waiting")
+    assert [s.plan and s.plan.args and s.plan.args.parts for s in detail.steps][1] == ('{"order":2}',)
+    assert detail.steps[0].plan == memory.steps[0].plan
     await store.tasks.submit([draft(2)])
-    untouched = await other.tasks.detail(2)
-    assert untouched is not None
-    assert untouched.inputs == (b'{"id":"o-1"}',)
+    neighbour = await other.tasks.detail(2)
+    assert neighbour is not None
+    assert neighbour.inputs == (b'{"id":"o-1"}',)
 
 
 @pytest.mark.parametrize(
-    ("used", "overdue", "text"),
+    ("slots", "overdue", "text"),
     [
         (
             4,
@@ -399,13 +399,15 @@ async def test_an_act_may_change_what_a_step_and_a_task_were_given(store: Store,
     ],
 )
 async def test_that_nobody_takes_a_request_is_told_with_what_its_agents_processes_say(
-    store: Store, world: World, used: int, overdue: int, text: str
+    store: Store, world: World, slots: int, overdue: int, text: str
 ) -> None:
     """That no process has the action was told also when all that have it were busy. A dead process says nothing any more."""
     await running(store, 1)
     dead = AgentInfo(PAYMENTS, 100, used=0)
     await store.nodes.register(info("dead", ("agent",), 1.0, agents=(dead,)))
-    for n, mine in enumerate((AgentInfo(PAYMENTS, 4, used=used, overdue=overdue), AgentInfo(PAYMENTS, 4, 4))):
+    for n, mine in enumerate(
+        (AgentInfo(PAYMENTS, 4, used=slots, overdue=overdue), AgentInfo(PAYMENTS, 4, 4))
+    ):
         await store.nodes.register(info(f"agent {n}", ("agent",), 1e6, agents=(mine,)))
     await world.elapse(61)
     assert await store.supervision.starved(await term(store), 60.0, 10) == [1]

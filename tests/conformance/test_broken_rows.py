@@ -73,9 +73,9 @@ async def test_an_input_nested_too_deeply_is_refused_and_one_at_the_limit_is_car
 ) -> None:
     app, chain = app_of(2)
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
-        for given in (nested(NESTING_LIMIT + 1), msgspec.Raw(DEEP), {"part": msgspec.Raw(DEEP)}):
+        for value in (nested(NESTING_LIMIT + 1), msgspec.Raw(DEEP), {"part": msgspec.Raw(DEEP)}):
             with pytest.raises(mg.PayloadError, match=f"nested too deeply.*limit is {NESTING_LIMIT}"):
-                await node.client.submit(chain, given)
+                await node.client.submit(chain, value)
         task = await node.client.submit(chain, nested(NESTING_LIMIT))
         assert await task.result(timeout="60s") == nested(NESTING_LIMIT)
         with pytest.raises(mg.PayloadError, match="nested too deeply"):
@@ -85,7 +85,7 @@ async def test_an_input_nested_too_deeply_is_refused_and_one_at_the_limit_is_car
 async def test_a_result_nested_too_deeply_cannot_be_kept_and_its_step_is_in_doubt(store: Store) -> None:
     app = mg.App("bench")
     desk = app.agent("desk")
-    undone: list[object] = []
+    undos: list[object] = []
 
     @desk.action(complete_within="1m")
     async def deepen(order: str) -> Any:
@@ -93,7 +93,7 @@ async def test_a_result_nested_too_deeply_cannot_be_kept_and_its_step_is_in_doub
 
     @deepen.undo
     async def flatten(order: str, *, result: Any) -> None:
-        undone.append(result)
+        undos.append(result)
 
     @app.workflow()
     def flow(order: str) -> Any:
@@ -103,7 +103,7 @@ async def test_a_result_nested_too_deeply_cannot_be_kept_and_its_step_is_in_doub
         task = await node.client.submit(flow, "o")
         with pytest.raises(mg.TaskUndone, match="nested too deeply"):
             await task.result(timeout="60s")
-        assert undone == [None]
+        assert undos == [None]
 
 
 async def test_an_argument_is_limited_once_it_is_filled_in_before_it_is_put_together(store: Store) -> None:
@@ -137,14 +137,14 @@ async def test_a_message_that_does_not_read_puts_its_task_to_error_and_the_other
     store: Store, world: World, body: bytes
 ) -> None:
     """PostgreSQL's Scheduler ended of it."""
-    made = await running(store, 11, 12)
+    scheduler = await running(store, 11, 12)
     await write(world, "insert into {inbox} (task, kind, at, body) values (11, 'done', 0, ?)", body)
     await write(
         world, "insert into {inbox} (task, kind, at, body) values (12, 'cancel', 0, ?)", b'{"kind":"cancel"}'
     )
-    found = await store.tasks.inbox(made.node, 100)
-    assert [m.kind for m in found.messages[12]] == ["cancel"]
-    assert 11 not in found.messages
+    inbox = await store.tasks.inbox(scheduler.node, 100)
+    assert [m.kind for m in inbox.messages[12]] == ["cancel"]
+    assert 11 not in inbox.messages
     assert [(a.kind, a.task) for a in await store.alerts.views()] == [("unreadable", 11)]
 
 
@@ -201,21 +201,23 @@ async def test_a_number_where_sqlite_should_have_a_value_is_put_aside(
         for task in tasks:
             await until(partial(_at_rest, store, task), "each task to be at rest")
         assert defects == []
-        states = [found.task.state for task in tasks if (found := await store.tasks.detail(task)) is not None]
+        states = [
+            detail.task.state for task in tasks if (detail := await store.tasks.detail(task)) is not None
+        ]
         assert states == ["error", "error", "processed", "processed"]
-    made = await running(store, 11, 12)
+    scheduler = await running(store, 11, 12)
     await write(world, f"insert into {{inbox}} (task, kind, at, body) values (11, 'done', 0, {number})")
     await write(
         world, "insert into {inbox} (task, kind, at, body) values (12, 'cancel', 0, ?)", b'{"kind":"cancel"}'
     )
-    inbox = await store.tasks.inbox(made.node, 100)
+    inbox = await store.tasks.inbox(scheduler.node, 100)
     assert [m.kind for m in inbox.messages[12]] == ["cancel"]
     assert 11 not in inbox.messages
 
 
 async def _at_rest(store: Store, task: int) -> bool:
-    found = await store.tasks.detail(task)
-    return found is not None and found.task.state in ("error", "processed", "undone")
+    detail = await store.tasks.detail(task)
+    return detail is not None and detail.task.state in ("error", "processed", "undone")
 
 
 # -- the last resort -----------------------------------------------------------------------------------------------------
@@ -240,8 +242,8 @@ async def test_an_exception_that_comes_again_with_a_task_counts_against_that_tas
     async def load(node: int, tasks: list[int], inner: Any = store.tasks.load) -> list[Loaded]:
         if set(tasks) & set(guilty):
             raise ZeroDivisionError("a defect that nobody thought of")
-        found: list[Loaded] = await inner(node, tasks)
-        return found
+        snapshots: list[Loaded] = await inner(node, tasks)
+        return snapshots
 
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         assert node._scheduler is not None
@@ -297,12 +299,12 @@ async def test_a_task_whose_claim_meets_an_exception_is_put_to_error_when_it_is_
     ) -> Committed:
         decide = batch.decide
 
-        def watched(loaded: Any) -> Any:
+        def watched(snapshots: Any) -> Any:
             assert decide is not None
-            found = decide(loaded)
-            if any(decision.task.id == tasks[2].number for _, decision in found):
+            decisions = decide(snapshots)
+            if any(decision.task.id == tasks[2].number for _, decision in decisions):
                 raise ZeroDivisionError("a defect that nobody thought of")
-            return found
+            return decisions
 
         if decide is not None:
             batch.decide = watched
@@ -313,7 +315,9 @@ async def test_a_task_whose_claim_meets_an_exception_is_put_to_error_when_it_is_
         for task in tasks:
             await until(partial(_at_rest, store, task.number), "each task to be at rest")
         states = [
-            found.task.state for task in tasks if (found := await store.tasks.detail(task.number)) is not None
+            detail.task.state
+            for task in tasks
+            if (detail := await store.tasks.detail(task.number)) is not None
         ]
         assert states == ["processed", "processed", "error", "processed", "processed"]
         assert [(a.kind, a.task) for a in await store.alerts.views()] == [("unreadable", tasks[2].number)]
@@ -353,12 +357,12 @@ async def test_broken_rows_are_named(store: Store, world: World) -> None:
         world, "insert into {listener} (task, host, url, sent, last) values (2, 'h', 'gopher://h', 0, 1)"
     )
     await write(world, "insert into {notice} (task, sequence, body) values (77, 1, ?)", b"\xff")
-    found = "\n".join(await store.admin.broken(100))
+    text = "\n".join(await store.admin.broken(100))
     for part in (
         "its rows cannot be read",
         "its listener's address",
         "its notice 1 does not read",
         "is not there, and table notice",
     ):
-        assert part in found
+        assert part in text
     assert len(await store.admin.broken(2)) == 2

@@ -30,8 +30,8 @@ from tests.conformance.worlds import World
 
 async def view(store: Store, task: int) -> TaskView:
     """Return one task."""
-    (found,) = await store.tasks.find(Filter(ids=(task,)))
-    return found
+    (task_view,) = await store.tasks.find(Filter(ids=(task,)))
+    return task_view
 
 
 async def test_the_highest_priority_comes_first_then_who_waits_longest(store: Store) -> None:
@@ -57,10 +57,10 @@ async def test_a_claimed_task_is_locked_under_a_raised_epoch_and_shown_as_it_was
     await store.tasks.submit([draft(1)])
     scheduler = await hand(store)
     await scheduler.claim(1)
-    (loaded,) = scheduler.seen
-    assert (loaded.task.state, loaded.task.epoch) == ("pending", 1)
-    found = await view(store, 1)
-    assert (found.state, found.locked_by, found.epoch) == ("processing", scheduler.node, 1)
+    (snapshot,) = scheduler.seen
+    assert (snapshot.task.state, snapshot.task.epoch) == ("pending", 1)
+    task = await view(store, 1)
+    assert (task.state, task.locked_by, task.epoch) == ("processing", scheduler.node, 1)
 
 
 async def test_a_locked_task_is_not_claimed(store: Store) -> None:
@@ -73,14 +73,14 @@ async def test_two_schedulers_share_the_tasks_and_none_goes_to_both(store: Store
     first, second = await hand(store), await hand(other)
 
     async def all_of(scheduler: object) -> list[int]:
-        got: list[int] = []
-        while claimed := await scheduler.claim(7):  # type: ignore[attr-defined]
-            got += claimed
-        return got
+        ids: list[int] = []
+        while batch := await scheduler.claim(7):  # type: ignore[attr-defined]
+            ids += batch
+        return ids
 
     claims = await asyncio.gather(all_of(first), all_of(second))
     assert sorted(claims[0] + claims[1]) == list(range(1, 201))
-    assert all(len(claimed) > 0 for claimed in claims)
+    assert all(len(claim) > 0 for claim in claims)
 
 
 async def test_decide_gets_the_messages_that_wait(store: Store) -> None:
@@ -88,15 +88,15 @@ async def test_decide_gets_the_messages_that_wait(store: Store) -> None:
     await store.tasks.post(1, TaskMessage("cancel", act=Act("a1")))
     scheduler = await hand(store)
     await scheduler.claim(10)
-    assert [[m.kind for m in loaded.messages] for loaded in scheduler.seen] == [["cancel"], []]
+    assert [[m.kind for m in snapshot.messages] for snapshot in scheduler.seen] == [["cancel"], []]
 
 
 async def test_what_decide_returns_is_written_with_the_claim(store: Store) -> None:
     await store.tasks.submit([draft(1)])
     scheduler = await hand(store)
     await scheduler.claim(1)
-    (asked,) = await store.requests.take(await agent(store), [offer()])
-    assert (asked.task, asked.idx, asked.attempt) == (1, 0, 1)
+    (request,) = await store.requests.take(await agent(store), [offer()])
+    assert (request.task, request.idx, request.attempt) == (1, 0, 1)
 
 
 async def test_a_claim_and_decisions_share_one_batch(store: Store) -> None:
@@ -120,17 +120,17 @@ async def test_a_task_given_back_in_a_batch_is_not_claimed_by_it(store: Store) -
 async def test_local_requests_of_a_claim_are_born_taken(store: Store) -> None:
     scheduler = await running(store, 1, local=True)
     assert await store.requests.take(await agent(store), [offer()]) == []
-    found = await store.tasks.detail(1)
-    assert found is not None
-    assert (found.steps[0].doing, found.steps[0].taken_by) == ("do", scheduler.node)
-    assert found.steps[0].due == pytest.approx(30, abs=5)
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert (detail.steps[0].doing, detail.steps[0].taken_by) == ("do", scheduler.node)
+    assert detail.steps[0].due == pytest.approx(30, abs=5)
 
 
 async def test_when_decide_raises_nothing_is_claimed_and_the_caller_gets_it(store: Store) -> None:
     await store.tasks.submit([draft(1)])
     scheduler = await hand(store)
 
-    def decide(loaded: Sequence[Loaded]) -> list[tuple[HeldTask, Decision]]:
+    def decide(snapshots: Sequence[Loaded]) -> list[tuple[HeldTask, Decision]]:
         raise ZeroDivisionError("a defect of the rules")
 
     with pytest.raises(ZeroDivisionError, match="defect"):
@@ -146,11 +146,11 @@ async def test_a_task_that_lost_three_schedulers_is_claimed_alone(store: Store) 
     await scheduler.commit(
         *(to_state(scheduler[n], "pending", lost=3 if n in (1, 3) else 2) for n in (1, 2, 3, 4, 5))
     )
-    begun: list[list[int]] = []
-    while got := await scheduler.claim(5, lambda memory: to_state(memory, "processing")):
-        begun.append(got)
-        assert scheduler.committed.more == (sum(map(len, begun)) < 5)
-    assert begun == [[1], [2], [3], [4, 5]]
+    starts: list[list[int]] = []
+    while ids := await scheduler.claim(5, lambda memory: to_state(memory, "processing")):
+        starts.append(ids)
+        assert scheduler.committed.more == (sum(map(len, starts)) < 5)
+    assert starts == [[1], [2], [3], [4, 5]]
 
 
 async def test_a_task_given_back_goes_behind_those_of_its_priority(store: Store) -> None:
@@ -176,7 +176,7 @@ async def test_the_first_claim_sets_the_complete_by_and_later_ones_leave_it(
     await world.elapse(1000)
     scheduler = await hand(store)
     await scheduler.claim(5)
-    assert [loaded.task.timed for loaded in scheduler.seen] == [True, False]
+    assert [snapshot.task.timed for snapshot in scheduler.seen] == [True, False]
     set_to = (await view(store, 1)).complete_by
     assert set_to == pytest.approx(await store.now() + 100, abs=5)
     await world.elapse(50)
@@ -196,10 +196,10 @@ async def test_a_resubmitted_task_gets_a_new_complete_by_at_its_next_claim(
     await store.tasks.post(1, TaskMessage("resubmit", act=Act("a")))
 
     def resubmit(memory: Memory) -> Decision:
-        made = to_state(memory, "pending", goal="forward")
-        made.clear_complete_by = True
-        made.seqs = [m.seq for m in memory.messages]
-        return made
+        decision = to_state(memory, "pending", goal="forward")
+        decision.clear_complete_by = True
+        decision.seqs = [m.seq for m in memory.messages]
+        return decision
 
     await scheduler.claim(0, resubmit, at_rest=[1])
     assert (await view(store, 1)).complete_by is None
@@ -209,9 +209,9 @@ async def test_a_resubmitted_task_gets_a_new_complete_by_at_its_next_claim(
 
 async def test_a_task_that_is_to_be_undone_gets_no_complete_by(store: Store) -> None:
     scheduler = await running(store, 1, within=100.0)
-    cleared = to_state(scheduler[1], "pending", goal="undo")
-    cleared.clear_complete_by = True
-    await scheduler.commit(cleared)
+    decision = to_state(scheduler[1], "pending", goal="undo")
+    decision.clear_complete_by = True
+    await scheduler.commit(decision)
     await scheduler.claim(5, lambda memory: to_state(memory, "undoing"))
     assert not scheduler.seen[0].task.timed
     assert (await view(store, 1)).complete_by is None
@@ -228,16 +228,16 @@ async def test_a_task_at_rest_is_claimed_for_the_message_that_waits(store: Store
         await store.tasks.post(n, TaskMessage("undo", act=Act(f"act {n}")))
 
     def answer(memory: Memory) -> Decision:
-        made = (
+        decision = (
             to_state(memory, "undoing", goal="undo") if memory.id != 3 else Decision(memory.task, memory.task)
         )
-        made.release = memory.id == 3
-        made.seqs = [m.seq for m in memory.messages]
-        return made
+        decision.release = memory.id == 3
+        decision.seqs = [m.seq for m in memory.messages]
+        return decision
 
     assert sorted(await scheduler.claim(0, answer, at_rest=[1, 2, 3])) == [1, 2, 3]
-    assert [m.kind for loaded in scheduler.seen for m in loaded.messages] == ["undo"] * 3
-    assert {loaded.task.state for loaded in scheduler.seen} == {"error", "processed", "undone"}
+    assert [m.kind for snapshot in scheduler.seen for m in snapshot.messages] == ["undo"] * 3
+    assert {snapshot.task.state for snapshot in scheduler.seen} == {"error", "processed", "undone"}
     assert [(await view(store, n)).locked_by for n in (1, 2, 3)] == [scheduler.node, scheduler.node, None]
     assert [(await view(store, n)).epoch for n in (1, 2, 3)] == [2, 2, 2]
 
@@ -275,8 +275,8 @@ async def test_the_same_task_at_rest_goes_to_one_of_two_schedulers(store: Store,
     def undo(memory: Memory) -> Decision:
         return to_state(memory, "undoing", goal="undo")
 
-    got = await asyncio.gather(first.claim(0, undo, at_rest=[1]), second.claim(0, undo, at_rest=[1]))
-    assert sorted(got) == [[], [1]]
+    claims = await asyncio.gather(first.claim(0, undo, at_rest=[1]), second.claim(0, undo, at_rest=[1]))
+    assert sorted(claims) == [[], [1]]
 
 
 async def test_a_task_whose_rows_cannot_be_read_goes_to_error_and_the_others_go_on(
@@ -290,8 +290,8 @@ async def test_a_task_whose_rows_cannot_be_read_goes_to_error_and_the_others_go_
     ((task, reason),) = scheduler.committed.guilty
     assert task == 1
     assert "read" in reason
-    found = await view(store, 1)
-    assert (found.state, found.locked_by) == ("error", None)
+    task_view = await view(store, 1)
+    assert (task_view.state, task_view.locked_by) == ("error", None)
     assert [a.kind for a in await store.alerts.views(task=1)] == ["unreadable"]
 
 
@@ -304,9 +304,9 @@ async def test_a_claim_after_a_takeover_shows_what_the_dead_scheduler_committed(
     assert await store.supervision.release_dead(await term(store), 10) == [1]
     new = await hand(store)
     await new.claim(5, lambda memory: to_state(memory, "processing"))
-    (loaded,) = new.seen
-    assert (loaded.task.epoch, loaded.task.lost, loaded.task.failure_count) == (2, 0, 1)
-    assert [(s.state, s.doing, s.attempt) for s in loaded.steps] == [
+    (snapshot,) = new.seen
+    assert (snapshot.task.epoch, snapshot.task.lost, snapshot.task.failure_count) == (2, 0, 1)
+    assert [(s.state, s.doing, s.attempt) for s in snapshot.steps] == [
         ("running", "do", 1),
         ("running", "do", 1),
         ("waiting", None, 0),
@@ -327,7 +327,7 @@ async def test_ten_thousand_tasks_are_taken_over_in_batches(store: Store, world:
     new = await hand(store)
     assert len(await new.claim(700, lambda memory: to_state(memory, "processing"))) == 700
     assert len(await new.claim(700, lambda memory: to_state(memory, "processing"))) == 300
-    assert all(loaded.steps[0].doing == "do" for loaded in new.seen)
+    assert all(snapshot.steps[0].doing == "do" for snapshot in new.seen)
     assert replace(new.seen[0].task).epoch == 2
 
 
@@ -342,7 +342,7 @@ async def test_a_claim_that_uses_up_a_request_that_is_gone_is_lost_and_the_rest_
         return done(memory, 0) if memory.task.id == 1 else begin(memory)
 
     assert await scheduler.claim(10, mistaken) == [2]
-    assert scheduler.committed.lost == {1}
+    assert scheduler.committed.losses == {1}
     assert (await view(store, 1)).state == "pending"
     assert await scheduler.claim(10) == [1]
 

@@ -34,9 +34,9 @@ from tests.conformance.worlds import World, still_waits
 
 async def look(store: Store, task: int) -> TaskDetail:
     """Return one task with its steps."""
-    found = await store.tasks.detail(task)
-    assert found is not None
-    return found
+    detail = await store.tasks.detail(task)
+    assert detail is not None
+    return detail
 
 
 async def taken_over(store: Store, world: World, old: Hand, *, claim: bool = True) -> Hand:
@@ -64,9 +64,9 @@ async def test_a_decision_under_an_old_epoch_is_lost_and_writes_nothing(store: S
     await store.tasks.post(1, TaskMessage("cancel"))
     decision.seqs = [m.seq for m in (await store.tasks.inbox(new.node, 10)).messages[1]]
     events = len(await store.tasks.history(1))
-    committed = await old.commit(decision)
-    assert committed.lost == {1}
-    assert committed.guilty == []
+    outcome = await old.commit(decision)
+    assert outcome.losses == {1}
+    assert outcome.guilty == []
     after = await look(store, 1)
     assert [s.state for s in after.steps] == ["running", "waiting", "waiting"]
     assert len(await store.tasks.history(1)) == events
@@ -81,7 +81,7 @@ async def test_a_decision_of_a_task_that_was_freed_and_not_yet_claimed_is_lost(
 ) -> None:
     old = await running(store, 1)
     await taken_over(store, world, old, claim=False)
-    assert (await old.commit(begin(old[1], 1))).lost == {1}
+    assert (await old.commit(begin(old[1], 1))).losses == {1}
     assert (await look(store, 1)).task.state == "pending"
 
 
@@ -93,7 +93,7 @@ async def test_a_decision_of_a_task_that_the_same_batch_claims_is_lost(store: St
         await raw.run("update {node} set dead = (1 = 0) where id = ?", old.node)
     stale = to_state(old[1], "undoing", begin(old[1], 1), goal="undo", cause="stale")
     assert await old.claim(decisions=[stale], make=lambda memory: begin(memory, 2)) == [1, 2]
-    assert old.committed.lost == {1}
+    assert old.committed.losses == {1}
     for task in (1, 2):
         after = await look(store, task)
         assert (after.task.state, after.task.goal, after.task.cause, after.task.epoch) == (
@@ -104,7 +104,7 @@ async def test_a_decision_of_a_task_that_the_same_batch_claims_is_lost(store: St
         )
         assert [(s.state, s.attempt) for s in after.steps] == [("running", 1), ("waiting", 0), ("running", 1)]
     assert (await store.admin.schema()).rows["request"] == 4
-    assert not (await old.commit(begin(old[1], 1))).lost
+    assert not (await old.commit(begin(old[1], 1))).losses
 
 
 async def test_the_same_node_claiming_again_does_not_revive_an_old_decision(store: Store) -> None:
@@ -112,13 +112,13 @@ async def test_the_same_node_claiming_again_does_not_revive_an_old_decision(stor
     stale = begin(scheduler[1], 1)
     await scheduler.commit(to_state(scheduler[1], "pending"))
     await scheduler.claim(1, lambda memory: to_state(memory, "processing"))
-    assert (await scheduler.commit(stale)).lost == {1}
+    assert (await scheduler.commit(stale)).losses == {1}
 
 
 async def test_another_node_may_not_write_a_task_it_does_not_hold(store: Store) -> None:
     scheduler, stranger = await running(store, 1), await hand(store)
     stranger.tasks[1] = scheduler[1]
-    assert (await stranger.commit(begin(scheduler[1], 1))).lost == {1}
+    assert (await stranger.commit(begin(scheduler[1], 1))).losses == {1}
 
 
 async def test_a_decision_on_a_judged_request_is_lost(store: Store, world: World) -> None:
@@ -126,23 +126,23 @@ async def test_a_decision_on_a_judged_request_is_lost(store: Store, world: World
     await world.elapse(40)
     await store.nodes.heartbeat(scheduler.node, (await store.nodes.views())[0].info)
     assert len((await store.supervision.judge(await term(store), 0, 10)).requests) == 1
-    assert (await scheduler.commit(done(scheduler[1], 0))).lost == {1}
+    assert (await scheduler.commit(done(scheduler[1], 0))).losses == {1}
     assert (await look(store, 1)).steps[0].state == "running"
 
 
 async def test_a_reply_to_another_attempt_than_the_one_in_flight_is_lost(store: Store) -> None:
     scheduler = await running(store, 1)
     decision = done(scheduler[1], 0)
-    decision.consumed = [(0, 2)]
-    assert (await scheduler.commit(decision)).lost == {1}
+    decision.used_requests = [(0, 2)]
+    assert (await scheduler.commit(decision)).losses == {1}
 
 
 async def test_a_timer_cannot_be_consumed_as_a_request(store: Store) -> None:
     scheduler = await running(store, 1)
     await scheduler.commit(Decision(scheduler[1].task, scheduler[1].task, timers={1: 5.0}))
     decision = unchanged(scheduler[1])
-    decision.consumed = [(1, 0)]
-    assert (await scheduler.commit(decision)).lost == {1}
+    decision.used_requests = [(1, 0)]
+    assert (await scheduler.commit(decision)).losses == {1}
     assert (await look(store, 1)).steps[1].waiting
 
 
@@ -150,8 +150,8 @@ async def test_when_one_of_two_consumed_requests_is_gone_the_other_stays(store: 
     scheduler = await running(store, 1)
     await scheduler.commit(begin(scheduler[1], 1))
     decision = done(scheduler[1], 1, done(scheduler[1], 0))
-    decision.consumed[1] = (1, 7)
-    assert (await scheduler.commit(decision)).lost == {1}
+    decision.used_requests[1] = (1, 7)
+    assert (await scheduler.commit(decision)).losses == {1}
     assert [s.doing for s in (await look(store, 1)).steps] == ["do", "do", None]
 
 
@@ -165,10 +165,10 @@ async def test_losers_are_named_and_the_rest_is_committed(store: Store, world: W
     for n in range(1, 10):
         decision = done(scheduler[n], 0)
         if n == 7:
-            decision.consumed = [(0, 99)]
+            decision.used_requests = [(0, 99)]
         decisions.append(begin(scheduler[n], 1, decision))
-    committed = await scheduler.commit(*decisions)
-    assert committed.lost == {2, 5, 7}
+    outcome = await scheduler.commit(*decisions)
+    assert outcome.losses == {2, 5, 7}
     for n in range(1, 10):
         states = [s.state for s in (await look(store, n)).steps]
         assert states == (
@@ -180,12 +180,12 @@ async def test_a_batch_of_losers_only_is_no_error(store: Store) -> None:
     scheduler = await running(store, 1)
     stale = begin(scheduler[1], 1)
     await scheduler.commit(to_state(scheduler[1], "pending"))
-    assert (await scheduler.commit(stale)).lost == {1}
+    assert (await scheduler.commit(stale)).losses == {1}
 
 
 async def test_an_empty_batch_is_no_error(store: Store) -> None:
-    committed = await (await hand(store)).commit()
-    assert (committed.lost, committed.claimed, committed.more) == (set(), [], False)
+    outcome = await (await hand(store)).commit()
+    assert (outcome.losses, outcome.claims, outcome.more) == (set(), [], False)
 
 
 # Races with a take-over
@@ -209,9 +209,9 @@ async def test_a_takeover_leaves_a_commit_in_flight_alone_and_loads_what_it_wrot
         assert await still_waits(going) or await going == []
     assert (await going or await store.supervision.release_dead(grant, 10)) == [1]
     await new.claim(5, lambda memory: to_state(memory, "processing"))
-    (loaded,) = new.seen
-    assert (loaded.steps[0].state, loaded.steps[0].doing) == ("done", None)
-    assert (await old.commit(done(old[1], 0))).lost == {1}
+    (snapshot,) = new.seen
+    assert (snapshot.steps[0].state, snapshot.steps[0].doing) == ("done", None)
+    assert (await old.commit(done(old[1], 0))).losses == {1}
 
 
 async def test_a_claim_leaves_a_commit_in_flight_alone(store: Store, world: World) -> None:
@@ -233,7 +233,7 @@ async def test_a_commit_waits_for_a_takeover_in_flight_and_is_lost(store: Store,
         await raw.run("update {task} set locked_by = null, state = 'pending' where id = 1")
         going = asyncio.create_task(old.commit(decision))
         assert await still_waits(going)
-    assert (await going).lost == {1}
+    assert (await going).losses == {1}
     assert [s.state for s in (await look(store, 1)).steps] == ["running", "waiting", "waiting"]
 
 
@@ -241,7 +241,7 @@ async def test_a_commit_and_a_takeover_at_once_leave_no_stale_owner(
     store: Store, other: Store, world: World
 ) -> None:
     """Whoever comes first wins: the new owner has seen the old one's commit, or the old one has lost."""
-    won = lost = 0
+    wins = losses = 0
     for n in range(1, 31):
         old = await running(store, n)
         async with world.raw() as raw:  # its heartbeat has run out
@@ -256,20 +256,20 @@ async def test_a_commit_and_a_takeover_at_once_leave_no_stale_owner(
 
         both = [old.commit(done(old[n], 0)), take_over()]
         await asyncio.gather(*(both if n % 2 else reversed(both)))
-        committed = old.committed
+        outcome = old.committed
         await other.leases.release(grant)
-        (loaded,) = new.seen
-        assert loaded.steps[0].state == ("running" if committed.lost else "done")
-        assert (await look(store, n)).steps[0].state == loaded.steps[0].state
-        won, lost = won + (not committed.lost), lost + len(committed.lost)
-    assert won + lost == 30
+        (snapshot,) = new.seen
+        assert snapshot.steps[0].state == ("running" if outcome.losses else "done")
+        assert (await look(store, n)).steps[0].state == snapshot.steps[0].state
+        wins, losses = wins + (not outcome.losses), losses + len(outcome.losses)
+    assert wins + losses == 30
 
 
 async def test_of_two_replies_to_one_request_one_decision_wins(store: Store) -> None:
     scheduler = await running(store, 1)
     again = done(scheduler[1], 0)
-    assert (await scheduler.commit(done(scheduler[1], 0))).lost == set()
-    assert (await scheduler.commit(again)).lost == {1}
+    assert (await scheduler.commit(done(scheduler[1], 0))).losses == set()
+    assert (await scheduler.commit(again)).losses == {1}
 
 
 async def test_judge_and_reply_at_once_count_the_attempt_once(
@@ -279,18 +279,18 @@ async def test_judge_and_reply_at_once_count_the_attempt_once(
     scheduler = await running(store, *range(1, 21), local=True)
     await world.elapse(31)
     grant = await term(other)
-    judged, commits = await asyncio.gather(
+    verdict, commits = await asyncio.gather(
         other.supervision.judge(grant, 0, 100),
         asyncio.gather(
             *(store.tasks.commit(Batch(scheduler.node, [done(scheduler[n], 0)])) for n in range(1, 21))
         ),
     )
-    late = {task for task, *_ in judged.requests}
-    lost = {task for committed in commits for task in committed.lost}
-    assert lost == late
+    late = {task for task, *_ in verdict.requests}
+    losers = {task for outcome in commits for task in outcome.losses}
+    assert losers == late
     for n in range(1, 21):
-        found = await look(store, n)
-        assert (found.steps[0].state, found.steps[0].failures) == (
+        detail = await look(store, n)
+        assert (detail.steps[0].state, detail.steps[0].failures) == (
             ("running", 1) if n in late else ("done", 0)
         )
 
@@ -319,23 +319,23 @@ async def test_a_decision_whose_values_the_database_refuses_puts_its_task_alone_
         bad.moves.append(Move("s0", "running", "done", UNENCODABLE))
     await store.tasks.post(4, TaskMessage("cancel"))
     bad.seqs = [m.seq for m in (await store.tasks.inbox(scheduler.node, 10)).messages[4]]
-    committed = await scheduler.commit(*decisions.values())
-    assert committed.lost == set()
-    ((task, reason),) = committed.guilty
+    outcome = await scheduler.commit(*decisions.values())
+    assert outcome.losses == set()
+    ((task, reason),) = outcome.guilty
     assert task == 4
     assert reason
     for n in range(1, 8):
-        found = await look(store, n)
+        detail = await look(store, n)
         if n == 4:
-            assert (found.task.state, found.task.goal, found.task.locked_by) == ("error", "hold", None)
-            assert found.task.cause
-            assert [(s.state, s.doubt, s.doing) for s in found.steps] == [
+            assert (detail.task.state, detail.task.goal, detail.task.locked_by) == ("error", "hold", None)
+            assert detail.task.cause
+            assert [(s.state, s.doubt, s.doing) for s in detail.steps] == [
                 ("in_doubt", True, None),
                 ("waiting", False, None),
                 ("waiting", False, None),
             ]
         else:
-            assert [s.state for s in found.steps] == ["done", "running", "waiting"]
+            assert [s.state for s in detail.steps] == ["done", "running", "waiting"]
     (alert,) = await store.alerts.views()
     assert (alert.kind, alert.task) == ("unreadable", 4)
     moves = [move[:3] for move in (await store.tasks.history(4))[-1].moves]
@@ -353,11 +353,11 @@ async def test_several_guilty_ones_and_losers_in_one_batch(store: Store) -> None
         if n in (1, 6, 12):
             decision.task = replace(decision.task, cause=UNENCODABLE)
         if n in (2, 7):
-            decision.consumed = [(0, 50)]
+            decision.used_requests = [(0, 50)]
         decisions.append(decision)
-    committed = await scheduler.commit(*decisions)
-    assert sorted(task for task, _ in committed.guilty) == [1, 6, 12]
-    assert committed.lost == {2, 7}
+    outcome = await scheduler.commit(*decisions)
+    assert sorted(task for task, _ in outcome.guilty) == [1, 6, 12]
+    assert outcome.losses == {2, 7}
     assert [t.id for t in await store.tasks.find(Filter(states=("error",)))] == [12, 6, 1]
     assert [(await look(store, n)).steps[0].state for n in (3, 4, 5, 8, 9, 10, 11)] == ["done"] * 7
 
@@ -369,15 +369,15 @@ async def test_a_refused_decision_of_a_claim_puts_that_task_to_error_and_the_oth
     await store.tasks.submit([draft(n) for n in (1, 2, 3)])
 
     def make(memory: Memory) -> Decision:
-        made = begin(memory)
+        decision = begin(memory)
         if memory.id == 2:
-            made.task = replace(made.task, cause=UNENCODABLE)
-        return made
+            decision.task = replace(decision.task, cause=UNENCODABLE)
+        return decision
 
     assert sorted(await scheduler.claim(5, make)) == [1, 3]
     assert [task for task, _ in scheduler.committed.guilty] == [2]
-    found = (await look(store, 2)).task
-    assert (found.state, found.locked_by) == ("error", None)
+    bad_task = (await look(store, 2)).task
+    assert (bad_task.state, bad_task.locked_by) == ("error", None)
     assert await scheduler.claim(5) == []
 
 
@@ -389,19 +389,19 @@ async def test_an_undo_whose_values_are_refused_stays_an_undo(store: Store) -> N
     bad = unchanged(scheduler[1])
     bad.task = replace(bad.task, cause=UNENCODABLE)
     await scheduler.commit(bad)
-    found = await look(store, 1)
-    assert (found.task.state, found.task.goal, found.steps[0].state) == ("error", "undo", "undo_failed")
+    detail = await look(store, 1)
+    assert (detail.task.state, detail.task.goal, detail.steps[0].state) == ("error", "undo", "undo_failed")
 
 
 async def test_a_big_batch_is_written_whole(store: Store) -> None:
     scheduler = await running(store, *range(1, 1301))
     payments = await agent(store)
-    taken = await store.requests.take(payments, [offer(1300)])
-    assert len(taken) == 1300
-    assert all(await store.requests.answer(payments, [reply(r) for r in taken]))
+    requests = await store.requests.take(payments, [offer(1300)])
+    assert len(requests) == 1300
+    assert all(await store.requests.answer(payments, [reply(r) for r in requests]))
     decisions = [begin(scheduler[n], 1, done(scheduler[n], 0)) for n in range(1, 1301)]
-    committed = await scheduler.commit(*decisions)
-    assert (committed.lost, committed.guilty) == (set(), [])
+    outcome = await scheduler.commit(*decisions)
+    assert (outcome.losses, outcome.guilty) == (set(), [])
     assert (await store.admin.schema()).rows["request"] == 1300
 
 

@@ -31,32 +31,32 @@ async def end_of(scheduler: Hand, *tasks: int) -> None:
 
 
 async def test_a_submission_is_one_commit_and_500_are_as_many_statements(
-    counted: Store, counts: Counts
+    counting_store: Store, counts: Counts
 ) -> None:
     await counts.reset()
-    await counted.tasks.submit([draft(1)])
+    await counting_store.tasks.submit([draft(1)])
     assert await counts.commits() == 1
     one = counts.statements
     assert one <= MOST_STATEMENTS
     await counts.reset()
-    await counted.tasks.submit([draft(n, steps=steps(10)) for n in range(2, 502)])
+    await counting_store.tasks.submit([draft(n, steps=steps(10)) for n in range(2, 502)])
     assert await counts.commits() == 1
     assert counts.statements <= one
 
 
-async def test_submissions_of_the_same_moment_share_a_commit(counted: Store, counts: Counts) -> None:
-    await counted.tasks.submit([draft(1)])
+async def test_submissions_of_the_same_moment_share_a_commit(counting_store: Store, counts: Counts) -> None:
+    await counting_store.tasks.submit([draft(1)])
     await counts.reset()
-    await asyncio.gather(*(counted.tasks.submit([draft(n)]) for n in range(2, 252)))
+    await asyncio.gather(*(counting_store.tasks.submit([draft(n)]) for n in range(2, 252)))
     assert await counts.commits() == 1
     assert counts.statements <= MOST_STATEMENTS
 
 
 async def test_a_step_done_and_the_next_sent_is_one_commit_for_1_and_for_500(
-    counted: Store, counts: Counts
+    counting_store: Store, counts: Counts
 ) -> None:
-    scheduler = await running(counted, *range(1, 502))
-    await counted.now()
+    scheduler = await running(counting_store, *range(1, 502))
+    await counting_store.now()
     await counts.reset()
     await scheduler.commit(begin(scheduler[1], 1, done(scheduler[1], 0)))
     assert await counts.commits() == 1
@@ -69,10 +69,10 @@ async def test_a_step_done_and_the_next_sent_is_one_commit_for_1_and_for_500(
 
 
 async def test_claim_and_first_dispatch_are_one_commit_for_1_and_for_500(
-    counted: Store, counts: Counts
+    counting_store: Store, counts: Counts
 ) -> None:
-    scheduler = await hand(counted)
-    await counted.tasks.submit([draft(n) for n in range(1, 502)])
+    scheduler = await hand(counting_store)
+    await counting_store.tasks.submit([draft(n) for n in range(1, 502)])
     await counts.reset()
     await scheduler.claim(1)
     assert await counts.commits() == 1
@@ -84,8 +84,8 @@ async def test_claim_and_first_dispatch_are_one_commit_for_1_and_for_500(
     assert counts.statements <= one
 
 
-async def test_the_end_of_1_and_of_500_tasks_is_one_commit(counted: Store, counts: Counts) -> None:
-    scheduler = await running(counted, *range(1, 502))
+async def test_the_end_of_1_and_of_500_tasks_is_one_commit(counting_store: Store, counts: Counts) -> None:
+    scheduler = await running(counting_store, *range(1, 502))
     await counts.reset()
     await end_of(scheduler, 1)
     assert await counts.commits() == 1
@@ -97,11 +97,11 @@ async def test_the_end_of_1_and_of_500_tasks_is_one_commit(counted: Store, count
 
 
 async def test_a_sequence_of_n_steps_costs_n_and_one_scheduler_commits(
-    counted: Store, counts: Counts
+    counting_store: Store, counts: Counts
 ) -> None:
     for n in (1, 3, 10):
-        await counted.tasks.submit([draft(n, steps=steps(n))])
-        scheduler = await hand(counted)
+        await counting_store.tasks.submit([draft(n, steps=steps(n))])
+        scheduler = await hand(counting_store)
         await counts.reset()
         await scheduler.claim(1, local=True)
         for idx in range(n):
@@ -114,62 +114,62 @@ async def test_a_sequence_of_n_steps_costs_n_and_one_scheduler_commits(
         assert await counts.commits() == n + 1
 
 
-async def test_operations_of_the_same_moment_share_a_commit(counted: Store, counts: Counts) -> None:
-    scheduler = await running(counted, 1, 2)
-    payments = await agent(counted)
-    (first, _) = await counted.requests.take(payments, [offer()])
+async def test_operations_of_the_same_moment_share_a_commit(counting_store: Store, counts: Counts) -> None:
+    scheduler = await running(counting_store, 1, 2)
+    payments = await agent(counting_store)
+    (first, _) = await counting_store.requests.take(payments, [offer()])
     await counts.reset()
     await asyncio.gather(
         scheduler.commit(begin(scheduler[2], 1)),
-        counted.tasks.submit([draft(3)]),
-        counted.requests.answer(payments, [reply(first)]),
-        counted.tasks.post(2, TaskMessage("cancel")),
+        counting_store.tasks.submit([draft(3)]),
+        counting_store.requests.answer(payments, [reply(first)]),
+        counting_store.tasks.post(2, TaskMessage("cancel")),
     )
     assert await counts.commits() <= counts.sharing(4)
 
 
-async def test_taking_and_answering_do_not_grow_with_the_batch(counted: Store, counts: Counts) -> None:
-    await running(counted, *range(1, 401))
-    payments = await agent(counted)
+async def test_taking_and_answering_do_not_grow_with_the_batch(counting_store: Store, counts: Counts) -> None:
+    await running(counting_store, *range(1, 401))
+    payments = await agent(counting_store)
     costs = []
     for slots in (1, 300):
         await counts.reset()
-        taken = await counted.requests.take(payments, [offer(slots)])
-        assert len(taken) == slots
-        assert all(await counted.requests.answer(payments, [reply(r) for r in taken]))
+        requests = await counting_store.requests.take(payments, [offer(slots)])
+        assert len(requests) == slots
+        assert all(await counting_store.requests.answer(payments, [reply(r) for r in requests]))
         assert await counts.commits() == 2
         costs.append(counts.statements)
     assert costs[1] <= costs[0]
 
 
 async def test_a_supervisors_pass_does_not_grow_with_what_it_finds(
-    world: World, counted: Store, counts: Counts
+    world: World, counting_store: Store, counts: Counts
 ) -> None:
-    grant = await term(counted, ttl=1e6)
+    grant = await term(counting_store, ttl=1e6)
     costs = []
     for count in (1, 300):
-        scheduler = await hand(counted)
-        held = len(await counted.tasks.find(Filter(limit=1000)))  # freed by the pass before
-        await counted.tasks.submit([draft(n, within=20.0) for n in range(held + 1, count + 1)])
+        scheduler = await hand(counting_store)
+        leftovers = len(await counting_store.tasks.find(Filter(limit=1000)))  # freed by the pass before
+        await counting_store.tasks.submit([draft(n, within=20.0) for n in range(leftovers + 1, count + 1)])
         assert len(await scheduler.claim(1000)) == count
-        await counted.requests.take(await agent(counted), [offer(count)])
+        await counting_store.requests.take(await agent(counting_store), [offer(count)])
         await world.elapse(100)
         await counts.reset()
-        assert len((await counted.supervision.judge(grant, 0, 1000)).requests) == count
-        assert len(await counted.supervision.release_dead(grant, 1000)) == count
-        assert len(await counted.supervision.expire_tasks(grant, 1000)) == count - held
+        assert len((await counting_store.supervision.judge(grant, 0, 1000)).requests) == count
+        assert len(await counting_store.supervision.release_dead(grant, 1000)) == count
+        assert len(await counting_store.supervision.expire_tasks(grant, 1000)) == count - leftovers
         assert await counts.commits() == 3
         costs.append(counts.statements)
     assert costs[1] <= costs[0]
 
 
-async def test_looking_writes_nothing(counted: Store, counts: Counts) -> None:
-    scheduler = await running(counted, 1)
+async def test_looking_writes_nothing(counting_store: Store, counts: Counts) -> None:
+    scheduler = await running(counting_store, 1)
     await counts.reset()
-    await counted.tasks.inbox(scheduler.node, 100)
-    await counted.tasks.detail(1)
-    await counted.tasks.history(1)
-    await counted.tasks.load(scheduler.node, [1])
-    await counted.supervision.horizon(2, 5)
-    await counted.nodes.views()
+    await counting_store.tasks.inbox(scheduler.node, 100)
+    await counting_store.tasks.detail(1)
+    await counting_store.tasks.history(1)
+    await counting_store.tasks.load(scheduler.node, [1])
+    await counting_store.supervision.horizon(2, 5)
+    await counting_store.nodes.views()
     assert await counts.commits() == 0

@@ -9,30 +9,30 @@ from tests.conformance.worlds import World
 
 async def test_a_sound_store_has_no_errors(store: Store) -> None:
     """Each finding has a check and a sentence; whatever is not in order has a remedy."""
-    found = await store.admin.examine()
-    assert {finding.check for finding in found} >= {"durability", "room"}
-    assert [finding for finding in found if finding.severity == "error"] == []
-    assert all(finding.what for finding in found)
-    assert all(finding.remedy for finding in found if finding.severity != "ok")
+    findings = await store.admin.examine()
+    assert {finding.check for finding in findings} >= {"durability", "room"}
+    assert [finding for finding in findings if finding.severity == "error"] == []
+    assert all(finding.what for finding in findings)
+    assert all(finding.remedy for finding in findings if finding.severity != "ok")
 
 
 async def test_it_works_on_a_store_that_is_empty_and_not_open(world: World) -> None:
     """Whoever cannot open it asks why."""
-    made = world.store()
-    assert [finding for finding in await made.admin.examine() if finding.severity == "error"] == []
-    await made.close()
+    store = world.store()
+    assert [finding for finding in await store.admin.examine() if finding.severity == "error"] == []
+    await store.close()
 
 
 async def test_what_is_held_asked_for_or_waiting_is_no_orphan(store: Store) -> None:
     """A request in flight, a live scheduler without a request, a task that is pending."""
-    played = await running(store, 1)
+    scheduler = await running(store, 1)
     await store.tasks.submit([draft(2)])
     assert await store.admin.orphans(10) == []
     payments = await agent(store)
-    (taken,) = await store.requests.take(payments, [offer(1)])
-    assert await store.requests.answer(payments, [reply(taken)]) == [True]
+    (request,) = await store.requests.take(payments, [offer(1)])
+    assert await store.requests.answer(payments, [reply(request)]) == [True]
     assert await store.admin.orphans(10) == []
-    assert played.node
+    assert scheduler.node
 
 
 async def test_a_task_that_nothing_will_move_is_an_orphan(store: Store) -> None:
@@ -53,8 +53,8 @@ async def test_a_touch_is_a_commit_that_changes_nothing(store: Store) -> None:
     async def content() -> object:
         detail = await store.tasks.detail(1)
         assert detail is not None
-        unmoved = msgspec.structs.replace(detail, now=0.0)
-        return (await store.tasks.history(1), await store.alerts.views(), unmoved)
+        timeless = msgspec.structs.replace(detail, now=0.0)
+        return (await store.tasks.history(1), await store.alerts.views(), timeless)
 
     before = await content()
     for _ in range(3):

@@ -27,18 +27,18 @@ AT = 1_790_000_000.125
 
 def waits(memory: Memory, first_sent: float) -> OpenDecision:
     """Let the first step wait for a retry."""
-    made = unchanged(memory)
-    made.steps[0] = replace(
+    decision = unchanged(memory)
+    decision.steps[0] = replace(
         memory.steps[0], state="in_doubt", doing=None, doubt=True, first_sent=first_sent, waiting=True
     )
-    made.timers[0] = 60.0
-    return made
+    decision.timers[0] = 60.0
+    return decision
 
 
 async def loaded(store: Store, scheduler: Hand) -> Step:
     """Return the first step of the first task as a Scheduler would read it now."""
-    (found,) = await store.tasks.load(scheduler.node, [1])
-    return found.steps[0]
+    (snapshot,) = await store.tasks.load(scheduler.node, [1])
+    return snapshot.steps[0]
 
 
 async def test_the_store_keeps_it_with_the_step(store: Store) -> None:
@@ -57,29 +57,29 @@ async def test_a_request_that_waited_is_first_sent_when_it_is_taken_for_good(
     (early,) = await store.requests.take(node, [offer()])
     await store.requests.give_back(node, [(1, 0, 1)])
     await world.elapse(40)
-    (taken,) = await store.requests.take(node, [offer()])
-    assert taken.first_sent == pytest.approx(await store.now(), abs=5.0)
+    (request,) = await store.requests.take(node, [offer()])
+    assert request.first_sent == pytest.approx(await store.now(), abs=5.0)
     assert early.first_sent > 0
-    assert taken.waited == pytest.approx(80.0, abs=5.0)
+    assert request.waited == pytest.approx(80.0, abs=5.0)
 
 
 async def test_a_later_request_has_the_time_of_the_first(store: Store) -> None:
     scheduler = await hand(store)
     await store.tasks.submit([draft(1)])
     await scheduler.claim(1, lambda memory: begin(memory, first_sent=AT))
-    (taken,) = await store.requests.take(await agent(store), [offer()])
-    assert taken.first_sent == AT
+    (request,) = await store.requests.take(await agent(store), [offer()])
+    assert request.first_sent == AT
 
 
 async def test_silence_tells_when_its_request_was_taken_from_the_store(store: Store, world: World) -> None:
     scheduler = await running(store, 1)
-    (taken,) = await store.requests.take(await agent(store, ttl=1e6), [offer()])
+    (request,) = await store.requests.take(await agent(store, ttl=1e6), [offer()])
     await world.elapse(40)
     await store.supervision.judge(await term(store), 2.0, 10)
-    (found,) = await store.tasks.load(scheduler.node, [1])
-    assert [m.kind for m in found.messages] == ["expired"]
+    (snapshot,) = await store.tasks.load(scheduler.node, [1])
+    assert [m.kind for m in snapshot.messages] == ["expired"]
     # where the clock is the server's, all that is recorded is older
-    assert found.messages[0].first_sent in (taken.first_sent, taken.first_sent - 40)
+    assert snapshot.messages[0].first_sent in (request.first_sent, request.first_sent - 40)
 
 
 @pytest.mark.parametrize("born_held", [False, True])
@@ -89,9 +89,9 @@ async def test_silence_tells_when_its_request_was_handed_over(
     scheduler = await hand(store)
 
     def first(memory: Memory) -> OpenDecision:
-        made = begin(memory)
-        made.handed, made.handed_at = made.requests, AT
-        return made
+        decision = begin(memory)
+        decision.handovers, decision.handed_at = decision.requests, AT
+        return decision
 
     if born_held:
         task = draft(1)
@@ -103,19 +103,19 @@ async def test_silence_tells_when_its_request_was_handed_over(
         await scheduler.claim(1, first)
     await world.elapse(40)
     await store.supervision.judge(await term(store), 2.0, 10)
-    (found,) = await store.tasks.load(scheduler.node, [1])
-    assert [m.kind for m in found.messages] == ["expired"]
-    assert found.messages[0].first_sent in (AT, AT - 40)
+    (snapshot,) = await store.tasks.load(scheduler.node, [1])
+    assert [m.kind for m in snapshot.messages] == ["expired"]
+    assert snapshot.messages[0].first_sent in (AT, AT - 40)
 
 
 async def test_a_task_that_is_put_to_error_keeps_it(store: Store) -> None:
     scheduler = await running(store, 1)
-    (taken,) = await store.requests.take(await agent(store), [offer()])
+    (request,) = await store.requests.take(await agent(store), [offer()])
     await store.tasks.put_to_error(scheduler.node, 1, "unreadable")
     await store.tasks.post(1, TaskMessage("undo"))
     await scheduler.claim(0, unchanged, at_rest=[1])
     step = scheduler.seen[0].steps[0]
-    assert (step.state, step.first_sent) == ("in_doubt", taken.first_sent)
+    assert (step.state, step.first_sent) == ("in_doubt", request.first_sent)
 
 
 async def test_a_generation_that_begins_does_not_take_a_request_for_new(store: Store) -> None:

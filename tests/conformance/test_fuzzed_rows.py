@@ -173,7 +173,7 @@ class Fuzzer:
 
 
 async def columns_of(world: World) -> dict[str, list[tuple[str, str]]]:
-    found: dict[str, list[tuple[str, str]]] = {}
+    columns: dict[str, list[tuple[str, str]]] = {}
     for table in TABLES:
         if world.dialect == "sqlite":
             rows: Sequence[Any] = await world.rows(
@@ -184,9 +184,9 @@ async def columns_of(world: World) -> dict[str, list[tuple[str, str]]]:
                 "select column_name::text, data_type::text from information_schema.columns "
                 f"where table_schema = 'makegood' and table_name = '{table}' order by ordinal_position"
             )
-        found[table] = [(name, kind) for name, kind in rows]
-        assert found[table], table
-    return found
+        columns[table] = [(name, kind) for name, kind in rows]
+        assert columns[table], table
+    return columns
 
 
 @asynccontextmanager
@@ -269,5 +269,5 @@ async def test_no_role_ends_of_a_broken_row_and_innocent_tasks_are_processed(
             results = [await node.client.submit(place, n) for n in range(5)]
             assert [await task.result(timeout="60s") for task in results] == [0, 1, 2, 3, 4]
             assert node.dead() == ""
-            assert all(isinstance(said, str) for said in await store.admin.broken(1000))
+            assert all(isinstance(line, str) for line in await store.admin.broken(1000))
             await asyncio.sleep(0)

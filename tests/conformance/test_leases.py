@@ -18,19 +18,19 @@ async def test_a_free_lease_is_taken_and_shown(store: Store) -> None:
     assert await store.leases.read("boss") is None
     grant = await take(store, "a")
     assert grant == Grant("boss", "a", "a's nonce", 1, 15.0)
-    found = await store.leases.read("boss")
-    assert found is not None
-    assert (found.name, found.holder, found.epoch, found.ttl) == ("boss", "a", 1, 15.0)
-    assert found.remaining == pytest.approx(15, abs=3)
-    assert found.since == pytest.approx(await store.now(), abs=3)
+    lease = await store.leases.read("boss")
+    assert lease is not None
+    assert (lease.name, lease.holder, lease.epoch, lease.ttl) == ("boss", "a", 1, 15.0)
+    assert lease.remaining == pytest.approx(15, abs=3)
+    assert lease.since == pytest.approx(await store.now(), abs=3)
 
 
 async def test_a_held_lease_is_not_given_to_another(store: Store, other: Store) -> None:
     await take(store, "a")
     assert await take(other, "b") is None
-    found = await store.leases.read("boss")
-    assert found is not None
-    assert found.holder == "a"
+    lease = await store.leases.read("boss")
+    assert lease is not None
+    assert lease.holder == "a"
 
 
 async def test_the_same_nonce_again_gives_the_same_epoch(store: Store) -> None:
@@ -43,9 +43,9 @@ async def test_an_expired_lease_goes_to_the_next_with_a_higher_epoch(
 ) -> None:
     await take(store, "a")
     await world.elapse(16)
-    found = await store.leases.read("boss")
-    assert found is not None
-    assert found.remaining < 0
+    lease = await store.leases.read("boss")
+    assert lease is not None
+    assert lease.remaining < 0
     grant = await take(other, "b")
     assert grant is not None
     assert grant.epoch == 2
@@ -77,10 +77,10 @@ async def test_renewal_extends_a_lease_that_is_held(store: Store, world: World) 
     for _ in range(3):
         await world.elapse(10)
         assert await store.leases.renew(grant)
-    found = await store.leases.read("boss")
-    assert found is not None
-    assert found.remaining == pytest.approx(15, abs=3)
-    assert found.since == pytest.approx(await store.now() - 30, abs=3)
+    lease = await store.leases.read("boss")
+    assert lease is not None
+    assert lease.remaining == pytest.approx(15, abs=3)
+    assert lease.since == pytest.approx(await store.now() - 30, abs=3)
 
 
 async def test_an_expired_lease_cannot_be_renewed(store: Store, world: World) -> None:
@@ -88,9 +88,9 @@ async def test_an_expired_lease_cannot_be_renewed(store: Store, world: World) ->
     assert grant is not None
     await world.elapse(16)
     assert not await store.leases.renew(grant)
-    found = await store.leases.read("boss")
-    assert found is not None
-    assert found.remaining < 0
+    lease = await store.leases.read("boss")
+    assert lease is not None
+    assert lease.remaining < 0
 
 
 async def test_a_superseded_grant_can_neither_renew_nor_release(store: Store, world: World) -> None:
@@ -101,9 +101,9 @@ async def test_a_superseded_grant_can_neither_renew_nor_release(store: Store, wo
     assert new is not None
     assert not await store.leases.renew(old)
     await store.leases.release(old)
-    found = await store.leases.read("boss")
-    assert found is not None
-    assert (found.holder, found.epoch) == ("b", 2)
+    lease = await store.leases.read("boss")
+    assert lease is not None
+    assert (lease.holder, lease.epoch) == ("b", 2)
     assert await store.leases.renew(new)
 
 
@@ -113,9 +113,9 @@ async def test_a_released_lease_is_free_at_once_and_its_epoch_goes_on(store: Sto
         assert grant is not None
         assert grant.epoch == n
         await store.leases.release(grant)
-        found = await store.leases.read("boss")
-        assert found is not None
-        assert (found.holder, found.epoch) == (None, n)
+        lease = await store.leases.read("boss")
+        assert lease is not None
+        assert (lease.holder, lease.epoch) == (None, n)
         assert not await store.leases.renew(grant)
 
 
@@ -162,6 +162,6 @@ async def test_a_late_renewal_and_a_new_take_at_once_have_one_holder(
         old = await take(store, f"old {n}", nonce=f"old {n}")
         assert old is not None
         await world.elapse(15.5)
-        renewed, new = await asyncio.gather(store.leases.renew(old), take(other, "new", nonce=f"new {n}"))
-        assert (renewed, new is not None) == (False, True)
+        renewal, new = await asyncio.gather(store.leases.renew(old), take(other, "new", nonce=f"new {n}"))
+        assert (renewal, new is not None) == (False, True)
         await world.elapse(16)

@@ -49,10 +49,10 @@ async def test_each_may_begin_an_interval_after_the_one_before_and_its_time_begi
 ) -> None:
     await running(store, *range(1, 21))
     payments = await agent(store)
-    taken = await store.requests.take(payments, [rated()])
-    delays = [request.delay for request in taken]
+    requests = await store.requests.take(payments, [rated()])
+    delays = [request.delay for request in requests]
     assert delays == pytest.approx([n / RATE for n in range(5)], abs=0.001)
-    for request in taken:
+    for request in requests:
         assert request.within == pytest.approx(30.0 + request.delay, abs=0.5)
 
 
@@ -60,26 +60,26 @@ async def test_processes_share_one_rate(store: Store, other: Store) -> None:
     await running(store, *range(1, 41))
     first, second = await agent(store), await agent(other)
     began = await store.now()
-    got = await asyncio.gather(
+    batches = await asyncio.gather(
         *(s.requests.take(a, [rated(2)]) for s, a in ((store, first), (other, second)) * 6)
     )
     real = await store.now() - began
-    taken = [request for each in got for request in each]
-    assert 5 <= len(taken) <= 6 + real * RATE
-    assert len({(request.task, request.idx) for request in taken}) == len(taken)
+    requests = [request for each in batches for request in each]
+    assert 5 <= len(requests) <= 6 + real * RATE
+    assert len({(request.task, request.idx) for request in requests}) == len(requests)
 
 
 async def test_what_was_taken_in_a_row_keeps_the_rate_to_the_number(store: Store, world: World) -> None:
     """A hundred looks, a hundred milliseconds apart, and whatever they took."""
     await running(store, *range(1, 501))
     payments = await agent(store, ttl=600)
-    taken, began = 0, await store.now()
+    count, began = 0, await store.now()
     for _ in range(100):
-        taken += len(await store.requests.take(payments, [rated(5)]))
+        count += len(await store.requests.take(payments, [rated(5)]))
         await world.elapse(0.1)
     real = await store.now() - began if world.dialect == "postgres" else 0.0
     least, most = 10 * RATE, (10 + real) * RATE  # it is not made up for what the machine was too slow to take
-    assert least - 0.05 * 10 * RATE <= taken <= most + 0.05 * 10 * RATE
+    assert least - 0.05 * 10 * RATE <= count <= most + 0.05 * 10 * RATE
 
 
 async def test_a_further_try_gets_a_turn_like_a_call_whichever_process_asks(
@@ -112,11 +112,11 @@ async def test_a_rate_holds_back_its_own_agent_alone(store: Store) -> None:
     await store.tasks.submit([draft(n, steps=steps(agent="stock")) for n in range(31, 61)])
     await scheduler.claim(100)
     both = await store.nodes.register(info("x", ("agent",)))
-    taken = await store.requests.take(both, [rated(), offer(500, to="shop/stock")])
-    assert sum(request.agent == "stock" for request in taken) == 30
-    assert sum(request.agent == "payments" for request in taken) == 5
-    assert {request.delay for request in taken if request.agent == "stock"} == {0.0}
-    assert taken.again.keys() == {PAYMENTS}
+    requests = await store.requests.take(both, [rated(), offer(500, to="shop/stock")])
+    assert sum(request.agent == "stock" for request in requests) == 30
+    assert sum(request.agent == "payments" for request in requests) == 5
+    assert {request.delay for request in requests if request.agent == "stock"} == {0.0}
+    assert requests.again.keys() == {PAYMENTS}
 
 
 async def test_nothing_is_said_of_more_when_nothing_was_held_back(store: Store) -> None:
@@ -136,8 +136,8 @@ async def test_silence_that_is_excused_is_judged_and_counts_as_no_failure(store:
     await store.requests.take(payments, [offer()])
     await store.requests.excuse(payments, [(1, 0, 1)])
     await world.elapse(120)
-    judged = await store.supervision.judge(await term(store), 0.0, 10)
-    assert sorted(judged.requests) == [(1, 0, 1, 0), (2, 0, 1, 1)]
+    verdict = await store.supervision.judge(await term(store), 0.0, 10)
+    assert sorted(verdict.requests) == [(1, 0, 1, 0), (2, 0, 1, 1)]
     for task, failures in ((1, 0), (2, 1)):
         detail = await store.tasks.detail(task)
         assert detail is not None
@@ -151,8 +151,8 @@ async def test_a_canary_is_excused_as_it_is_taken(store: Store, world: World) ->
     assert len(await store.requests.take(payments, [trial()])) == 1
     assert len(await store.requests.take(payments, [offer()])) == 1
     await world.elapse(120)
-    judged = await store.supervision.judge(await term(store), 0.0, 10)
-    assert sorted(judged.requests) == [(1, 0, 1, 0), (2, 0, 1, 1)]
+    verdict = await store.supervision.judge(await term(store), 0.0, 10)
+    assert sorted(verdict.requests) == [(1, 0, 1, 0), (2, 0, 1, 1)]
 
 
 async def test_a_canary_of_a_step_that_has_failed_while_others_were_answered_is_not_excused(
@@ -162,18 +162,18 @@ async def test_a_canary_of_a_step_that_has_failed_while_others_were_answered_is_
     scheduler = await running(store, 1, 2, 3)
     payments = await agent(store, ttl=600)
     for task, failures, deaths in ((1, 1, 0), (2, 2, 0), (3, 3, 2)):
-        held = scheduler[task]
-        step = replace(held.steps[0], failures=failures, deaths=deaths)
+        memory = scheduler[task]
+        step = replace(memory.steps[0], failures=failures, deaths=deaths)
         await scheduler.commit(
-            OpenDecision(held.task, held.task, steps={0: step}, counted={0: (True, failures)})
+            OpenDecision(memory.task, memory.task, steps={0: step}, failure_counts={0: (True, failures)})
         )
     for _ in range(3):
         assert len(await store.requests.take(payments, [trial()])) == 1
     await world.elapse(120)
-    judged = await store.supervision.judge(await term(store), 0.0, 10)
-    assert sorted(judged.requests) == [(1, 0, 1, 1), (2, 0, 1, 3), (3, 0, 1, 3)]
+    verdict = await store.supervision.judge(await term(store), 0.0, 10)
+    assert sorted(verdict.requests) == [(1, 0, 1, 1), (2, 0, 1, 3), (3, 0, 1, 3)]
     messages = (await store.tasks.inbox(scheduler.node, 10)).messages
-    assert {task: [message.excused for message in said] for task, said in messages.items()} == {
+    assert {task: [message.excused for message in silences] for task, silences in messages.items()} == {
         1: [True],
         2: [False],
         3: [True],
@@ -190,8 +190,8 @@ async def test_a_canary_whose_process_dies_counts_and_one_whose_process_is_stopp
     assert [request.task for request in await other.requests.take(leaving, [trial()])] == [2]
     await other.nodes.unregister(leaving)
     await world.elapse(120)
-    judged = await store.supervision.judge(await term(store), 0.0, 10)
-    assert sorted(judged.requests) == [(1, 0, 1, 1), (2, 0, 1, 0)]
+    verdict = await store.supervision.judge(await term(store), 0.0, 10)
+    assert sorted(verdict.requests) == [(1, 0, 1, 1), (2, 0, 1, 0)]
 
 
 async def test_a_canary_that_is_given_back_is_excused_no_more(store: Store, world: World) -> None:
@@ -262,8 +262,8 @@ async def test_a_minute_of_waiting_counts_as_one_priority_for_claims(store: Stor
     await store.tasks.submit([draft(3, priority=1), draft(4, priority=2), draft(5, priority=9)])
     aged(store)
     order: list[int] = []
-    while got := await scheduler.claim(1):
-        order += got
+    while ids := await scheduler.claim(1):
+        order += ids
         aged(store)
     assert order == [5, 2, 1, 4, 3]  # 9, 3 + 1, a little more than 0 + 2, 2, 1
 
@@ -278,8 +278,8 @@ async def test_a_minute_of_waiting_counts_as_one_priority_for_takes(store: Store
     payments = await agent(store)
     order: list[int] = []
     aged(store)
-    while taken := await store.requests.take(payments, [offer(1)]):
-        order += [request.task for request in taken]
+    while batch := await store.requests.take(payments, [offer(1)]):
+        order += [request.task for request in batch]
         aged(store)
     assert order == [5, 2, 1, 4, 3]
 
@@ -288,17 +288,17 @@ async def test_a_flood_of_the_highest_priority_does_not_starve_the_lowest(store:
     """Claims: every second ten tasks of priority 9 come and five are claimed; a task of priority 0 comes through in time."""
     scheduler = await hand(store)
     await store.tasks.submit([draft(1, priority=0)])
-    number, waited = 10, 0
-    while waited < 3000:
+    number, seconds = 10, 0
+    while seconds < 3000:
         number += 10
         await store.tasks.submit([draft(n, priority=9) for n in range(number, number + 10)])
         aged(store)
         if 1 in await scheduler.claim(5):
             break
         await world.elapse(30, pending=True)
-        waited += 30
+        seconds += 30
     # It overtakes the flood when ten minutes count more than the oldest of the flood has gathered.
-    assert 540 <= waited <= 1500
+    assert 540 <= seconds <= 1500
 
 
 async def test_a_flood_of_requests_does_not_starve_one_either(store: Store, world: World) -> None:
@@ -306,8 +306,8 @@ async def test_a_flood_of_requests_does_not_starve_one_either(store: Store, worl
     await store.tasks.submit([draft(1, priority=0)])
     await scheduler.claim(1)
     payments = await agent(store, ttl=1e6)
-    number, waited = 10, 0
-    while waited < 3000:
+    number, seconds = 10, 0
+    while seconds < 3000:
         number += 4
         await store.tasks.submit([draft(n, priority=9) for n in range(number, number + 4)])
         await scheduler.claim(100)
@@ -315,27 +315,27 @@ async def test_a_flood_of_requests_does_not_starve_one_either(store: Store, worl
         if 1 in [request.task for request in await store.requests.take(payments, [offer(2)])]:
             break
         await world.elapse(30)
-        waited += 30
-    assert 540 <= waited <= 1500
+        seconds += 30
+    assert 540 <= seconds <= 1500
 
 
 async def test_age_is_looked_at_only_when_looks_have_been_full_for_a_second(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise all that waits is taken anyway, and the plain look is the cheaper one."""
-    scheduler, looked, found = await hand(store), list[float](), Ageing.found
+    scheduler, looks, original = await hand(store), list[float](), Ageing.found
 
     def noted(ageing: Ageing, key: str, *, full: bool, oldest: float | None, now: float) -> None:
-        looked.append(now)
-        found(ageing, key, full=full, oldest=oldest, now=now)
+        looks.append(now)
+        original(ageing, key, full=full, oldest=oldest, now=now)
 
     monkeypatch.setattr(Ageing, "found", noted)
     await store.tasks.submit([draft(n) for n in range(1, 21)])
     await scheduler.claim(5)
-    assert not store.tasks.ageing.due("pending", looked[0] + 0.9)
-    assert store.tasks.ageing.due("pending", looked[0] + 1.0)
+    assert not store.tasks.ageing.due("pending", looks[0] + 0.9)
+    assert store.tasks.ageing.due("pending", looks[0] + 1.0)
     await scheduler.claim(50)
-    assert not store.tasks.ageing.due("pending", looked[0] + 5.0)
+    assert not store.tasks.ageing.due("pending", looks[0] + 5.0)
 
 
 async def test_without_ageing_priority_alone_decides(world: World) -> None:

@@ -53,10 +53,10 @@ def claimed(memory: Memory) -> OpenDecision:
 
 async def told(store: Store, *tasks: int, to: str = HOOK) -> Hand:
     """Submit tasks that tell, and claim them."""
-    made = await hand(store)
+    scheduler = await hand(store)
     await store.tasks.submit([draft(id_, reply_to=to, correlation_id=f"cart-{id_}") for id_ in tasks])
-    assert sorted(await made.claim(100, claimed)) == sorted(tasks)
-    return made
+    assert sorted(await scheduler.claim(100, claimed)) == sorted(tasks)
+    return scheduler
 
 
 async def processed(scheduler: Hand, task: int) -> None:
@@ -65,8 +65,8 @@ async def processed(scheduler: Hand, task: int) -> None:
 
 
 async def take(store: Store, node: int, room: int = 10, lease: float = LEASE) -> list[Due]:
-    found = await store.notices.notices_due()
-    return await store.notices.take_notices(node, [(h.host, room) for h in found if h.seconds <= 0], lease)
+    hosts = await store.notices.notices_due()
+    return await store.notices.take_notices(node, [(h.host, room) for h in hosts if h.seconds <= 0], lease)
 
 
 async def settle(
@@ -80,9 +80,9 @@ async def settle(
 async def leave(store: Store, node: int) -> list[Any]:
     """Send all that there is; returns the events in the order in which they left."""
     left: list[Any] = []
-    while found := await take(store, node):
-        left += [msgspec.json.decode(due.body) for due in found]
-        assert all(await settle(store, node, found))
+    while notices := await take(store, node):
+        left += [msgspec.json.decode(due.body) for due in notices]
+        assert all(await settle(store, node, notices))
     return left
 
 
@@ -109,10 +109,10 @@ async def test_each_state_leaves_once_in_order_with_all_that_it_says(store: Stor
 
 
 async def test_of_two_outcomes_for_one_task_the_one_for_its_next_notice_counts(store: Store) -> None:
-    made = await told(store, 7)
-    assert [due.sequence for due in await take(store, made.node)] == [1]
+    scheduler = await told(store, 7)
+    assert [due.sequence for due in await take(store, scheduler.node)] == [1]
     outcomes = [Sending(7, 2, "sent"), Sending(7, 1, "sent"), Sending(7, 1, "failed")]
-    assert await store.notices.settle_notices(made.node, outcomes) == [False, True, False]
+    assert await store.notices.settle_notices(scheduler.node, outcomes) == [False, True, False]
     (listener,) = await store.notices.listeners()
     assert (listener.sent, listener.tries) == (1, 0)
 
@@ -141,10 +141,10 @@ async def test_a_generation_has_names_of_its_own(store: Store, to: str) -> None:
 async def test_what_stands_is_said_with_an_end(store: Store) -> None:
     scheduler = await told(store, 1)
     memory = scheduler[1]
-    made = done(memory)
-    undone = replace(memory.steps[1], state="undone")
-    made.steps[1] = undone
-    await scheduler.commit(tell(memory, to_state(memory, "error", made, cause="card refused")))
+    decision = done(memory)
+    undo = replace(memory.steps[1], state="undone")
+    decision.steps[1] = undo
+    await scheduler.commit(tell(memory, to_state(memory, "error", decision, cause="card refused")))
     data = (await leave(store, scheduler.node))[-1]["data"]
     assert (data["cause"], data["undone"]) == ("card refused", ["s1"])
     assert data["standing"] == [{"step": "s0", "state": "done"}]
@@ -152,15 +152,15 @@ async def test_what_stands_is_said_with_an_end(store: Store) -> None:
 
 
 async def test_several_states_of_one_commit_leave_in_order(store: Store) -> None:
-    made = await hand(store)
+    scheduler = await hand(store)
     await store.tasks.submit([draft(1, reply_to=HOOK)])
 
     def straight(memory: Memory) -> OpenDecision:
         decision = tell(memory, to_state(memory, "undoing", release=False, goal="undo", cause="cancelled"))
         return tell(memory, to_state(memory, "undone", decision))
 
-    await made.claim(1, straight)
-    events = await leave(store, made.node)
+    await scheduler.claim(1, straight)
+    events = await leave(store, scheduler.node)
     assert [e["data"]["state"] for e in events] == ["received", "undoing", "undone"]
     detail = await store.tasks.detail(1)
     assert detail is not None
@@ -172,20 +172,20 @@ async def test_a_decision_that_is_lost_tells_nothing(store: Store, world: World)
     scheduler = await told(store, 1)
     other = await hand(store)
     stale = tell(scheduler[1], to_state(scheduler[1], "processed", unchanged(scheduler[1]), result=b"1"))
-    stale.consumed.append((0, 9))  # a request that is not there
-    assert (await scheduler.commit(stale)).lost == {1}
+    stale.used_requests.append((0, 9))  # a request that is not there
+    assert (await scheduler.commit(stale)).losses == {1}
     assert [e["data"]["state"] for e in await leave(store, other.node)] == ["received", "processing"]
-    ((told_, notified),) = await world.rows("select told, notified from {task}")
-    assert (told_, notified) == ("processing", 2)
+    ((state, sequence),) = await world.rows("select told, notified from {task}")
+    assert (state, sequence) == ("processing", 2)
 
 
 async def test_a_submission_that_finds_its_key_taken_tells_nothing(store: Store) -> None:
     node = await scheduler(store)
     first, second = draft(1, key="o-1", reply_to=HOOK), draft(2, key="o-1", reply_to="https://other.example/")
-    assert (await store.tasks.submit([first]))[0].created
+    assert (await store.tasks.submit([first]))[0].is_new
     assert (await store.tasks.submit([second]))[0].id == 1
     together = await store.tasks.submit([draft(3, reply_to=HOOK), replace(second, id=4), draft(5)])
-    assert [s.created for s in together] == [True, False, True]
+    assert [s.is_new for s in together] == [True, False, True]
     events = await leave(store, node)
     assert [e["subject"] for e in events] == [ids.show(1), ids.show(3)]
 
@@ -198,8 +198,8 @@ async def test_the_next_scheduler_knows_what_was_told(store: Store, world: World
     assert await other.claim(1, begin) == [1]
     task = other[1].task
     assert (task.told, task.notified, task.reply) == ("processing", 2, notices.reply(HOOK, "cart-1"))
-    (loaded,) = await store.tasks.load(other.node, [1])
-    assert (loaded.task.told, loaded.task.notified) == ("processing", 2)
+    (snapshot,) = await store.tasks.load(other.node, [1])
+    assert (snapshot.task.told, snapshot.task.notified) == ("processing", 2)
     assert scheduler.node != other.node
 
 
@@ -222,10 +222,10 @@ async def test_a_task_is_told_one_after_another_and_tasks_do_not_wait_for_each_o
 ) -> None:
     scheduler = await told(store, 1, 2)
     first, second = await hand(store), await hand(other)
-    taken = await take(store, first.node, 1) + await take(other, second.node, 1)
-    assert sorted((d.task, d.sequence) for d in taken) == [(1, 1), (2, 1)]
+    notices = await take(store, first.node, 1) + await take(other, second.node, 1)
+    assert sorted((d.task, d.sequence) for d in notices) == [(1, 1), (2, 1)]
     assert await take(store, scheduler.node) == []
-    mine, theirs = taken
+    mine, theirs = notices
     assert await settle(other, second.node, [mine]) == [False]
     assert await settle(store, first.node, [mine]) == [True]
     assert await settle(store, first.node, [mine]) == [False]
@@ -236,10 +236,10 @@ async def test_a_task_is_told_one_after_another_and_tasks_do_not_wait_for_each_o
 
 async def test_two_that_take_at_once_get_different_ones(store: Store, other: Store) -> None:
     scheduler = await told(store, *range(1, 41))
-    found = await asyncio.gather(
+    batches = await asyncio.gather(
         *(take(s, scheduler.node + n, 10) for n, s in enumerate((store, other, store, other)))
     )
-    tasks = [due.task for some in found for due in some]
+    tasks = [due.task for some in batches for due in some]
     assert sorted(tasks) == sorted(set(tasks))
     while more := await take(store, scheduler.node, 10):
         tasks += [due.task for due in more]
@@ -261,16 +261,16 @@ async def test_who_has_it_for_too_long_loses_it(store: Store, world: World) -> N
 
 async def test_of_each_host_so_many_are_taken(store: Store) -> None:
     """A host that does not answer takes no room from the others."""
-    made = await hand(store)
+    scheduler = await hand(store)
     await store.tasks.submit([draft(n, reply_to="https://slow.example/") for n in range(1, 30)])
     await store.tasks.submit([draft(n, reply_to=f"https://h{n}.example/") for n in range(30, 33)])
     assert [h.host for h in await store.notices.notices_due()] == [
         "h30.example", "h31.example", "h32.example", "slow.example",
     ]  # fmt: skip
     room = [(h.host, 4) for h in await store.notices.notices_due()]
-    taken = await store.notices.take_notices(made.node, room, LEASE)
-    assert sorted(due.task for due in taken if due.task >= 30) == [30, 31, 32]
-    assert len(taken) == 7
+    notices = await store.notices.take_notices(scheduler.node, room, LEASE)
+    assert sorted(due.task for due in notices if due.task >= 30) == [30, 31, 32]
+    assert len(notices) == 7
 
 
 async def test_what_failed_is_due_again_and_counts_and_what_was_kept_does_not(
@@ -341,14 +341,14 @@ async def test_whoever_retries_or_drops_notices_stands_in_the_audit_and_their_al
         (2, "dropped"),
     ]
     where = "notices to https://shop.example"
-    (dropped,), (retried,) = await store.admin.audit(task=2), await store.admin.audit(task=1)
-    assert (dropped.kind, dropped.who, dropped.why, dropped.outcome) == (
+    (drop,), (retry,) = await store.admin.audit(task=2), await store.admin.audit(task=1)
+    assert (drop.kind, drop.who, drop.why, drop.outcome) == (
         "drop_notices",
         "bob",
         "nobody listens",
         where,
     )
-    assert (retried.kind, retried.who, retried.why, retried.outcome) == (
+    assert (retry.kind, retry.who, retry.why, retry.outcome) == (
         "retry_notices",
         "ann",
         "it is back",
@@ -372,11 +372,11 @@ async def test_saying_more_while_the_last_one_is_settled_loses_neither(store: St
     scheduler = await told(store, *tasks)
     node = (await hand(other)).node
     for _ in range(2):
-        taken = await take(other, node, 100)
-        assert len(taken) == 20
+        notices = await take(other, node, 100)
+        assert len(notices) == 20
         await asyncio.gather(
-            *(settle(other, node, [due]) for due in taken[:10]),
-            settle(other, node, taken[10:]),
+            *(settle(other, node, [due]) for due in notices[:10]),
+            settle(other, node, notices[10:]),
             *(processed(scheduler, n) for n in tasks if scheduler[n].task.state != "processed"),
         )
     events = await leave(other, node)
@@ -415,20 +415,23 @@ async def test_who_reads_a_queue_is_rung_for_what_is_submitted_in_a_transaction(
 
 @pytest.mark.parametrize("reply_to", [None, HOOK])
 async def test_a_notice_costs_no_commit_and_without_a_reply_to_no_statement(
-    counted: Store, counts: Counts, reply_to: str | None, world: World
+    counting_store: Store, counts: Counts, reply_to: str | None, world: World
 ) -> None:
     """Three tasks, three commits each way; what tells is counted against what does not."""
 
     async def run(first: int, to: str | None) -> tuple[int, int]:
-        made = await hand(counted)
+        scheduler = await hand(counting_store)
         mark = claimed if to is not None else begin
         await counts.reset()
-        await counted.tasks.submit([draft(first + n, steps=steps(1), reply_to=to) for n in range(3)])
-        await made.claim(10, mark)
-        ends = [to_state(made[first + n], "processed", done(made[first + n]), result=b"1") for n in range(3)]
+        await counting_store.tasks.submit([draft(first + n, steps=steps(1), reply_to=to) for n in range(3)])
+        await scheduler.claim(10, mark)
+        ends = [
+            to_state(scheduler[first + n], "processed", done(scheduler[first + n]), result=b"1")
+            for n in range(3)
+        ]
         if to is not None:
-            ends = [tell(made[first + n], end) for n, end in enumerate(ends)]
-        await made.commit(*ends)
+            ends = [tell(scheduler[first + n], end) for n, end in enumerate(ends)]
+        await scheduler.commit(*ends)
         return await counts.commits(), counts.statements
 
     await run(1, reply_to)
@@ -445,11 +448,11 @@ async def test_a_notice_costs_no_commit_and_without_a_reply_to_no_statement(
         assert statements <= silent + 3 * 4
 
 
-async def test_looking_for_what_is_due_writes_nothing(counted: Store, counts: Counts) -> None:
-    await running(counted, 1, reply_to=HOOK)
+async def test_looking_for_what_is_due_writes_nothing(counting_store: Store, counts: Counts) -> None:
+    await running(counting_store, 1, reply_to=HOOK)
     await counts.reset()
-    await counted.notices.notices_due()
-    await counted.notices.listeners()
+    await counting_store.notices.notices_due()
+    await counting_store.notices.listeners()
     assert await counts.commits() == 0
 
 
@@ -465,8 +468,8 @@ async def test_notices_to_a_queue_are_its_messages_in_order(store: Store, other:
     await processed(scheduler, 1)
     bad = to_state(scheduler[2], "processed", done(scheduler[2]), cause=UNENCODABLE, result=b"1")
     assert (await scheduler.commit(tell(scheduler[2], bad))).guilty
-    got = (await other.queues.receive_messages("web-7", "me", 10, 30.0, 5)).messages
-    of_one, of_two = ([m for m in got if m.task == ids.show(task)] for task in (1, 2))
+    messages = (await other.queues.receive_messages("web-7", "me", 10, 30.0, 5)).messages
+    of_one, of_two = ([m for m in messages if m.task == ids.show(task)] for task in (1, 2))
     assert [m.sequence for m in of_one] == [m.sequence for m in of_two] == [1, 2, 3]
     assert [m.value["data"]["state"] for m in of_one] == ["received", "processing", "processed"]
     assert of_two[-1].value["data"]["state"] == "error"
@@ -480,6 +483,6 @@ async def test_notices_to_a_queue_are_its_messages_in_order(store: Store, other:
 async def test_a_decision_that_is_lost_sends_no_message(store: Store) -> None:
     scheduler = await told(store, 1, to="queue:web")
     stale = tell(scheduler[1], to_state(scheduler[1], "processed", unchanged(scheduler[1]), result=b"1"))
-    stale.consumed.append((0, 9))
-    assert (await scheduler.commit(stale)).lost == {1}
+    stale.used_requests.append((0, 9))
+    assert (await scheduler.commit(stale)).losses == {1}
     assert len(await store.queues.messages("web")) == 2

@@ -42,12 +42,12 @@ async def test_how_attempts_ended_is_in_the_row_that_is_written_anyway(store: St
     bank = await agent(store)
     await store.requests.take(bank, [offer()])
     decision = done(scheduler[1], 0)
-    ended = AttemptEnd(0, 1, "do", "done", bank, 1.25)
-    failed = AttemptEnd(1, 1, "do", "gave_up", error="no", frame="a.py:1 in f", traceback='Traceback\n  "é"')
-    decision.attempts = [ended, failed]
+    success = AttemptEnd(0, 1, "do", "done", bank, 1.25)
+    failure = AttemptEnd(1, 1, "do", "gave_up", error="no", frame="a.py:1 in f", traceback='Traceback\n  "é"')
+    decision.attempts = [success, failure]
     await scheduler.commit(decision)
     *_, last = await store.tasks.history(1)
-    assert last.attempts == (ended, failed)
+    assert last.attempts == (success, failure)
     assert last.moves[0][0] == "s0"
 
 
@@ -91,9 +91,9 @@ async def failed(
 async def test_failures_with_one_cause_are_one_group(store: Store) -> None:
     await failed(store, 1, 2, frame="orders.py:42 in charge")
     await failed(store, 3, frame="orders.py:60 in refund")
-    found = await store.oversight.error_groups()
-    assert (found.read, found.capped) == (3, False)
-    by_frame = {group.frame: group for group in found.groups}
+    groups = await store.oversight.error_groups()
+    assert (groups.read, groups.capped) == (3, False)
+    by_frame = {group.frame: group for group in groups.groups}
     both = by_frame["orders.py:42 in charge"]
     assert (both.agent, both.action, both.doing) == ("shop/payments", "act0", "do")
     assert (both.attempts, both.tasks, both.ids, both.states) == (2, 2, (2, 1), {"error": 2})
@@ -105,7 +105,7 @@ async def test_failures_with_one_cause_are_one_group(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "step", "retried"),
+    ("task", "step", "retries"),
     [
         ("processing", "in_doubt", 1),
         ("undoing", "failed", 0),
@@ -115,7 +115,7 @@ async def test_failures_with_one_cause_are_one_group(store: Store) -> None:
     ],
 )
 async def test_a_group_counts_the_tasks_in_which_it_is_tried_again(
-    store: Store, task: TaskState, step: StepState, retried: int
+    store: Store, task: TaskState, step: StepState, retries: int
 ) -> None:
     """A refusal for good is not tried again, while its task is undone; nor is what has succeeded since."""
     scheduler = await running(store, 1, local=True)
@@ -126,7 +126,7 @@ async def test_a_group_counts_the_tasks_in_which_it_is_tried_again(
     ]
     await scheduler.commit(decision)
     (group,) = (await store.oversight.error_groups()).groups
-    assert (group.retried, group.states, group.traceback) == (retried, {task: 1}, "Traceback of it")
+    assert (group.retried, group.states, group.traceback) == (retries, {task: 1}, "Traceback of it")
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,13 @@ async def test_grouping_costs_the_same_beside_many_ended_tasks(counting: tuple[S
 async def test_a_decision_under_an_old_epoch_leaves_a_refusal(store: Store) -> None:
     scheduler = await running(store, 1)
     await store.oversight.overtaken(scheduler.node, [(1, 0), (77, 3)])
-    gone, found = await store.oversight.refusals()
-    assert (found.kind, found.who, found.node, found.task, found.epoch, found.against) == (
+    lost_decision, refusal = await store.oversight.refusals()
+    assert (refusal.kind, refusal.who, refusal.node, refusal.task, refusal.epoch, refusal.against) == (
         "decision", "scheduler", scheduler.node, 1, 0, 1,
     )  # fmt: skip
-    assert f"process {scheduler.node} holds the task under epoch 1" in found.what
-    assert (gone.task, gone.against) == (77, None)
-    assert await store.oversight.refusals(task=1) == [found]
+    assert f"process {scheduler.node} holds the task under epoch 1" in refusal.what
+    assert (lost_decision.task, lost_decision.against) == (77, None)
+    assert await store.oversight.refusals(task=1) == [refusal]
 
 
 async def test_a_late_reply_leaves_a_refusal_and_one_in_time_leaves_none(store: Store, world: World) -> None:
@@ -204,8 +204,8 @@ async def test_a_late_reply_leaves_a_refusal_and_one_in_time_leaves_none(store: 
     assert await store.requests.answer(bank, [reply(first)]) == [True]
     await world.elapse(31)
     assert await store.requests.answer(bank, [reply(second)]) == [False]
-    (found,) = await store.oversight.refusals()
-    assert (found.kind, found.who, found.task, found.step, found.attempt) == (
+    (refusal,) = await store.oversight.refusals()
+    assert (refusal.kind, refusal.who, refusal.task, refusal.step, refusal.attempt) == (
         "reply",
         "agent",
         second.task,
@@ -216,8 +216,8 @@ async def test_a_late_reply_leaves_a_refusal_and_one_in_time_leaves_none(store: 
 
 async def test_a_former_leader_s_write_leaves_a_refusal(store: Store) -> None:
     await store.oversight.refused([Refusal("term", "its term was over", "sup-1", epoch=3, against=4)])
-    (found,) = await store.oversight.refusals()
-    assert (found.kind, found.who, found.epoch, found.against) == ("term", "sup-1", 3, 4)
+    (refusal,) = await store.oversight.refusals()
+    assert (refusal.kind, refusal.who, refusal.epoch, refusal.against) == ("term", "sup-1", 3, 4)
 
 
 # What the leading Supervisor did
@@ -228,14 +228,14 @@ async def test_what_leaders_did_is_kept_newest_first_and_bounded(store: Store) -
     await store.oversight.decided(
         [SupervisorDecision("judged", 3, 17, epoch=4), SupervisorDecision("turned", 1, 18, epoch=4)]
     )
-    turned, judged = await store.oversight.decisions()
-    assert (turned.kind, turned.tasks, turned.task, turned.epoch) == ("turned", 1, 18, 4)
-    assert (judged.kind, judged.tasks, judged.task) == ("judged", 3, 17)
-    assert abs(judged.at - await store.now()) < 60
+    turn, verdict = await store.oversight.decisions()
+    assert (turn.kind, turn.tasks, turn.task, turn.epoch) == ("turned", 1, 18, 4)
+    assert (verdict.kind, verdict.tasks, verdict.task) == ("judged", 3, 17)
+    assert abs(verdict.at - await store.now()) < 60
     await store.oversight.decided([SupervisorDecision("freed", n, 19, epoch=5) for n in range(1, 1_005)])
-    kept = await store.oversight.decisions(2_000)
-    assert (len(kept), kept[0].tasks, kept[-1].tasks) == (1_000, 1_004, 5)
-    assert await store.oversight.decisions(1) == kept[:1]
+    decisions = await store.oversight.decisions(2_000)
+    assert (len(decisions), decisions[0].tasks, decisions[-1].tasks) == (1_000, 1_004, 5)
+    assert await store.oversight.decisions(1) == decisions[:1]
 
 
 # Figures per minute
@@ -247,12 +247,12 @@ async def test_a_minute_adds_up_what_several_leaders_saw(store: Store, world: Wo
     await store.tasks.submit([draft(first_of(minute * 60) + n) for n in range(3)])
     await store.oversight.add_minute(minute, 20.0, SchedulerTally(5, 1, 1, 12, (0, 4, 1)))
     await store.oversight.add_minute(minute, 15.0, SchedulerTally(2, 0, 0, 3, (1,)))
-    (found,) = await store.oversight.minutes()
-    assert (found.minute, found.seen) == (minute * 60, 35.0)
-    assert (found.submitted, found.processed, found.undone, found.errors, found.steps) == (3, 7, 1, 1, 15)
-    assert found.p50 is not None
-    assert found.p95 is not None
-    assert 0.001 <= found.p50 <= found.p95 < 0.01
+    (row,) = await store.oversight.minutes()
+    assert (row.minute, row.seen) == (minute * 60, 35.0)
+    assert (row.submitted, row.processed, row.undone, row.errors, row.steps) == (3, 7, 1, 1, 15)
+    assert row.p50 is not None
+    assert row.p95 is not None
+    assert 0.001 <= row.p50 <= row.p95 < 0.01
 
 
 async def test_figures_are_kept_for_a_day(store: Store) -> None:
@@ -291,8 +291,8 @@ async def decide_all(store: Store, verdict: str = "applied") -> int:
 
 
 async def test_an_act_on_many_sends_each_task_one_ordinary_command(store: Store, other: Store) -> None:
-    made = await requested(store, 1, 2, 3)
-    assert (made.counted, made.state, made.who, made.why, made.sent) == (
+    bulk = await requested(store, 1, 2, 3)
+    assert (bulk.counted, bulk.state, bulk.who, bulk.why, bulk.sent) == (
         3,
         "running",
         "ann",
@@ -309,11 +309,11 @@ async def test_an_act_on_many_sends_each_task_one_ordinary_command(store: Store,
     assert await store.oversight.advance_bulk("act-1", 2) == 2
     assert await other.oversight.advance_bulk("act-1", 2) == 1  # another leader continues
     assert await other.oversight.advance_bulk("act-1", 2) == 0
-    asked = {id_: (await store.tasks.detail(id_, asked=True)).asked for id_ in (1, 2, 3, 9)}  # type: ignore[union-attr]
-    assert [[(a.kind, a.act.id, a.act.who, a.act.why) for a in asked[id_]] for id_ in (1, 2, 3)] == [
+    commands = {id_: (await store.tasks.detail(id_, with_asked=True)).asked for id_ in (1, 2, 3, 9)}  # type: ignore[union-attr]
+    assert [[(a.kind, a.act.id, a.act.who, a.act.why) for a in commands[id_]] for id_ in (1, 2, 3)] == [
         [("undo", f"act-1/{show(id_)}", "ann", "wrong price")] for id_ in (1, 2, 3)
     ]
-    assert asked[9] == ()
+    assert commands[9] == ()
     view = await store.oversight.bulk_act("act-1")
     assert view is not None
     assert (view.sent, view.waiting, view.state, view.progress) == (3, 3, "running", 0.0)
@@ -361,9 +361,9 @@ async def test_refusals_of_an_act_are_kept_one_by_one(store: Store) -> None:
 async def test_a_stopped_act_sends_nothing_more_and_ends_when_all_is_decided(store: Store) -> None:
     await requested(store, 1, 2, 3)
     await store.oversight.advance_bulk("act-1", 1)
-    stopped = await store.oversight.stop_bulk("act-1", Act("act-2", "bob", "enough"))
-    assert stopped is not None
-    assert (stopped.state, stopped.stopped_by, stopped.sent) == ("stopping", "bob", 1)
+    bulk = await store.oversight.stop_bulk("act-1", Act("act-2", "bob", "enough"))
+    assert bulk is not None
+    assert (bulk.state, bulk.stopped_by, bulk.sent) == ("stopping", "bob", 1)
     assert await store.oversight.advance_bulk("act-1", 100) == 0
     await decide_all(store)
     assert await store.oversight.advance_bulk("act-1", 100) is None
@@ -377,8 +377,8 @@ async def test_a_stopped_act_sends_nothing_more_and_ends_when_all_is_decided(sto
 
 
 async def test_an_act_keeps_to_its_limit_and_its_rate(store: Store, world: World) -> None:
-    made = await requested(store, 1, 2, 3, 4, most=3, rate=1.0)
-    assert (made.counted, made.limit, made.rate) == (3, 3, 1.0)
+    bulk = await requested(store, 1, 2, 3, 4, most=3, rate=1.0)
+    assert (bulk.counted, bulk.limit, bulk.rate) == (3, 3, 1.0)
     assert await store.oversight.advance_bulk("act-1", 100) == 2  # what a second allows, and the first
     assert await store.oversight.advance_bulk("act-1", 100) == 0
     await world.elapse(5)
@@ -453,7 +453,7 @@ async def test_other_acts_send_their_own_command(store: Store, kind: str) -> Non
     await failed(store, 1)
     await store.oversight.bulk(ANN, kind, Filter(ids=(1,)))  # type: ignore[arg-type]
     await store.oversight.advance_bulk("act-1", 1)
-    detail = await store.tasks.detail(1, asked=True)
+    detail = await store.tasks.detail(1, with_asked=True)
     assert detail is not None
     assert [a.kind for a in detail.asked] == [kind]
 
@@ -516,7 +516,7 @@ async def test_a_deadline_that_was_moved_can_pass_again(store: Store, world: Wor
 
 
 async def test_a_claim_and_an_extension_are_one_commit(store: Store) -> None:
-    made = await hand(store)
+    scheduler = await hand(store)
     await store.tasks.submit([draft(1, within=60.0)])
 
     def claimed(memory: Memory) -> Decision:
@@ -525,28 +525,28 @@ async def test_a_claim_and_an_extension_are_one_commit(store: Store) -> None:
         decision.extends = 100.0
         return decision
 
-    await made.claim(1, claimed)
+    await scheduler.claim(1, claimed)
     assert await complete_by(store, 1) == pytest.approx(160.0, abs=5.0)
 
 
 async def test_an_extension_reaches_the_scheduler_and_is_listed_until_then(store: Store) -> None:
     scheduler = await running(store, 1)
     await store.tasks.post(1, TaskMessage("extend", wait=60.0, act=ANN))
-    detail = await store.tasks.detail(1, asked=True)
+    detail = await store.tasks.detail(1, with_asked=True)
     assert detail is not None
     assert [(a.kind, a.act.who) for a in detail.asked] == [("extend", "ann")]
     (message,) = (await store.tasks.inbox(scheduler.node, 10)).messages[1]
     assert (message.kind, message.wait) == ("extend", 60.0)
 
 
-@pytest.mark.parametrize("wanted", [b'{"states":["error"],"of_a_newer_version":1}', b"[3]"])
+@pytest.mark.parametrize("filter_text", [b'{"states":["error"],"of_a_newer_version":1}', b"[3]"])
 async def test_a_filter_that_is_not_known_reaches_nobody_and_can_be_stopped(
-    store: Store, world: World, wanted: bytes
+    store: Store, world: World, filter_text: bytes
 ) -> None:
     """A leader of a newer version carries it out: without a condition, it would reach other tasks."""
     await requested(store, 1)
     async with world.raw() as raw:
-        await raw.run("update {bulk_act} set wanted = ?", wanted)
+        await raw.run("update {bulk_act} set wanted = ?", filter_text)
     assert await store.oversight.advance_bulk("act-1", 100) == 0
     (view,) = await store.oversight.bulk_acts()
     assert (view.state, view.sent) == ("running", 0)

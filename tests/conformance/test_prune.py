@@ -11,10 +11,10 @@ YEAR = 365 * 86400.0
 
 async def processed(store: Store, *ids: int) -> Hand:
     """Submit tasks and let them end."""
-    made = await running(store, *ids)
+    scheduler = await running(store, *ids)
     for id_ in ids:
-        await made.commit(to_state(made[id_], "processed", done(made[id_]), result=b"1"))
-    return made
+        await scheduler.commit(to_state(scheduler[id_], "processed", done(scheduler[id_]), result=b"1"))
+    return scheduler
 
 
 async def ids(store: Store) -> list[int]:
@@ -32,29 +32,29 @@ async def test_what_ended_long_ago_goes_with_all_about_it(store: Store, world: W
     await processed(store, 1, 2)
     await world.elapse(100.0)
     await processed(store, 3)
-    assert (await store.admin.prune(50.0, 0, 100)).removed == 2
+    assert (await store.admin.prune(50.0, 0, 100)).removals == 2
     assert await ids(store) == [3]
     assert (await rows(store))["step"] == 3
     assert await store.tasks.history(1) == []
     await world.elapse(100.0)
-    assert (await store.admin.prune(50.0, 0, 100)).removed == 1
+    assert (await store.admin.prune(50.0, 0, 100)).removals == 1
     assert set((await rows(store)).values()) == {0}
 
 
 async def test_nothing_is_removed_by_looking(store: Store, world: World) -> None:
     await processed(store, 1)
     await world.elapse(100.0)
-    assert (await store.admin.prune(50.0, 0, 100, dry=True)).removed == 1
+    assert (await store.admin.prune(50.0, 0, 100, dry=True)).removals == 1
     assert await ids(store) == [1]
 
 
 async def test_what_has_not_ended_stays_for_ever(store: Store, world: World) -> None:
-    made = await running(store, 2, 3)
+    scheduler = await running(store, 2, 3)
     await store.tasks.submit([draft(1)])
-    await made.commit(to_state(made[3], "error", goal="hold", cause="x"))
+    await scheduler.commit(to_state(scheduler[3], "error", goal="hold", cause="x"))
     await world.elapse(YEAR)
-    found = await store.admin.prune(1.0, 0, 100)
-    assert (found.removed, found.kept) == (0, 0)
+    pruning = await store.admin.prune(1.0, 0, 100)
+    assert (pruning.removals, pruning.survivors) == (0, 0)
     assert await ids(store) == [1, 2, 3]
 
 
@@ -62,8 +62,8 @@ async def test_a_task_that_somebody_has_a_message_for_stays(store: Store, world:
     await processed(store, 1, 2)
     await store.tasks.post(1, TaskMessage("undo", act=Act("a-1", "me", "why")))
     await world.elapse(100.0)
-    found = await store.admin.prune(50.0, 0, 100)
-    assert (found.removed, found.kept) == (1, 1)
+    pruning = await store.admin.prune(50.0, 0, 100)
+    assert (pruning.removals, pruning.survivors) == (1, 1)
     assert await ids(store) == [1]
 
 
@@ -71,7 +71,7 @@ async def test_a_task_about_which_an_alert_stands_or_was_not_told_stays(store: S
     await processed(store, 1)
     await store.alerts.alert([Alert("step_gave_up", 1, "s0", "look")])
     await world.elapse(100.0)
-    assert (await store.admin.prune(50.0, 0, 100)).kept == 1
+    assert (await store.admin.prune(50.0, 0, 100)).survivors == 1
     assert await ids(store) == [1]
 
 
@@ -102,10 +102,10 @@ async def test_alerts_and_acts_that_belong_to_no_task_go_after_the_same_time(
 
 
 async def test_a_task_whose_submitter_is_still_to_be_told_stays(store: Store, world: World) -> None:
-    made = await running(store, 1, reply_to="https://shop.example/hook")
-    await made.commit(to_state(made[1], "processed", done(made[1]), result=b"1"))
+    scheduler = await running(store, 1, reply_to="https://shop.example/hook")
+    await scheduler.commit(to_state(scheduler[1], "processed", done(scheduler[1]), result=b"1"))
     await world.elapse(100.0)
-    assert (await store.admin.prune(50.0, 0, 100)).kept == 1
+    assert (await store.admin.prune(50.0, 0, 100)).survivors == 1
     assert await ids(store) == [1]
 
 
@@ -114,15 +114,15 @@ async def test_it_looks_at_a_bounded_window_and_says_where_the_next_begins(
 ) -> None:
     await processed(store, *range(1, 8))
     await world.elapse(100.0)
-    after, removed, windows = 0, 0, 0
+    after, removals, windows = 0, 0, 0
     while True:
-        found = await store.admin.prune(50.0, after, 3)
-        removed, windows = removed + found.removed, windows + 1
-        assert found.removed <= 3
-        if found.next is None:
+        pruning = await store.admin.prune(50.0, after, 3)
+        removals, windows = removals + pruning.removals, windows + 1
+        assert pruning.removals <= 3
+        if pruning.next is None:
             break
-        after = found.next
-    assert (removed, windows) == (7, 3)
+        after = pruning.next
+    assert (removals, windows) == (7, 3)
     assert await ids(store) == []
 
 
@@ -130,28 +130,28 @@ async def test_it_does_not_look_on_where_tasks_are_too_young(store: Store, world
     await processed(store, 1, 2)
     await world.elapse(100.0)
     await processed(store, 3, 4)
-    found = await store.admin.prune(50.0, 0, 4)
-    assert (found.removed, found.next) == (2, None)
+    pruning = await store.admin.prune(50.0, 0, 4)
+    assert (pruning.removals, pruning.next) == (2, None)
 
 
 async def test_a_key_may_be_used_again_once_its_task_is_removed(store: Store, world: World) -> None:
     await hand(store)
     await store.tasks.submit([draft(1, key="k")])
-    made = await hand(store)
-    await made.claim(1)
-    await made.commit(to_state(made[1], "processed", done(made[1]), result=b"1"))
+    scheduler = await hand(store)
+    await scheduler.claim(1)
+    await scheduler.commit(to_state(scheduler[1], "processed", done(scheduler[1]), result=b"1"))
     await world.elapse(100.0)
-    assert not (await store.tasks.submit([draft(2, key="k")]))[0].created
-    assert (await store.admin.prune(50.0, 0, 100)).removed == 1
-    assert (await store.tasks.submit([draft(3, key="k")]))[0].created
+    assert not (await store.tasks.submit([draft(2, key="k")]))[0].is_new
+    assert (await store.admin.prune(50.0, 0, 100)).removals == 1
+    assert (await store.tasks.submit([draft(3, key="k")]))[0].is_new
 
 
 async def test_a_task_that_somebody_holds_stays_with_all_about_it(store: Store, world: World) -> None:
-    made = await processed(store, 1, 2)
+    scheduler = await processed(store, 1, 2)
     await world.elapse(100.0)
     async with world.raw() as raw:
-        await raw.run("update {task} set locked_by = ? where id = 1", made.node)
-    assert (await store.admin.prune(50.0, 0, 100)).removed == 1
+        await raw.run("update {task} set locked_by = ? where id = 1", scheduler.node)
+    assert (await store.admin.prune(50.0, 0, 100)).removals == 1
     assert await ids(store) == [1]
     assert (await rows(store))["step"] == 3
     assert await store.tasks.history(1) != []

@@ -53,8 +53,8 @@ async def test_a_known_id_with_another_body_is_a_conflict_while_the_first_is_the
     """It stays, and nothing is sent; what was acknowledged is known by its id alone."""
     other = [out("a", body=b"2"), out("b", body=b"2"), out("b", body=b"2"), out("c"), out("c", body=b"3")]
     await store.queues.send_messages([out("a", body=b"1", remember=100.0), out("c", queue="mails")], MOST)
-    said = await store.queues.send_messages(other, MOST)
-    assert [(one.id, one.created, one.conflict) for one in said] == [
+    answers = await store.queues.send_messages(other, MOST)
+    assert [(one.id, one.created, one.conflict) for one in answers] == [
         ("a", False, True), ("b", True, False), ("b", False, False), ("c", True, False), ("c", False, True)
     ]  # fmt: skip
     messages = await take(store)
@@ -63,12 +63,12 @@ async def test_a_known_id_with_another_body_is_a_conflict_while_the_first_is_the
     (dead,) = await store.queues.send_messages([out("a", body=b"2")], MOST)
     assert (dead.created, dead.conflict) == (False, True)
     await store.queues.acknowledge_messages(receipts(messages[1:2]))
-    (done,) = await store.queues.send_messages([out("b", body=b"7")], MOST)
-    assert done.created
+    (answer,) = await store.queues.send_messages([out("b", body=b"7")], MOST)
+    assert answer.created
 
 
 async def test_what_was_sent_is_received_as_it_was(store: Store, other: Store) -> None:
-    sent = out(
+    message = out(
         "o-1",
         kind="order",
         correlation_id="c-1",
@@ -77,23 +77,23 @@ async def test_what_was_sent_is_received_as_it_was(store: Store, other: Store) -
         sequence=2,
         headers={"trace": "00-1"},
     )
-    (said,) = await store.queues.send_messages([sent], MOST)
-    assert (said.id, said.created) == ("o-1", True)
-    (got,) = await take(other)
-    assert (got.queue, got.id, got.body, got.kind, got.correlation_id) == (
+    (answer,) = await store.queues.send_messages([message], MOST)
+    assert (answer.id, answer.created) == ("o-1", True)
+    (delivery,) = await take(other)
+    assert (delivery.queue, delivery.id, delivery.body, delivery.kind, delivery.correlation_id) == (
         "orders",
         "o-1",
         b'{"cents":5}',
         "order",
         "c-1",
     )
-    assert (got.reply_to, got.task, got.sequence, got.headers) == (
+    assert (delivery.reply_to, delivery.task, delivery.sequence, delivery.headers) == (
         "queue:web-7",
         "0000000000007",
         2,
         {"trace": "00-1"},
     )
-    assert (got.tries, got.error, got.value) == (1, "", {"cents": 5})
+    assert (delivery.tries, delivery.error, delivery.value) == (1, "", {"cents": 5})
 
 
 async def test_an_id_is_one_message_of_its_queue_before_and_after_it_was_acknowledged(
@@ -113,10 +113,10 @@ async def test_an_id_is_one_message_of_its_queue_before_and_after_it_was_acknowl
 
 
 async def test_ten_senders_of_one_id_at_once_make_one_message(store: Store, other: Store) -> None:
-    said = await asyncio.gather(
+    answers = await asyncio.gather(
         *((store, other)[n % 2].queues.send_messages([out("o-1")], MOST) for n in range(10))
     )
-    assert sum(answer.created for (answer,) in said) == 1
+    assert sum(answer.created for (answer,) in answers) == 1
     assert names(await take(store)) == ["o-1"]
 
 
@@ -130,31 +130,31 @@ async def test_a_full_queue_takes_nothing_of_what_was_to_be_sent(store: Store) -
     await store.queues.send_messages([out("1"), out("2")], 3)
     with pytest.raises(
         QueueFullError, match="room for 1 of 2 messages: 2 messages wait in it, and its limit is 3"
-    ) as caught:
+    ) as error:
         await store.queues.send_messages([out("3"), out("4"), out("1"), out("5", "other")], 3)
-    assert (caught.value.queue, caught.value.limit, caught.value.room) == ("orders", 3, 1)
+    assert (error.value.queue, error.value.limit, error.value.room) == ("orders", 3, 1)
     await store.queues.send_messages([out("3"), out("1")], 3)
     await store.queues.send_messages([out("1", "other")], 3)
     assert names(await take(store)) == ["1", "2", "3"]
-    with pytest.raises(QueueFullError, match="queue orders is full: 3 messages wait") as caught:  # those that
+    with pytest.raises(QueueFullError, match="queue orders is full: 3 messages wait") as error:  # those that
         await store.queues.send_messages([out("4")], 3)  # are taken wait as well: they may come back
-    assert caught.value.room == 0
+    assert error.value.room == 0
     with pytest.raises(QueueFullError, match="queue orders is full: more than 2 messages wait"):
         await store.queues.send_messages([out("4"), out("5")], 2)
 
 
 async def test_one_that_finds_its_queue_full_leaves_others_alone(store: Store) -> None:
-    said = await asyncio.gather(
+    answers = await asyncio.gather(
         *(store.queues.send_messages([out(str(n))], 3) for n in range(6)),
         store.queues.send_messages([out("x", "other")], 3),
         return_exceptions=True,
     )
-    refused = sum(isinstance(answer, QueueFullError) for answer in said)
-    assert 1 <= refused <= 3  # transactions of one moment do not see each other everywhere
-    assert not isinstance(said[-1], BaseException)
+    refusals = sum(isinstance(answer, QueueFullError) for answer in answers)
+    assert 1 <= refusals <= 3  # transactions of one moment do not see each other everywhere
+    assert not isinstance(answers[-1], BaseException)
     with pytest.raises(QueueFullError):
         await store.queues.send_messages([out("7")], 3)
-    assert len(await take(store)) == 6 - refused
+    assert len(await take(store)) == 6 - refusals
 
 
 async def test_what_has_expired_does_not_fill_a_queue(store: Store, world: World) -> None:
@@ -183,19 +183,19 @@ async def test_a_number_that_no_database_takes_is_refused(store: Store) -> None:
 async def test_the_oldest_come_first_and_no_two_receivers_get_one(store: Store, other: Store) -> None:
     await send(store, *(f"m-{n:03}" for n in range(60)))
     assert names(await take(store, 2)) == ["m-000", "m-001"]
-    got = await asyncio.gather(*(take((store, other)[n % 2], 3) for n in range(20)))
-    found = [name for some in got for name in names(some)]
+    batches = await asyncio.gather(*(take((store, other)[n % 2], 3) for n in range(20)))
+    ids = [name for some in batches for name in names(some)]
     while more := await take(store, 50):  # a receiver that met another's locks may have left some
-        found += names(more)
-    assert sorted(found) == [f"m-{n:03}" for n in range(2, 60)]
+        ids += names(more)
+    assert sorted(ids) == [f"m-{n:03}" for n in range(2, 60)]
 
 
 async def test_a_delayed_message_comes_later_and_the_rest_is_told(store: Store, world: World) -> None:
     await send(store, "1", delay=10.0)
-    handed = await store.queues.receive_messages("orders", "me", 5, 30.0, 5)
-    assert handed.messages == []
-    assert handed.rest is not None
-    assert 9.0 < handed.rest <= 10.0
+    delivery = await store.queues.receive_messages("orders", "me", 5, 30.0, 5)
+    assert delivery.messages == []
+    assert delivery.rest is not None
+    assert 9.0 < delivery.rest <= 10.0
     assert (await store.queues.receive_messages("empty", "me", 5, 30.0, 5)).rest is None
     await world.elapse(10.1)
     assert names(await take(store)) == ["1"]
@@ -240,13 +240,13 @@ async def test_messages_of_one_task_stay_in_order_while_others_pass(store: Store
     await store.queues.return_messages([Returned((first.seq, first.tries), 5.0)])
     assert await take(store) == []
     await world.elapse(6)
-    got = await take(store)
-    assert names(got) == ["a1"]
-    await store.queues.acknowledge_messages(receipts(got))
-    got = await take(store)
-    assert names(got) == ["a2", "a3"]
+    messages = await take(store)
+    assert names(messages) == ["a1"]
+    await store.queues.acknowledge_messages(receipts(messages))
+    messages = await take(store)
+    assert names(messages) == ["a2", "a3"]
     await store.queues.return_messages(
-        [Returned(r, wait) for r, wait in zip(receipts(got), (3.0, 1.0), strict=True)]
+        [Returned(r, wait) for r, wait in zip(receipts(messages), (3.0, 1.0), strict=True)]
     )
     await world.elapse(2)
     assert await take(store) == []
@@ -262,11 +262,11 @@ async def test_what_comes_again_takes_nothing_with_it_that_is_behind_one_left_ou
     await take(store, 1, lease=4.0)
     await world.elapse(5)
     await send(store, "a3", task=1)
-    told: list[str] = []
-    while got := await take(store, 3):
-        told += names(got)
-        await store.queues.acknowledge_messages(receipts(got))
-    assert told == ["a1", "a2", "a3"]
+    order: list[str] = []
+    while messages := await take(store, 3):
+        order += names(messages)
+        await store.queues.acknowledge_messages(receipts(messages))
+    assert order == ["a1", "a2", "a3"]
 
 
 async def test_of_receivers_at_once_none_has_a_message_whose_earlier_one_another_has(
@@ -274,15 +274,15 @@ async def test_of_receivers_at_once_none_has_a_message_whose_earlier_one_another
 ) -> None:
     for task in range(30):
         await send(store, f"{task}/1", f"{task}/2", f"{task}/3", task=task)
-    got = await asyncio.gather(*(take((store, other)[n % 2], 1 + n % 3) for n in range(40)))
-    got.append(await take(store, 90))  # what a receiver left that met another's locks
-    for batch in map(names, got):
+    batches = await asyncio.gather(*(take((store, other)[n % 2], 1 + n % 3) for n in range(40)))
+    batches.append(await take(store, 90))  # what a receiver left that met another's locks
+    for batch in map(names, batches):
         for name in batch:
             of, _, nth = name.partition("/")
             assert {f"{of}/{earlier}" for earlier in range(1, int(nth))} <= set(batch)
-    given = [name for batch in got for name in names(batch)]
-    assert len(set(given)) == len(given)
-    assert {f"{task}/1" for task in range(30)} <= set(given)
+    ids = [name for batch in batches for name in names(batch)]
+    assert len(set(ids)) == len(ids)
+    assert {f"{task}/1" for task in range(30)} <= set(ids)
 
 
 async def test_those_of_a_task_wait_behind_a_dead_one_until_it_is_replayed_or_dropped(store: Store) -> None:
@@ -307,9 +307,9 @@ async def test_those_of_a_task_wait_behind_a_dead_one_until_it_is_replayed_or_dr
     assert await store.queues.replay_messages("orders", ACT, ["a1"]) == ["a1"]
     assert await store.queues.drop_messages("orders", ACT, ["b1"]) == ["b1"]
     came: list[str] = []
-    while got := await take(store, 1):
-        came += names(got)
-        await store.queues.acknowledge_messages(receipts(got))
+    while messages := await take(store, 1):
+        came += names(messages)
+        await store.queues.acknowledge_messages(receipts(messages))
     assert [name for name in came if name.startswith("a")] == ["a1", "a2", "a3"]
     assert "b2" in came
 
@@ -322,15 +322,15 @@ async def test_the_one_after_one_that_kills_its_receivers_waits_too(store: Store
         assert names(await take(store, lease=1.0, threshold=3)) == ["a1", "a2", "a3", "b1"]
         await world.elapse(2)
     await send(store, "a4", task=1)
-    handed = await store.queues.receive_messages("orders", "me", 10, 1.0, 3)
-    assert (handed.messages, handed.dead) == ([], 2)
+    delivery = await store.queues.receive_messages("orders", "me", 10, 1.0, 3)
+    assert (delivery.messages, delivery.dead) == ([], 2)
     assert sorted(view.message.id for view in await store.queues.messages("orders", dead=True)) == [
         "a1",
         "b1",
     ]
     assert await store.queues.drop_messages("orders", ACT, ["a1"]) == ["a1"]
-    handed = await store.queues.receive_messages("orders", "me", 10, 1.0, 3)
-    assert (handed.messages, handed.dead) == ([], 1)
+    delivery = await store.queues.receive_messages("orders", "me", 10, 1.0, 3)
+    assert (delivery.messages, delivery.dead) == ([], 1)
     assert sorted(await store.queues.drop_messages("orders", ACT)) == ["a2", "b1"]
     assert names(await take(store)) == ["a3", "a4"]
 
@@ -340,11 +340,11 @@ async def test_receivers_are_rung_when_a_dead_one_is_dropped(store: Store, other
     await send(store, "a1", "a2", task=1)
     (first,) = await take(store, 1)
     await store.queues.return_messages([Returned((first.seq, 1), dead=True)])
-    rung = asyncio.Event()
-    stop = other.subscribe("queue:orders", rung.set)
+    ring = asyncio.Event()
+    stop = other.subscribe("queue:orders", ring.set)
     await store.queues.drop_messages("orders", ACT)
     async with asyncio.timeout(60):
-        await rung.wait()
+        await ring.wait()
     stop()
     assert names(await take(other)) == ["a2"]
 
@@ -355,11 +355,11 @@ async def test_an_unread_message_expires(store: Store, world: World) -> None:
     await send(store, "3")
     await world.elapse(11)
     assert await store.queues.expire_messages(100) == 1
-    (taken,) = await take(store, 1, lease=30.0)
+    (message,) = await take(store, 1, lease=30.0)
     await world.elapse(11)
     assert await store.queues.expire_messages(100) == 0  # somebody has it
-    assert taken.id == "2"
-    assert await store.queues.acknowledge_messages(receipts([taken])) == [True]
+    assert message.id == "2"
+    assert await store.queues.acknowledge_messages(receipts([message])) == [True]
     assert names(await take(store)) == ["3"]
 
 
@@ -370,8 +370,8 @@ async def test_a_queue_that_nobody_reads_keeps_the_latest_notices(store: Store) 
     await send(store, *"abcdef", task=1)
     await send(store, "sent")
     await store.queues.send_messages([out("other", "elsewhere", task=2)], MOST)
-    (held,) = await take(store, 1)
-    assert held.id == "a"
+    (message,) = await take(store, 1)
+    assert message.id == "a"
     assert await store.queues.shorten_queues(4, 2) == 2
     assert await store.queues.shorten_queues(4, 2) == 1
     assert await store.queues.shorten_queues(4, 2) == 0
@@ -388,17 +388,17 @@ async def test_a_queue_that_nobody_reads_keeps_the_latest_notices(store: Store) 
 async def test_one_that_has_expired_is_not_given_to_anybody(store: Store, world: World) -> None:
     await send(store, "1", expires=10.0)
     await world.elapse(10.5)
-    handed = await store.queues.receive_messages("orders", "me", 5, 30.0, 5)
-    assert handed.messages == []
-    assert handed.rest is None or handed.rest > 0
+    delivery = await store.queues.receive_messages("orders", "me", 5, 30.0, 5)
+    assert delivery.messages == []
+    assert delivery.rest is None or delivery.rest > 0
 
 
 async def test_receivers_are_rung_when_a_message_comes(store: Store, other: Store) -> None:
-    rung, elsewhere = asyncio.Event(), asyncio.Event()
-    ends = [other.subscribe("queue:orders", rung.set), other.subscribe("queue:empty", elsewhere.set)]
+    ring, elsewhere = asyncio.Event(), asyncio.Event()
+    ends = [other.subscribe("queue:orders", ring.set), other.subscribe("queue:empty", elsewhere.set)]
     await send(store, "1")
     async with asyncio.timeout(60):
-        await rung.wait()
+        await ring.wait()
     assert not elsewhere.is_set()
     for end in ends:
         end()
@@ -409,21 +409,23 @@ async def test_receivers_are_rung_when_a_message_comes(store: Store, other: Stor
 
 async def test_what_is_given_back_waits_and_keeps_its_error(store: Store, world: World) -> None:
     await send(store, "1")
-    (got,) = await take(store)
-    assert await store.queues.return_messages([Returned((got.seq, got.tries), 10.0, "no room")]) == [True]
-    assert await store.queues.acknowledge_messages([(got.seq, got.tries)]) == [False]
+    (message,) = await take(store)
+    assert await store.queues.return_messages([Returned((message.seq, message.tries), 10.0, "no room")]) == [
+        True
+    ]
+    assert await store.queues.acknowledge_messages([(message.seq, message.tries)]) == [False]
     assert await take(store) == []
     await world.elapse(11)
     (again,) = await take(store)
     assert (again.tries, again.error) == (2, "no room")
-    await store.queues.return_messages([Returned((again.seq, again.tries), counted=False)])
+    await store.queues.return_messages([Returned((again.seq, again.tries), counts=False)])
     assert [m.tries for m in await take(store)] == [2]
 
 
 async def test_a_message_that_is_given_up_is_a_dead_letter_with_an_alert(store: Store) -> None:
     await send(store, "1", "2")
-    got = await take(store)
-    back = [Returned((m.seq, m.tries), error="cents is missing", dead=m.id == "1") for m in got]
+    messages = await take(store)
+    back = [Returned((m.seq, m.tries), error="cents is missing", dead=m.id == "1") for m in messages]
     assert await store.queues.return_messages(back) == [True, True]
     assert names(await take(store)) == ["2"]
     (dead,) = await store.queues.messages("orders", dead=True)
@@ -442,13 +444,13 @@ async def test_a_message_that_is_given_up_is_a_dead_letter_with_an_alert(store: 
 async def test_what_kills_its_receivers_is_dead_after_the_threshold(store: Store, world: World) -> None:
     await send(store, "poison", "good")
     for _ in range(3):
-        got = {m.id: m for m in await take(store, 2, lease=1.0, threshold=3)}
-        good = got["good"]
-        assert "poison" in got
-        await store.queues.return_messages([Returned((good.seq, good.tries), counted=False)])
+        messages = {m.id: m for m in await take(store, 2, lease=1.0, threshold=3)}
+        good = messages["good"]
+        assert "poison" in messages
+        await store.queues.return_messages([Returned((good.seq, good.tries), counts=False)])
         await world.elapse(2)
-    handed = await store.queues.receive_messages("orders", "me", 10, 1.0, 3)
-    assert (names(handed.messages), handed.dead) == (["good"], 1)
+    delivery = await store.queues.receive_messages("orders", "me", 10, 1.0, 3)
+    assert (names(delivery.messages), delivery.dead) == (["good"], 1)
     (dead,) = await store.queues.messages(None, dead=True)
     assert "delivered 3 times and never acknowledged" in dead.message.error
     assert [a.step for a in await store.alerts.views()] == ["orders/poison"]
@@ -480,16 +482,16 @@ async def test_messages_that_wait_and_nobody_has_are_dropped_with_a_row_in_the_a
     await send(store, "taken", "late", "given back", "1", "dead")
     await send(store, "delayed", delay=50.0)
     await send(store, "1", queue="other")
-    got = await take(store, 3)
-    await store.queues.return_messages([Returned(receipts(got)[2])])
-    (late,) = receipts(got)[1:2]
+    messages = await take(store, 3)
+    await store.queues.return_messages([Returned(receipts(messages)[2])])
+    (late,) = receipts(messages)[1:2]
     (dead,) = [m for m in await take(store) if m.id == "dead"]
     await store.queues.return_messages([Returned((dead.seq, dead.tries), dead=True), Returned(late)])
     assert await store.queues.drop_messages("orders", ACT, ["1", "late", "nobody", "dead"], waiting=True) == [
         "late"
     ]
     await world.elapse(31)
-    assert await store.queues.hold_messages(receipts(got)[:1], 90.0) == [True]
+    assert await store.queues.hold_messages(receipts(messages)[:1], 90.0) == [True]
     assert sorted(await store.queues.drop_messages("orders", ACT, waiting=True)) == [
         "1",
         "delayed",
@@ -499,8 +501,8 @@ async def test_messages_that_wait_and_nobody_has_are_dropped_with_a_row_in_the_a
     assert [v.message.id for v in await store.queues.messages(None)] == ["taken", "1"]
     assert [v.message.id for v in await store.queues.messages(None, dead=True)] == ["dead"]
     assert len(await store.alerts.views(ended=False)) == 1
-    found = [(v.kind, v.who, v.why, v.outcome) for v in await store.admin.audit()]
-    assert sorted(found) == [
+    entries = [(v.kind, v.who, v.why, v.outcome) for v in await store.admin.audit()]
+    assert sorted(entries) == [
         ("drop_message", "ann", "mended", f"message {one} of queue orders")
         for one in ("1", "delayed", "given back", "late")
     ]
@@ -566,9 +568,11 @@ async def test_queues_and_messages_are_seen_and_not_taken_by_that(store: Store, 
     await send(store, "1", "2", "3", "dead")
     await send(store, "later", delay=50.0)
     await send(store, "n", queue="web-7")
-    got = await take(store, 4)
-    await store.queues.return_messages([Returned((got[3].seq, 1), dead=True), Returned((got[2].seq, 1))])
-    await store.queues.acknowledge_messages(receipts(got[:1]))
+    messages = await take(store, 4)
+    await store.queues.return_messages(
+        [Returned((messages[3].seq, 1), dead=True), Returned((messages[2].seq, 1))]
+    )
+    await store.queues.acknowledge_messages(receipts(messages[:1]))
     await world.elapse(5)
     orders, web = await store.queues.views()
     assert (orders.queue, orders.waiting, orders.taken, orders.delayed, orders.dead) == ("orders", 1, 1, 1, 1)
@@ -576,8 +580,8 @@ async def test_queues_and_messages_are_seen_and_not_taken_by_that(store: Store, 
     assert 4.9 < orders.oldest < 8
     assert (web.queue, web.waiting, web.dead) == ("web-7", 1, 0)
     assert (orders.read, web.read) == (True, False)
-    shown = await store.queues.messages("orders")
-    assert [(v.message.id, v.taken_by, v.due <= 0) for v in shown] == [
+    views = await store.queues.messages("orders")
+    assert [(v.message.id, v.taken_by, v.due <= 0) for v in views] == [
         ("3", None, True),
         ("2", "me", False),
         ("later", None, False),
@@ -587,9 +591,9 @@ async def test_queues_and_messages_are_seen_and_not_taken_by_that(store: Store, 
     assert names(await take(store)) == ["3"]
 
 
-async def test_receiving_from_an_empty_queue_writes_nothing(counted: Store, counts: Any) -> None:
+async def test_receiving_from_an_empty_queue_writes_nothing(counting_store: Store, counts: Any) -> None:
     await counts.reset()
-    assert await take(counted) == []
+    assert await take(counting_store) == []
     assert await counts.commits() == 0
 
 
@@ -606,10 +610,10 @@ async def test_a_queue_with_too_many_bytes_takes_nothing_of_what_was_to_be_sent(
     with pytest.raises(
         QueueFullError,
         match=r"queue orders has room for 1 of 2 messages: 2 messages of 700 B wait in it, and its limit is 1000 B.*MAKEGOOD_QUEUE_BYTES",
-    ) as caught:
+    ) as error:
         await store.queues.send_messages([big("3", 300), big("4", 1), big("5", 400, "other")], MOST, 1000)
-    assert (caught.value.queue, caught.value.limit, caught.value.room) == ("orders", 1000, 1)
-    assert caught.value.unit == "bytes"
+    assert (error.value.queue, error.value.limit, error.value.room) == ("orders", 1000, 1)
+    assert error.value.unit == "bytes"
     await store.queues.send_messages([big("3", 300), big("1", 400)], MOST, 1000)  # a known one adds nothing
     with pytest.raises(
         QueueFullError, match="is full: 3 messages of 1000 B wait in it, the next one has 2 B"
@@ -623,9 +627,9 @@ async def test_a_queue_with_too_many_bytes_takes_nothing_of_what_was_to_be_sent(
 
 async def test_both_limits_hold_and_the_error_says_which(store: Store) -> None:
     await store.queues.send_messages([out("1", body=b"1")], 2, 100)
-    with pytest.raises(QueueFullError, match="MAKEGOOD_QUEUE_LIMIT") as caught:
+    with pytest.raises(QueueFullError, match="MAKEGOOD_QUEUE_LIMIT") as error:
         await store.queues.send_messages([out("2", body=b"1"), out("3", body=b"1")], 2, 100)
-    assert (caught.value.unit, caught.value.limit, caught.value.room) == ("messages", 2, 1)
+    assert (error.value.unit, error.value.limit, error.value.room) == ("messages", 2, 1)
     with pytest.raises(QueueFullError, match="MAKEGOOD_QUEUE_BYTES"):
         await store.queues.send_messages([big("2", 100)], 2, 100)
 
@@ -636,11 +640,9 @@ async def test_an_empty_queue_takes_one_message_of_any_size(store: Store) -> Non
     with pytest.raises(QueueFullError, match=r"1 messages of 4\.9 KiB wait in it"):
         await store.queues.send_messages([out("2", body=b"1")], MOST, 1000)
     await store.queues.acknowledge_messages(receipts(await take(store)))
-    with pytest.raises(
-        QueueFullError, match="has room for 1 of 2 messages: no message waits in it"
-    ) as caught:
+    with pytest.raises(QueueFullError, match="has room for 1 of 2 messages: no message waits in it") as error:
         await store.queues.send_messages([big("2", 5000), out("3", body=b"1")], MOST, 1000)
-    assert caught.value.room == 1
+    assert error.value.room == 1
     await store.queues.send_messages([out("3", body=b"1"), big("4", 900)], MOST, 1000)
 
 
@@ -661,8 +663,8 @@ async def test_a_queue_with_too_many_bytes_that_nobody_reads_keeps_the_latest_no
         await store.queues.send_messages([big(f"n{n}", 100, task=1)], MOST)
     await store.queues.send_messages([big("sent", 100)], MOST)
     await store.queues.send_messages([big("other", 9000, "elsewhere", task=2)], MOST)
-    (held,) = await take(store, 1)
-    assert held.id == "n0"
+    (message,) = await take(store, 1)
+    assert message.id == "n0"
     assert await store.queues.shorten_queues(MOST, 2, 350) == 2, "at most so many at once"
     assert await store.queues.shorten_queues(MOST, 9, 350) == 2
     assert await store.queues.shorten_queues(MOST, 9, 350) == 0

@@ -34,8 +34,8 @@ from tests.conformance.worlds import World
 
 async def kinds(store: Store, scheduler: Hand, task: int) -> list[str]:
     """Return the kinds of the messages that wait for a task."""
-    (found,) = await store.tasks.load(scheduler.node, [task])
-    return [m.kind for m in found.messages]
+    (snapshot,) = await store.tasks.load(scheduler.node, [task])
+    return [m.kind for m in snapshot.messages]
 
 
 # Taking
@@ -58,8 +58,8 @@ async def test_no_more_than_the_free_slots_are_given_per_offer(store: Store) -> 
     await scheduler.claim(10)
     payments = await agent(store)
     carrier = offer(3, to="shop/carrier")
-    taken = await store.requests.take(payments, [offer(2), carrier])
-    assert [(r.agent) for r in taken] == ["payments"] * 2 + ["carrier"] * 3
+    requests = await store.requests.take(payments, [offer(2), carrier])
+    assert [(r.agent) for r in requests] == ["payments"] * 2 + ["carrier"] * 3
     assert len(await store.requests.take(payments, [offer(0), carrier])) == 1
     assert await store.requests.take(payments, []) == []
 
@@ -67,10 +67,10 @@ async def test_no_more_than_the_free_slots_are_given_per_offer(store: Store) -> 
 async def test_a_request_goes_to_one_agent_only(store: Store, other: Store) -> None:
     await running(store, *range(1, 41))
     first, second = await agent(store), await agent(other)
-    taken = await asyncio.gather(
+    batches = await asyncio.gather(
         *(s.requests.take(a, [offer(7)]) for s, a in ((store, first), (other, second)) * 4)
     )
-    tasks = [r.task for each in taken for r in each]
+    tasks = [r.task for each in batches for r in each]
     assert sorted(tasks) == list(range(1, 41))
 
 
@@ -91,12 +91,12 @@ async def test_complete_by_starts_when_the_request_is_taken(store: Store, world:
     await running(store, 1, steps=steps(3, within=20.0))
     await world.elapse(500)
     payments = await agent(store)
-    (asked,) = await store.requests.take(payments, [offer()])
-    assert asked.within == pytest.approx(20, abs=5)
-    found = await store.tasks.detail(1)
-    assert found is not None
-    assert found.steps[0].taken_by == payments
-    assert found.steps[0].due == pytest.approx(20, abs=5)
+    (request,) = await store.requests.take(payments, [offer()])
+    assert request.within == pytest.approx(20, abs=5)
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert detail.steps[0].taken_by == payments
+    assert detail.steps[0].due == pytest.approx(20, abs=5)
 
 
 async def test_a_node_that_was_declared_dead_is_given_nothing(store: Store, world: World) -> None:
@@ -113,8 +113,8 @@ async def test_an_agent_takes_from_a_task_that_has_no_scheduler(store: Store, wo
     await world.elapse(120)
     await store.supervision.release_dead(await term(store), 10)
     payments = await agent(store)
-    (asked,) = await store.requests.take(payments, [offer()])
-    assert await store.requests.answer(payments, [reply(asked)]) == [True]
+    (request,) = await store.requests.take(payments, [offer()])
+    assert await store.requests.answer(payments, [reply(request)]) == [True]
     new = await hand(store)
     await new.claim(5, lambda memory: to_state(memory, "processing"))
     assert [m.kind for m in new.seen[0].messages] == ["done"]
@@ -167,8 +167,8 @@ async def test_a_lone_node_leaves_isolated_requests_to_a_live_one_without_a_sche
 async def test_a_node_without_a_scheduler_that_offers_another_agent_does_not_count(store: Store) -> None:
     await isolated(store, 1)
     await store.nodes.register(info("x", ("agent",), agents=(AgentInfo("shop/stock", 4),)))
-    stopped = await agent(store)
-    await store.nodes.unregister(stopped)
+    idle = await agent(store)
+    await store.nodes.unregister(idle)
     both = await agent(store, roles=("scheduler", "agent"))
     assert [r.task for r in await store.requests.take(both, [offer()], alone=True)] == [1]
 
@@ -179,29 +179,29 @@ async def test_a_node_without_a_scheduler_that_offers_another_agent_does_not_cou
 async def test_a_reply_in_time_is_in_the_tasks_inbox(store: Store) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store)
-    (asked,) = await store.requests.take(payments, [offer()])
-    given = replace(reply(asked, unclear=True)[1], error="note")
-    assert await store.requests.answer(payments, [(1, given)]) == [True]
+    (request,) = await store.requests.take(payments, [offer()])
+    answer = replace(reply(request, unclear=True)[1], error="note")
+    assert await store.requests.answer(payments, [(1, answer)]) == [True]
     (message,) = (await store.tasks.inbox(scheduler.node, 10)).messages[1]
-    assert replace(message, seq=0) == given
+    assert replace(message, seq=0) == answer
     assert message.value == VALUE
 
 
 async def test_an_answered_request_stays_until_the_scheduler_uses_it_up(store: Store) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store)
-    (asked,) = await store.requests.take(payments, [offer()])
-    await store.requests.answer(payments, [reply(asked)])
+    (request,) = await store.requests.take(payments, [offer()])
+    await store.requests.answer(payments, [reply(request)])
     assert (await store.admin.schema()).rows["request"] == 1
     assert await store.requests.take(payments, [offer()]) == []
-    assert not (await scheduler.commit(done(scheduler[1], 0))).lost
+    assert not (await scheduler.commit(done(scheduler[1], 0))).losses
 
 
 async def test_the_same_reply_again_is_in_time_and_changes_nothing(store: Store) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store)
-    (asked,) = await store.requests.take(payments, [offer()])
-    twice = [reply(asked), reply(asked)]
+    (request,) = await store.requests.take(payments, [offer()])
+    twice = [reply(request), reply(request)]
     assert await store.requests.answer(payments, twice) == [True, True]
     assert await store.requests.answer(payments, twice) == [True, True]
     assert await kinds(store, scheduler, 1) == ["done"]
@@ -211,9 +211,9 @@ async def test_the_same_reply_again_is_in_time_and_changes_nothing(store: Store)
 async def test_another_reply_to_an_answered_request_is_late(store: Store) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store)
-    (asked,) = await store.requests.take(payments, [offer()])
-    assert await store.requests.answer(payments, [reply(asked)]) == [True]
-    assert await store.requests.answer(payments, [reply(asked, "permanent", error="no")]) == [False]
+    (request,) = await store.requests.take(payments, [offer()])
+    assert await store.requests.answer(payments, [reply(request)]) == [True]
+    assert await store.requests.answer(payments, [reply(request, "permanent", error="no")]) == [False]
     assert await kinds(store, scheduler, 1) == ["done"]
     assert "permanent" in (await store.tasks.history(1))[-1].note
 
@@ -221,22 +221,22 @@ async def test_another_reply_to_an_answered_request_is_late(store: Store) -> Non
 async def test_a_reply_after_complete_by_is_late_even_before_it_is_judged(store: Store, world: World) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store, ttl=1000.0)
-    (asked,) = await store.requests.take(payments, [offer()])
+    (request,) = await store.requests.take(payments, [offer()])
     await world.elapse(30.5)
-    assert await store.requests.answer(payments, [reply(asked)]) == [False]
+    assert await store.requests.answer(payments, [reply(request)]) == [False]
     assert await kinds(store, scheduler, 1) == ["late"]
-    (found,) = await store.tasks.load(scheduler.node, [1])
-    late = found.messages[0]
+    (snapshot,) = await store.tasks.load(scheduler.node, [1])
+    late = snapshot.messages[0]
     assert (late.idx, late.doing, late.attempt, late.value) == (0, "do", 1, VALUE)
 
 
 async def test_a_reply_after_the_judgement_is_recorded_as_late(store: Store, world: World) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store, ttl=1000.0)
-    (asked,) = await store.requests.take(payments, [offer()])
+    (request,) = await store.requests.take(payments, [offer()])
     await world.elapse(40)
     await store.supervision.judge(await term(store), 2.0, 10)
-    assert await store.requests.answer(payments, [reply(asked)]) == [False]
+    assert await store.requests.answer(payments, [reply(request)]) == [False]
     assert await kinds(store, scheduler, 1) == ["expired", "late"]
     last = (await store.tasks.history(1))[-1]
     assert (last.node, last.moves) == (payments, [])
@@ -246,10 +246,10 @@ async def test_a_reply_after_the_judgement_is_recorded_as_late(store: Store, wor
 async def test_a_late_reply_that_does_not_say_done_is_only_history(store: Store, world: World) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store, ttl=1000.0)
-    (asked,) = await store.requests.take(payments, [offer()])
+    (request,) = await store.requests.take(payments, [offer()])
     await world.elapse(40)
     for kind in ("permanent", "refused", "later", "gave_up", "happened", "not_happened"):
-        assert await store.requests.answer(payments, [reply(asked, kind)]) == [False]
+        assert await store.requests.answer(payments, [reply(request, kind)]) == [False]
     assert await kinds(store, scheduler, 1) == []
     assert len(await store.tasks.history(1)) == 7
 
@@ -257,13 +257,13 @@ async def test_a_late_reply_that_does_not_say_done_is_only_history(store: Store,
 async def test_a_late_reply_to_an_ended_task_is_only_history(store: Store) -> None:
     scheduler = await running(store, 1, 2, 3)
     payments = await agent(store)
-    taken = await store.requests.take(payments, [offer()])
+    requests = await store.requests.take(payments, [offer()])
     await scheduler.commit(
         to_state(scheduler[1], "processed"),
         to_state(scheduler[2], "undone"),
         to_state(scheduler[3], "error", goal="hold"),
     )
-    assert await store.requests.answer(payments, [reply(r) for r in taken]) == [False, False, False]
+    assert await store.requests.answer(payments, [reply(r) for r in requests]) == [False, False, False]
     assert (await store.tasks.inbox(scheduler.node, 10)).at_rest == [3]
     assert [len(await store.tasks.history(n)) for n in (1, 2, 3)] == [3, 3, 3]
 
@@ -271,37 +271,37 @@ async def test_a_late_reply_to_an_ended_task_is_only_history(store: Store) -> No
 async def test_a_reply_of_a_node_that_did_not_take_the_request_is_refused(store: Store) -> None:
     await running(store, 1, 2)
     first, second = await agent(store), await agent(store)
-    (asked,) = await store.requests.take(first, [offer(1)])
-    assert await store.requests.answer(second, [reply(asked)]) == [False]
-    untaken = replace(asked, task=2)
+    (request,) = await store.requests.take(first, [offer(1)])
+    assert await store.requests.answer(second, [reply(request)]) == [False]
+    untaken = replace(request, task=2)
     assert await store.requests.answer(first, [reply(untaken)]) == [False]
-    assert await store.requests.answer(first, [reply(asked)]) == [True]
+    assert await store.requests.answer(first, [reply(request)]) == [True]
 
 
 async def test_a_reply_to_a_superseded_attempt_is_refused(store: Store) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store)
-    (asked,) = await store.requests.take(payments, [offer()])
+    (request,) = await store.requests.take(payments, [offer()])
     again = unchanged(scheduler[1])
-    again.consumed.append((0, 1))
+    again.used_requests.append((0, 1))
     await scheduler.commit(begin(scheduler[1], 0, again))
     (second,) = await store.requests.take(payments, [offer()])
-    assert await store.requests.answer(payments, [reply(asked), reply(second)]) == [False, True]
+    assert await store.requests.answer(payments, [reply(request), reply(second)]) == [False, True]
     assert await store.requests.answer(payments, [reply(replace(second, attempt=3))]) == [False]
 
 
 async def test_a_reply_about_another_doing_than_asked_is_refused(store: Store) -> None:
     await running(store, 1)
     payments = await agent(store)
-    (asked,) = await store.requests.take(payments, [offer()])
-    assert await store.requests.answer(payments, [reply(asked, "happened", doing="probe")]) == [False]
+    (request,) = await store.requests.take(payments, [offer()])
+    assert await store.requests.answer(payments, [reply(request, "happened", doing="probe")]) == [False]
 
 
 async def test_replies_of_one_call_are_judged_one_by_one(store: Store) -> None:
     scheduler = await running(store, *range(1, 6))
     payments = await agent(store)
-    taken = await store.requests.take(payments, [offer()])
-    replies = [reply(r if r.task != 3 else replace(r, attempt=9)) for r in taken]
+    requests = await store.requests.take(payments, [offer()])
+    replies = [reply(r if r.task != 3 else replace(r, attempt=9)) for r in requests]
     replies.append((999, TaskMessage("done", 0, "do", 1)))
     assert await store.requests.answer(payments, replies) == [True, True, False, True, True, False]
     assert sorted((await store.tasks.inbox(scheduler.node, 10)).messages) == [1, 2, 3, 4, 5]
@@ -321,18 +321,18 @@ async def test_a_reply_and_its_judgement_at_once_exclude_each_other(
     """In time or judged, never both: the reply's row and the deletion of its request are one order."""
     scheduler = await running(store, *range(1, 31))
     payments = await agent(store, ttl=1000.0)
-    taken = await store.requests.take(payments, [offer(30)])
+    requests = await store.requests.take(payments, [offer(30)])
     grant = await term(other, ttl=1000.0)
-    answers, judged = await asyncio.gather(
-        asyncio.gather(*(store.requests.answer(payments, [reply(r)]) for r in taken[:15])),
+    answers, verdict = await asyncio.gather(
+        asyncio.gather(*(store.requests.answer(payments, [reply(r)]) for r in requests[:15])),
         other.supervision.judge(grant, -1000.0, 100),  # judges even what is not due yet
     )
-    in_time = {r.task for r, (ok,) in zip(taken, answers, strict=False) if ok}
-    assert in_time.isdisjoint(task for task, *_ in judged.requests)
-    assert in_time | {task for task, *_ in judged.requests} == set(range(1, 31))
+    in_time = {r.task for r, (ok,) in zip(requests, answers, strict=False) if ok}
+    assert in_time.isdisjoint(task for task, *_ in verdict.requests)
+    assert in_time | {task for task, *_ in verdict.requests} == set(range(1, 31))
     for n in range(1, 31):
-        found = await kinds(store, scheduler, n)
-        assert found == (["done"] if n in in_time else ["expired", "late"] if n <= 15 else ["expired"])
+        messages = await kinds(store, scheduler, n)
+        assert messages == (["done"] if n in in_time else ["expired", "late"] if n <= 15 else ["expired"])
 
 
 # Extending and giving back
@@ -344,9 +344,9 @@ async def test_extend_moves_complete_by_from_now(store: Store, world: World) -> 
     await store.requests.take(payments, [offer()])
     await world.elapse(25)
     assert await store.requests.extend(payments, 1, 0, 1, 100.0)
-    found = await store.tasks.detail(1)
-    assert found is not None
-    assert found.steps[0].due == pytest.approx(100, abs=5)
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert detail.steps[0].due == pytest.approx(100, abs=5)
 
 
 async def test_extend_never_shortens(store: Store) -> None:
@@ -354,15 +354,15 @@ async def test_extend_never_shortens(store: Store) -> None:
     payments = await agent(store)
     await store.requests.take(payments, [offer()])
     assert await store.requests.extend(payments, 1, 0, 1, 1.0)
-    found = await store.tasks.detail(1)
-    assert found is not None
-    assert found.steps[0].due == pytest.approx(30, abs=5)
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert detail.steps[0].due == pytest.approx(30, abs=5)
 
 
 async def test_extend_is_refused_for_what_is_not_ours_or_not_in_time(store: Store, world: World) -> None:
     scheduler = await running(store, 1, 2)
     payments, stranger = await agent(store, ttl=1000.0), await agent(store, ttl=1000.0)
-    (asked,) = await store.requests.take(payments, [offer(1)])
+    (request,) = await store.requests.take(payments, [offer(1)])
     assert not await store.requests.extend(stranger, 1, 0, 1, 100.0)
     assert not await store.requests.extend(payments, 1, 0, 2, 100.0)
     assert not await store.requests.extend(payments, 2, 0, 1, 100.0)
@@ -371,7 +371,7 @@ async def test_extend_is_refused_for_what_is_not_ours_or_not_in_time(store: Stor
     assert not await store.requests.extend(payments, 1, 1, 0, 100.0)
     await world.elapse(31)
     assert not await store.requests.extend(payments, 1, 0, 1, 100.0)
-    assert await store.requests.answer(payments, [reply(asked)]) == [False]
+    assert await store.requests.answer(payments, [reply(request)]) == [False]
 
 
 async def test_a_request_given_back_is_available_again_at_its_old_place(store: Store, world: World) -> None:
@@ -379,24 +379,24 @@ async def test_a_request_given_back_is_available_again_at_its_old_place(store: S
     await world.elapse(1)
     scheduler = await running(store, 2)
     first = await agent(store, ttl=1000.0)
-    taken = await store.requests.take(first, [offer(1)])
+    requests = await store.requests.take(first, [offer(1)])
     await world.elapse(10)
-    await store.requests.give_back(first, [(r.task, r.idx, r.attempt) for r in taken])
-    found = await store.tasks.detail(1)
-    assert found is not None
-    assert (found.steps[0].taken_by, found.steps[0].due, found.steps[0].attempt) == (None, None, 1)
+    await store.requests.give_back(first, [(r.task, r.idx, r.attempt) for r in requests])
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert (detail.steps[0].taken_by, detail.steps[0].due, detail.steps[0].attempt) == (None, None, 1)
     second = await agent(store)
     assert [r.task for r in await store.requests.take(second, [offer()])] == [1, 2]
-    assert await store.requests.answer(first, [reply(taken[0])]) == [False]
-    assert await store.requests.answer(second, [reply(taken[0])]) == [True]
+    assert await store.requests.answer(first, [reply(requests[0])]) == [False]
+    assert await store.requests.answer(second, [reply(requests[0])]) == [True]
     assert scheduler.node
 
 
 async def test_only_ones_own_unanswered_requests_can_be_given_back(store: Store) -> None:
     await running(store, 1, 2)
     first, second = await agent(store), await agent(store)
-    taken = await store.requests.take(first, [offer()])
-    await store.requests.answer(first, [reply(taken[0])])
+    requests = await store.requests.take(first, [offer()])
+    await store.requests.answer(first, [reply(requests[0])])
     await store.requests.give_back(second, [(2, 0, 1)])
     await store.requests.give_back(first, [(1, 0, 1), (2, 0, 5), (99, 0, 1)])
     assert await store.requests.take(second, [offer()]) == []
@@ -417,12 +417,12 @@ async def test_the_inbox_holds_messages_of_held_tasks_oldest_first(store: Store)
     scheduler, second = await running(store, 1, 2), await running(store, 3)
     for task, kind in ((1, "cancel"), (2, "undo"), (1, "settle"), (3, "cancel")):
         await store.tasks.post(task, TaskMessage(kind))  # type: ignore[arg-type]
-    found = await store.tasks.inbox(scheduler.node, 10)
-    assert {task: [m.kind for m in messages] for task, messages in found.messages.items()} == {
+    inbox = await store.tasks.inbox(scheduler.node, 10)
+    assert {task: [m.kind for m in messages] for task, messages in inbox.messages.items()} == {
         1: ["cancel", "settle"],
         2: ["undo"],
     }
-    assert found.at_rest == []
+    assert inbox.at_rest == []
     assert list((await store.tasks.inbox(second.node, 10)).messages) == [3]
 
 
@@ -443,8 +443,8 @@ async def test_the_inbox_names_unlocked_tasks_at_rest_that_have_messages(store: 
     )
     for n in (1, 1, 2, 3, 4):
         await store.tasks.post(n, TaskMessage("cancel"))
-    found = await store.tasks.inbox((await hand(store)).node, 10)
-    assert (found.messages, sorted(found.at_rest)) == ({}, [1, 2])
+    inbox = await store.tasks.inbox((await hand(store)).node, 10)
+    assert (inbox.messages, sorted(inbox.at_rest)) == ({}, [1, 2])
 
 
 async def test_at_most_limit_messages_are_returned_the_oldest_first(store: Store) -> None:

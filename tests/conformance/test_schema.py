@@ -19,28 +19,28 @@ def names(world: World) -> list[str]:
 
 
 async def test_an_empty_store_names_the_command_to_type(world: World) -> None:
-    made = world.store()
+    store = world.store()
     with pytest.raises(SchemaMismatchError, match="makegood store migrate"):
-        await made.open()
-    status = await made.admin.schema()
+        await store.open()
+    status = await store.admin.schema()
     assert status.version == 0
 
 
 async def test_migrating_makes_an_empty_store_ready(world: World) -> None:
-    made = world.store()
-    expected = names(world)
-    assert await made.admin.migrate() == expected
-    assert await made.admin.migrate() == []
-    await made.open()
-    assert await made.tasks.find(Filter()) == []
-    await made.close()
+    store = world.store()
+    migrations = names(world)
+    assert await store.admin.migrate() == migrations
+    assert await store.admin.migrate() == []
+    await store.open()
+    assert await store.tasks.find(Filter()) == []
+    await store.close()
 
 
 async def test_opening_with_migrate_applies_what_is_missing(world: World) -> None:
-    made = world.store()
-    await made.open(migrate=True)
-    await made.tasks.submit([draft(1)])
-    await made.close()
+    store = world.store()
+    await store.open(migrate=True)
+    await store.tasks.submit([draft(1)])
+    await store.close()
     again = world.store()
     await again.open(migrate=True)
     assert len(await again.tasks.find(Filter())) == 1
@@ -50,10 +50,10 @@ async def test_opening_with_migrate_applies_what_is_missing(world: World) -> Non
 async def test_creating_a_schema_logs_where(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever connects to another database than intended reads it in the log; opening once more logs nothing."""
     caplog.set_level("INFO", logger="makegood.store")
-    made = world.store()
-    await made.open(migrate=True)
-    await made.close()
-    created = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+    store = world.store()
+    await store.open(migrate=True)
+    await store.close()
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
     again = world.store()
     await again.open(migrate=True)
     await again.close()
@@ -62,28 +62,28 @@ async def test_creating_a_schema_logs_where(world: World, caplog: pytest.LogCapt
     else:
         parts = urlsplit(world.url)  # type: ignore[attr-defined]  # the other kind has one
         place = f"{parts.hostname}:{parts.port}, database {parts.path[1:]}, user {parts.username}, schema makegood: "
-    assert len(created) == 1
-    assert created[0].startswith("created makegood's tables in ")
-    assert place in created[0]
-    assert [r.getMessage() for r in caplog.records if r.levelname == "INFO"] == created
+    assert len(messages) == 1
+    assert messages[0].startswith("created makegood's tables in ")
+    assert place in messages[0]
+    assert [r.getMessage() for r in caplog.records if r.levelname == "INFO"] == messages
 
 
 async def test_the_status_works_before_and_after(world: World) -> None:
-    made = world.store()
-    before = await made.admin.schema()
+    store = world.store()
+    before = await store.admin.schema()
     assert (before.dialect, before.version, before.missing) == (
         world.dialect,
         0,
         names(world),
     )
     assert before.needed == migrations.needed(world.dialect)
-    await made.open(migrate=True)
-    await running(made, 1)
-    after = await made.admin.schema()
+    await store.open(migrate=True)
+    await running(store, 1)
+    after = await store.admin.schema()
     assert (after.version, after.missing) == (after.needed, [])
-    counted = {table: after.rows[table] for table in ("task", "step", "request", "event", "node", "inbox")}
-    assert counted == {"task": 1, "step": 3, "request": 1, "event": 1, "node": 1, "inbox": 0}
-    await made.close()
+    sizes = {table: after.rows[table] for table in ("task", "step", "request", "event", "node", "inbox")}
+    assert sizes == {"task": 1, "step": 3, "request": 1, "event": 1, "node": 1, "inbox": 0}
+    await store.close()
 
 
 async def test_a_newer_schema_is_refused_and_left_alone(world: World, store: Store) -> None:
@@ -103,9 +103,9 @@ async def test_a_newer_schema_is_refused_and_left_alone(world: World, store: Sto
 
 async def test_two_processes_that_migrate_at_once_apply_each_migration_once(world: World) -> None:
     stores = [world.store() for _ in range(4)]
-    applied = await asyncio.gather(*(s.admin.migrate() for s in stores))
-    expected = names(world)
-    assert sorted(name for each in applied for name in each) == expected
+    names_ = await asyncio.gather(*(s.admin.migrate() for s in stores))
+    migrations = names(world)
+    assert sorted(name for each in names_ for name in each) == migrations
 
 
 async def test_processes_that_open_an_empty_store_at_once_all_come_up(world: World) -> None:
@@ -155,13 +155,13 @@ BEFORE_0_1 = (
 """The migrations of the versions before 0.1.0, whose numbers mean other tables now."""
 
 
-@pytest.mark.parametrize("applied", [1, 2, 9])
+@pytest.mark.parametrize("count", [1, 2, 9])
 async def test_a_store_from_before_0_1_is_refused_by_name_and_left_alone(
-    world: World, store: Store, applied: int
+    world: World, store: Store, count: int
 ) -> None:
     """Whatever its version: the number alone may be the present one, or look like a newer one."""
     await running(store, 1)
-    await versions(world, *BEFORE_0_1[:applied])
+    await versions(world, *BEFORE_0_1[:count])
     await store.close()
     before = await contents(world)
     for call in (

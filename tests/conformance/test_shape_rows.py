@@ -34,36 +34,38 @@ class Shop:
         drafts: list[Submission] = []
         shape = Shape(plans)
         for id_ in ids:
-            made = draft(id_, steps=shape, holder=self.node, within=60.0, **fields)
+            task_draft = draft(id_, steps=shape, holder=self.node, within=60.0, **fields)
             task = TaskRecord(
-                id_, made.app, made.workflow, priority=made.priority, epoch=1, within=60.0, inputs=made.inputs, returns=made.returns,
+                id_, task_draft.app, task_draft.workflow, priority=task_draft.priority, epoch=1, within=60.0, inputs=task_draft.inputs, returns=task_draft.returns,
             )  # fmt: skip
             saga.begin(task, shape)  # nothing is kept of a shape that came once only
-            held, first = saga.begin(task, shape)
+            memory, first = saga.begin(task, shape)
             assert first is not None
-            self.held[id_] = held
-            first.handed = first.requests if local else ()
-            drafts.append(replace(made, first=first))
+            self.held[id_] = memory
+            first.handovers = first.requests if local else ()
+            drafts.append(replace(task_draft, first=first))
         await self.store.tasks.submit(drafts)
-        for made in drafts:
-            assert made.first is not None
-            saga.apply(self.held[made.id], made.first)
+        for task_draft in drafts:
+            assert task_draft.first is not None
+            saga.apply(self.held[task_draft.id], task_draft.first)
 
     async def done(self, *ids: int, idx: int, local: bool = True, value: str = "") -> Committed:
         """Let a step of some tasks be done, in one batch; its results name the task."""
         decisions: list[Decision] = []
         for id_ in ids:
-            held = self.held[id_]
+            memory = self.held[id_]
             result = b'{"of":"%d.%d%s"}' % (id_, idx, value.encode("utf-8", "surrogatepass"))
-            decision = saga.decide(held, [TaskMessage("done", idx, "do", held.steps[idx].attempt, result)])
+            decision = saga.decide(
+                memory, [TaskMessage("done", idx, "do", memory.steps[idx].attempt, result)]
+            )
             self.shared += decision.shape_step is not None
-            decision.handed = decision.requests[: 1 if self.part else None] if local else ()
+            decision.handovers = decision.requests[: 1 if self.part else None] if local else ()
             decisions.append(decision if self.together else replace(decision, shape_step=None))
-        committed = await self.store.tasks.commit(Batch(self.node, decisions))
+        outcome = await self.store.tasks.commit(Batch(self.node, decisions))
         for decision in decisions:
-            if decision.task.id not in committed.lost:
+            if decision.task.id not in outcome.losses:
                 saga.apply(self.held[decision.task.id], decision)
-        return committed
+        return outcome
 
 
 FAN = (
@@ -75,7 +77,7 @@ FAN = (
 
 async def seen(store: Store, ids: Sequence[int], first: int) -> list[object]:
     """Return all that can be seen of tasks and what is waiting for them, ids counted from ``first``, moments left out."""
-    found: list[object] = []
+    rows: list[object] = []
     for id_ in ids:
         detail = await store.tasks.detail(id_)
         assert detail is not None
@@ -86,12 +88,12 @@ async def seen(store: Store, ids: Sequence[int], first: int) -> list[object]:
             ended=detail.task.ended and 0.0,
             complete_by=None,
         )
-        found.append(replace(task, result=(task.result or b"").replace(b"%d." % id_, b"_.")))
+        rows.append(replace(task, result=(task.result or b"").replace(b"%d." % id_, b"_.")))
         for step in detail.steps:
             result = (step.result or b"").replace(b"%d." % id_, b"_.")
-            found.append(replace(step, result=result, due=step.due and 0.0))
-        found += [replace(e, seq=0, task=0, at=0.0) for e in await store.tasks.history(id_)]
-    return found
+            rows.append(replace(step, result=result, due=step.due and 0.0))
+        rows += [replace(e, seq=0, task=0, at=0.0) for e in await store.tasks.history(id_)]
+    return rows
 
 
 @pytest.mark.parametrize("plans", [steps(3), FAN], ids=["sequence", "fan"])
@@ -121,8 +123,8 @@ async def test_many_leave_what_each_alone_would(store: Store, plans: tuple[StepP
     for first in (1000, 4000):
         detail = await store.tasks.detail(first)
         assert detail is not None
-        taken = [step.taken_by for step in detail.steps if step.state == "running"]
-        assert taken == ([node] if len(taken) == 1 else [node, node if first == 1000 else None])
+        takers = [step.taken_by for step in detail.steps if step.state == "running"]
+        assert takers == ([node] if len(takers) == 1 else [node, node if first == 1000 else None])
     assert await store.admin.check() == []
 
 
@@ -132,11 +134,11 @@ async def test_only_what_was_judged_meanwhile_is_lost(store: Store, world: World
     await shop.born(1, 2, 3, plans=steps(3))
     await world.elapse(40.0)
     await shop.born(4, 5, plans=steps(3))
-    judged = await store.supervision.judge(await term(store), 0.0, 1)
-    assert len(judged.requests) == 1
-    committed = await shop.done(1, 2, 3, 4, 5, idx=0)
-    assert len(committed.lost) == 1
-    for id_ in {1, 2, 3, 4, 5} - committed.lost:
+    verdict = await store.supervision.judge(await term(store), 0.0, 1)
+    assert len(verdict.requests) == 1
+    outcome = await shop.done(1, 2, 3, 4, 5, idx=0)
+    assert len(outcome.losses) == 1
+    for id_ in {1, 2, 3, 4, 5} - outcome.losses:
         detail = await store.tasks.detail(id_)
         assert detail is not None
         assert [s.state for s in detail.steps] == ["done", "running", "waiting"]
@@ -147,8 +149,8 @@ async def test_tasks_of_another_are_lost(store: Store) -> None:
     shop = Shop(store, await scheduler(store))
     await shop.born(1, 2, plans=steps(2))
     shop.node = await scheduler(store)
-    committed = await shop.done(1, 2, idx=0)
-    assert committed.lost == {1, 2}
+    outcome = await shop.done(1, 2, idx=0)
+    assert outcome.losses == {1, 2}
     (one, _) = await store.tasks.find(Filter(ids=(1, 2)))
     assert one.state == "processing"
 
@@ -159,13 +161,13 @@ async def test_replies_from_the_inbox_are_taken_out_of_it(store: Store) -> None:
     shop = Shop(store, node)
     await shop.born(1, 2, 3, plans=steps(2), local=False)
     for idx in (0, 1):
-        taken = await store.requests.take(bank, [offer()])
-        assert sorted((r.task, r.idx) for r in taken) == [(1, idx), (2, idx), (3, idx)]
-        await store.requests.answer(bank, [reply(r) for r in taken])
+        requests = await store.requests.take(bank, [offer()])
+        assert sorted((r.task, r.idx) for r in requests) == [(1, idx), (2, idx), (3, idx)]
+        await store.requests.answer(bank, [reply(r) for r in requests])
         inbox = await store.tasks.inbox(node, 100)
-        decisions = [saga.decide(shop.held[id_], found) for id_, found in inbox.messages.items()]
+        decisions = [saga.decide(shop.held[id_], messages) for id_, messages in inbox.messages.items()]
         assert all(d.shape_step is not None and d.seqs for d in decisions)
-        assert (await store.tasks.commit(Batch(node, decisions))).lost == set()
+        assert (await store.tasks.commit(Batch(node, decisions))).losses == set()
         for decision in decisions:
             saga.apply(shop.held[decision.task.id], decision)
         assert (await store.tasks.inbox(node, 100)).messages == {}
@@ -177,8 +179,8 @@ async def test_what_is_not_handed_over_in_memory_waits_in_the_store(store: Store
     await shop.born(1, 2, 3, plans=steps(2))
     await shop.done(1, 2, idx=0, local=False)
     await shop.done(3, idx=0)
-    taken = await store.requests.take(await agent(store), [offer(to=PAYMENTS)])
-    assert sorted((r.task, r.idx) for r in taken) == [(1, 1), (2, 1)]
+    requests = await store.requests.take(await agent(store), [offer(to=PAYMENTS)])
+    assert sorted((r.task, r.idx) for r in requests) == [(1, 1), (2, 1)]
 
 
 async def test_results_of_all_kinds_come_back_as_they_were(store: Store) -> None:

@@ -14,9 +14,9 @@ async def now_of(path: Path, clock: HandClock) -> float:
     """Open a store of a process with this clock and return its time."""
     store = SQLiteStore(path, clock=clock, poll=None)
     await store.open(migrate=True)
-    found = await store.now()
+    now = await store.now()
     await store.close()
-    return found
+    return now
 
 
 async def test_a_new_stores_clock_is_the_wall_clock(tmp_path: Path) -> None:

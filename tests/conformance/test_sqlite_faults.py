@@ -66,7 +66,7 @@ async def test_a_commit_waits_for_somebody_elses_transaction_and_reading_does_no
 
 
 @pytest.mark.parametrize(
-    ("where", "error", "told"),
+    ("where", "error", "message"),
     [
         ("insert or fail into makegood_change", FULL, "disk is full"),
         ("commit", FULL, "disk is full"),
@@ -75,12 +75,12 @@ async def test_a_commit_waits_for_somebody_elses_transaction_and_reading_does_no
     ],
 )
 async def test_a_failing_disk_is_an_outage_and_nothing_is_written(
-    tmp_path: Path, faults: Faults, where: str, error: Exception, told: str
+    tmp_path: Path, faults: Faults, where: str, error: Exception, message: str
 ) -> None:
     async with opened(tmp_path, faults.connect) as store:
         await store.tasks.submit([draft(1)])
         faults.arm(where, error)
-        with pytest.raises(StoreUnavailableError, match=told):
+        with pytest.raises(StoreUnavailableError, match=message):
             await store.tasks.submit([draft(2), draft(3)])
         await store.tasks.submit([draft(4)])
         assert [t.id for t in await store.tasks.find(Filter())] == [4, 1]
@@ -168,9 +168,9 @@ async def test_a_defective_batch_says_what_it_lacks(tmp_path: Path, faults: Faul
         await store.tasks.submit([draft(2)])
         with pytest.raises(StoreError, match="decide"):
             await store.tasks.commit(Batch(scheduler.node, claim=Claim(5)))
-        made: Callable[..., Any] = lambda _: [(None, begin(scheduler[1], 1))]  # noqa: E731
+        decide: Callable[..., Any] = lambda _: [(None, begin(scheduler[1], 1))]  # noqa: E731
         with pytest.raises(StoreError, match="not claimed"):
-            await store.tasks.commit(Batch(scheduler.node, claim=Claim(5), decide=made))
+            await store.tasks.commit(Batch(scheduler.node, claim=Claim(5), decide=decide))
 
 
 async def test_a_message_that_cannot_be_read_puts_its_task_to_error_and_the_others_are_given(
@@ -189,8 +189,8 @@ async def test_a_message_that_cannot_be_read_puts_its_task_to_error_and_the_othe
     assert await store.requests.answer(payments, [reply(first)]) == [True]
     assert list((await store.tasks.inbox(scheduler.node, 10)).messages) == [2]
     assert [t.id for t in await store.tasks.find(Filter(states=("error",)))] == [1]
-    found = await store.tasks.inbox(scheduler.node, 10)
-    assert (list(found.messages), found.at_rest) == ([2], [])
+    inbox = await store.tasks.inbox(scheduler.node, 10)
+    assert (list(inbox.messages), inbox.at_rest) == ([2], [])
     await store.close()
 
 
@@ -208,9 +208,9 @@ async def test_a_held_task_whose_rows_cannot_be_read_goes_to_error(tmp_path: Pat
             "task": "update {task} set static = ? where id = 1",
         }
         await raw.run(statement[table], b"{")
-    assert [loaded.task.id for loaded in await store.tasks.load(scheduler.node, [1, 2])] == [2]
-    (found,) = await store.tasks.find(Filter(states=("error",)))
-    assert (found.id, found.locked_by) == (1, None)
+    assert [snapshot.task.id for snapshot in await store.tasks.load(scheduler.node, [1, 2])] == [2]
+    (task,) = await store.tasks.find(Filter(states=("error",)))
+    assert (task.id, task.locked_by) == (1, None)
     assert [a.kind for a in await store.alerts.views()] == ["unreadable"]
     await store.close()
 
@@ -247,12 +247,12 @@ async def test_what_waited_for_the_lock_is_not_kept_until_the_garbage_collector_
     try:
         async with opened(tmp_path, faults.connect) as store:
             act = Written()
-            gone = weakref.ref(act)
+            reference = weakref.ref(act)
             faults.arm("begin immediate", failure(sqlite3.SQLITE_BUSY, "database is locked"), times=2)
             assert await store.transact(act, waits=False) == b"x"
             assert not faults.armed["begin immediate"]
             del act
             await store.transact(nothing, waits=False)  # the thread has let go of the one before
-            assert gone() is None
+            assert reference() is None
     finally:
         gc.enable()

@@ -33,15 +33,15 @@ LATER = 20
 def unguarded(guard: sqlite3.Connection, merger: sqlite3.Connection) -> tuple[int, int]:
     """The mutant: SQLite's own way, in which no transaction is open during a checkpoint."""
     guard.execute("rollback")
-    length, merged = merger.execute("pragma wal_checkpoint(passive)").fetchone()[1:]
-    return int(length), int(merged)
+    length, merges = merger.execute("pragma wal_checkpoint(passive)").fetchone()[1:]
+    return int(length), int(merges)
 
 
 def late(guard: sqlite3.Connection, merger: sqlite3.Connection) -> tuple[int, int]:
     """The mutant whose guard is begun and has not read: SQLite begins no transaction before that."""
-    length, merged = merger.execute("pragma wal_checkpoint(passive)").fetchone()[1:]
+    length, merges = merger.execute("pragma wal_checkpoint(passive)").fetchone()[1:]
     guard.execute("rollback")
-    return int(length), int(merged)
+    return int(length), int(merges)
 
 
 class Window(Tape):
@@ -92,10 +92,10 @@ async def kept(folder: Path) -> int:
                 other.execute("pragma wal_checkpoint(passive)")
                 window.between = lambda: other.execute(insert)
 
-            writer.committed = committed
+            writer.on_commit = committed
             await store.tasks.submit([draft(1)])
             assert window.between is None, "no merge, or none that saw a log that others had changed"
-            writer.committed = None
+            writer.on_commit = None
             for _ in range(LATER):
                 other.execute(insert)
             with closing(sqlite3.connect(path)) as reader:
@@ -233,15 +233,15 @@ async def test_a_merge_hinders_nobody_and_is_tried_again_after_a_long_reader(tmp
         reader.execute("select count(*) from sqlite_master").fetchall()
         for _ in range(50):
             await store.nodes.register(info())
-        grown = log_of(path).stat().st_size // FRAME
-        assert grown > 100
+        frames = log_of(path).stat().st_size // FRAME
+        assert frames > 100
         reader.execute("commit")
     clock.forward(1.0)
     for _ in range(3):
         await store.nodes.register(info())
-    assert log_of(path).stat().st_size // FRAME <= grown + 10, "the log did not begin again"
+    assert log_of(path).stat().st_size // FRAME <= frames + 10, "the log did not begin again"
     with closing(sqlite3.connect(path, isolation_level=None)) as look:
-        _busy, length, _merged = look.execute("pragma wal_checkpoint(passive)").fetchone()
+        _busy, length, _merges = look.execute("pragma wal_checkpoint(passive)").fetchone()
     assert length < 20
     await store.close()
 
@@ -270,10 +270,10 @@ async def test_a_merge_that_fails_costs_no_commit(
     true, failures = sqlite_log.checkpoint, [sqlite3.OperationalError("disk I/O error") for _ in range(2)]
 
     def failing(guard: sqlite3.Connection, merger: sqlite3.Connection) -> tuple[int, int]:
-        length, merged = true(guard, merger)
+        length, merges = true(guard, merger)
         if failures:
             raise failures.pop()
-        return length, merged
+        return length, merges
 
     monkeypatch.setattr(sqlite_log, "checkpoint", failing)
     clock = HandClock()
@@ -305,9 +305,9 @@ async def test_a_merge_stays_in_its_own_file(
     assert writer.log is not None
     writer.log.pages = 1000
     await store.nodes.register(info())  # looks at the log, which is still short
-    writer.log.pages, writer.committed = 1, committed
+    writer.log.pages, writer.on_commit = 1, committed
     (answer,) = await store.tasks.submit([draft(1)])
-    assert answer.created
+    assert answer.is_new
     await store.close()
     assert merges.checkpoints == 0
     assert "was removed, moved or replaced" in caplog.text
@@ -316,11 +316,11 @@ async def test_a_merge_stays_in_its_own_file(
 def test_every_connection_of_makegood_is_opened_without_checkpoints() -> None:
     """One function opens them all; this reads the source for any other call of ``sqlite3.connect``."""
     package = Path(makegood.__file__).parent
-    found = {
+    files = {
         str(file.relative_to(package))
         for file in package.rglob("*.py")
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).endswith(("sqlite3.connect", "dbapi2.connect"))
     }
-    assert found == {"base/sqlite_log.py"}
+    assert files == {"base/sqlite_log.py"}

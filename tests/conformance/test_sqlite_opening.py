@@ -46,8 +46,8 @@ def altered(execute: Callable[[sqlite3.Connection, str], Any]) -> Callable[[str]
 
 
 async def test_a_missing_folder_is_named(place: SQLiteWorld) -> None:
-    made = SQLiteStore(place.path.parent / "no" / "store.db")
-    for call in (made.open(migrate=True), made.admin.migrate(), made.admin.schema(), made.admin.check()):
+    store = SQLiteStore(place.path.parent / "no" / "store.db")
+    for call in (store.open(migrate=True), store.admin.migrate(), store.admin.schema(), store.admin.check()):
         with pytest.raises(ConfigError, match=r"folder .*/no does not exist"):
             await call
 
@@ -56,14 +56,14 @@ async def test_a_folder_that_this_user_may_not_enter_is_named(open_folder: Path)
     """Python's own answer is an exception in the middle of whatever asked; people were told to report it."""
     shut = open_folder / "shut"
     shut.mkdir()
-    made = SQLiteStore(shut / "deep" / "store.db")
+    store = SQLiteStore(shut / "deep" / "store.db")
     with barred(shut):
         for call in (
-            made.open(migrate=True),
-            made.admin.migrate(),
-            made.admin.schema(),
-            made.admin.check(),
-            made.admin.examine(),
+            store.open(migrate=True),
+            store.admin.migrate(),
+            store.admin.schema(),
+            store.admin.check(),
+            store.admin.examine(),
         ):
             with pytest.raises(ConfigError, match=r"may not enter the folder .*: run as"):
                 await call
@@ -107,8 +107,8 @@ async def test_a_folder_is_no_store(place: SQLiteWorld) -> None:
 async def test_a_file_that_is_no_database_is_refused_and_left_alone(place: SQLiteWorld) -> None:
     text = b"Dear diary, today I was mistaken for a database. " * 50
     place.path.write_bytes(text)
-    made = place.store()
-    for call in (made.open(), made.open(migrate=True), made.admin.migrate(), made.admin.schema()):
+    store = place.store()
+    for call in (store.open(), store.open(migrate=True), store.admin.migrate(), store.admin.schema()):
         with pytest.raises(ConfigError, match="not a SQLite database"):
             await call
     assert place.path.read_bytes() == text
@@ -124,9 +124,9 @@ async def test_opening_without_migrate_creates_no_file(place: SQLiteWorld) -> No
 async def test_a_read_only_file_is_an_outage_with_its_remedy_but_for_who_only_looks(
     place: SQLiteWorld,
 ) -> None:
-    made = place.store()
-    await made.open(migrate=True)
-    await made.close()
+    store = place.store()
+    await store.open(migrate=True)
+    await store.close()
 
     def read_only(uri: str) -> sqlite3.Connection:
         return connect(uri.replace("mode=rw", "mode=ro"))
@@ -146,21 +146,21 @@ async def test_opening_waits_for_nobody_who_writes(
     place: SQLiteWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock may be the caller's own: only a write waits for it, and says whose it may be when that takes too long."""
-    made = place.store()
-    await made.open(migrate=True)
+    store = place.store()
+    await store.open(migrate=True)
     writing = sqlite3.connect(place.path, isolation_level=None)
     writing.execute("begin immediate")
     for migrate in (True, False):
-        await made.close()
-        await made.open(migrate=migrate)
-        assert await made.tasks.find(Filter()) == []
+        await store.close()
+        await store.open(migrate=migrate)
+        assert await store.tasks.find(Filter()) == []
     monkeypatch.setattr("makegood.store.sqlite.store_threads._BUSY_TRIES", 5)
     with pytest.raises(StoreUnavailableError, match="another connection, perhaps of this very process"):
-        await made.tasks.submit([draft(1)])
+        await store.tasks.submit([draft(1)])
     writing.execute("rollback")
-    assert (await made.tasks.submit([draft(1)]))[0].created
+    assert (await store.tasks.submit([draft(1)]))[0].is_new
     writing.close()
-    await made.close()
+    await store.close()
 
 
 async def test_without_a_write_ahead_log_nothing_is_opened(place: SQLiteWorld) -> None:
@@ -196,17 +196,17 @@ async def test_weaker_durability_than_full_is_refused(place: SQLiteWorld) -> Non
 
 
 async def test_every_connection_writes_through_to_the_disk(place: SQLiteWorld) -> None:
-    opened: list[sqlite3.Connection] = []
+    connections: list[sqlite3.Connection] = []
 
     def remember(uri: str) -> sqlite3.Connection:
-        opened.append(connect(uri))
-        return opened[-1]
+        connections.append(connect(uri))
+        return connections[-1]
 
-    made = SQLiteStore(place.path, open_connection=remember)
-    await made.open(migrate=True)
-    await made.tasks.submit([draft(1)])
+    store = SQLiteStore(place.path, open_connection=remember)
+    await store.open(migrate=True)
+    await store.tasks.submit([draft(1)])
     living = 0
-    for connection in opened:
+    for connection in connections:
         try:
             settings = [
                 connection.execute(f"pragma {name}").fetchone()[0] for name in ("synchronous", "journal_mode")
@@ -216,20 +216,20 @@ async def test_every_connection_writes_through_to_the_disk(place: SQLiteWorld) -
         assert settings == [2, "wal"]
         living += 1
     assert living == 2
-    await made.close()
+    await store.close()
 
 
 async def test_the_name_of_a_new_file_is_made_durable(
     place: SQLiteWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[Path] = []
-    monkeypatch.setattr(facade, "fsync_folder", synced.append)
-    made = place.store()
-    await made.open(migrate=True)
-    await made.close()
-    await made.open(migrate=True)
-    await made.close()
-    assert synced == [place.path]
+    folders: list[Path] = []
+    monkeypatch.setattr(facade, "fsync_folder", folders.append)
+    store = place.store()
+    await store.open(migrate=True)
+    await store.close()
+    await store.open(migrate=True)
+    await store.close()
+    assert folders == [place.path]
 
 
 def test_the_type_of_a_file_system_is_that_of_the_innermost_mount() -> None:
@@ -254,43 +254,43 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 async def test_a_users_tables_live_beside_ours(place: SQLiteWorld) -> None:
     with closing(sqlite3.connect(place.path)) as connection, connection:
         connection.execute("create table orders (id integer primary key)")
-    made = place.store()
-    assert (await made.admin.schema()).version == 0
-    await made.open(migrate=True)
-    await running(made, 1)
-    assert "orders" not in (await made.admin.schema()).rows
-    await made.close()
+    store = place.store()
+    assert (await store.admin.schema()).version == 0
+    await store.open(migrate=True)
+    await running(store, 1)
+    assert "orders" not in (await store.admin.schema()).rows
+    await store.close()
 
 
 async def test_a_url_names_the_file(place: SQLiteWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place.path.parent)
     for url in ("sqlite:///shop.db", f"sqlite:////{place.path.parent.relative_to('/')}/shop.db"):
-        made = open_store(url)
-        await made.open(migrate=True)
-        await made.tasks.submit([draft(1)])
-        assert len(await made.tasks.find(Filter())) == 1
-        await made.close()
+        store = open_store(url)
+        await store.open(migrate=True)
+        await store.tasks.submit([draft(1)])
+        assert len(await store.tasks.find(Filter())) == 1
+        await store.close()
     assert (place.path.parent / "shop.db").exists()
 
 
 async def test_damage_is_found_by_check_and_told(place: SQLiteWorld) -> None:
-    made = place.store()
-    await made.open(migrate=True)
-    await made.tasks.submit([draft(n) for n in range(1, 200)])
-    assert await made.admin.check() == []
-    await made.close()
+    store = place.store()
+    await store.open(migrate=True)
+    await store.tasks.submit([draft(n) for n in range(1, 200)])
+    assert await store.admin.check() == []
+    await store.close()
     data = bytearray(place.path.read_bytes())
     data[4096 * 30 : 4096 * 31] = b"\x55" * 4096
     place.path.write_bytes(bytes(data))
-    findings = await made.admin.check()
+    findings = await store.admin.check()
     assert findings
     assert "restore a backup" in findings[0]
 
 
 async def test_check_names_a_schema_that_does_not_fit(place: SQLiteWorld) -> None:
-    made = place.store()
-    await made.admin.migrate()
+    store = place.store()
+    await store.admin.migrate()
     async with place.raw() as raw:
         await raw.run("delete from {schema_version}")
-    (finding,) = await made.admin.check()
+    (finding,) = await store.admin.check()
     assert "makegood store migrate" in finding

@@ -73,8 +73,8 @@ def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 def test_the_plan_goes_by_an_index(database: sqlite3.Connection, name: str) -> None:
     sql, index = STATEMENTS[name]
     sql = sql.format(marks="?,?,?")
-    numbered = re.findall(r"\?(\d)", sql)
-    values = [1] * (max(map(int, numbered)) if numbered else sql.count("?"))
+    parameters = re.findall(r"\?(\d)", sql)
+    values = [1] * (max(map(int, parameters)) if parameters else sql.count("?"))
     plan = [row[3] for row in database.execute(f"explain query plan {sql}", values)]
     assert any(index in step for step in plan), plan
     fine = ("constant row", "holder", "subquery", "json_each")  # in capitals before SQLite 3.39

@@ -44,11 +44,11 @@ async def test_the_message_names_the_table_and_its_remedy_helps(tmp_path: Path, 
         await insert(store, table)
         column = "id" if table == "node" else "seq"
         write(tmp_path, f"update makegood_{table} set {column} = {LARGEST}")
-        with pytest.raises(StoreUnavailableError, match="row number") as caught:
+        with pytest.raises(StoreUnavailableError, match="row number") as error:
             await insert(store, table)
-        said = str(caught.value)
-        assert f"makegood_{table}" in said
-        assert "make room" not in said
+        text = str(error.value)
+        assert f"makegood_{table}" in text
+        assert "make room" not in text
         findings = [one for one in await store.admin.examine() if one.severity == "error"]
         assert [(one.check, f"makegood_{table}" in one.what) for one in findings] == [("file", True)]
         assert any(f"makegood_{table}" in one for one in await store.admin.check())
@@ -63,8 +63,8 @@ def test_every_table_that_counts_is_looked_at(tmp_path: Path) -> None:
         assert exhausted(db) == [], "no table counts"
         for name in ("plain", 'a "quoted" one', "counted"):
             counts = "" if name == "plain" else "autoincrement"
-            quoted = name.replace('"', '""')
-            db.execute(f'create table "{quoted}" (id integer primary key {counts}, x int)')
-            db.execute(f'insert into "{quoted}" values ({LARGEST}, 1)')
+            identifier = name.replace('"', '""')
+            db.execute(f'create table "{identifier}" (id integer primary key {counts}, x int)')
+            db.execute(f'insert into "{identifier}" values ({LARGEST}, 1)')
         db.execute("delete from counted")
         assert exhausted(db) == ['a "quoted" one', "counted"]

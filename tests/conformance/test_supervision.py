@@ -30,8 +30,8 @@ from tests.conformance.worlds import World
 
 async def view(store: Store, task: int) -> TaskView:
     """Return one task."""
-    (found,) = await store.tasks.find(Filter(ids=(task,)))
-    return found
+    (task_view,) = await store.tasks.find(Filter(ids=(task,)))
+    return task_view
 
 
 async def node_info(store: Store, node: int) -> NodeInfo:
@@ -52,17 +52,17 @@ async def overdue(store: Store, world: World, *ids: int, seconds: float = 40.0) 
 
 async def test_a_silent_request_is_judged(store: Store, world: World) -> None:
     scheduler, grant = await overdue(store, world, 1)
-    judged = await store.supervision.judge(grant, 2.0, 10)
-    assert (judged.requests, judged.full) == ([(1, 0, 1, 1)], False)
-    found = await store.tasks.detail(1)
-    assert found is not None
-    assert (found.steps[0].failures, found.steps[0].doing, found.task.failure_count) == (1, None, 1)
-    assert (found.steps[0].state, found.task.state) == ("running", "processing")
-    (loaded,) = await store.tasks.load(scheduler.node, [1])
-    (message,) = loaded.messages
+    verdict = await store.supervision.judge(grant, 2.0, 10)
+    assert (verdict.requests, verdict.full) == ([(1, 0, 1, 1)], False)
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert (detail.steps[0].failures, detail.steps[0].doing, detail.task.failure_count) == (1, None, 1)
+    assert (detail.steps[0].state, detail.task.state) == ("running", "processing")
+    (snapshot,) = await store.tasks.load(scheduler.node, [1])
+    (message,) = snapshot.messages
     assert (message.kind, message.idx, message.doing, message.attempt) == ("expired", 0, "do", 1)
     assert (message.failures, message.died) == (1, False)
-    assert await store.supervision.judge(grant, 2.0, 10) == type(judged)([])
+    assert await store.supervision.judge(grant, 2.0, 10) == type(verdict)([])
 
 
 async def test_the_count_goes_on_from_the_stored_one(store: Store, world: World) -> None:
@@ -88,11 +88,11 @@ async def test_requests_that_nobody_took_or_that_were_answered_are_not_judged(
 ) -> None:
     await running(store, 1, 2, 3)
     payments = await agent(store, ttl=1e6)
-    taken = await store.requests.take(payments, [offer(2)])
-    await store.requests.answer(payments, [reply(taken[0])])
+    requests = await store.requests.take(payments, [offer(2)])
+    await store.requests.answer(payments, [reply(requests[0])])
     await world.elapse(500)
-    judged = await store.supervision.judge(await term(store), 0, 10)
-    assert [r[0] for r in judged.requests] == [2]
+    verdict = await store.supervision.judge(await term(store), 0, 10)
+    assert [r[0] for r in verdict.requests] == [2]
 
 
 async def test_at_most_limit_are_judged_the_longest_overdue_first(store: Store, world: World) -> None:
@@ -105,10 +105,10 @@ async def test_at_most_limit_are_judged_the_longest_overdue_first(store: Store, 
         await world.elapse(1)
     await world.elapse(100)
     grant = await term(store)
-    judged = await store.supervision.judge(grant, 0, 3)
-    assert ({r[0] for r in judged.requests}, judged.full) == ({4, 2, 3}, True)
-    judged = await store.supervision.judge(grant, 0, 3)
-    assert ([r[0] for r in judged.requests], judged.full) == ([1], False)
+    verdict = await store.supervision.judge(grant, 0, 3)
+    assert ({r[0] for r in verdict.requests}, verdict.full) == ({4, 2, 3}, True)
+    verdict = await store.supervision.judge(grant, 0, 3)
+    assert ([r[0] for r in verdict.requests], verdict.full) == ([1], False)
 
 
 async def test_the_message_says_whether_the_process_died(store: Store, world: World) -> None:
@@ -120,8 +120,8 @@ async def test_the_message_says_whether_the_process_died(store: Store, world: Wo
     grant = await term(store)
     await store.supervision.judge(grant, 0, 10)
     await store.nodes.register(info())
-    found = await store.tasks.inbox(scheduler.node, 10)
-    assert {task: messages[0].died for task, messages in found.messages.items()} == {
+    inbox = await store.tasks.inbox(scheduler.node, 10)
+    assert {task: messages[0].died for task, messages in inbox.messages.items()} == {
         1: False,
         2: True,
         3: False,
@@ -130,10 +130,10 @@ async def test_the_message_says_whether_the_process_died(store: Store, world: Wo
 
 async def test_one_of_two_supervisors_counts_an_expiry(store: Store, other: Store, world: World) -> None:
     _, grant = await overdue(store, world, *range(1, 21))
-    judged = await asyncio.gather(
+    verdicts = await asyncio.gather(
         store.supervision.judge(grant, 0, 100), other.supervision.judge(grant, 0, 100)
     )
-    assert sorted(r[0] for each in judged for r in each.requests) == list(range(1, 21))
+    assert sorted(r[0] for each in verdicts for r in each.requests) == list(range(1, 21))
     for n in range(1, 21):
         assert (await view(store, n)).failure_count == 1
 
@@ -145,12 +145,12 @@ async def test_an_extension_and_a_judgement_at_once_exclude_each_other(
     payments = await agent(store, ttl=1e6)
     await store.requests.take(payments, [offer(10)])
     grant = await term(other)
-    judged, extended = await asyncio.gather(
+    verdict, extensions = await asyncio.gather(
         other.supervision.judge(grant, -100.0, 100),
         asyncio.gather(*(store.requests.extend(payments, n, 0, 1, 500.0) for n in range(1, 11))),
     )
-    assert {r[0] for r in judged.requests}.isdisjoint(n for n, ok in enumerate(extended, 1) if ok)
-    assert len(judged.requests) + sum(extended) == 10
+    assert {r[0] for r in verdict.requests}.isdisjoint(n for n, ok in enumerate(extensions, 1) if ok)
+    assert len(verdict.requests) + sum(extensions) == 10
 
 
 async def test_a_task_that_nobody_holds_is_judged_too(store: Store, world: World) -> None:
@@ -175,8 +175,8 @@ async def test_tasks_of_a_dead_scheduler_are_freed(store: Store, world: World) -
     await dead.store.tasks.submit([draft(4)])
     assert sorted(await store.supervision.release_dead(await term(store), 10)) == [1, 2]
     for n in (1, 2):
-        found = await view(store, n)
-        assert (found.state, found.locked_by, found.failure_count, found.epoch) == ("pending", None, 1, 1)
+        task = await view(store, n)
+        assert (task.state, task.locked_by, task.failure_count, task.epoch) == ("pending", None, 1, 1)
     assert (await view(store, 3)).locked_by == alive.node
     assert (await store.tasks.history(1))[-1].moves[0][:3] == ("task", "processing", "pending")
 
@@ -186,8 +186,8 @@ async def test_the_goal_of_a_freed_task_is_kept(store: Store, world: World) -> N
     await scheduler.commit(to_state(scheduler[1], "undoing", goal="undo"))
     await world.elapse(120)
     await store.supervision.release_dead(await term(store), 10)
-    found = await view(store, 1)
-    assert (found.state, found.goal) == ("pending", "undo")
+    task = await view(store, 1)
+    assert (task.state, task.goal) == ("pending", "undo")
 
 
 async def test_each_loss_of_a_scheduler_that_ran_an_attempt_is_counted(store: Store, world: World) -> None:
@@ -259,7 +259,7 @@ async def test_a_task_of_which_nothing_ran_in_the_dead_process_did_not_kill_it(
     assert sorted(await store.supervision.release_dead(await term(store), 10)) == [1, 2, 3]
     new = await hand(store)
     await new.claim(3)
-    assert {loaded.task.id: loaded.task.lost for loaded in new.seen} == {1: 1, 2: 0, 3: 0}
+    assert {snapshot.task.id: snapshot.task.lost for snapshot in new.seen} == {1: 1, 2: 0, 3: 0}
     assert [(await view(store, n)).failure_count for n in (1, 2, 3)] == [1, 1, 1]
 
 
@@ -298,9 +298,9 @@ async def test_at_most_limit_tasks_are_freed_at_once(store: Store, world: World)
     await running(store, *range(1, 8))
     await world.elapse(120)
     grant = await term(store)
-    freed = [await store.supervision.release_dead(grant, 3) for _ in range(4)]
-    assert [len(f) for f in freed] == [3, 3, 1, 0]
-    assert sorted(n for f in freed for n in f) == list(range(1, 8))
+    batches = [await store.supervision.release_dead(grant, 3) for _ in range(4)]
+    assert [len(f) for f in batches] == [3, 3, 1, 0]
+    assert sorted(n for f in batches for n in f) == list(range(1, 8))
 
 
 # Deaf Schedulers
@@ -315,10 +315,10 @@ async def test_a_scheduler_that_leaves_an_expired_message_unanswered_loses_the_t
     assert await store.supervision.release_deaf(grant, 10.0, 10) == []
     await world.elapse(4)
     assert await store.supervision.release_deaf(grant, 10.0, 10) == [1]
-    found = await view(store, 1)
-    assert (found.state, found.locked_by, found.failure_count) == ("pending", None, 2)
+    task = await view(store, 1)
+    assert (task.state, task.locked_by, task.failure_count) == ("pending", None, 2)
     assert (await view(store, 2)).locked_by == scheduler.node
-    assert (await scheduler.commit(begin(scheduler[1], 1))).lost == {1}
+    assert (await scheduler.commit(begin(scheduler[1], 1))).losses == {1}
     assert await store.nodes.heartbeat(scheduler.node, info())
     assert await store.supervision.release_deaf(grant, 10.0, 10) == []
 
@@ -351,8 +351,8 @@ async def test_a_task_past_its_complete_by_is_told_so_once(store: Store, world: 
     await world.elapse(21)
     assert await store.supervision.expire_tasks(grant, 10) == [1]
     assert await store.supervision.expire_tasks(grant, 10) == []
-    (loaded,) = await store.tasks.load(scheduler.node, [1])
-    assert [(m.kind, m.idx) for m in loaded.messages] == [("task_expired", -1)]
+    (snapshot,) = await store.tasks.load(scheduler.node, [1])
+    assert [(m.kind, m.idx) for m in snapshot.messages] == [("task_expired", -1)]
     assert (await view(store, 1)).state == "processing"
 
 
@@ -395,8 +395,8 @@ async def test_at_most_limit_tasks_are_told_at_once(store: Store, world: World) 
     await running(store, *range(1, 6), within=20.0)
     await world.elapse(21)
     grant = await term(store)
-    told = [await store.supervision.expire_tasks(grant, 2) for _ in range(4)]
-    assert [len(t) for t in told] == [2, 2, 1, 0]
+    batches = [await store.supervision.expire_tasks(grant, 2) for _ in range(4)]
+    assert [len(t) for t in batches] == [2, 2, 1, 0]
 
 
 async def test_an_undo_that_takes_too_long_is_alerted_once_and_goes_on(store: Store, world: World) -> None:
@@ -408,8 +408,8 @@ async def test_an_undo_that_takes_too_long_is_alerted_once_and_goes_on(store: St
         await store.supervision.expire_tasks(grant, 10)
     assert [(a.kind, a.task) for a in await store.alerts.views()] == [("late_undo", 1)]
     assert (await view(store, 1)).state == "undoing"
-    (loaded,) = await store.tasks.load(scheduler.node, [1])
-    assert loaded.messages == []
+    (snapshot,) = await store.tasks.load(scheduler.node, [1])
+    assert snapshot.messages == []
 
 
 async def test_a_takeover_does_not_begin_the_time_of_an_undo_anew(store: Store, world: World) -> None:
@@ -449,9 +449,9 @@ async def test_a_request_that_no_agent_takes_is_alerted_once_and_fails_nothing(
     assert (alert.kind, alert.task, alert.step) == ("starved", 1, "s0")
     assert "payments" in alert.text
     assert "act0" in alert.text
-    found = await store.tasks.detail(1)
-    assert found is not None
-    assert (found.steps[0].failures, found.task.failure_count, found.steps[0].doing) == (0, 0, "do")
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert (detail.steps[0].failures, detail.task.failure_count, detail.steps[0].doing) == (0, 0, "do")
     assert len(await store.requests.take(await agent(store), [offer()])) == 1
 
 

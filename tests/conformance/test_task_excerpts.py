@@ -23,7 +23,7 @@ async def excerpt_of(store: Store, page: StepPage | None = None) -> TaskExcerpt:
 
 async def test_a_short_task_is_read_whole(store: Store, world: World) -> None:
     await long_task(store, world, task_excerpts.WHOLE)
-    part, detail = await excerpt_of(store), await store.tasks.detail(1, asked=True)
+    part, detail = await excerpt_of(store), await store.tasks.detail(1, with_asked=True)
     assert detail is not None
     assert part.detail.steps == detail.steps
     assert part.detail.tally is None
@@ -63,18 +63,18 @@ async def test_of_many_steps_in_one_state_a_few_are_read(store: Store, world: Wo
 
 async def test_every_step_is_on_a_page(store: Store, world: World) -> None:
     await long_task(store, world, 2050)
-    reached: list[int] = []
+    indices: list[int] = []
     first: int | None = 0
     while first is not None:
         part = await excerpt_of(store, StepPage(first))
         assert part.page is not None
         assert {*part.page} <= {step.idx for step in part.detail.steps}
         assert len(part.page) <= task_excerpts.PAGE
-        reached += part.page
+        indices += part.page
         first = part.next
-    assert reached == list(range(2050))
-    failed = await excerpt_of(store, StepPage(1000, "failed"))
-    assert (failed.page, failed.next) == ([1007, 2007], None)
+    assert indices == list(range(2050))
+    failures = await excerpt_of(store, StepPage(1000, "failed"))
+    assert (failures.page, failures.next) == ([1007, 2007], None)
     assert await store.tasks.step_names(1, [3, 2007]) == {3: "s3", 2007: "s2007"}
 
 
@@ -128,12 +128,14 @@ async def test_what_steps_declare_is_bounded(store: Store, world: World) -> None
 
 
 @pytest.mark.parametrize("count", [300, 10_000])
-async def test_statements_are_counted(counted: Store, counts: Counts, world: World, count: int) -> None:
+async def test_statements_are_counted(
+    counting_store: Store, counts: Counts, world: World, count: int
+) -> None:
     """As many for every task."""
-    await long_task(counted, world, count)
-    await counted.tasks.excerpt(1, StepPage(100))  # what is prepared once
+    await long_task(counting_store, world, count)
+    await counting_store.tasks.excerpt(1, StepPage(100))  # what is prepared once
     await counts.reset()
-    await counted.tasks.excerpt(1, StepPage(100))
+    await counting_store.tasks.excerpt(1, StepPage(100))
     assert counts.statements <= STATEMENTS
 
 
@@ -156,12 +158,12 @@ async def test_the_history_is_read_from_its_beginning(store: Store, world: World
     """With all moves: as many as fit, and one at least."""
     await long_task(store, world, 300, events=900)
     whole = await store.tasks.history(1)
-    seen, more = list(whole[:0]), True
+    events, more = list(whole[:0]), True
     while more:
-        part = await store.tasks.events_after(1, seen[-1].seq if seen else 0, 1000, 50_000)
+        part = await store.tasks.events_after(1, events[-1].seq if events else 0, 1000, 50_000)
         assert part.events
-        seen, more = [*seen, *part.events], part.more
-    assert seen == whole
+        events, more = [*events, *part.events], part.more
+    assert events == whole
 
 
 async def test_lists_hold_no_results(store: Store, world: World) -> None:

@@ -23,15 +23,17 @@ async def some(store: Store) -> None:
     await scheduler.claim(3)
     ends: tuple[tuple[int, TaskState], ...] = ((1, "error"), (2, "undone"), (3, "processed"))
     for task, state in ends:
-        ended = done(scheduler[task], 0) if task == 3 else unchanged(scheduler[task])
-        await scheduler.commit(to_state(scheduler[task], state, ended, cause=f"the card {task} was refused"))
+        decision = done(scheduler[task], 0) if task == 3 else unchanged(scheduler[task])
+        await scheduler.commit(
+            to_state(scheduler[task], state, decision, cause=f"the card {task} was refused")
+        )
     await store.tasks.submit([draft(4, key="k4", workflow="sell")])
     assert await scheduler.claim(1) == [4]
     await store.tasks.submit([draft(5), draft(6, app="kiosk")])
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "ids"),
     [
         ("", [6, 5, 4, 3, 2, 1]),
         ("state:error", [1]),
@@ -57,12 +59,12 @@ async def some(store: Store) -> None:
         ("since:1h state:undone", [2]),
     ],
 )
-async def test_a_filter_finds_and_counts(store: Store, text: str, found: list[int]) -> None:
+async def test_a_filter_finds_and_counts(store: Store, text: str, ids: list[int]) -> None:
     await some(store)
     tasks = await store.tasks.search(wanted(text))
-    assert ([task.id for task in tasks.tasks], tasks.older) == (found, None)
-    assert await store.tasks.tally(wanted(text)) == Tally(len(found))
-    assert [task.id for task in await store.tasks.find(wanted(text))] == found
+    assert ([task.id for task in tasks.tasks], tasks.older) == (ids, None)
+    assert await store.tasks.tally(wanted(text)) == Tally(len(ids))
+    assert [task.id for task in await store.tasks.find(wanted(text))] == ids
 
 
 async def test_a_task_is_failing_while_its_failed_step_is_retried(store: Store, world: World) -> None:
@@ -80,13 +82,13 @@ async def test_a_task_is_failing_while_its_failed_step_is_retried(store: Store, 
 async def test_pages_follow_each_other(store: Store) -> None:
     await store.tasks.submit([draft(n) for n in range(1, 6)])
     for text in ("", "state:pending"):
-        seen: list[int] = []
+        ids: list[int] = []
         before: int | None = None
         for _ in range(3):
             page = await store.tasks.search(replace(wanted(text), limit=2, before=before))
-            seen += [task.id for task in page.tasks]
+            ids += [task.id for task in page.tasks]
             before = page.older
-        assert (seen, before) == ([5, 4, 3, 2, 1], None)
+        assert (ids, before) == ([5, 4, 3, 2, 1], None)
 
 
 async def test_a_search_stops_where_it_has_looked_enough(store: Store, world: World) -> None:
@@ -106,10 +108,10 @@ async def test_what_has_not_ended_is_found_below_any_number_of_ended_tasks(
 ) -> None:
     await some(store)
     await many_ended(world, 100, like=3, first=100)
-    for text, found in (("state:error", [1]), ("state:pending,processing,undoing", [6, 5, 4])):
+    for text, matches in (("state:error", [1]), ("state:pending,processing,undoing", [6, 5, 4])):
         page = await store.tasks.search(wanted(text), 50)
-        assert ([task.id for task in page.tasks], page.older) == (found, None)
-        assert await store.tasks.tally(wanted(text), 50) == Tally(len(found))
+        assert ([task.id for task in page.tasks], page.older) == (matches, None)
+        assert await store.tasks.tally(wanted(text), 50) == Tally(len(matches))
     assert (await store.tasks.unended(50)).states == {"error": 1, "pending": 2, "processing": 1}
     overfull = await store.tasks.unended(2)
     assert (sum(overfull.states.values()), overfull.more) == (2, True)
@@ -128,7 +130,7 @@ async def test_what_services_ask_to_wait_for_is_counted_by_its_first_line(store:
         memory = scheduler[task]
         step = with_fields(memory.steps[0], state="ready", doing=None, waiting=True, error=error)
         decision = OpenDecision(
-            memory.task, memory.task, steps={0: step}, timers={0: 60.0}, consumed=[(0, 1)]
+            memory.task, memory.task, steps={0: step}, timers={0: 60.0}, used_requests=[(0, 1)]
         )
         await scheduler.commit(decision)
     assert await store.tasks.waits() == {"nobody has answered yet": 2, "busy": 1}
@@ -139,11 +141,11 @@ async def test_steps_of_a_list_say_what_is_in_flight(store: Store) -> None:
     scheduler = await running(store, 1)
     await scheduler.commit(begin(scheduler[1], 1, done(scheduler[1], 0)))
     await store.tasks.submit([draft(2)])
-    found = await store.tasks.briefs([1, 2, 3])
-    assert {task: [step.state for step in steps] for task, steps in found.items()} == {
+    briefs = await store.tasks.briefs([1, 2, 3])
+    assert {task: [step.state for step in steps] for task, steps in briefs.items()} == {
         1: ["done", "running", "waiting"], 2: ["waiting"] * 3, 3: [],
     }  # fmt: skip
-    step = found[1][1]
+    step = briefs[1][1]
     assert (step.name, step.agent, step.attempt, step.doing, step.taken_by) == (
         "s1",
         "payments",
@@ -162,9 +164,9 @@ async def test_the_size_of_each_table_is_looked_at_to_a_limit(store: Store) -> N
     assert (sizes["task"], sizes["request"]) == (Tally(2, more=True), Tally(0))
 
 
-async def test_ended_tasks_cost_no_statement(counted: Store, counts: Counts, world: World) -> None:
+async def test_ended_tasks_cost_no_statement(counting_store: Store, counts: Counts, world: World) -> None:
     """Each read of a list costs as many statements with 100 and with 20,000 ended tasks."""
-    await some(counted)
+    await some(counting_store)
     costs: list[list[int]] = []
     for first, count in (
         (100, 100),
@@ -182,11 +184,11 @@ async def test_ended_tasks_cost_no_statement(counted: Store, counts: Counts, wor
             "failing:yes",
             "since:1h error:card",
         ):
-            for read in (counted.tasks.search, counted.tasks.tally):
+            for read in (counting_store.tasks.search, counting_store.tasks.tally):
                 await counts.reset()
                 await read(wanted(text))
                 costs[-1].append(counts.statements)
-        for look in (counted.tasks.unended, counted.nodes.waiting, counted.admin.sizes):
+        for look in (counting_store.tasks.unended, counting_store.nodes.waiting, counting_store.admin.sizes):
             await counts.reset()
             await look()
             costs[-1].append(counts.statements)

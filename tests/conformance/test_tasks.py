@@ -34,22 +34,22 @@ from tests.conformance.worlds import World
 
 
 async def test_a_submitted_task_is_pending_with_every_step_not_yet_started(store: Store) -> None:
-    given = draft(7, key="k", priority=3, correlation_id="c", inputs=(b"1", b'"two"'))
-    assert await store.tasks.submit([given]) == [Submitted(7, created=True)]
-    found = await store.tasks.detail(7)
-    assert found is not None
-    assert found.inputs == (b"1", b'"two"')
-    view = found.task
+    task_draft = draft(7, key="k", priority=3, correlation_id="c", inputs=(b"1", b'"two"'))
+    assert await store.tasks.submit([task_draft]) == [Submitted(7, is_new=True)]
+    detail = await store.tasks.detail(7)
+    assert detail is not None
+    assert detail.inputs == (b"1", b'"two"')
+    view = detail.task
     assert (view.id, view.app, view.workflow, view.key) == (7, "shop", "place_order", "k")
     assert (view.state, view.goal, view.submission, view.priority) == ("pending", "forward", 1, 3)
     assert (view.locked_by, view.ended, view.complete_by, view.result) == (None, None, None, None)
     assert view.correlation_id == "c"
     assert view.created == pytest.approx(await store.now(), abs=60)
-    assert [(s.idx, s.name, s.agent, s.action, s.state, s.attempt, s.round) for s in found.steps] == [
+    assert [(s.idx, s.name, s.agent, s.action, s.state, s.attempt, s.round) for s in detail.steps] == [
         (n, f"s{n}", "payments", f"act{n}", "waiting", 0, 1) for n in range(3)
     ]
-    assert all(s.doing is None and not s.waiting and s.undoable and s.due is None for s in found.steps)
-    assert [s.plan for s in found.steps] == list(given.steps)
+    assert all(s.doing is None and not s.waiting and s.undoable and s.due is None for s in detail.steps)
+    assert [s.plan for s in detail.steps] == list(task_draft.steps)
 
 
 async def test_many_tasks_of_one_shape_have_the_steps_that_each_alone_has(store: Store) -> None:
@@ -59,11 +59,11 @@ async def test_many_tasks_of_one_shape_have_the_steps_that_each_alone_has(store:
     await store.tasks.submit([draft(n, steps=shape) for n in range(1, 21)])
     await store.tasks.submit([draft(21, steps=shape)])
     assert len(await scheduler.claim(30)) == 21
-    assert all(held.steps == scheduler[21].steps for held in scheduler.tasks.values())
-    found = await store.tasks.detail(7)
-    assert found is not None
-    assert [s.plan for s in found.steps] == list(shape)
-    assert found.steps[0].name == "it's\" $1 ?1"
+    assert all(memory.steps == scheduler[21].steps for memory in scheduler.tasks.values())
+    detail = await store.tasks.detail(7)
+    assert detail is not None
+    assert [s.plan for s in detail.steps] == list(shape)
+    assert detail.steps[0].name == "it's\" $1 ?1"
 
 
 async def test_each_task_of_a_batch_keeps_its_own_texts_or_has_none(store: Store) -> None:
@@ -80,14 +80,16 @@ async def test_each_task_of_a_batch_keeps_its_own_texts_or_has_none(store: Store
         )
         for n, (key, correlation, trace) in enumerate(mixes, 1)
     ]
-    assert await store.tasks.submit(drafts) == [Submitted(d.id, created=True) for d in drafts]
+    assert await store.tasks.submit(drafts) == [Submitted(d.id, is_new=True) for d in drafts]
     scheduler = await hand(store)
     assert len(await scheduler.claim(len(drafts))) == len(drafts)
     for d in drafts:
         task = scheduler[d.id].task
         assert (task.key, task.trace, task.inputs, task.returns) == (d.key, d.trace, d.inputs, d.returns)
-    found = {view.id: view.correlation_id for view in await store.tasks.find(Filter(limit=len(drafts)))}
-    assert found == {d.id: d.correlation_id for d in drafts}
+    correlation_ids = {
+        view.id: view.correlation_id for view in await store.tasks.find(Filter(limit=len(drafts)))
+    }
+    assert correlation_ids == {d.id: d.correlation_id for d in drafts}
 
 
 async def test_of_many_submissions_with_keys_those_that_are_there_already_stay_as_they_are(
@@ -97,7 +99,7 @@ async def test_of_many_submissions_with_keys_those_that_are_there_already_stay_a
     answers = await store.tasks.submit(
         [draft(100 + n, key=f"k{n % 20}", correlation_id="c") for n in range(1, 41)]
     )
-    assert [a.created for a in answers] == [(n < 20 and n % 2 == 0) or n == 20 for n in range(1, 41)]
+    assert [a.is_new for a in answers] == [(n < 20 and n % 2 == 0) or n == 20 for n in range(1, 41)]
     assert [a.id for a in answers[:20]] == [n if n % 2 else 100 + n for n in range(1, 21)]
     assert [a.id for a in answers[20:]] == [a.id for a in answers[:20]]
 
@@ -106,10 +108,10 @@ async def test_answers_come_in_the_order_of_the_drafts(store: Store) -> None:
     await store.tasks.submit([draft(1, key="taken")])
     answers = await store.tasks.submit([draft(9), draft(2, key="taken"), draft(5), draft(9)])
     assert answers == [
-        Submitted(9, created=True),
-        Submitted(1, created=False),
-        Submitted(5, created=True),
-        Submitted(9, created=False, collided=True),
+        Submitted(9, is_new=True),
+        Submitted(1, is_new=False),
+        Submitted(5, is_new=True),
+        Submitted(9, is_new=False, key_collision=True),
     ]
 
 
@@ -119,7 +121,7 @@ async def test_no_drafts_no_answers(store: Store) -> None:
 
 async def test_a_taken_key_with_equal_inputs_gives_the_existing_task_and_writes_nothing(store: Store) -> None:
     await store.tasks.submit([draft(1, key="k")])
-    assert await store.tasks.submit([draft(2, key="k")]) == [Submitted(1, created=False)]
+    assert await store.tasks.submit([draft(2, key="k")]) == [Submitted(1, is_new=False)]
     assert await store.tasks.detail(2) is None
     assert (await store.admin.schema()).rows["step"] == 3
 
@@ -127,7 +129,7 @@ async def test_a_taken_key_with_equal_inputs_gives_the_existing_task_and_writes_
 async def test_a_taken_key_with_other_inputs_is_a_conflict(store: Store) -> None:
     await store.tasks.submit([draft(1, key="k")])
     answers = await store.tasks.submit([draft(2, key="k", fingerprint=b"other")])
-    assert answers == [Submitted(1, created=False, conflict=True, inputs=draft(1).inputs)]
+    assert answers == [Submitted(1, is_new=False, conflict=True, inputs=draft(1).inputs)]
 
 
 async def test_a_key_stands_for_one_workflow_of_one_app(store: Store) -> None:
@@ -135,35 +137,35 @@ async def test_a_key_stands_for_one_workflow_of_one_app(store: Store) -> None:
     answers = await store.tasks.submit(
         [draft(2, key="k", workflow="refund"), draft(3, key="k", app="warehouse")]
     )
-    assert answers == [Submitted(2, created=True), Submitted(3, created=True)]
+    assert answers == [Submitted(2, is_new=True), Submitted(3, is_new=True)]
 
 
 async def test_one_submission_with_a_key_twice_creates_one_task(store: Store) -> None:
     answers = await store.tasks.submit([draft(1, key="k"), draft(2, key="k"), draft(3)])
-    assert answers == [Submitted(1, created=True), Submitted(1, created=False), Submitted(3, created=True)]
+    assert answers == [Submitted(1, is_new=True), Submitted(1, is_new=False), Submitted(3, is_new=True)]
 
 
 async def test_an_id_that_is_taken_leaves_both_tasks_alone(store: Store) -> None:
     await store.tasks.submit([draft(1)])
     answers = await store.tasks.submit([draft(1, workflow="refund", steps=steps(9)), draft(2)])
-    assert answers == [Submitted(1, created=False, collided=True), Submitted(2, created=True)]
-    found = await store.tasks.detail(1)
-    assert found is not None
-    assert (found.task.workflow, len(found.steps)) == ("place_order", 3)
+    assert answers == [Submitted(1, is_new=False, key_collision=True), Submitted(2, is_new=True)]
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert (detail.task.workflow, len(detail.steps)) == ("place_order", 3)
 
 
 async def test_a_taken_key_counts_before_a_taken_id(store: Store) -> None:
     await store.tasks.submit([draft(1, key="k")])
-    assert await store.tasks.submit([draft(1, key="k")]) == [Submitted(1, created=False)]
+    assert await store.tasks.submit([draft(1, key="k")]) == [Submitted(1, is_new=False)]
 
 
 async def test_two_processes_submit_one_key_and_one_task_comes_of_it(store: Store, other: Store) -> None:
     for n in range(10):
         drafts = [draft(100 * n + m, key=f"k{n}") for m in range(2)]
         answers = await asyncio.gather(store.tasks.submit(drafts[:1]), other.tasks.submit(drafts[1:]))
-        created = [a for (a,) in answers if a.created]
-        assert len(created) == 1
-        assert {a.id for (a,) in answers} == {created[0].id}
+        new = [a for (a,) in answers if a.is_new]
+        assert len(new) == 1
+        assert {a.id for (a,) in answers} == {new[0].id}
 
 
 async def test_tasks_of_concurrent_submissions_are_all_there(store: Store) -> None:
@@ -186,7 +188,7 @@ async def test_a_refused_submission_leaves_others_of_the_same_moment_alone(store
     )
     assert isinstance(results[2], PayloadError)
     assert [r for n, r in enumerate(results, 1) if n != 3] == [
-        [Submitted(n, created=True)] for n in (1, 2, 4, 5)
+        [Submitted(n, is_new=True)] for n in (1, 2, 4, 5)
     ]
     assert (await store.admin.schema()).rows["step"] == 12
     assert [t.id for t in await store.tasks.find(Filter())] == [5, 4, 2, 1]
@@ -225,9 +227,9 @@ async def test_detail_of_an_unknown_task_is_none(store: Store) -> None:
 
 async def test_detail_tells_what_is_in_flight_and_when_it_is_due(store: Store) -> None:
     scheduler = await running(store, 1)
-    found = await store.tasks.detail(1)
-    assert found is not None
-    first = found.steps[0]
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    first = detail.steps[0]
     assert (first.state, first.attempt, first.doing, first.taken_by, first.due) == (
         "running",
         1,
@@ -240,15 +242,15 @@ async def test_detail_tells_what_is_in_flight_and_when_it_is_due(store: Store) -
     decision = begin(scheduler[1], 1, isolate=True)
     decision.timers[2] = 100.0
     await scheduler.commit(decision)
-    found = await store.tasks.detail(1)
-    assert found is not None
-    assert [(s.doing, s.waiting, s.taken_by) for s in found.steps] == [
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert [(s.doing, s.waiting, s.taken_by) for s in detail.steps] == [
         ("do", False, payments),
         ("do", False, None),
         (None, True, None),
     ]
-    assert found.steps[0].due == pytest.approx(30, abs=5)
-    assert found.steps[2].due == pytest.approx(100, abs=5)
+    assert detail.steps[0].due == pytest.approx(30, abs=5)
+    assert detail.steps[2].due == pytest.approx(100, abs=5)
 
 
 async def test_history_has_one_event_per_commit_with_its_moves(store: Store) -> None:
@@ -279,24 +281,24 @@ async def test_load_gives_only_what_the_node_still_holds(store: Store) -> None:
     first = await running(store, 1, 2)
     second = await running(store, 3)
     await first.commit(to_state(first[2], "processed", result=b"1"))
-    assert [found.task.id for found in await store.tasks.load(first.node, [1, 2, 3, 99])] == [1]
-    assert [found.task.id for found in await store.tasks.load(second.node, [1, 2, 3])] == [3]
+    assert [snapshot.task.id for snapshot in await store.tasks.load(first.node, [1, 2, 3, 99])] == [1]
+    assert [snapshot.task.id for snapshot in await store.tasks.load(second.node, [1, 2, 3])] == [3]
     assert await store.tasks.load(first.node, []) == []
 
 
 async def test_load_gives_the_inbox_the_requests_and_the_timers(store: Store, world: World) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store)
-    (asked,) = await store.requests.take(payments, [offer()])
-    await store.requests.answer(payments, [reply(asked)])
+    (request,) = await store.requests.take(payments, [offer()])
+    await store.requests.answer(payments, [reply(request)])
     await store.tasks.post(1, TaskMessage("cancel"))
     await scheduler.commit(Decision(scheduler[1].task, scheduler[1].task, timers={1: 50.0, 2: 3.0}))
     await world.elapse(10)
-    (found,) = await store.tasks.load(scheduler.node, [1])
-    assert [(m.kind, m.idx, m.attempt) for m in found.messages] == [("done", 0, 1), ("cancel", -1, 0)]
-    assert 0 < found.messages[0].seq < found.messages[1].seq
-    assert [(s.doing, s.waiting) for s in found.steps] == [("do", False), (None, True), (None, True)]
-    assert found.due == {1: pytest.approx(40, abs=5), 2: 0.0}
+    (snapshot,) = await store.tasks.load(scheduler.node, [1])
+    assert [(m.kind, m.idx, m.attempt) for m in snapshot.messages] == [("done", 0, 1), ("cancel", -1, 0)]
+    assert 0 < snapshot.messages[0].seq < snapshot.messages[1].seq
+    assert [(s.doing, s.waiting) for s in snapshot.steps] == [("do", False), (None, True), (None, True)]
+    assert snapshot.due == {1: pytest.approx(40, abs=5), 2: 0.0}
 
 
 async def test_every_field_of_a_task_comes_back_as_it_was_written(store: Store) -> None:
@@ -311,12 +313,12 @@ async def test_every_field_of_a_task_comes_back_as_it_was_written(store: Store) 
     before = scheduler[1].task
     assert before.inputs == (b'{"a":1}', b"null")
     assert before.returns == Template(("[", "]"), ())
-    changed = replace(before, goal="undo", state="undoing", submission=2, cause="why", lost=0, result=b"[1]")
-    await scheduler.commit(Decision(before, changed))
-    (found,) = await store.tasks.load(scheduler.node, [1])
-    assert found.task == changed
-    assert (changed.key, changed.priority, changed.within, changed.undo_within) == ("k", 4, 50.0, 9.0)
-    assert (changed.on_failure, changed.trace, changed.timed, changed.epoch) == ("hold", "00-a", True, 1)
+    task = replace(before, goal="undo", state="undoing", submission=2, cause="why", lost=0, result=b"[1]")
+    await scheduler.commit(Decision(before, task))
+    (snapshot,) = await store.tasks.load(scheduler.node, [1])
+    assert snapshot.task == task
+    assert (task.key, task.priority, task.within, task.undo_within) == ("k", 4, 50.0, 9.0)
+    assert (task.on_failure, task.trace, task.timed, task.epoch) == ("hold", "00-a", True, 1)
 
 
 async def test_every_field_of_a_step_comes_back_as_it_was_written(store: Store) -> None:
@@ -341,14 +343,16 @@ async def test_every_field_of_a_step_comes_back_as_it_was_written(store: Store) 
         probe_answer=True,
         tally=FailureTally(2, 1, by_death=True),
     )
-    decision = OpenDecision(scheduler[1].task, scheduler[1].task, steps={1: full}, counted={1: (True, 3)})
+    decision = OpenDecision(
+        scheduler[1].task, scheduler[1].task, steps={1: full}, failure_counts={1: (True, 3)}
+    )
     await scheduler.commit(decision)
-    (found,) = await store.tasks.load(scheduler.node, [1])
-    assert found.steps[1] == full
-    assert found.steps[2] == scheduler[1].steps[2]
-    seen = await store.tasks.detail(1)
-    assert seen is not None
-    assert [step.stood for step in seen.steps] == [False, True, False]
+    (snapshot,) = await store.tasks.load(scheduler.node, [1])
+    assert snapshot.steps[1] == full
+    assert snapshot.steps[2] == scheduler[1].steps[2]
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert [step.stood for step in detail.steps] == [False, True, False]
 
 
 async def test_a_task_can_have_hundreds_of_steps(store: Store) -> None:
@@ -362,8 +366,8 @@ async def test_a_whole_task_from_submission_to_its_end(store: Store) -> None:
     scheduler = await running(store, 1)
     payments = await agent(store)
     for n in range(3):
-        (asked,) = await store.requests.take(payments, [offer()])
-        assert await store.requests.answer(payments, [reply(asked, value=b"%d" % n)]) == [True]
+        (request,) = await store.requests.take(payments, [offer()])
+        assert await store.requests.answer(payments, [reply(request, value=b"%d" % n)]) == [True]
         inbox = await store.tasks.inbox(scheduler.node, 10)
         (message,) = inbox.messages[1]
         memory: Memory = scheduler[1]
@@ -372,12 +376,12 @@ async def test_a_whole_task_from_submission_to_its_end(store: Store) -> None:
             begin(memory, n + 1, decision)
         else:
             to_state(memory, "processed", decision, result=b'"fine"')
-        assert not (await scheduler.commit(decision)).lost
-    found = await store.tasks.detail(1)
-    assert found is not None
-    assert (found.task.state, found.task.result, found.task.locked_by) == ("processed", b'"fine"', None)
-    assert found.task.ended is not None
-    assert [(s.state, s.result) for s in found.steps] == [("done", b"0"), ("done", b"1"), ("done", b"2")]
+        assert not (await scheduler.commit(decision)).losses
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert (detail.task.state, detail.task.result, detail.task.locked_by) == ("processed", b'"fine"', None)
+    assert detail.task.ended is not None
+    assert [(s.state, s.result) for s in detail.steps] == [("done", b"0"), ("done", b"1"), ("done", b"2")]
     rows = (await store.admin.schema()).rows
     assert (rows["request"], rows["inbox"]) == (0, 0)
 
@@ -385,12 +389,12 @@ async def test_a_whole_task_from_submission_to_its_end(store: Store) -> None:
 def done(memory: Memory, idx: int, message: TaskMessage) -> OpenDecision:
     """Use up a reply that came through the store."""
     step = memory.steps[idx]
-    changed = replace(step, state="done", doing=None, result=message.value)
+    changes = replace(step, state="done", doing=None, result=message.value)
     return OpenDecision(
         memory.task,
         memory.task,
-        steps={idx: changed},
-        consumed=[(idx, message.attempt)],
+        steps={idx: changes},
+        used_requests=[(idx, message.attempt)],
         seqs=[message.seq],
         moves=[Move(step.name, "running", "done", "reply")],
     )
@@ -400,21 +404,21 @@ async def test_what_does_not_read_is_said_and_the_rest_is_shown(store: Store, wo
     await running(store, 1)
     async with world.raw() as raw:
         await raw.run("update {step} set spec = ? where idx = 1", b"not JSON")
-    found = await store.tasks.detail(1)
-    assert found is not None
-    assert [step.plan is None for step in found.steps] == [False, True, False]
-    assert found.steps[1].undoable, "as far as anybody knows"
-    (broken,) = found.unreadable
-    assert broken.startswith(
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert [step.plan is None for step in detail.steps] == [False, True, False]
+    assert detail.steps[1].undoable, "as far as anybody knows"
+    (defect,) = detail.unreadable
+    assert defect.startswith(
         "what step s1 declares (column spec of its row) is unreadable: JSON is malformed"
     )
-    assert found.inputs
+    assert detail.inputs
     async with world.raw() as raw:
         await raw.run("update {task} set static = ?", b"{")
         await raw.run("update {event} set moves = ?", b"[3]")
-    found = await store.tasks.detail(1)
-    assert found is not None
-    assert (found.inputs, len(found.unreadable)) == ((), 2)
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert (detail.inputs, len(detail.unreadable)) == ((), 2)
     events = await store.tasks.history(1)
     assert events
     assert all(not event.moves and "this entry is unreadable" in event.note for event in events)

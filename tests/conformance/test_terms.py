@@ -37,8 +37,8 @@ async def ripe(store: Store, world: World) -> None:
 
 async def steps_of(store: Store, task: int) -> list[StepView]:
     """Return the steps of a task."""
-    found = await store.tasks.detail(task)
-    return [] if found is None else found.steps
+    detail = await store.tasks.detail(task)
+    return [] if detail is None else detail.steps
 
 
 async def snapshot(store: Store) -> object:
@@ -71,9 +71,9 @@ async def test_a_supervisor_whose_term_is_over_writes_nothing(
         if how == "renewed by another":
             assert await store.leases.renew(new)
     before = await snapshot(store)
-    with pytest.raises(FencedOffError) as caught:
+    with pytest.raises(FencedOffError) as error:
         await WRITES[write](store, old)
-    assert caught.value.epoch == old.epoch
+    assert error.value.epoch == old.epoch
     assert await snapshot(store) == before
 
 

@@ -43,9 +43,9 @@ def shop(service: Service) -> tuple[mg.App, Any]:
         service.called("refund")
 
     @bank.action(complete_within="20s", retry=MANY, recover=SOON, undo=mg.NOTHING)
-    def convert(paid: str) -> str:
+    def convert(amount: str) -> str:
         service.called("convert")
-        return paid
+        return amount
 
     @app.workflow
     def buy(order: str) -> str:
@@ -75,9 +75,9 @@ async def test_a_task_that_ends_by_such_errors_is_undone_and_says_so(store: Stor
     app, buy = shop(service)
     async with Node(app, store, options=QUIET) as node:
         task = await node.client.submit(buy, "o")
-        with pytest.raises(mg.TaskUndone) as undone:
+        with pytest.raises(mg.TaskUndone) as error:
             await task.result(timeout="60s")
-        assert KEPT[what] in undone.value.cause
+        assert KEPT[what] in error.value.cause
     assert service.names() == ["convert"] * 6 + ["refund"] * 2
 
 
@@ -116,17 +116,17 @@ async def test_what_an_operator_says_is_refused_at_once_if_it_cannot_be_kept_and
     async with Node(app, store, options=QUIET) as node:
         task = await node.client.submit(buy, "o")
         options: list[dict[str, Any]] = [{"why": text}, {"who": text}]
-        for said in options:
-            (name,) = said
+        for option in options:
+            (name,) = option
             for act in (task.cancel, task.undo, task.resubmit):
                 with pytest.raises(mg.ConfigError, match=f"{name}=.*without NUL or lone surrogates"):
-                    await act(**said)
+                    await act(**option)
             with pytest.raises(mg.ConfigError, match=f"{name}="):
-                await node.client.cancel_all(Filter(), **said)
+                await node.client.cancel_all(Filter(), **option)
             with pytest.raises(mg.ConfigError, match=f"{name}="):
-                await node.client.acknowledge(1, **said)
+                await node.client.acknowledge(1, **option)
             with pytest.raises(mg.ConfigError, match=f"{name}="):
-                await node.client.replay_messages("orders", **said)
+                await node.client.replay_messages("orders", **option)
         service.hang.set()
         assert await task.result(timeout="60s") == "o"
         assert not await node.client.audit()
@@ -138,17 +138,17 @@ async def test_keys_and_names_that_cannot_be_kept_are_refused_by_their_name(stor
     app, chain = chain_app(1)
     async with Node(app, store, options=QUIET) as node:
         options: tuple[dict[str, Any], ...] = ({"key": text}, {"correlation_id": text})
-        for said in options:
-            (name,) = said
+        for option in options:
+            (name,) = option
             with pytest.raises(mg.PayloadError, match=f"{name}=.*nothing was written"):
-                await node.client.submit(chain, "o", **said)
+                await node.client.submit(chain, "o", **option)
             many: dict[str, Any] = {name: lambda _: text}
             with pytest.raises(mg.PayloadError, match=f"{name}=.*nothing was written"):
                 await node.client.submit_many(chain, ["o"], **many)
-        sent: list[dict[str, Any]] = [{"id": text}, {"kind": text}, {"correlation_id": text}]
+        keywords: list[dict[str, Any]] = [{"id": text}, {"kind": text}, {"correlation_id": text}]
         if "\0" not in text:  # headers are JSON, which may hold one
-            sent.append({"headers": {"a": text}})
-        for wrong in sent:
+            keywords.append({"headers": {"a": text}})
+        for wrong in keywords:
             with pytest.raises((mg.ConfigError, mg.PayloadError)):
                 await node.client.send("orders", 1, **wrong)
         assert not await store.tasks.find(Filter())
@@ -159,16 +159,16 @@ async def test_keys_and_names_that_cannot_be_kept_are_refused_by_their_name(stor
 async def test_what_is_json_may_hold_a_nul(store: Store) -> None:
     """Inputs, arguments, results and messages are kept as bytes."""
     app, chain = chain_app(2)
-    seen: list[object] = []
+    messages: list[object] = []
     async with Node(app, store, options=QUIET) as node:
         task = await node.client.submit(chain, "a\0b")
         assert await task.result(timeout="60s") == "a\0b"
         assert (await task.status()).inputs == (b'"a\\u0000b"',)
         await node.client.send("orders", {"a\0": "\0"}, headers={"h": "\0"})
         (message,) = await node.client.queue("orders").receive(timeout="20s")
-        seen.append((message.value, dict(message.headers)))
+        messages.append((message.value, dict(message.headers)))
         await node.client.queue("orders").acknowledge(message)
-    assert seen == [({"a\0": "\0"}, {"h": "\0"})]
+    assert messages == [({"a\0": "\0"}, {"h": "\0"})]
 
 
 def failing(error: Callable[[], BaseException], *, waits: bool, calls: list[int]) -> mg.App:

@@ -49,7 +49,7 @@ def ordering(store: Store, id_: int, *, waits: bool) -> Work:
         if waits:
             await asyncio.sleep(0)
         (answer,) = await store.tasks.join(caller, [draft(id_)])
-        return f"created {answer.created}"
+        return f"created {answer.is_new}"
 
     return work
 
@@ -90,15 +90,15 @@ async def test_a_statement_that_fails_is_the_works_alone(store: Store, world: Wo
         await caller.execute("insert into no_such_table values (1)")
 
     node = await scheduler(store)
-    said = await asyncio.gather(
+    answers = await asyncio.gather(
         store.transact(wrong, waits=waits),
         store.tasks.submit([draft(3)]),
         store.transact(ordering(store, 4, waits=waits), waits=waits),
         store.nodes.unregister(node),
         return_exceptions=True,
     )
-    assert [isinstance(answer, Exception) for answer in said] == [True, False, False, False]
-    assert "no_such_table" in str(said[0])
+    assert [isinstance(answer, Exception) for answer in answers] == [True, False, False, False]
+    assert "no_such_table" in str(answers[0])
     assert await ids(store) == ["o-4"]
 
 
@@ -107,15 +107,15 @@ async def test_a_transaction_that_has_ended_takes_nothing_more(
     store: Store, world: World, waits: bool
 ) -> None:
     await tables(store, world)
-    kept: list[Caller] = []
+    callers: list[Caller] = []
 
     async def keep(caller: Caller) -> None:
         await caller.execute("select 1")
-        kept.append(caller)
+        callers.append(caller)
 
     await store.transact(keep, waits=waits)
     with pytest.raises(TransactionError, match="has ended"):
-        await kept[0].execute("delete from shop_order")
+        await callers[0].execute("delete from shop_order")
 
 
 @WAITS
@@ -128,15 +128,15 @@ async def test_work_that_executes_nothing_is_no_transaction(store: Store, waits:
 
 async def test_work_that_is_cancelled_leaves_nothing(store: Store, world: World) -> None:
     await tables(store, world)
-    begun, never = asyncio.Event(), asyncio.Event()
+    start, never = asyncio.Event(), asyncio.Event()
 
     async def work(caller: Caller) -> None:
         await ordering(store, 5, waits=True)(caller)
-        begun.set()
+        start.set()
         await never.wait()
 
     task = asyncio.create_task(store.transact(work, waits=True))
-    await begun.wait()
+    await start.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -182,10 +182,10 @@ async def test_users_cannot_end_it(store: Store, statement: str) -> None:
 
 async def test_many_at_once(store: Store, world: World) -> None:
     await tables(store, world)
-    said = await asyncio.gather(
+    answers = await asyncio.gather(
         *(store.transact(ordering(store, n, waits=n % 2 == 0), waits=n % 2 == 0) for n in range(10, 30))
     )
-    assert said == ["created True"] * 20
+    assert answers == ["created True"] * 20
     assert len(await ids(store)) == 20
 
 
@@ -222,10 +222,10 @@ async def test_a_statement_whose_error_was_caught_fails_the_transaction_all_the_
 ) -> None:
     """On PostgreSQL nothing else is possible, and SQLite would commit half of it: the same on both, with the cause."""
     await tables(store, world)
-    with pytest.raises(TransactionError, match="although its error was caught") as found:
+    with pytest.raises(TransactionError, match="although its error was caught") as error:
         await store.transact(work, waits=waits)
-    assert re.search(why, str(found.value))
-    assert found.value.__cause__ is not None
+    assert re.search(why, str(error.value))
+    assert error.value.__cause__ is not None
     assert await ids(store) == []
 
 
@@ -259,9 +259,9 @@ async def test_what_the_work_raises_after_a_failed_statement_is_its_own_and_name
         await swallowed(caller)
         raise ZeroDivisionError("of the user's") from None
 
-    with pytest.raises(ZeroDivisionError) as found:
+    with pytest.raises(ZeroDivisionError) as error:
         await store.transact(own, waits=waits)
-    assert re.search("ZeroDivisionError: of the user's, from .*(?i:unique)", words(found.value))
+    assert re.search("ZeroDivisionError: of the user's, from .*(?i:unique)", words(error.value))
 
 
 async def test_a_statement_that_was_cancelled_and_caught_fails_the_transaction(
@@ -287,13 +287,13 @@ async def test_others_of_the_same_moment_are_written_beside_a_failed_statement(
     store: Store, world: World, waits: bool
 ) -> None:
     await tables(store, world)
-    said = await asyncio.gather(
+    answers = await asyncio.gather(
         store.transact(swallowed, waits=waits),
         store.tasks.submit([draft(9)]),
         store.transact(ordering(store, 10, waits=waits), waits=waits),
         return_exceptions=True,
     )
-    assert [isinstance(answer, Exception) for answer in said] == [True, False, False]
+    assert [isinstance(answer, Exception) for answer in answers] == [True, False, False]
     assert await ids(store) == ["o-10"]
     assert await store.tasks.detail(9) is not None
 
@@ -311,7 +311,7 @@ async def test_an_error_of_the_works_own_is_not_taken_for_one_of_the_database(
         await caller.ask("insert into shop_order (id, cents) values (?, ?)", "o-1", 5)
         raise fault
 
-    with pytest.raises(type(fault)) as found:
+    with pytest.raises(type(fault)) as error:
         await store.transact(work, waits=waits)
-    assert found.value is fault
+    assert error.value is fault
     assert await ids(store) == []

@@ -40,9 +40,9 @@ async def test_what_was_written_is_there_after_closing_and_opening(world: World,
     await store.close()
     await store.open()
     assert store.identity == identity
-    found = await store.tasks.detail(1)
-    assert found is not None
-    assert found.task.state == "processing"
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert detail.task.state == "processing"
 
 
 async def test_opening_and_closing_twice_is_harmless(store: Store) -> None:
@@ -53,20 +53,20 @@ async def test_opening_and_closing_twice_is_harmless(store: Store) -> None:
 
 
 async def test_a_store_that_is_not_open_says_so(world: World) -> None:
-    made = world.store()
+    store = world.store()
     with pytest.raises(StoreUnavailableError, match="open"):
-        await made.tasks.find(Filter())
+        await store.tasks.find(Filter())
     with pytest.raises(StoreUnavailableError, match="open"):
-        await made.tasks.submit([draft(1)])
+        await store.tasks.submit([draft(1)])
     with pytest.raises(StoreUnavailableError, match="open"):
-        made.identity  # noqa: B018
+        store.identity  # noqa: B018
 
 
 async def test_closing_finishes_what_was_asked_for(world: World, store: Store) -> None:
     going = [asyncio.ensure_future(store.tasks.submit([draft(n)])) for n in range(1, 20)]
     await asyncio.sleep(0)
     await store.close()
-    assert all(a.created for (a,) in await asyncio.gather(*going))
+    assert all(a.is_new for (a,) in await asyncio.gather(*going))
     await store.open()
     assert len(await store.tasks.find(Filter())) == 19
 
@@ -77,7 +77,7 @@ async def test_a_caller_that_gives_up_leaves_the_store_in_order(store: Store) ->
     going.cancel()
     with pytest.raises(asyncio.CancelledError):
         await going
-    assert [a.created for a in await store.tasks.submit([draft(2)])] == [True]
+    assert [a.is_new for a in await store.tasks.submit([draft(2)])] == [True]
     assert len(await store.tasks.find(Filter())) in (1, 2)
 
 
@@ -95,14 +95,19 @@ async def test_all_stores_of_a_database_share_one_clock(store: Store, other: Sto
 
 
 async def test_a_registered_node_is_shown_with_what_it_published(store: Store) -> None:
-    published = info(
+    description = info(
         "web-1", ("agent", "supervisor"), 30.0, agents=(AgentInfo(PAYMENTS, 4, 2, 10, 1, 0.5),), held=3
     )
-    node = await store.nodes.register(published)
-    (found,) = await store.nodes.views()
-    assert (found.id, found.info, found.stopped, found.dead) == (node, published, False, False)
-    assert found.remaining == pytest.approx(30, abs=3)
-    assert found.started == pytest.approx(await store.now(), abs=3)
+    node = await store.nodes.register(description)
+    (node_view,) = await store.nodes.views()
+    assert (node_view.id, node_view.info, node_view.is_stopped, node_view.dead) == (
+        node,
+        description,
+        False,
+        False,
+    )
+    assert node_view.remaining == pytest.approx(30, abs=3)
+    assert node_view.started == pytest.approx(await store.now(), abs=3)
 
 
 async def test_numbers_of_nodes_are_never_given_twice(store: Store, other: Store, world: World) -> None:
@@ -117,9 +122,9 @@ async def test_a_heartbeat_extends_life_and_publishes(store: Store, world: World
     node = await store.nodes.register(info(ttl=5.0))
     await world.elapse(4)
     assert await store.nodes.heartbeat(node, info("node", ttl=20.0, held=7))
-    (found,) = await store.nodes.views()
-    assert found.remaining == pytest.approx(20, abs=3)
-    assert found.info.held == 7
+    (node_view,) = await store.nodes.views()
+    assert node_view.remaining == pytest.approx(20, abs=3)
+    assert node_view.info.held == 7
 
 
 async def test_a_heartbeat_of_a_node_that_does_not_exist_is_refused(store: Store) -> None:
@@ -129,23 +134,23 @@ async def test_a_heartbeat_of_a_node_that_does_not_exist_is_refused(store: Store
 async def test_a_stopped_node_is_shown_as_stopped_and_cannot_beat(store: Store, world: World) -> None:
     node = await store.nodes.register(info(ttl=1000.0))
     await store.nodes.unregister(node)
-    (found,) = await store.nodes.views()
-    assert (found.stopped, found.dead) == (True, False)
-    assert found.remaining <= 0
+    (node_view,) = await store.nodes.views()
+    assert (node_view.is_stopped, node_view.dead) == (True, False)
+    assert node_view.remaining <= 0
     assert not await store.nodes.heartbeat(node, info())
     await store.supervision.release_dead(await term(store), 10)
     assert not (await store.nodes.views())[0].dead
 
 
 async def test_nodes_are_forgotten_an_hour_after_their_end(store: Store, world: World) -> None:
-    stopped, dead = (
+    leaver, dead = (
         await store.nodes.register(info("stopped", ttl=1e5)),
         await store.nodes.register(info("dead", ttl=10.0)),
     )
-    await store.nodes.unregister(stopped)
+    await store.nodes.unregister(leaver)
     await world.elapse(3000)
     alive = await store.nodes.register(info("alive", ttl=1e5))
-    assert [n.id for n in await store.nodes.views()] == [stopped, dead, alive]
+    assert [n.id for n in await store.nodes.views()] == [leaver, dead, alive]
     await world.elapse(1000)
     assert [n.id for n in await store.nodes.views()] == [alive]
 
@@ -154,8 +159,8 @@ async def test_the_depth_of_a_queue_is_shown_with_the_nodes_that_serve_it(store:
     await running(store, 1, 2, 3)
     payments = await agent(store)
     await store.requests.take(payments, [offer(1)])
-    shown = {n.id: n.waiting for n in await store.nodes.views()}
-    assert shown[payments] == {PAYMENTS: 2}
+    queues = {n.id: n.waiting for n in await store.nodes.views()}
+    assert queues[payments] == {PAYMENTS: 2}
 
 
 async def test_the_depth_of_a_queue_is_known_when_no_process_serves_it(store: Store) -> None:
@@ -176,12 +181,12 @@ async def test_the_figures_count_what_has_not_ended_what_waits_and_what_is_wrong
     await store.requests.take(await agent(store), [offer(1)])
     await store.alerts.alert([Alert("no_leader", text="nobody leads"), Alert("held", 2, "", "two")])
     await store.alerts.ease([Alert("no_leader")], "somebody leads")
-    found = await store.admin.figures()
-    assert found.tasks == {("shop", "place_order", "processing"): 3, ("shop", "place_order", "pending"): 1}
-    waiting, oldest = found.queues[PAYMENTS]
-    assert (waiting, len(found.queues)) == (2, 1)
+    figures = await store.admin.figures()
+    assert figures.tasks == {("shop", "place_order", "processing"): 3, ("shop", "place_order", "pending"): 1}
+    waiting, oldest = figures.queues[PAYMENTS]
+    assert (waiting, len(figures.queues)) == (2, 1)
     assert oldest == pytest.approx(7.0, abs=3)
-    assert found.alerts == {"held": 1}
+    assert figures.alerts == {"held": 1}
     await scheduler.commit(to_state(scheduler[1], "error"))
     assert (await store.admin.figures()).tasks["shop", "place_order", "error"] == 1
 
@@ -193,14 +198,14 @@ async def test_alerts_come_newest_first_up_to_the_limit(store: Store) -> None:
     await store.tasks.submit([draft(1), draft(2)])
     await store.alerts.alert([Alert("no_leader", text="nobody leads")])
     await store.alerts.alert([Alert("held", 1, "s0", "one"), Alert("held", 2, "", "two")])
-    found = await store.alerts.views(2)
-    assert [(a.kind, a.task, a.step, a.text) for a in found] == [
+    alerts = await store.alerts.views(2)
+    assert [(a.kind, a.task, a.step, a.text) for a in alerts] == [
         ("held", 2, "", "two"),
         ("held", 1, "s0", "one"),
     ]
     assert [(a.kind, a.task) for a in await store.alerts.views()][-1] == ("no_leader", None)
     assert [a.text for a in await store.alerts.views(task=1)] == ["one"]
-    assert found[0].at == pytest.approx(await store.now(), abs=3)
+    assert alerts[0].at == pytest.approx(await store.now(), abs=3)
     await store.alerts.alert([])
 
 
@@ -238,11 +243,11 @@ async def test_a_ring_comes_for_everything_that_concerns_others(
     await rings.of("pending")
     await scheduler.claim(1)
     await rings.of(f"agent:{PAYMENTS}")
-    taken = await acting.requests.take(payments, [offer()])
-    await acting.requests.give_back(payments, [(r.task, r.idx, r.attempt) for r in taken])
+    requests = await acting.requests.take(payments, [offer()])
+    await acting.requests.give_back(payments, [(r.task, r.idx, r.attempt) for r in requests])
     await rings.of(f"agent:{PAYMENTS}")
-    taken = await acting.requests.take(payments, [offer()])
-    await acting.requests.answer(payments, [reply(r) for r in taken])
+    requests = await acting.requests.take(payments, [offer()])
+    await acting.requests.answer(payments, [reply(r) for r in requests])
     await rings.of("inbox")
     await acting.tasks.post(1, TaskMessage("cancel"))
     await rings.of("inbox")

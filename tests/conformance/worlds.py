@@ -100,8 +100,8 @@ class World(ABC):
     async def rows(self, sql: str, *values: Any) -> list[Sequence[Any]]:
         """Return what a statement finds, read from outside of the store."""
         async with self.raw() as raw:
-            found: list[Sequence[Any]] = await raw.run(sql, *values)
-            return found
+            rows: list[Sequence[Any]] = await raw.run(sql, *values)
+            return rows
 
 
 class _SQLiteRaw(Raw):
@@ -116,12 +116,12 @@ class _SQLiteRaw(Raw):
 @asynccontextmanager
 async def opened(folder: Path, connection: Callable[[str], sqlite3.Connection]) -> AsyncIterator[SQLiteStore]:
     """Open a store whose connections are made by the test, on a file of its own, its clock by hand."""
-    made = SQLiteStore(folder / "store.db", clock=HandClock(), poll=None, open_connection=connection)
-    await made.open(migrate=True)
+    store = SQLiteStore(folder / "store.db", clock=HandClock(), poll=None, open_connection=connection)
+    await store.open(migrate=True)
     try:
-        yield made
+        yield store
     finally:
-        await made.close()
+        await store.close()
 
 
 def counting(counts: Counts) -> Callable[[str], sqlite3.Connection]:
@@ -193,8 +193,8 @@ class SQLiteWorld(World):
 
 async def still_waits(task: "asyncio.Task[Any]") -> bool:
     """Whether a task has not ended after a moment that would have been long enough."""
-    ended, _ = await asyncio.wait([task], timeout=0.15)
-    return not ended
+    ready, _ = await asyncio.wait([task], timeout=0.15)
+    return not ready
 
 
 async def eventually(condition: Any, what: str, seconds: float = 60.0) -> None:

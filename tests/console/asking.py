@@ -51,17 +51,17 @@ class Browser:
     async def ask(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Got:
         """Send a request and return the whole answer."""
         path, _, query = path.partition("?")
-        sent = {
+        sent_headers = {
             "host": self.host,
             **self.headers,
             **{name.replace("_", "-"): v for name, v in headers.items()},
         }
         if self.cookies:
-            sent["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+            sent_headers["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         scope: dict[str, Any] = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
             "path": self.root + path, "raw_path": (self.root + path).encode(), "root_path": self.root, "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode("utf-8")) for name, value in sent.items()],
+            "headers": [(name.encode(), value.encode("utf-8")) for name, value in sent_headers.items()],
             "client": (self.client, 50_000), "server": ("localhost", 80),
         }  # fmt: skip
         messages: list[MutableMapping[str, Any]] = []

@@ -1,8 +1,8 @@
 """The console over real stores: the fixtures of the conformance suite."""
 
 from tests.conformance.conftest import (
-    counted,
     counting,
+    counting_store,
     counts,
     databases,
     other,
@@ -13,8 +13,8 @@ from tests.conformance.conftest import (
 )
 
 __all__ = [
-    "counted",
     "counting",
+    "counting_store",
     "counts",
     "databases",
     "other",

@@ -31,40 +31,40 @@ def page(name: str, **more: Any) -> TaskPage:
     return task_page(sources, **more)
 
 
-def drawn(made: TaskPage) -> str:
+def drawn(page: TaskPage) -> str:
     """Return a page as text: verdict, ladder, time, acts, effects, history."""
-    lines = [f"{made.verdict.tone or '-'}  {made.verdict.title}"]
-    lines += [f"      {text}" for text in (made.verdict.more, *made.verdict.next) if text]
-    lines += ["", *(line for row in made.rows for line in _row(row, made))]
-    lines += ["", *_chart(made.chart)]
+    lines = [f"{page.verdict.tone or '-'}  {page.verdict.title}"]
+    lines += [f"      {text}" for text in (page.verdict.more, *page.verdict.next) if text]
+    lines += ["", *(line for row in page.rows for line in _row(row, page))]
+    lines += ["", *_chart(page.chart)]
     lines += [
         "",
-        *(f"[{offer.label}] {offer.verb}: {offer.command}" for offer in made.offers.acts),
-        *made.offers.refused,
+        *(f"[{offer.label}] {offer.verb}: {offer.command}" for offer in page.offers.acts),
+        *page.offers.refused,
     ]
-    lines += ["", *(f"in place: {one.name} × {one.count}: {one.words}" for one in made.in_place)]
-    lines += [f"undo {one.turn or '-'}: {one.name} × {one.count} {one.happens}" for one in made.preview]
+    lines += ["", *(f"in place: {one.name} × {one.count}: {one.words}" for one in page.in_place)]
+    lines += [f"undo {one.turn or '-'}: {one.name} × {one.count} {one.happens}" for one in page.preview]
     lines += [
         "",
         *(
             f"{row.what}: {row.before} → {row.after} ({row.why})" if row.before else f"{row.what} ({row.why})"
-            for row in made.history
+            for row in page.history
         ),
     ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _row(row: LadderRow, made: TaskPage) -> list[str]:
+def _row(row: LadderRow, page: TaskPage) -> list[str]:
     match row.kind:
         case "steps":
-            mark = LINES[looks.line(row, made.goal)]
+            mark = LINES[looks.line(row, page.goal)]
             middle = f"{mark * 2}{row.turns or ' '}{mark * 2}"
             return [
-                f"{row.now[:1] or ' '} {_left(cell):<46} {middle if n == 0 else '':<9} {_right(cell, made.goal)}"
+                f"{row.now[:1] or ' '} {_left(cell):<46} {middle if n == 0 else '':<9} {_right(cell, page.goal)}"
                 for n, cell in enumerate(row.cells)
             ]
         case "turn":
-            turn = made.turn
+            turn = page.turn
             return [f"╰─ {turn.what}: {turn.why} ─╯" if turn is not None else "╰──╯"]
         case "noreturn":
             return [f"= point of no return{', passed' if row.passed else ''} ="]
@@ -112,34 +112,34 @@ def _right(cell: LadderCell, goal: str) -> str:
 def _chart(chart: TimeChart | None) -> list[str]:
     if chart is None:
         return ["no times"]
-    made = []
+    rows = []
     for n, name in enumerate(chart.rows):
         bars = [
             f"{bar.look}" + ("" if bar.taken is None else "/waited") + ("" if bar.late is None else "/late")
             for bar in chart.bars
             if bar.row == n
         ]
-        made.append(f"{name}: {' '.join(bars)}")
+        rows.append(f"{name}: {' '.join(bars)}")
     return [
-        *made,
+        *rows,
         f"breaks {len(chart.breaks)}{', now' if chart.now is not None else ''}{', turn' if chart.turn is not None else ''}",
     ]
 
 
-def html(made: TaskPage, *, role: Role = "admin") -> str:
+def html(page: TaskPage, *, role: Role = "admin") -> str:
     """Return a page as HTML, as a visitor of a role sees it."""
     shell = Shell(
         visitor=Visitor("ann", role, "token"), store="SQLite shop.db", paths=frozenset(("/", "/tasks"))
     )
-    context = {"page": made, "left_look": looks.left, "right_look": looks.right, "rung_line": looks.line}
+    context = {"page": page, "left_look": looks.left, "right_look": looks.right, "rung_line": looks.line}
     return Renderer(StaticFiles(), Redaction()).page(shell, "task.html", context)
 
 
 def drawings() -> dict[str, str]:
     """Return every drawing by its name."""
-    made = {name: drawn(page(name)) for name in names()}
-    made |= {f"{name}-{next(iter(more))}": drawn(page(name, **more)) for name, more in VARIANTS.items()}
-    return made
+    pages = {name: drawn(page(name)) for name in names()}
+    pages |= {f"{name}-{next(iter(more))}": drawn(page(name, **more)) for name, more in VARIANTS.items()}
+    return pages
 
 
 if __name__ == "__main__":

@@ -81,8 +81,8 @@ def literals(dialect: str, kind: str) -> list[str]:
 
 
 def _text(text: str, dialect: str) -> str:
-    quoted = "'" + text.replace("'", "''") + "'"
-    return quoted if dialect == "sqlite" else f"{quoted}::text"
+    literal = "'" + text.replace("'", "''") + "'"
+    return literal if dialect == "sqlite" else f"{literal}::text"
 
 
 def json_literals(data: bytes, dialect: str, chance: Random) -> list[str]:
@@ -144,14 +144,14 @@ class Rows:
             name = self.table(table)
             await self.run(f"create table saved_{table} as select * from {name}")
             if self.world.dialect == "sqlite":
-                described = await self.run(f"select name, lower(type) from pragma_table_info('{name}')")
+                types = await self.run(f"select name, lower(type) from pragma_table_info('{name}')")
             else:
-                described = await self.run(
+                types = await self.run(
                     "select column_name::text, data_type::text from information_schema.columns "
                     f"where table_schema = 'makegood' and table_name = '{table}' order by ordinal_position"
                 )
-            columns += [Column(table, column, kind) for column, kind in described]
-            self.first[table] = described[0][0]
+            columns += [Column(table, column, kind) for column, kind in types]
+            self.first[table] = types[0][0]
         return columns
 
     async def damage(self, column: Column, literal: str, *, one: bool = False) -> bool:
@@ -195,8 +195,8 @@ async def fill_tables(world: World, url: str) -> int:
     await store.open(migrate=True)
     task = await fill(store)
     await store.close()
-    asked = rows.message(TaskMessage("cancel", act=Act("act-9", "ann", "it is late")))
-    more = (*MORE, ("inbox (task, kind, at, body)", f"{task}, 'cancel', 1.8e9, ?", (asked,)))
+    command = rows.message(TaskMessage("cancel", act=Act("act-9", "ann", "it is late")))
+    more = (*MORE, ("inbox (task, kind, at, body)", f"{task}, 'cancel', 1.8e9, ?", (command,)))
     async with world.raw() as raw:
         for into, values, data in more:
             name = f"makegood_{into}" if world.dialect == "sqlite" else f"makegood.{into}"
@@ -239,6 +239,6 @@ SHOWN_BY: Final[Mapping[str, tuple[str, ...]]] = {
 
 def pages_for(table: str, tasks: Sequence[int]) -> list[str]:
     """Return the pages that read a table."""
-    known = SHOWN_BY.get(table)
-    lists = [page for page in PAGES if known is None or page in known]
+    places = SHOWN_BY.get(table)
+    lists = [page for page in PAGES if places is None or page in places]
     return [*lists, *(page for task in tasks for page in pages_of(task))]

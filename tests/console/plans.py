@@ -49,14 +49,14 @@ def check(seed: int) -> None:
     assert not tangles(parts), seed
     place: dict[int, int] = {}
     for n, row in enumerate(rows_of(parts)):
-        used: list[int] = []
+        lanes: list[int] = []
         for cell in row.cells:
             assert cell.lane + cell.span - 1 <= cell.lanes <= MOST_LANES, seed
-            used += range(cell.lane, cell.lane + cell.span)
+            lanes += range(cell.lane, cell.lane + cell.span)
             if cell.step is not None:
                 assert cell.step.idx not in place, seed
                 place[cell.step.idx] = n
-        assert used == list(range(1, len(used) + 1)), seed
+        assert lanes == list(range(1, len(lanes) + 1)), seed
     assert len(place) == len(steps), seed
     for step in steps:
         assert all(place[p] < place[step.idx] for p in step.after), seed

@@ -221,8 +221,8 @@ async def in_doubt(node: mg.Node) -> int:
     task = await node.client.submit(place_order, "doubt", key="o-doubt")
 
     async def waits() -> bool:
-        found = await task.status()
-        return any(step.state == "in_doubt" and step.waiting for step in found.steps)
+        status = await task.status()
+        return any(step.state == "in_doubt" and step.waiting for step in status.steps)
 
     await until(waits)
     return task.number
@@ -262,10 +262,10 @@ TASKS: dict[str, Callable[[mg.Node], Awaitable[int]]] = {
 async def seen(client: mg.Client, task: int) -> Recorded:
     """Return what the store shows of a task."""
     store = client.store
-    found = await store.tasks.detail(task, asked=True)
-    assert isinstance(found, TaskDetail)
+    detail = await store.tasks.detail(task, with_asked=True)
+    assert isinstance(detail, TaskDetail)
     return Recorded(
-        found, await store.tasks.history(task), await store.admin.audit(100, task),
+        detail, await store.tasks.history(task), await store.admin.audit(100, task),
         await store.alerts.views(task=task), await store.nodes.views(), await store.now(),
     )  # fmt: skip
 
@@ -275,8 +275,8 @@ async def record(name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder, 'shop.db')}"
         async with mg.Node(shop, url) as node:
-            found = await seen(node.client, await TASKS[name](node))
-        keep(name, found)
+            recording = await seen(node.client, await TASKS[name](node))
+        keep(name, recording)
 
 
 async def waiting() -> None:
@@ -291,6 +291,6 @@ async def waiting() -> None:
 
 
 if __name__ == "__main__":
-    for wanted in sys.argv[1:] or TASKS:
-        asyncio.run(record(wanted))
+    for task_name in sys.argv[1:] or TASKS:
+        asyncio.run(record(task_name))
     asyncio.run(waiting())

@@ -22,13 +22,15 @@ async def test_nobody_gets_in_without_a_login(tmp_path: Path) -> None:
     """Pages and acts send a browser to the login, programs get a 401; only the login and its files answer."""
     async with a_console(tmp_path) as console:
         for route in console.app.routes:
-            got = await console.browser().ask(route.methods[0], path_of(route), b"", {})
+            response = await console.browser().ask(route.methods[0], path_of(route), b"", {})
             if route.role == "everyone":
-                assert got.status in (200, 401, 404), route.path
+                assert response.status in (200, 401, 404), route.path
             elif route.kind in ("api", "stream"):
-                assert got.status == 401, route.path
+                assert response.status == 401, route.path
             else:
-                assert (got.status, got.headers["location"].split("?")[0]) == (303, "/login"), route.path
+                assert (response.status, response.headers["location"].split("?")[0]) == (303, "/login"), (
+                    route.path
+                )
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -40,11 +42,13 @@ async def test_a_role_does_what_it_may_and_no_more(role: str, tmp_path: Path) ->
         for route in console.writes:
             browser = console.browser(name)
             token = console.token(browser)
-            got = await browser.post(path_of(route), {"csrf": token, "reason": "a test"}, x_csrf_token=token)
-            allowed = ROLES.index(role) >= ROLES.index(route.role)
-            assert (got.status != 403) is allowed, route.path
-            if not allowed:
-                assert f"This needs the role {route.role}" in got.text
+            response = await browser.post(
+                path_of(route), {"csrf": token, "reason": "a test"}, x_csrf_token=token
+            )
+            permission = ROLES.index(role) >= ROLES.index(route.role)
+            assert (response.status != 403) is permission, route.path
+            if not permission:
+                assert f"This needs the role {route.role}" in response.text
 
 
 @pytest.mark.parametrize("role", ["operator", "admin"])
@@ -59,8 +63,8 @@ async def test_no_act_without_the_token_of_the_login(role: str, tmp_path: Path) 
                 assert (await browser.post(path_of(route), fields)).status == 403, route.path
             token = {"csrf": console.token(browser)}
             for site in ("cross-site", "same-site", "none"):
-                got = await browser.post(path_of(route), token, sec_fetch_site=site)
-                assert got.status == 403, route.path
+                response = await browser.post(path_of(route), token, sec_fetch_site=site)
+                assert response.status == 403, route.path
         assert (await console.browser(name).post("/logout", {})).status == 403
 
 
@@ -95,19 +99,19 @@ async def test_a_user_logs_in_and_out(tmp_path: Path) -> None:
     ann = users.User("ann", "operator", users.hashed(PASSWORD))
     async with a_console(tmp_path, users={"ann": ann}) as console:
         browser = console.browser()
-        asked = await browser.get("/?x=1")
-        assert asked.headers["location"] == "/login?next=%2F%3Fx%3D1"
-        assert 'name="next" value="/?x=1"' in (await browser.get(asked.headers["location"])).text
-        got = await browser.post("/login", {"user": "ann", "password": PASSWORD, "next": "/?x=1"})
-        assert (got.status, got.headers["location"]) == (303, "/?x=1")
-        flags = {part.strip().lower() for part in got.headers["set-cookie"].split(";")[1:]}
+        redirect = await browser.get("/?x=1")
+        assert redirect.headers["location"] == "/login?next=%2F%3Fx%3D1"
+        assert 'name="next" value="/?x=1"' in (await browser.get(redirect.headers["location"])).text
+        response = await browser.post("/login", {"user": "ann", "password": PASSWORD, "next": "/?x=1"})
+        assert (response.status, response.headers["location"]) == (303, "/?x=1")
+        flags = {part.strip().lower() for part in response.headers["set-cookie"].split(";")[1:]}
         assert {"httponly", "samesite=lax", "path=/"} <= flags
         assert "secure" not in flags  # over plain HTTP the browser would not send it back
         assert "<b>ann</b><span>operator</span>" in (await browser.get("/")).text
-        kept = dict(browser.cookies)
+        cookies = dict(browser.cookies)
         assert (await browser.post("/logout", {"csrf": console.token(browser)})).status == 303
         assert browser.cookies == {}
-        browser.cookies = kept
+        browser.cookies = cookies
         assert (await browser.get("/")).status == 303
 
 
@@ -116,12 +120,12 @@ async def test_the_cookie_is_secure_behind_tls(tmp_path: Path) -> None:
     ann = users.User("ann", "operator", users.hashed(PASSWORD))
     async with a_console(tmp_path, users={"ann": ann}, proxies=["127.0.0.1"]) as console:
         fields = {"user": "ann", "password": PASSWORD}
-        got = await console.browser().post(
+        response = await console.browser().post(
             "/login", fields, x_forwarded_proto="https", x_forwarded_prefix="/ops"
         )
-        assert "Secure" in got.headers["set-cookie"]
-        assert "Path=/ops" in got.headers["set-cookie"]
-        assert got.headers["location"] == "/ops/"
+        assert "Secure" in response.headers["set-cookie"]
+        assert "Path=/ops" in response.headers["set-cookie"]
+        assert response.headers["location"] == "/ops/"
         stranger = await console.browser(client="192.0.2.1").post("/login", fields, x_forwarded_proto="https")
         assert "Secure" not in stranger.headers["set-cookie"]
 
@@ -130,16 +134,16 @@ async def test_failures_look_alike_and_are_limited(tmp_path: Path) -> None:
     """An unknown user, a wrong password, a user without one; after five the right password is not even tried."""
     ann = users.User("ann", "operator", users.hashed(PASSWORD))
     async with a_console(tmp_path, users={"ann": ann, "bob": users.User("bob", "admin")}) as console:
-        said: list[str] = []
+        texts: list[str] = []
         for name in ("ann", "bob", "eve"):
-            got = await console.browser(client=f"192.0.2.{len(said)}").login(name, "wrong password")
-            assert got.status == 401
-            said.append(got.text.replace(f'value="{name}"', ""))
-        assert len(set(said)) == 1
+            response = await console.browser(client=f"192.0.2.{len(texts)}").login(name, "wrong password")
+            assert response.status == 401
+            texts.append(response.text.replace(f'value="{name}"', ""))
+        assert len(set(texts)) == 1
         for _ in range(5):
             assert (await console.browser(client="192.0.2.9").login("ann", "wrong")).status == 401
-        got = await console.browser(client="192.0.2.9").login("ann", PASSWORD)
-        assert (got.status, int(got.headers["retry-after"]) > 0) == (429, True)
+        response = await console.browser(client="192.0.2.9").login("ann", PASSWORD)
+        assert (response.status, int(response.headers["retry-after"]) > 0) == (429, True)
         assert (await console.browser(client="192.0.2.10").login("ann", PASSWORD)).status == 303
 
 
@@ -152,8 +156,10 @@ async def test_a_login_leads_to_the_console_only(after: str, tmp_path: Path) -> 
     ann = users.User("ann", "operator", users.hashed(PASSWORD))
     async with a_console(tmp_path, users={"ann": ann}) as console:
         assert (await console.browser().get(f"/login?{urlencode({'next': after})}")).status == 200
-        got = await console.browser().post("/login", {"user": "ann", "password": PASSWORD, "next": after})
-        assert got.headers["location"] == "/"
+        response = await console.browser().post(
+            "/login", {"user": "ann", "password": PASSWORD, "next": after}
+        )
+        assert response.headers["location"] == "/"
 
 
 async def test_a_user_who_is_removed_is_out_at_once(tmp_path: Path) -> None:
@@ -167,9 +173,9 @@ async def test_a_user_who_is_removed_is_out_at_once(tmp_path: Path) -> None:
 
 async def test_a_proxy_names_the_user(tmp_path: Path) -> None:
     """A listed one; the header of anybody else is nobody's. Roles come from the settings, or are all the same."""
-    listed = {"proxies": ["10.0.0.0/8"], "user_header": "X-Forwarded-User"}
+    proxy_settings = {"proxies": ["10.0.0.0/8"], "user_header": "X-Forwarded-User"}
     async with a_console(
-        tmp_path, users={"ada": users.User("ada", "admin")}, role="viewer", **listed
+        tmp_path, users={"ada": users.User("ada", "admin")}, role="viewer", **proxy_settings
     ) as console:
         behind = console.browser(client="10.0.0.1")
         assert "<b>ada</b><span>admin</span>" in (await behind.get("/", x_forwarded_user="ada")).text

@@ -32,12 +32,12 @@ async def test_an_act_is_kept_with_who_why_and_the_request(tmp_path: Path) -> No
     """The row of the audit, the id of the answer, and the task's history say the same."""
     async with at_work(tmp_path) as (console, task):
         browser = console.browser("otto")
-        got = await act(console, browser, f"/tasks/{task.id}/resubmit", reason="a new card")
-        assert (got.status, got.headers["location"]) == (303, f"/tasks/{task.id}")
+        response = await act(console, browser, f"/tasks/{task.id}/resubmit", reason="a new card")
+        assert (response.status, response.headers["location"]) == (303, f"/tasks/{task.id}")
         (row,) = [row for row in await console.app.client.audit(task.id) if row.kind == "resubmit"]
-        assert (row.who, row.why, row.act) == ("otto", "a new card", got.headers["x-request-id"])
-        shown = (await browser.get("/")).text
-        assert "Resubmitted: o-1" in shown
+        assert (row.who, row.why, row.act) == ("otto", "a new card", response.headers["x-request-id"])
+        page = (await browser.get("/")).text
+        assert "Resubmitted: o-1" in page
         assert "Resubmitted: o-1" not in (await browser.get("/")).text  # said once
 
 
@@ -46,12 +46,12 @@ async def test_a_script_gets_a_toast(tmp_path: Path) -> None:
     async with at_work(tmp_path) as (console, task):
         browser = console.browser("otto")
         fields = {"csrf": console.token(browser), "reason": ""}
-        got = await browser.post(f"/tasks/{task.id}/resubmit", fields, hx_request="true")
-        assert got.status == 200
-        assert got.text.startswith('<div class="toast toast--ok">')
-        refused = await console.browser("vera").post(f"/tasks/{task.id}/resubmit", {}, hx_request="true")
-        assert refused.status == 403
-        assert refused.text.startswith('<div class="toast toast--need">')
+        response = await browser.post(f"/tasks/{task.id}/resubmit", fields, hx_request="true")
+        assert response.status == 200
+        assert response.text.startswith('<div class="toast toast--ok">')
+        refusal = await console.browser("vera").post(f"/tasks/{task.id}/resubmit", {}, hx_request="true")
+        assert refusal.status == 403
+        assert refusal.text.startswith('<div class="toast toast--need">')
 
 
 async def test_an_act_that_lost_a_race_says_who_won(tmp_path: Path) -> None:
@@ -61,24 +61,30 @@ async def test_an_act_that_lost_a_race_says_who_won(tmp_path: Path) -> None:
         await act(console, one, f"/tasks/{task.id}/undo", reason="the customer is gone")
         await task.wait("60s")
         fields = {"csrf": console.token(two)}
-        got = await two.post(f"/tasks/{task.id}/cancel", fields, hx_request="true")
-        assert got.status == 409
-        assert "the task had ended: undone" in got.text
-        assert "undo by otto (the customer is gone)" in got.text
-        got = await two.post(f"/tasks/{task.id}/undo", fields, hx_request="true")
-        assert "Nothing to do: o-1" in got.text
+        response = await two.post(f"/tasks/{task.id}/cancel", fields, hx_request="true")
+        assert response.status == 409
+        assert "the task had ended: undone" in response.text
+        assert "undo by otto (the customer is gone)" in response.text
+        response = await two.post(f"/tasks/{task.id}/undo", fields, hx_request="true")
+        assert "Nothing to do: o-1" in response.text
 
 
 async def test_an_administrator_edits_the_input(tmp_path: Path) -> None:
     """With a reason; an operator may not, and what is not JSON is refused before anything is written."""
     async with at_work(tmp_path) as (console, task):
-        path, edited = f"/tasks/{task.id}/edit", '{"order": {"id": "o-1", "card": "new"}}'
-        assert (await act(console, console.browser("otto"), path, step="charge", input=edited)).status == 403
+        path, new_input = f"/tasks/{task.id}/edit", '{"order": {"id": "o-1", "card": "new"}}'
+        assert (
+            await act(console, console.browser("otto"), path, step="charge", input=new_input)
+        ).status == 403
         ada = console.browser("ada")
-        assert (await act(console, ada, path, step="charge", input=edited)).status == 400  # without a reason
+        assert (
+            await act(console, ada, path, step="charge", input=new_input)
+        ).status == 400  # without a reason
         assert (await act(console, ada, path, step="charge", input="{", reason="typo")).status == 400
         assert await console.app.client.audit(task.id) == []
-        assert (await act(console, ada, path, step="charge", input=edited, reason="a new card")).status == 303
+        assert (
+            await act(console, ada, path, step="charge", input=new_input, reason="a new card")
+        ).status == 303
         (row,) = await console.app.client.audit(task.id)
         assert (row.who, row.kind, b'"card":"new"' in (row.change or b"")) == ("ada", "resubmit", True)
 
@@ -92,8 +98,13 @@ async def test_an_administrator_settles_a_step(tmp_path: Path) -> None:
         assert "it can be settled as done" in (await ada.get("/")).text
         assert (await act(console, ada, path, step="nothing", outcome="done", reason="x")).status == 404
         assert (await act(console, ada, path, step="charge", outcome="perhaps", reason="x")).status == 400
-        paid = {"step": "charge", "outcome": "done", "value": '"receipt 7"', "reason": "seen at the bank"}
-        assert (await act(console, ada, path, **paid)).status == 303
+        settlement = {
+            "step": "charge",
+            "outcome": "done",
+            "value": '"receipt 7"',
+            "reason": "seen at the bank",
+        }
+        assert (await act(console, ada, path, **settlement)).status == 303
         assert (await task.status()).task.state == "processed"
         assert await task.result() == "receipt 7"
 
@@ -135,12 +146,12 @@ async def test_no_scheduler_is_no_failure(tmp_path: Path) -> None:
         pass
     async with a_console_again(console) as console:
         browser = console.browser("otto")
-        got = await asyncio.wait_for(
+        response = await asyncio.wait_for(
             browser.post(f"/tasks/{task.id}/resubmit", {"csrf": console.token(browser)}, hx_request="true"),
             60,
         )
-        assert got.status == 202
-        assert "Not decided yet: o-1" in got.text
+        assert response.status == 202
+        assert "Not decided yet: o-1" in response.text
 
 
 async def test_alerts_are_acknowledged_with_a_note(tmp_path: Path) -> None:
@@ -151,11 +162,11 @@ async def test_alerts_are_acknowledged_with_a_note(tmp_path: Path) -> None:
         assert (await act(console, otto, "/alerts/test")).status == 303
         one, two = sorted(alert.id for alert in await console.app.client.alerts())
         assert (await act(console, otto, "/alerts/acknowledge", alert=str(one), reason="mine")).status == 303
-        got = await ada.post(
+        response = await ada.post(
             "/alerts/acknowledge", {"csrf": console.token(ada), "alert": f"{one} {two}"}, hx_request="true"
         )
-        assert f"alert {one} was acknowledged by otto (mine) before" in got.text
-        assert "1 alert acknowledged" in got.text
+        assert f"alert {one} was acknowledged by otto (mine) before" in response.text
+        assert "1 alert acknowledged" in response.text
         assert not any(alert.open for alert in await console.app.client.alerts())
         for wrong in ("", "one", "9" * 30):
             assert (await act(console, ada, "/alerts/acknowledge", alert=wrong)).status == 400
@@ -172,11 +183,11 @@ async def test_what_a_person_writes_is_escaped_and_kept_out_of_logs(tmp_path: Pa
             ("settle", {"reason": hostile, "step": hostile, "outcome": hostile}),
             ("edit", {"reason": hostile, "step": hostile, "input": hostile}),
         ):
-            got = await ada.post(
+            response = await ada.post(
                 f"/tasks/{task.id}/{path}", {"csrf": console.token(ada), **fields}, hx_request="true"
             )
-            assert got.status < 500, path
-            assert "<script" not in got.text
+            assert response.status < 500, path
+            assert "<script" not in response.text
         assert "<script" not in (await ada.get(f"/?q={hostile!r}")).text.split("</head>")[1]
     ours = [record for record in caplog.records if record.name.startswith("makegood.console")]
     assert ours

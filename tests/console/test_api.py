@@ -77,20 +77,24 @@ async def test_a_task_is_found_by_the_key_that_its_service_shows_and_its_page_ha
     one, _ = await sold(url)
     async with create_app(url, insecure=True) as app:
         browser = Browser(app)
-        noted, charged = json.loads((await browser.get(f"{ROOT}/tasks/{one}")).text)["steps"]
-        assert (noted["key"], noted["undo_key"]) == (noted["service_key"], None)
-        assert len(charged["service_key"]) == len(charged["undo_service_key"]) == 36
-        for key in (charged["service_key"].upper(), f'"{charged["undo_service_key"]}"', charged["key"]):
+        notice, step_charge = json.loads((await browser.get(f"{ROOT}/tasks/{one}")).text)["steps"]
+        assert (notice["key"], notice["undo_key"]) == (notice["service_key"], None)
+        assert len(step_charge["service_key"]) == len(step_charge["undo_service_key"]) == 36
+        for key in (
+            step_charge["service_key"].upper(),
+            f'"{step_charge["undo_service_key"]}"',
+            step_charge["key"],
+        ):
             if key.isupper():  # the client of this test writes no escapes in a path
-                got = await browser.get(f"{ROOT}/tasks/{key}")
-                assert json.loads(got.text).get("id") == one, got.text
-            found = json.loads((await browser.get(f"{ROOT}/tasks?q={quote(key)}")).text)
-            assert [task["id"] for task in found["tasks"]] == [one]
+                response = await browser.get(f"{ROOT}/tasks/{key}")
+                assert json.loads(response.text).get("id") == one, response.text
+            matches = json.loads((await browser.get(f"{ROOT}/tasks?q={quote(key)}")).text)
+            assert [task["id"] for task in matches["tasks"]] == [one]
             answer = await browser.get(f"/tasks?q={quote(key)}")
             assert (answer.status, answer.headers["location"].rpartition("/")[2]) == (303, one)
         page = (await browser.get(f"/tasks/{one}")).text
-        assert charged["key"] in page
-        assert charged["service_key"] in page
+        assert step_charge["key"] in page
+        assert step_charge["service_key"] in page
 
 
 async def test_tasks_are_found_by_the_filter_language_page_by_page(tmp_path: Path) -> None:
@@ -100,8 +104,8 @@ async def test_tasks_are_found_by_the_filter_language_page_by_page(tmp_path: Pat
         browser = Browser(app)
 
         async def tasks(query: str) -> dict[str, Any]:
-            found: dict[str, Any] = json.loads((await browser.get(f"{ROOT}/tasks{query}")).text)
-            return found
+            document: dict[str, Any] = json.loads((await browser.get(f"{ROOT}/tasks{query}")).text)
+            return document
 
         assert [task["id"] for task in (await tasks(""))["tasks"]] == [two, one]
         first = await tasks("?limit=1")
@@ -126,10 +130,10 @@ async def test_secrets_are_covered_wherever_they_are(tmp_path: Path) -> None:
         text = (await Browser(app).get(f"{ROOT}/tasks/{one}")).text
     assert "s3cret-token" not in text
     assert "4111" not in text
-    found = json.loads(text)
-    assert found["inputs"] == [{"id": "o-1", "card": "•••"}]
-    assert found["steps"][0]["result"] == {"order": "o-1", "token": "•••"}
-    assert found["result"] == "paid"
+    document = json.loads(text)
+    assert document["inputs"] == [{"id": "o-1", "card": "•••"}]
+    assert document["steps"][0]["result"] == {"order": "o-1", "token": "•••"}
+    assert document["result"] == "paid"
 
 
 async def test_an_operator_acts_and_the_audit_names_them(tmp_path: Path) -> None:
@@ -138,12 +142,12 @@ async def test_an_operator_acts_and_the_audit_names_them(tmp_path: Path) -> None
     one, two = await sold(url)
     async with mg.Node(shop, url, roles=["scheduler"]), create_app(url, insecure=True) as app:
         browser = Browser(app)
-        allowed = json.loads((await browser.get(f"{ROOT}/tasks/{two}")).text)["allowed"]
-        assert {each["act"] for each in allowed} >= {"undo", "resubmit"}
+        offers = json.loads((await browser.get(f"{ROOT}/tasks/{two}")).text)["allowed"]
+        assert {each["act"] for each in offers} >= {"undo", "resubmit"}
         preview = json.loads((await browser.get(f"{ROOT}/tasks/{one}/undo-preview")).text)
         assert [each["step"] for each in preview["undo"]] == ["charge", "note"]
-        done = await sent(browser, f"/tasks/{two}/undo", {"reason": "the customer called"})
-        assert (done.status, json.loads(done.text)["verdict"]) == (200, "applied")
+        response = await sent(browser, f"/tasks/{two}/undo", {"reason": "the customer called"})
+        assert (response.status, json.loads(response.text)["verdict"]) == (200, "applied")
         again = await sent(browser, f"/tasks/{one}/cancel", {})
         assert (again.status, again.headers["content-type"]) == (409, "application/problem+json")
         acts = json.loads((await browser.get(f"{ROOT}/audit?task={two}")).text)["audit"]
@@ -153,10 +157,10 @@ async def test_an_operator_acts_and_the_audit_names_them(tmp_path: Path) -> None
         assert [(act["kind"], act["who"], act["why"]) for act in acts] == [
             ("undo", "anonymous", "the customer called")
         ]
-        settled = await sent(
+        settlement = await sent(
             browser, f"/tasks/{two}/settle", {"step": "charge", "outcome": "done", "reason": ""}
         )
-        assert settled.status == 422
+        assert settlement.status == 422
         events = json.loads((await browser.get(f"{ROOT}/tasks/{two}/history")).text)["events"]
         assert events[0]["moves"][0]["to"]
 
@@ -169,6 +173,12 @@ async def test_bodies_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
         path = f"/tasks/{two}/undo"
         assert (await sent(browser, path, {"raeson": "x"})).status == 422
         assert (await sent(browser, path, [])).status == 422
+        settled = await sent(
+            browser, f"/tasks/{two}/settle", {"step": "charge", "outcome": "ok", "reason": "x"}
+        )
+        assert (settled.status, "one of done, failed, undone" in settled.text) == (422, True)
+        bulk = await sent(browser, "/bulk", {"act": "cnacel", "filter": "state:error"})
+        assert (bulk.status, "one of cancel, undo, resubmit" in bulk.text) == (422, True)
         assert (await sent(browser, path, {}, content_type="text/plain")).status == 415
         assert (await sent(browser, path, {}, x_csrf_token="another")).status == 403
         assert (await sent(browser, path, {}, sec_fetch_site="cross-site")).status == 403
@@ -194,11 +204,11 @@ async def test_a_program_proves_itself_with_its_password(tmp_path: Path, role: A
         right = basic("correct horse battery")
         assert (await browser.ask("GET", f"{ROOT}/tasks", b"", right)).status == 200
         headers = right | {"content-type": "application/json"}
-        done = await browser.ask("POST", f"{ROOT}/tasks/{two}/undo", b"{}", headers)
-        assert done.status == (403 if role == "viewer" else 200)
+        response = await browser.ask("POST", f"{ROOT}/tasks/{two}/undo", b"{}", headers)
+        assert response.status == (403 if role == "viewer" else 200)
         assert (await browser.ask("GET", f"{ROOT}/tasks", b"", {"authorization": "Basic !"})).status == 401
         wrong = [await browser.ask("GET", f"{ROOT}/tasks", b"", basic("wrong")) for _ in range(10)]
-        assert [got.status for got in wrong[::9]] == [401, 429]
+        assert [response.status for response in wrong[::9]] == [401, 429]
         assert browser.cookies == {}
 
 
@@ -217,8 +227,8 @@ async def test_correcting_inputs_needs_an_administrator(tmp_path: Path) -> None:
     ):
         path, body = f"/tasks/{two}/resubmit", {"step": "charge", "inputs": {"order": {"id": "o-3"}}}
         assert (await sent(Browser(app, headers={"x-user": "ann"}), path, body)).status == 403
-        done = await sent(Browser(app, headers={"x-user": "bob"}), path, body)
-        assert (done.status, json.loads(done.text)["verdict"]) == (200, "applied")
+        response = await sent(Browser(app, headers={"x-user": "bob"}), path, body)
+        assert (response.status, json.loads(response.text)["verdict"]) == (200, "applied")
 
 
 async def test_every_endpoint_answers_as_it_is_described(tmp_path: Path) -> None:
@@ -235,10 +245,10 @@ async def test_every_endpoint_answers_as_it_is_described(tmp_path: Path) -> None
         for path, operations in document["paths"].items():
             if "get" not in operations or "{id}" in path:
                 continue
-            got = await Browser(app).get(path.replace("{task}", one))
-            assert got.status == 200, (path, got.text)
+            response = await Browser(app).get(path.replace("{task}", one))
+            assert response.status == 200, (path, response.text)
             name = operations["get"]["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]
-            held(json.loads(got.text), schemas[name.rpartition("/")[2]], schemas, path)
+            held(json.loads(response.text), schemas[name.rpartition("/")[2]], schemas, path)
 
 
 def held(value: Any, schema: dict[str, Any], schemas: dict[str, Any], where: str) -> None:

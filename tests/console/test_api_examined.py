@@ -26,13 +26,13 @@ async def test_answers_are_as_they_are_described(tmp_path: Path) -> None:
     async with mg.Node(shop, url, roles=["scheduler", "supervisor"]):
         await server.begin()
         try:
-            examined = await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "schemathesis.cli", "run", str(DESCRIPTION), "--url", server.address, "--checks", CHECKS, "--phases",
                 "examples,coverage,fuzzing", "--max-examples", "5", "--seed", "1", "--continue-on-failure", "--no-color",
                 "-H", f"Authorization: Bearer {TOKEN}",
                 cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             )  # fmt: skip
-            said = (await examined.communicate())[0].decode()
+            output = (await process.communicate())[0].decode()
         finally:
             await server.end()
-    assert examined.returncode == 0, said[-8000:]
+    assert process.returncode == 0, output[-8000:]

@@ -1,6 +1,7 @@
 """The attempts of a task, put together from its history: what was asked when, who took it, and how it ended."""
 
 from makegood.console.attempts import Course, course
+from makegood.console.rungs import rungs
 from makegood.console.timeline import TimeRow, timeline
 from makegood.console.verdict import verdict_of
 from makegood.model.attempt_end import AttemptEnd
@@ -40,23 +41,28 @@ def task(*steps: StepView, **more: object) -> TaskDetail:
     return TaskDetail(TaskView(**(values | more)), list(steps))  # type: ignore[arg-type]
 
 
-def ends(made: Course) -> list[tuple[str, int | None, str]]:
+def ends(task_course: Course) -> list[tuple[str, int | None, str]]:
     """Return what was asked, its number, and how it ended."""
-    return [(attempt.doing, attempt.number, attempt.end) for attempt in made.attempts]
+    return [(attempt.doing, attempt.number, attempt.end) for attempt in task_course.attempts]
 
 
 def test_an_attempt_waited_until_a_process_took_it() -> None:
     """The record says how long it ran there; what is before was the queue."""
-    done = AttemptEnd(0, 1, "do", "done", node=5, took=1.5)
-    made = course(
+    success = AttemptEnd(0, 1, "do", "done", node=5, took=1.5)
+    task_course = course(
         task(step()),
-        [event(1.0, *BEGIN), event(4.0, Move("charge", "running", "done", "reply"), ends=(done,))],
+        [event(1.0, *BEGIN), event(4.0, Move("charge", "running", "done", "reply"), ends=(success,))],
         9.0,
     )
-    (attempt,) = made.attempts
+    (attempt,) = task_course.attempts
     assert (attempt.asked, attempt.taken, attempt.ended, attempt.node) == (1.0, 2.5, 4.0, 5)
     chart = timeline(
-        task(step()), made, [TimeRow(name="charge", steps=[0])], now=9.0, nodes={1: "vm-1"}, submission=1
+        task(step()),
+        task_course,
+        [TimeRow(name="charge", steps=[0])],
+        now=9.0,
+        nodes={1: "vm-1"},
+        submission=1,
     )
     assert chart is not None
     assert chart.bars[-1].taken is not None
@@ -73,7 +79,7 @@ def test_an_attempt_without_a_record_was_answered_in_memory() -> None:
 def test_silence_is_judged_at_the_deadline_and_a_late_reply_is_marked() -> None:
     """The deadline is drawn where it was, the reply where it came."""
     silent = AttemptEnd(0, 1, "do", "expired", node=5, took=4.0)
-    made = course(
+    task_course = course(
         task(step(state="in_doubt", attempt=1, doubt=True)),
         [
             event(1.0, *BEGIN),
@@ -82,13 +88,13 @@ def test_silence_is_judged_at_the_deadline_and_a_late_reply_is_marked() -> None:
         ],
         9.0,
     )
-    (attempt,) = made.attempts
+    (attempt,) = task_course.attempts
     assert (attempt.end, attempt.due, attempt.late, attempt.late_kind) == ("no answer", 5.0, 7.0, "done")
 
 
 def test_a_probe_is_an_attempt_although_nothing_moves() -> None:
     """It stands between the two attempts of the action."""
-    made = course(
+    task_course = course(
         task(step(state="running", attempt=3, doing="do", taken_by=5, due=2.0)),
         [
             event(1.0, *BEGIN),
@@ -102,15 +108,35 @@ def test_a_probe_is_an_attempt_although_nothing_moves() -> None:
         ],
         6.0,
     )
-    assert ends(made) == [("do", 1, "no answer"), ("probe", 2, "not happened"), ("do", 3, "running")]
-    assert made.attempts[-1].due == 8.0
-    assert made.attempts[-1].node == 5
+    assert ends(task_course) == [("do", 1, "no answer"), ("probe", 2, "not happened"), ("do", 3, "running")]
+    assert task_course.attempts[-1].due == 8.0
+    assert task_course.attempts[-1].node == 5
+
+
+def test_a_step_in_doubt_says_what_its_probe_answered_last_and_when() -> None:
+    doubtful = task(step(state="in_doubt", attempt=3, error="OSError: reset"))
+    made = course(
+        doubtful,
+        [
+            event(1.0, *BEGIN),
+            event(
+                2.0,
+                Move("charge", "running", "in_doubt", "gave_up"),
+                ends=(AttemptEnd(0, 1, "do", "gave_up"),),
+            ),
+            event(2.5, ends=(AttemptEnd(0, 2, "probe", "later", error="asked to wait 2s"),)),
+            event(5.0, ends=(AttemptEnd(0, 3, "probe", "not_happened"),)),
+        ],
+        6.0,
+    )
+    (rung,) = rungs(doubtful, made, now=6.0, nodes={})
+    assert rung.note == "OSError: reset; its probe, at 00:00:05: it did not happen"
 
 
 def test_an_undo_that_is_asked_again_is_a_new_attempt() -> None:
     """What is planned comes last; the way forward is remembered."""
-    failed = AttemptEnd(0, 2, "undo", "gave_up")
-    made = course(
+    failure = AttemptEnd(0, 2, "undo", "gave_up")
+    task_course = course(
         task(
             step(state="undoing", attempt=2, failures=1, waiting=True, due=5.0), state="undoing", goal="undo"
         ),
@@ -122,26 +148,26 @@ def test_an_undo_that_is_asked_again_is_a_new_attempt() -> None:
                 Move("task", "processing", "undoing", "cancelled"),
                 Move("charge", "done", "undoing", "undo"),
             ),
-            event(3.0, ends=(failed,)),
+            event(3.0, ends=(failure,)),
         ],
         4.0,
     )
-    assert ends(made) == [("do", 1, "done"), ("undo", 2, "no answer"), ("undo", None, "planned")]
-    assert made.attempts[-1].asked == 9.0
-    assert made.forward == {"charge": "done"}
+    assert ends(task_course) == [("do", 1, "done"), ("undo", 2, "no answer"), ("undo", None, "planned")]
+    assert task_course.attempts[-1].asked == 9.0
+    assert task_course.forward == {"charge": ("done", "")}
 
 
 def test_a_request_that_was_withdrawn_is_no_attempt_to_draw() -> None:
     """It counts, but nobody took it."""
-    made = course(
+    task_course = course(
         task(step(state="waiting")),
         [event(1.0, *BEGIN), event(2.0, Move("charge", "running", "waiting", "withdrawn"))],
         9.0,
     )
-    assert ends(made) == [("do", 1, "withdrawn")]
+    assert ends(task_course) == [("do", 1, "withdrawn")]
     chart = timeline(
         task(step(state="waiting")),
-        made,
+        task_course,
         [TimeRow(name="charge", steps=[0])],
         now=9.0,
         nodes={},
@@ -153,9 +179,9 @@ def test_a_request_that_was_withdrawn_is_no_attempt_to_draw() -> None:
 
 def test_between_two_schedulers_nobody_held_the_task() -> None:
     """Epochs count back from the present one."""
-    found = task(step(state="running"), epoch=5)
-    made = course(
-        found,
+    detail = task(step(state="running"), epoch=5)
+    task_course = course(
+        detail,
         [
             event(1.0, *BEGIN),
             event(6.0, Move("task", "processing", "pending", "scheduler_dead"), node=None),
@@ -163,22 +189,22 @@ def test_between_two_schedulers_nobody_held_the_task() -> None:
         ],
         9.0,
     )
-    assert [(h.node, h.start, h.end, h.epoch) for h in made.holdings] == [
+    assert [(h.node, h.start, h.end, h.epoch) for h in task_course.holdings] == [
         (1, 1.0, 6.0, 4), (None, 6.0, 8.0, 0), (2, 8.0, None, 5),
     ]  # fmt: skip
-    chart = timeline(found, made, [], now=9.0, nodes={1: "vm-1", 2: "vm-2"}, submission=1)
+    chart = timeline(detail, task_course, [], now=9.0, nodes={1: "vm-1", 2: "vm-2"}, submission=1)
     assert chart is not None
     assert [bar.look for bar in chart.bars] == ["held", "nobody", "held"]
 
 
 def test_an_undo_that_got_no_answer_was_not_refused() -> None:
     """What the page says of a stuck undo follows from how its last attempt ended."""
-    kept = recorded("stuck")
-    made = course(kept.detail, kept.events, kept.now)
-    last = [attempt for attempt in made.attempts if attempt.end == "undo failed"][-1]
-    for kind, said in (
+    recording = recorded("stuck")
+    task_course = course(recording.detail, recording.events, recording.now)
+    last = [attempt for attempt in task_course.attempts if attempt.end == "undo failed"][-1]
+    for kind, reason in (
         ("permanent", "The service refused for good: “"),
         ("gave_up", "makegood gave up after 2 attempts; the last one ended with “"),
     ):
         last.kind = kind
-        assert verdict_of(kept.detail, made).more.startswith(said)
+        assert verdict_of(recording.detail, task_course).more.startswith(reason)

@@ -24,35 +24,35 @@ def test_a_recorded_task_is_drawn_as_its_text_says(name: str) -> None:
     assert drawings()[name] == (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
 
 
-def states(made: TaskPage) -> dict[str, str]:
+def states(whole: TaskPage) -> dict[str, str]:
     """Return the state of each rung."""
-    return {step.name: step.state for row in made.rows for step in row.steps}
+    return {step.name: step.state for row in whole.rows for step in row.steps}
 
 
 def test_an_each_of_300_items_is_one_rung() -> None:
     """Its state is its worst item's, which has a line of its own; the rest is counted."""
-    made = page("each")
-    (rung,) = [step for row in made.rows for step in row.steps if step.count is not None]
-    assert (rung.name, rung.count, rung.state) == ("hold_line", 300, "undo_failed")
-    assert [item.words for item in rung.odd] == ["hold_line[19]: 409 the hold is being shipped"]
-    assert rung.undo_said == "1 failed, 299 of 300 undone"
-    assert len(made.attempts) < 10
-    assert made.asked > 600
+    whole = page("each")
+    (each_rung,) = [step for row in whole.rows for step in row.steps if step.count is not None]
+    assert (each_rung.name, each_rung.count, each_rung.state) == ("hold_line", 300, "undo_failed")
+    assert [item.words for item in each_rung.odd] == ["hold_line[19]: 409 the hold is being shipped"]
+    assert each_rung.undo_said == "1 failed, 299 of 300 undone"
+    assert len(whole.attempts) < 10
+    assert whole.asked > 600
 
 
 def test_an_each_opens_in_the_time_those_in_trouble_first() -> None:
     """Its row is a link; open, its items have rows of their own, as many as fit, and the rest is counted."""
     (anchor,) = [step.anchor for row in page("each").rows for step in row.steps if step.count is not None]
-    closed, open_ = page("each"), page("each", open_each=anchor)
-    assert closed.chart is not None
+    shut, open_ = page("each"), page("each", open_each=anchor)
+    assert shut.chart is not None
     assert open_.chart is not None
-    assert (list(closed.chart.folds.values()), closed.chart.items) == ([(anchor, False)], set())
+    assert (list(shut.chart.folds.values()), shut.chart.items) == ([(anchor, False)], set())
     assert list(open_.chart.folds.values()) == [(anchor, True)]
     first = min(open_.chart.items)
     assert (len(open_.chart.items), open_.chart.more) == (MOST_ITEMS, 300 - MOST_ITEMS)
     assert open_.chart.rows[first] == "hold_line[19]"
     assert [bar.look for bar in open_.chart.bars if bar.row == first][-1] == "need"
-    assert f'?open={anchor}#time" aria-expanded="false"' in html(closed)
+    assert f'?open={anchor}#time" aria-expanded="false"' in html(shut)
     assert '#time" aria-expanded="true"' in html(open_)
     assert f"{300 - MOST_ITEMS} more rows are not drawn." in html(open_)
     assert page("each", open_each="strange").opened == ""
@@ -82,39 +82,39 @@ def test_an_older_submission_is_rebuilt_from_the_history() -> None:
 
 def test_a_task_without_times_has_no_drawing_of_time() -> None:
     """Nothing has happened yet, and the page says that nobody is there to begin it."""
-    made = page("without_times")
-    assert made.chart is None
-    assert not made.attempts
-    assert made.verdict.title == "No Scheduler is running: nothing continues until one does"
+    whole = page("without_times")
+    assert whole.chart is None
+    assert not whole.attempts
+    assert whole.verdict.title == "No Scheduler is running: nothing continues until one does"
 
 
 def test_what_comes_next_is_said_by_the_rule_that_decides_it() -> None:
     """Three more tries, then the undo, whose size the preview knows."""
-    made = page("in_doubt").verdict
-    assert made.title == "charge is in doubt: it gave no certain answer"
-    assert made.next == [
+    verdict = page("in_doubt").verdict
+    assert verdict.title == "charge is in doubt: it gave no certain answer"
+    assert verdict.next == [
         "{} asked again, under the same key",
         "3 more tries, after 1 h",
         "then undo: 2 effects in 2 turns",
     ]
-    assert made.countdown is not None
-    assert 3590 < made.countdown.seconds <= 3600
+    assert verdict.countdown is not None
+    assert 3590 < verdict.countdown.seconds <= 3600
 
 
 def test_only_what_the_rules_allow_is_offered() -> None:
     """What is refused is said, with the reason; an admin's acts say that they are."""
-    made = page("stuck").offers
-    assert [(offer.act, offer.role) for offer in made.acts] == [("undo", "operator"), ("settle", "admin")]
-    assert made.refused == [
+    offers = page("stuck").offers
+    assert [(offer.act, offer.role) for offer in offers.acts] == [("undo", "operator"), ("settle", "admin")]
+    assert offers.refused == [
         "Resubmit is refused: the undo of charge has failed: undo the task again or settle that step first."
     ]
-    assert [(one.turn, one.name) for one in made.acts[0].previews] == [("1", "charge"), ("2", "reserve")]
+    assert [(one.turn, one.name) for one in offers.acts[0].previews] == [("1", "charge"), ("2", "reserve")]
 
 
 def test_turns_count_from_the_end_of_the_task() -> None:
     """Steps that are undone keep the turn that they had; the preview counts what is left."""
-    made = page("stuck")
-    assert {step.name: step.turn for row in made.rows for step in row.steps if step.turn} == {
+    whole = page("stuck")
+    assert {step.name: step.turn for row in whole.rows for step in row.steps if step.turn} == {
         "reserve": "3", "charge": "2", "book": "1", "pack": "1",
     }  # fmt: skip
 
@@ -123,11 +123,11 @@ def test_turns_count_from_the_end_of_the_task() -> None:
 def test_every_attempt_of_a_history_has_a_beginning_before_its_end(name: str) -> None:
     """And none is counted twice: a step has no more attempts than it says."""
     task = recorded(name)
-    made = course(task.detail, task.events, task.now)
-    for attempt in made.attempts:
+    task_course = course(task.detail, task.events, task.now)
+    for attempt in task_course.attempts:
         assert attempt.ended is None or attempt.asked <= attempt.ended
     for step in task.detail.steps:
-        assert sum(a.end != "planned" for a in made.of(step.idx)) <= step.attempt
+        assert sum(a.end != "planned" for a in task_course.of(step.idx)) <= step.attempt
 
 
 def test_a_drawing_shows_a_change() -> None:
@@ -140,10 +140,10 @@ def test_a_page_is_whole(name: str) -> None:
     """Every id is there once, nothing has a style, and what is linked within the ladder's dots exists."""
     text = html(page(name))
     ids = Counter(re.findall(r' id="([^"]+)"', text))
-    assert [found for found, count in ids.items() if count > 1] == []
+    assert [name for name, count in ids.items() if count > 1] == []
     assert " style=" not in text
-    for found in re.findall(r'class="dot-link" href="#([^"]+)"', text):
-        assert found in ids
+    for target in re.findall(r'class="dot-link" href="#([^"]+)"', text):
+        assert target in ids
     assert "needs the role" not in text
 
 
@@ -181,11 +181,11 @@ def test_a_service_that_asks_for_time_is_a_mark_of_its_own() -> None:
 
 def test_what_is_compared_with_a_secret_is_covered() -> None:
     """A condition's own text may say what a payload hides."""
-    found = recorded("when").detail
-    (view,) = [step for step in found.steps if step.kind == "when"]
-    hidden = Template(("", ""), (Ref("step", 0, ("card_number",)),))
-    plan = StepPlan(view.idx, "when", "when", condition=Condition("eq", hidden, Template(('"4111"',))))
-    assert condition_text(replace(view, plan=plan), found) == "when screen.card_number is •••"
+    detail = recorded("when").detail
+    (view,) = [step for step in detail.steps if step.kind == "when"]
+    reference = Template(("", ""), (Ref("step", 0, ("card_number",)),))
+    plan = StepPlan(view.idx, "when", "when", condition=Condition("eq", reference, Template(('"4111"',))))
+    assert condition_text(replace(view, plan=plan), detail) == "when screen.card_number is •••"
 
 
 def test_a_second_later_only_what_moves_by_itself_is_another_text() -> None:
@@ -196,7 +196,7 @@ def test_a_second_later_only_what_moves_by_itself_is_another_text() -> None:
         steps = [
             replace(one, due=one.due - later) if one.due is not None else one for one in task.detail.steps
         ]
-        made = task_page(
+        whole = task_page(
             TaskSources(
                 part=TaskExcerpt(replace(task.detail, steps=steps), len(steps)),
                 events=task.events,
@@ -204,7 +204,7 @@ def test_a_second_later_only_what_moves_by_itself_is_another_text() -> None:
                 now=task.now + later,
             )
         )
-        text = re.sub(r'data-(ring|until)="[^"]*"|stroke-dasharray="[^"]*"', "", html(made))
+        text = re.sub(r'data-(ring|until)="[^"]*"|stroke-dasharray="[^"]*"', "", html(whole))
         return {
             name: text.split(f'id="{name}"')[1].split("</section>")[0]
             for name in ("ladder", "attempts", "history", "acts", "verdict")
@@ -221,6 +221,6 @@ def test_now_moves_in_steps_in_the_drawing_of_time() -> None:
         part = TaskExcerpt(task.detail, len(task.detail.steps))
         return task_page(TaskSources(part=part, events=task.events, nodes=task.nodes, now=at)).took
 
-    begun = task.detail.task.created
-    assert took(begun + 3600.0) == "1 h so far"
-    assert took(begun + 20.5) == took(begun + 20.9) == "20 s so far"
+    start = task.detail.task.created
+    assert took(start + 3600.0) == "1 h so far"
+    assert took(start + 20.5) == took(start + 20.9) == "20 s so far"

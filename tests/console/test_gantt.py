@@ -24,26 +24,26 @@ def bar(start: float, end: float, look: str = "ok", **more: float) -> Bar:
 
 def test_an_hour_in_which_nothing_happens_takes_little_of_the_axis() -> None:
     """It is labelled with its length, and bars through it are cut."""
-    made = chart(["a"], [bar(0, 1), bar(3601, 3602), bar(3602, 3603)], origin=0)
-    assert [(round(b - a, 2), text) for a, b, text in made.breaks] == [(BREAK, "1 h")]
+    gantt = chart(["a"], [bar(0, 1), bar(3601, 3602), bar(3602, 3603)], origin=0)
+    assert [(round(b - a, 2), text) for a, b, text in gantt.breaks] == [(BREAK, "+1 h")]
     through = chart(["a"], [bar(0, 1), bar(1, 3601, "none"), bar(3601, 3602)], origin=0)
     assert [row for _, row in through.cuts] == [0]
 
 
 def test_what_is_planned_stands_behind_now_to_no_scale() -> None:
     """However far away it is."""
-    made = chart(["a"], [bar(0, 2), bar(2, 2, "plan")], origin=0, now=2.0)
-    assert made.planned
-    assert made.now == 100.0 - FUTURE
-    assert made.bars[-1].x > made.now
+    gantt = chart(["a"], [bar(0, 2), bar(2, 2, "plan")], origin=0, now=2.0)
+    assert gantt.planned
+    assert gantt.now == 100.0 - FUTURE
+    assert gantt.bars[-1].x > gantt.now
 
 
 def test_a_bar_without_a_time_of_taking_is_solid() -> None:
     """One with a time waits until then; the call begins behind it."""
-    made = chart(["a"], [bar(0, 4), bar(4, 8, taken=6.0)], origin=0)
-    assert (made.bars[0].begin, made.bars[0].taken) == (0.0, None)
-    assert made.bars[1].begin == made.bars[1].taken
-    assert made.bars[1].x < made.bars[1].begin < 100
+    gantt = chart(["a"], [bar(0, 4), bar(4, 8, taken=6.0)], origin=0)
+    assert (gantt.bars[0].begin, gantt.bars[0].taken) == (0.0, None)
+    assert gantt.bars[1].begin == gantt.bars[1].taken
+    assert gantt.bars[1].x < gantt.bars[1].begin < 100
 
 
 def test_random_axes_rise_from_0_to_100() -> None:
@@ -54,12 +54,12 @@ def test_random_axes_rise_from_0_to_100() -> None:
             bar(start, start + 10 ** rng.uniform(-3, 4), rng.choice(("ok", "none", "held", "undo")))
             for start in (10 ** rng.uniform(-3, 4) for _ in range(rng.randint(1, 12)))
         ]
-        made = axis(bars)
-        places = [x for _, x in made.knots]
+        gantt = axis(bars)
+        places = [x for _, x in gantt.knots]
         assert places == sorted(places), seed
         assert abs(places[-1] - 100) < 1e-6, seed
-        assert len(made.breaks) <= MOST_BREAKS, seed
-        marks = [x for x, _ in ticks(made, 0.0)]
+        assert len(gantt.breaks) <= MOST_BREAKS, seed
+        marks = [x for x, _ in ticks(gantt, 0.0)]
         assert all(b - a > 5 for a, b in pairwise(marks)), seed
 
 

@@ -191,8 +191,8 @@ async def test_one_row_does_not_hide_the_others(world: World, table: str, path: 
     """The others are listed, whatever one of them contains."""
     async with open_views(world) as views:
 
-        def names_in(got: Got) -> set[str]:
-            document = json.loads(got.text)
+        def names_in(response: Got) -> set[str]:
+            document = json.loads(response.text)
             entries = document[key] if isinstance(document, dict) else document
             return {str(entry.get("id") or entry.get("act")) for entry in entries}
 
@@ -235,9 +235,15 @@ async def test_invisible_characters_are_shown_as_such(world: World) -> None:
             if path not in ("/audit.csv", "/audit.jsonl"):
                 assert RAW.findall((await views.page(path)).text) == [], path
         text = (await views.page("/tasks")).text
-        for seen in (">invoice7<", ">invoice\\u202e7<", ">invoice\\u200b7<", ">caf\u00e9<", ">cafe\\u0301<"):
-            assert seen in text, seen
+        for spelling in (
+            ">invoice7<",
+            ">invoice\\u202e7<",
+            ">invoice\\u200b7<",
+            ">caf\u00e9<",
+            ">cafe\\u0301<",
+        ):
+            assert spelling in text, spelling
         table = (await in_thread(lambda: views.command("task list"))).output
-        for seen in ("invoice7 ", "invoice\\u202e7", "invoice\\u200b7", "caf\u00e9", "cafe\\u0301"):
-            assert seen in table, seen
+        for spelling in ("invoice7 ", "invoice\\u202e7", "invoice\\u200b7", "caf\u00e9", "cafe\\u0301"):
+            assert spelling in table, spelling
         assert RAW.findall(table) == []

@@ -72,9 +72,9 @@ def test_a_long_ladder_folds_what_is_quiet_except_beside_what_is_not() -> None:
     assert [row.kind for row in rows] == ["fold", "steps", "steps", "steps", "fold"]
     assert [row.steps[0].name for row in rows[1:4]] == ["s19", "s20", "s21"]
     assert [len(row.names) for row in rows if row.kind == "fold"] == [19, 19]
-    marked = chain(*["done"] * 40)
-    marked[17].now = "doubt"
-    assert ladder(marked)[2].steps[0].name == "s17", "a rung to look at is never folded"
+    rungs = chain(*["done"] * 40)
+    rungs[17].now = "doubt"
+    assert ladder(rungs)[2].steps[0].name == "s17", "a rung to look at is never folded"
 
 
 def test_a_plan_of_a_thousand_steps_is_cut_at_once() -> None:

@@ -72,18 +72,18 @@ async def test_every_step_is_on_a_page_that_links_lead_to(store: Store, world: W
         overview = (await get(app, PAGE)).text
         blocks = re.findall(r'class="stackhead block[^"]*" href="([^"#]*)', overview)
         assert len(blocks) == 6
-        seen: set[str] = set()
+        names: set[str] = set()
         path: str | None = f"{PAGE}?steps=0"
         while path is not None:
             text = (await get(app, path)).text
             assert rungs(text) <= RUNGS
             assert len(text) < LIVE_BYTES
-            seen |= set(re.findall(r'<span title="(s\d+)">', text))
+            names |= set(re.findall(r'<span title="(s\d+)">', text))
             following = re.search(r'rel="next" href="(/tasks/[^"#]*steps=[^"#]*)', text)
             path = following[1].replace("&amp;", "&") if following else None
-        assert seen == {f"s{n}" for n in range(1150)}
-        failed = (await get(app, f"{PAGE}?state=failed")).text
-        assert set(re.findall(r'<span title="(s\d+)">', failed)) == {"s7", "s1007"}
+        assert names == {f"s{n}" for n in range(1150)}
+        failures = (await get(app, f"{PAGE}?state=failed")).text
+        assert set(re.findall(r'<span title="(s\d+)">', failures)) == {"s7", "s1007"}
         last = (await get(app, blocks[-1].replace("&amp;", "&"))).text
         assert "s1149" in last
 
@@ -102,12 +102,12 @@ async def test_an_each_with_many_items_is_folded(store: Store, world: World) -> 
 
 
 async def test_pages_cost_the_same_statements_whatever_the_task(
-    counted: Store, counts: Counts, world: World
+    counting_store: Store, counts: Counts, world: World
 ) -> None:
-    await long_task(counted, world, 10_000, events=5, results=2)
-    await long_task(counted, world, 300, task=2, events=5, results=2)
+    await long_task(counting_store, world, 10_000, events=5, results=2)
+    await long_task(counting_store, world, 300, task=2, events=5, results=2)
     costs = []
-    async with mg.Client(counted) as client, create_app(client, insecure=True) as app:
+    async with mg.Client(counting_store) as client, create_app(client, insecure=True) as app:
         for number in (1, 2, 1, 2):
             app._reads.forget()
             await counts.reset()
@@ -159,15 +159,15 @@ async def test_the_api_answers_in_parts(store: Store, world: World) -> None:
     async with world.raw() as raw:
         await raw.run("update {task} set state = 'error', cause = 's7: the card was refused'")
     async with mg.Client(store) as client, create_app(client, insecure=True) as app:
-        seen: list[int] = []
+        indices: list[int] = []
         after: int | None = 0
         while after is not None:
             answer = await get(app, f"/api/v1/tasks/{SHORT}?step={after}")
             assert len(answer.text) < 200_000
             part = json.loads(answer.text)
-            seen += [step["idx"] for step in part["steps"]]
+            indices += [step["idx"] for step in part["steps"]]
             after = part["next"]
-        assert seen == list(range(450))
+        assert indices == list(range(450))
         first = json.loads((await get(app, f"/api/v1/tasks/{SHORT}")).text)
         assert first["left_out"] == {"step-0": LARGE, "step-1": LARGE}
         assert {each["act"] for each in first["allowed"]} == {"undo", "resubmit"}
@@ -192,18 +192,18 @@ async def test_lists_hold_results_only_if_they_are_asked_for(store: Store, world
         assert len(plain.text) < 10_000
         assert {one["result"] for one in json.loads(plain.text)["tasks"]} == {None}
         assert len((await get(app, "/tasks")).text) < 100_000
-        seen: list[str] = []
+        task_ids: list[str] = []
         before = ""
         while True:
             answer = await get(app, f"/api/v1/tasks?results=1{before}")
             assert len(answer.text) < api.RESULT_BYTES + 20_000
             page = json.loads(answer.text)
             assert all(len(one["result"]) == LARGE // 4 for one in page["tasks"])
-            seen += [one["id"] for one in page["tasks"]]
+            task_ids += [one["id"] for one in page["tasks"]]
             if page["older"] is None:
                 break
             before = f"&before={page['older']}"
-        assert seen == [ids.show(n) for n in range(12, 0, -1)]
+        assert task_ids == [ids.show(n) for n in range(12, 0, -1)]
         assert (await Browser(app).get("/api/v1/tasks?results=yes")).status == 400
 
 
@@ -213,15 +213,15 @@ async def test_pages_are_drawn_off_the_loop(
     """Pages, fragments, what streams compare, and JSON: in one thread of the console's own."""
     await long_task(store, world, 300)
     threads: set[threading.Thread] = set()
-    seen: set[str] = set()
+    calls: set[str] = set()
 
     def note(where: Any, name: str) -> None:
         inner = getattr(where, name)
 
-        def noted(*given: Any, **named: Any) -> Any:
+        def noted(*args: Any, **kwargs: Any) -> Any:
             threads.add(threading.current_thread())
-            seen.add(name)
-            return inner(*given, **named)
+            calls.add(name)
+            return inner(*args, **kwargs)
 
         monkeypatch.setattr(where, name, noted)
 
@@ -237,7 +237,7 @@ async def test_pages_are_drawn_off_the_loop(
         for path in (PAGE, f"{PAGE}?fragment=ladder", "/", "/tasks", f"/api/v1/tasks/{SHORT}"):
             await get(app, path)
         assert (await app.live._look_at(("/tasks", "", "viewer", ""), None))[0] is not None
-    assert seen == {"page", "look_at", "cut", "task_page", "detail"}
+    assert calls == {"page", "look_at", "cut", "task_page", "detail"}
     assert len(threads) == 1
     assert threading.current_thread() not in threads
 
@@ -270,8 +270,8 @@ async def test_a_page_rests_ten_times_as_long_as_its_drawing_took(
                 app.live._rung.set()
                 await asyncio.wait_for(stream.ring.wait(), 30)
                 stream.take()
-        for (ended, cost), (next_, next_cost) in itertools.pairwise(drawings):
-            assert next_ - ended >= live.RESTS * cost + next_cost
+        for (end, cost), (next_, next_cost) in itertools.pairwise(drawings):
+            assert next_ - end >= live.RESTS * cost + next_cost
 
 
 async def test_a_page_that_is_too_large_is_not_live(
@@ -284,7 +284,7 @@ async def test_a_page_that_is_too_large_is_not_live(
     async with mg.Client(store) as client, create_app(client, insecure=True) as app:
         assert ' data-page="' not in (await get(app, PAGE)).text
         assert (await Browser(app).get(f"/events?page={PAGE}")).status == 204
-        watched = live._Watched()
-        watched.streams.add(stream := live.Stream())
-        await app.live._look((PAGE, "", "viewer", ""), watched)
+        viewers = live._Watched()
+        viewers.streams.add(stream := live.Stream())
+        await app.live._look((PAGE, "", "viewer", ""), viewers)
         assert stream.take().startswith("event: large")

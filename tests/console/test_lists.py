@@ -81,7 +81,7 @@ def alert(number: int, kind: Any, about: int | None = None, **changes: Any) -> A
 
 
 @pytest.mark.parametrize(
-    ("found", "steps", "look", "said", "now"),
+    ("task_view", "steps", "look", "text", "now"),
     [
         (task(), [step("charge", "running", taken_by=7, doing="do")], "processing", "", "charge at a-1"),
         (
@@ -103,11 +103,11 @@ def alert(number: int, kind: Any, about: int | None = None, **changes: Any) -> A
     ],
 )  # fmt: skip
 def test_a_row_says_what_a_task_waits_for(
-    found: TaskView, steps: list[StepBrief], look: str, said: str, now: str
+    task_view: TaskView, steps: list[StepBrief], look: str, text: str, now: str
 ) -> None:
-    row = tasks.row(found, steps, {7: "a-1"}, NOW)
-    assert (row.look, row.said, row.step) == (look, said, now)
-    assert row.need == (found.state == "error")
+    row = tasks.row(task_view, steps, {7: "a-1"}, NOW)
+    assert (row.look, row.said, row.step) == (look, text, now)
+    assert row.need == (task_view.state == "error")
 
 
 def test_a_row_draws_its_first_steps_and_counts_the_others() -> None:
@@ -122,11 +122,11 @@ def test_only_acts_that_fit_a_state_in_view_are_offered() -> None:
 
 
 def test_alerts_of_one_task_are_one_item_and_name_the_worst() -> None:
-    found = alerts.items(
+    items = alerts.items(
         [alert(3, "undo_stuck", 1), alert(2, "undo_incomplete", 1), alert(1, "starved")],
         {1: task("error", goal="undo")},
     )
-    assert [(item.ids, item.title, item.about, item.acts) for item in found] == [
+    assert [(item.ids, item.title, item.about, item.acts) for item in items] == [
         ("2,3", "Undo incomplete", "o-1", ("undo", "settle")), ("1", "Starved", "", ()),
     ]  # fmt: skip
 
@@ -142,29 +142,31 @@ def test_the_verdict_of_alerts_says_who_has_the_others() -> None:
     def of(*views: AlertView) -> list[alerts.Item]:
         return alerts.items(views, {})
 
-    acked = of(alert(2, "held", 1, acked=NOW, acked_by="bob"))
-    said = alerts.verdict(of(alert(1, "undo_incomplete", 5)), acked, of(alert(3, "circuit_open")))
-    assert (said.tone, said.title) == ("need", "1 needs somebody: undo incomplete")
-    assert said.more == "bob has acknowledged 1. 1 alert ends without help."
+    acknowledgement = of(alert(2, "held", 1, acked=NOW, acked_by="bob"))
+    verdict = alerts.verdict(
+        of(alert(1, "undo_incomplete", 5)), acknowledgement, of(alert(3, "circuit_open"))
+    )
+    assert (verdict.tone, verdict.title) == ("need", "1 needs somebody: undo incomplete")
+    assert verdict.more == "bob has acknowledged 1. 1 alert ends without help."
     assert alerts.verdict([], [], []).title == "Nothing needs you"
-    assert acked[0].tone == "idle"
+    assert acknowledgement[0].tone == "idle"
 
 
 def test_an_agent_without_a_process_needs_somebody() -> None:
     well = AgentInfo("shop/stock", 10, used=7, calls=10, seconds=0.5, success=1.0, circuit="closed")
     open_ = AgentInfo("shop/payments", 10, circuit="open", reset=2.4, success=0.5)
-    gone = AgentInfo("shop/label", 10)
+    absentee = AgentInfo("shop/label", 10)
     nodes = [
         node("a", ("agent",), well),
         node("b", ("agent",), open_, well),
-        node("c", ("agent",), gone, left=-3.0),
+        node("c", ("agent",), absentee, left=-3.0),
     ]
     rows = agents.agent_rows(nodes, {"shop/label": (14, 840.0), "shop/stock": (1, 0.1)})
     assert [(row.name, row.state, row.used, row.slots, row.processes) for row in rows] == [
         ("label", "no process", 0, 0, 0), ("payments", "circuit open", 0, 10, 1), ("stock", "well", 14, 20, 2),
     ]  # fmt: skip
-    said = agents.verdict(rows)
-    assert (said.title, said.more) == (
+    verdict = agents.verdict(rows)
+    assert (verdict.title, verdict.more) == (
         "label has no process",
         "14 requests wait for label, the oldest for 14 min.",
     )
@@ -213,8 +215,8 @@ def test_the_strip_of_terms_fills_its_width() -> None:
 def test_the_cluster_says_what_is_missing(left: float, roles: tuple[str, ...], title: str) -> None:
     view = LeaseView("makegood/supervisor", "c", 14, 15.0, NOW - 7200, left)
     nodes = [node("c", roles)] if roles else []
-    said = cluster.verdict(cluster.lease_of(view), nodes, NOW, cluster.heals(nodes, view))
-    assert said.title == title
+    verdict = cluster.verdict(cluster.lease_of(view), nodes, NOW, cluster.heals(nodes, view))
+    assert verdict.title == title
     assert cluster.heals([node("c", ())], view) == 25.0
 
 
@@ -249,16 +251,16 @@ def test_a_plain_cell_stays_as_it_is(text: str) -> None:
     assert list(csv.reader(io.StringIO(audit.as_csv([view]))))[1][1] == text
 
 
-def failures(states: dict[str, int], retried: int = 0, blocking: int | None = None) -> ErrorGroup:
-    """A group whose tasks are in these states; in ``retried`` of them the step is tried again, and it blocks ``blocking``."""
+def failures(states: dict[str, int], retries: int = 0, blocking: int | None = None) -> ErrorGroup:
+    """A group whose tasks are in these states; in ``retries`` of them the step is tried again, and it blocks ``blocking``."""
     blocks = states.get("error", 0) if blocking is None else blocking
     return ErrorGroup(
-        "shop/payments", "charge", "do", "down", "", 3, sum(states.values()), NOW - 9, NOW - 1, "down", (1,), states, (NOW - 1,), retried, "", blocks
+        "shop/payments", "charge", "do", "down", "", 3, sum(states.values()), NOW - 9, NOW - 1, "down", (1,), states, (NOW - 1,), retries, "", blocks
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("states", "retried", "fate", "count", "what"),
+    ("states", "retries", "fate", "count", "what"),
     [
         ({"error": 2, "undone": 1}, 0, "need", 2, "tasks in error"),
         ({"processing": 3}, 1, "retried", 1, "task trying again"),
@@ -268,9 +270,9 @@ def failures(states: dict[str, int], retried: int = 0, blocking: int | None = No
     ],
 )
 def test_a_group_of_errors_goes_by_what_became_of_its_tasks(
-    states: dict[str, int], retried: int, fate: str, count: int, what: str
+    states: dict[str, int], retries: int, fate: str, count: int, what: str
 ) -> None:
-    group = errors.group_of(failures(states, retried), NOW, 3600.0)
+    group = errors.group_of(failures(states, retries), NOW, 3600.0)
     assert (group.fate, group.count, group.what) == (fate, count, what)
 
 
@@ -295,18 +297,18 @@ def test_a_group_offers_no_act_on_more_tasks_than_it_names() -> None:
 
 
 def test_a_group_offers_the_acts_that_fit_its_tasks() -> None:
-    found = ErrorGroup(
+    raw_group = ErrorGroup(
         "shop/payments", "charge", "undo", "N refunds are closed for '…'", "orders.py:117 in refund", 3, 2, NOW - 180, NOW - 32,
         "403 refunds are closed for 'm-1'", (1, 2), {"error": 2}, (NOW - 32, NOW - 180), blocking=2,
     )  # fmt: skip
-    group = errors.group_of(found, NOW, 3600.0)
+    group = errors.group_of(raw_group, NOW, 3600.0)
     assert (group.count, group.what, group.where) == (2, "tasks in error", "payments · undo of charge")
     assert group.words == "2 tasks, 3 attempts · now 2 error"
     assert group.acts == (("undo", 2, "error"), ("resubmit", 2, "error"))
     assert group.parts == ((True, "N"), (False, "refunds are closed for"), (True, "'…'"))
     assert (group.bars[-1], sum(group.bars)) == (1, 2)
-    said = errors.verdict([group], [], [])
-    assert (said.tone, said.title) == ("need", "1 error holds up 2 tasks")
+    verdict = errors.verdict([group], [], [])
+    assert (verdict.tone, verdict.title) == ("need", "1 error holds up 2 tasks")
     assert errors.verdict([group, group], [], []).title == "2 errors hold up tasks", "perhaps the same ones"
     assert errors.verdict([], [group], []).title == "1 error being retried"
 
@@ -325,8 +327,8 @@ def test_an_act_on_many_tasks_says_how_far_it_is() -> None:
         "50 a second at most",
     )
     assert row.parts == (("undo", 57.28), ("run", 4.37), ("idle", 0.49), ("fail", 1.7))
-    ended = bulk.row(msgspec.structs.replace(view, state="stopped", ended=NOW - 6, stopped_by="bob"), NOW)
-    assert (ended.running, ended.left, ended.took, ended.eta) == (False, 0, "4.0 s", "")
+    bulk_row = bulk.row(msgspec.structs.replace(view, state="stopped", ended=NOW - 6, stopped_by="bob"), NOW)
+    assert (bulk_row.running, bulk_row.left, bulk_row.took, bulk_row.eta) == (False, 0, "4.0 s", "")
 
 
 def test_a_list_shows_what_a_service_asks_to_wait_for_and_the_overview_counts_it() -> None:
@@ -357,17 +359,17 @@ def test_the_charts_leave_out_minutes_that_nobody_saw() -> None:
     minutes = [
         MinuteFigures(last - 60 * n, 60.0, 400, 400, 9, 50 * (n == 1), 2400, 0.15, 0.44) for n in (2, 1)
     ]
-    found = overview.by_minute(minutes, NOW)
-    assert [n for n, minute in enumerate(found) if minute] == [57, 58]
-    chart = overview.ended_chart(found, NOW)
+    per_minute = overview.by_minute(minutes, NOW)
+    assert [n for n, minute in enumerate(per_minute) if minute] == [57, 58]
+    chart = overview.ended_chart(per_minute, NOW)
     assert (chart.top, chart.middle) == ("500", "250")
     assert chart.bars == ((95.0, 64.0, 1.44, 65.44, 0.0), (96.67, 64.0, 1.44, 65.44, 8.0))
-    lines = overview.latency_chart(found, NOW).lines
+    lines = overview.latency_chart(per_minute, NOW).lines
     assert [(name, value) for name, value, _ in lines] == [("p50", "150 ms"), ("p95", "440 ms")]
     assert overview.ended_chart([None] * 60, NOW).bars == ()
     tiles = overview.tiles(
         UnendedTally({"processing": 1}),
-        found,
+        per_minute,
         [],
         ("", 0.0),
         23.0,
@@ -377,7 +379,9 @@ def test_the_charts_leave_out_minutes_that_nobody_saw() -> None:
         ("Processed", "400", "30 of those submitted in the last hour"),
         ("Undone", "9", "10, 25.0% of those submitted in the last hour"),
     ], "the notes count what the lists behind them show, which does not depend on a Supervisor"
-    half = overview.latency_chart([*found[:-1], MinuteFigures(last, 60.0, 1, 1, 0, 0, 1, 70.0, 150.0)], NOW)
+    half = overview.latency_chart(
+        [*per_minute[:-1], MinuteFigures(last, 60.0, 1, 1, 0, 0, 1, 70.0, 150.0)], NOW
+    )
     assert (half.top, half.middle) == ("4 min", "2 min")
 
 
@@ -437,11 +441,11 @@ FILTERS = (
 
 
 async def test_a_page_costs_the_same_beside_any_number_of_ended_tasks(
-    counted: Store, counts: Counts, world: World
+    counting_store: Store, counts: Counts, world: World
 ) -> None:
     """Statements with a hundred and with 100,000 ended tasks, of lists, filters and a task."""
-    await fill(counted)
-    client = Client(counted)
+    await fill(counting_store)
+    client = Client(counting_store)
     await client.open()
     costs: list[dict[str, int]] = []
     for first, count in (
@@ -449,15 +453,17 @@ async def test_a_page_costs_the_same_beside_any_number_of_ended_tasks(
         (1000, 1),
         (2000, 100_000),
     ):  # the first statements of a connection cost more
-        like = (await counted.tasks.search(Filter(states=("processed",), limit=1))).tasks[0].id
+        like = (await counting_store.tasks.search(Filter(states=("processed",), limit=1))).tasks[0].id
         await many_ended(world, count, like=like, first=first)
         costs.append({})
-        asked: list[tuple[str, Context, dict[str, str]]] = [(name, page, {}) for name, page in PAGES.items()]
-        asked += [(q, tasks.context, {"q": q}) for q in FILTERS]
-        asked.append(("task", task_context, {"id": ids.show(like)}))
-        group = (await counted.oversight.error_groups()).groups[0].name
-        asked.append(("error", errors.group, {"name": group}))
-        for name, context, query in asked:
+        requests: list[tuple[str, Context, dict[str, str]]] = [
+            (name, page, {}) for name, page in PAGES.items()
+        ]
+        requests += [(q, tasks.context, {"q": q}) for q in FILTERS]
+        requests.append(("task", task_context, {"id": ids.show(like)}))
+        group = (await counting_store.oversight.error_groups()).groups[0].name
+        requests.append(("error", errors.group, {"name": group}))
+        for name, context, query in requests:
             await counts.reset()
             await context(Reads(client, SystemClock()), query)
             costs[-1][name] = counts.statements

@@ -122,13 +122,13 @@ async def test_fragments_are_drawn_once_for_all_viewers_of_a_role(
     """Each with the token of their own forms; another role gets a drawing of its own, and an act is seen at once."""
     async with a_console(tmp_path, users=USERS | {"olga": USERS["otto"]}) as console:
         await console.app.client.store.alerts.alert([Alert("test", step="x", text="a test alert")])
-        drawn: list[str] = []
+        templates: list[str] = []
         console.app._reads._share = 60.0  # a busy machine needs more than a second for these
         page = console.app._renderer.page
 
-        def draw(*asked: Any) -> str:
-            drawn.append(asked[1])
-            return page(*asked)
+        def draw(*args: Any) -> str:
+            templates.append(args[1])
+            return page(*args)
 
         monkeypatch.setattr(console.app._renderer, "page", draw)
         texts: dict[str, str] = {}
@@ -138,10 +138,10 @@ async def test_fragments_are_drawn_once_for_all_viewers_of_a_role(
             tokens = set(re.findall(r'name="csrf" value="([^"]*)"', texts[user]))
             assert tokens == (set() if user == "vera" else {console.token(browser)})
             assert "1<span class=" in texts[user]  # the navigation counts what needs somebody
-        assert drawn == ["alerts.html"] * 2
+        assert templates == ["alerts.html"] * 2
         console.app._reads.forget()
         await console.browser("otto").get("/alerts?fragment=need")
-        assert len(drawn) == 3
+        assert len(templates) == 3
 
 
 async def test_a_stream_is_for_the_pages_of_its_visitor(tmp_path: Path) -> None:

@@ -44,9 +44,9 @@ def drawn(excerpt: TaskExcerpt, *, back: bool = False) -> list[str]:
 
 def test_neighbours_of_one_state_are_one_block() -> None:
     """Unless a step between them has a rung: that one stands behind the block that counts it."""
-    done = [(n, n + 99, {"done": 100}) for n in range(0, 400, 100)]
-    assert drawn(part(done, [])) == ["0: 400 400 done"]
-    assert drawn(part(done, [150])) == ["0: 100 100 done", "100: 100 100 done", "s150", "200: 200 200 done"]
+    blocks = [(n, n + 99, {"done": 100}) for n in range(0, 400, 100)]
+    assert drawn(part(blocks, [])) == ["0: 400 400 done"]
+    assert drawn(part(blocks, [150])) == ["0: 100 100 done", "100: 100 100 done", "s150", "200: 200 200 done"]
 
 
 def test_blocks_of_different_states_stay_apart() -> None:

@@ -22,7 +22,7 @@ def rows(*events: EventView, show: str = "all", audits: tuple[AuditView, ...] = 
 
 def test_moves_of_one_commit_that_are_alike_are_one_line() -> None:
     """And a step's moves that are chained are one move."""
-    made = rows(
+    moves = rows(
         event(
             1.0,
             Move("book", "waiting", "ready", "preceded"), Move("book", "ready", "running", "dispatched"),
@@ -30,16 +30,16 @@ def test_moves_of_one_commit_that_are_alike_are_one_line() -> None:
         ),
         event(2.0, *(Move(f"line[{n}]", "running", "done", "reply") for n in (0, 1, 2, 5))),
     )  # fmt: skip
-    assert [(row.what, row.before, row.after) for row in made] == [
+    assert [(row.what, row.before, row.after) for row in moves] == [
         ("book, pack", "waiting", "running"), ("line[0] to [5] (4 of them)", "running", "done"),
     ]  # fmt: skip
-    assert [row.begins for row in made] == [True, True]
+    assert [row.begins for row in moves] == [True, True]
 
 
 def test_the_supervisor_that_led_wrote_what_no_scheduler_wrote() -> None:
     """It is the holder of the lease's term at that time."""
-    (freed,) = rows(event(3.0, Move("task", "processing", "pending", "scheduler_dead"), node=None))
-    assert (freed.who, freed.kind) == ("vm-9, leads", "decision")
+    (release,) = rows(event(3.0, Move("task", "processing", "pending", "scheduler_dead"), node=None))
+    assert (release.who, release.kind) == ("vm-9, leads", "decision")
 
 
 def test_decisions_leave_out_what_nobody_had_to_decide() -> None:
@@ -52,8 +52,8 @@ def test_decisions_leave_out_what_nobody_had_to_decide() -> None:
         event(2.0, Move("charge", "running", "in_doubt", "expired")),
         event(3.0, Move("task", "error", "undoing", "operator_undo")),
     )
-    made = rows(*events, show="decisions", audits=(act,))
-    assert [row.what for row in made] == ["charge", "Undo asked for: “refunds open”", "task"]
+    moves = rows(*events, show="decisions", audits=(act,))
+    assert [row.what for row in moves] == ["charge", "Undo asked for: “refunds open”", "task"]
     assert [row.who for row in rows(*events, show="acts", audits=(act,))] == ["bob"]
     assert len(rows(*events, audits=(act,))) == 4
 
@@ -69,5 +69,5 @@ def test_a_late_reply_is_a_remark_with_the_name_of_its_step() -> None:
 
 def test_a_lock_that_was_freed_is_a_line_although_the_task_stays_what_it_is() -> None:
     """A task at rest that was locked for an act loses its lock with its Scheduler."""
-    (freed,) = rows(event(3.0, Move("task", "error", "error", "new_generation"), node=None))
-    assert (freed.what, freed.after, freed.why) == ("task", "error", "the store began a new generation")
+    (release,) = rows(event(3.0, Move("task", "error", "error", "new_generation"), node=None))
+    assert (release.what, release.after, release.why) == ("task", "error", "the store began a new generation")

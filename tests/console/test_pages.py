@@ -33,16 +33,16 @@ async def seen(folder: Path, user: str, pages: Mapping[str, str]) -> dict[str, s
     await store.open()
     task = await fill(store)
     await store.close()
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     async with create_app(url, users=USERS) as app:
         browser = Browser(app)
         browser.cookies["makegood_login"] = app.access.cookie(user)
         for name, path in pages.items():
-            group = next(iter(re.findall(r"/errors/([0-9a-f]+)", found.get("/errors", ""))), "")
-            got = await browser.get(path.replace("TASK", ids.show(task)).replace("GROUP", group))
-            assert got.status == 200, path
-            found[name] = got.text
-    return found
+            group = next(iter(re.findall(r"/errors/([0-9a-f]+)", texts.get("/errors", ""))), "")
+            response = await browser.get(path.replace("TASK", ids.show(task)).replace("GROUP", group))
+            assert response.status == 200, path
+            texts[name] = response.text
+    return texts
 
 
 async def test_hostile_texts_stay_texts_and_nothing_is_inline(tmp_path: Path) -> None:
@@ -63,9 +63,9 @@ async def test_a_viewer_is_offered_no_act(tmp_path: Path) -> None:
     )
     for path, text in pages.items():
         acts = [
-            found
-            for found in re.findall(r'<form[^>]*method="post"[^>]*action="([^"]*)"', text)
-            if found != "/logout"
+            action
+            for action in re.findall(r'<form[^>]*method="post"[^>]*action="([^"]*)"', text)
+            if action != "/logout"
         ]
         assert acts == [], path
         assert 'href="/bulk/new' not in text, path
@@ -113,8 +113,11 @@ async def test_an_exact_id_or_key_opens_its_task(tmp_path: Path) -> None:
         ])  # fmt: skip
         browser = console.browser("vera")
         for word, task in (("o-17", 17), (ids.show(17), 17), (" order:18 ", 18), ("it's 21", 21)):
-            got = await browser.get(f"/tasks?{urlencode({'q': word})}")
-            assert (got.status, got.headers.get("location")) == (303, f"/ops/tasks/{ids.show(task)}"), word
+            response = await browser.get(f"/tasks?{urlencode({'q': word})}")
+            assert (response.status, response.headers.get("location")) == (
+                303,
+                f"/ops/tasks/{ids.show(task)}",
+            ), word
         for text in (
             "both",
             "nothing",
@@ -137,12 +140,12 @@ async def test_a_part_of_a_page_is_the_part_of_the_page(tmp_path: Path) -> None:
         "/cluster": ("verdict", "lease", "terms", "processes", "refusals"),
         "/bulk/bulk-2": ("progress", "refused", "carried"),
     }
-    asked = {
+    queries = {
         f"{path} {name}": f"{path}?fragment={name}"
         for path, names in parts.items()
         for name in (*names, "main", "nav")
     }
-    for name, text in (await seen(tmp_path, "otto", asked)).items():
+    for name, text in (await seen(tmp_path, "otto", queries)).items():
         assert f'id="{name.split()[1]}"' in text.split(">")[0] + ">", name
         assert "<html" not in text
 
@@ -152,11 +155,11 @@ def test_a_page_that_is_missing_is_named(tmp_path: Path) -> None:
     paths = {
         route.path for route in create_app(f"sqlite:///{tmp_path}/x.db").routes if route.context is not None
     }
-    tried = {
+    attempts = {
         path.partition("?")[0].replace("TASK", "{id}").replace("bulk-1", "{id}").replace("GROUP", "{name}")
         for path in PAGES
     }
-    assert paths <= tried
+    assert paths <= attempts
 
 
 async def test_the_overview_tells_what_the_supervisor_decided(tmp_path: Path) -> None:
@@ -164,16 +167,16 @@ async def test_the_overview_tells_what_the_supervisor_decided(tmp_path: Path) ->
     async with a_console(tmp_path) as console:
         store = console.app.client.store
         await store.tasks.submit([draft(17, key="o-17")])
-        done = [
+        decisions = [
             SupervisorDecision("judged", 2, 17, epoch=3),
             SupervisorDecision("freed", 40, 16, epoch=3),
             SupervisorDecision("turned", 1, 17, epoch=3),
         ]
-        await store.oversight.decided(done)
+        await store.oversight.decided(decisions)
         text = (await console.browser("otto").get("/")).text
-        named = f'<a href="/tasks/{ids.show(17)}">o-17</a>'
-        assert f"Judged 2 attempts in doubt, of {named}" in text
-        assert f"Turned 1 task to undo: {named}" in text
+        link = f'<a href="/tasks/{ids.show(17)}">o-17</a>'
+        assert f"Judged 2 attempts in doubt, of {link}" in text
+        assert f"Turned 1 task to undo: {link}" in text
         assert f'Freed 40 tasks: <a href="/tasks/{ids.show(16)}">{ids.show(16)}</a>' in text
 
 

@@ -44,8 +44,8 @@ def test_a_password_is_kept_as_a_salted_hash() -> None:
     one, two = users.hashed(LONG), users.hashed(LONG)
     assert one != two
     assert LONG not in one
-    for made in (one, two):
-        ann = users.User("ann", "viewer", made)
+    for password_hash in (one, two):
+        ann = users.User("ann", "viewer", password_hash)
         assert users.accepts(ann, LONG)
         assert not users.accepts(ann, LONG + "x")
     assert not users.accepts(None, LONG)
@@ -67,9 +67,9 @@ def test_a_wrong_line_of_the_users_is_refused(line: str, why: str) -> None:
 
 def test_users_are_read_from_settings() -> None:
     """With a hash, or without for those whom a proxy names."""
-    made = users.hashed(LONG)
-    found = users.users_of({"ann": f"admin {made}", "bob": "viewer"}, "console_users")
-    assert found == {"ann": users.User("ann", "admin", made), "bob": users.User("bob", "viewer")}
+    password_hash = users.hashed(LONG)
+    accounts = users.users_of({"ann": f"admin {password_hash}", "bob": "viewer"}, "console_users")
+    assert accounts == {"ann": users.User("ann", "admin", password_hash), "bob": users.User("bob", "viewer")}
 
 
 def test_a_cookie_is_valid_until_it_expires_or_is_logged_out() -> None:
@@ -87,8 +87,8 @@ def test_a_cookie_is_valid_until_it_expires_or_is_logged_out() -> None:
     assert login.user == "ann"
     assert Logins(clock, "secret").read(cookie, proof) == login
     assert Logins(clock, "other").read(cookie, proof) is None
-    for broken in (cookie[:-2], "", "é.é", ".", "bm90IGpzb24.x", f"{cookie}x", "A" * 5 + cookie):
-        assert logins.read(broken, proof) is None
+    for bad_cookie in (cookie[:-2], "", "é.é", ".", "bm90IGpzb24.x", f"{cookie}x", "A" * 5 + cookie):
+        assert logins.read(bad_cookie, proof) is None
     second = logins.cookie("ann", proof("ann"))
     logins.end(login)
     assert logins.read(cookie, proof) is None
@@ -143,8 +143,8 @@ def test_many_consoles_at_once_draw_one_token(tmp_path: Path) -> None:
     """The first one to keep it wins."""
     environ = {"XDG_STATE_HOME": str(tmp_path)}
     with ThreadPoolExecutor(8) as pool:
-        found = set(pool.map(lambda _: private_state.token_of(environ=environ), range(50)))
-    assert len(found) == 1
+        tokens = set(pool.map(lambda _: private_state.token_of(environ=environ), range(50)))
+    assert len(tokens) == 1
 
 
 @pytest.mark.parametrize(("mode", "text", "why"), [(0o644, "", "known to every user"), (0o600, "short", "does not hold a token"), (0o600, "é" * 30, "does not hold")])  # fmt: skip
@@ -155,10 +155,10 @@ def test_a_token_that_others_know_is_refused(tmp_path: Path, mode: int, text: st
     assert token.file is not None
     token.file.write_text(text or token.text)
     token.file.chmod(mode)
-    with pytest.raises(mg.ConfigError, match=why) as refused:
+    with pytest.raises(mg.ConfigError, match=why) as error:
         private_state.token_of(environ=environ)
-    assert token.text not in str(refused.value)
-    assert "rm " in str(refused.value)
+    assert token.text not in str(error.value)
+    assert "rm " in str(error.value)
 
 
 def test_without_a_place_the_token_lasts_as_long_as_the_process(
@@ -204,23 +204,23 @@ def test_limits_keep_bounded_memory() -> None:
 
 def test_a_header_counts_only_from_a_listed_proxy() -> None:
     """The address is that of the last hop which is not listed; what a browser itself sent before it counts for nothing."""
-    listed = proxies.TrustedProxies(["10.0.0.0/8", "127.0.0.1"])
+    proxy_list = proxies.TrustedProxies(["10.0.0.0/8", "127.0.0.1"])
     headers = {
         "x-forwarded-for": "1.1.1.1, 192.0.2.7, 10.0.0.9",
         "x-forwarded-proto": "https",
         "x-forwarded-prefix": "/ops",
     }
-    behind = listed.origin(asked("10.0.0.1", headers))
+    behind = proxy_list.origin(asked("10.0.0.1", headers))
     assert (behind.address, behind.secure, behind.base, behind.trusted) == ("192.0.2.7", True, "/ops", True)
-    stranger = listed.origin(asked("192.0.2.1", headers))
+    stranger = proxy_list.origin(asked("192.0.2.1", headers))
     assert (stranger.address, stranger.secure, stranger.base, stranger.trusted) == (
         "192.0.2.1",
         False,
         "",
         False,
     )
-    assert listed.origin(asked("10.0.0.1", {"x-forwarded-for": "unknown"})).address == "10.0.0.1"
-    assert listed.origin(asked("::ffff:10.0.0.1", headers)).trusted
+    assert proxy_list.origin(asked("10.0.0.1", {"x-forwarded-for": "unknown"})).address == "10.0.0.1"
+    assert proxy_list.origin(asked("::ffff:10.0.0.1", headers)).trusted
     with pytest.raises(mg.ConfigError, match="console_proxies"):
         proxies.TrustedProxies(["proxy.internal"])
 
@@ -253,18 +253,18 @@ def test_fields_with_secret_names_are_covered() -> None:
         "lines": [{"apiKey": "k", "n": 1}],
     }
     payload = json.dumps(order).encode()[:-1] + b', "big": 9007199254740993, "price": 1.10}'
-    shown = redaction.Redaction().text(payload)
-    assert json.loads(shown)["customer"] == {"password": COVER, "name": "Ann"}
-    assert json.loads(shown)["card_number"] == json.loads(shown)["lines"][0]["apiKey"] == COVER
-    assert '"big": 9007199254740993' in shown
-    assert '"price": 1.10' in shown
+    text = redaction.Redaction().text(payload)
+    assert json.loads(text)["customer"] == {"password": COVER, "name": "Ann"}
+    assert json.loads(text)["card_number"] == json.loads(text)["lines"][0]["apiKey"] == COVER
+    assert '"big": 9007199254740993' in text
+    assert '"price": 1.10' in text
     assert json.loads(redaction.Redaction().text(payload, whole=True))["card_number"] == "4111"
 
 
 def test_the_hook_covers_what_the_application_knows() -> None:
     """It gets the path of a field, and its value."""
-    hooked = redaction.Redaction(lambda path, value: "…" if path == "customer.name" else value)
-    assert json.loads(hooked.text(b'{"customer": {"name": "Ann", "id": 7}}')) == {
+    hook = redaction.Redaction(lambda path, value: "…" if path == "customer.name" else value)
+    assert json.loads(hook.text(b'{"customer": {"name": "Ann", "id": 7}}')) == {
         "customer": {"name": "…", "id": 7}
     }
 

@@ -122,16 +122,16 @@ async def test_under_a_flood_a_user_who_is_logged_in_gets_every_page(
     async with a_port(tmp_path) as server:
         assert server.http is not None
         mine = cookie(server)
-        watched = await Client.at(server.address)
-        watched.send("GET /events?page=/alerts HTTP/1.1", mine)
-        assert await watched.status() == 200
+        viewer = await Client.at(server.address)
+        viewer.send("GET /events?page=/alerts HTTP/1.1", mine)
+        assert await viewer.status() == 200
         with flooding(server.address, says) as under_way:
             assert await asyncio.get_running_loop().run_in_executor(None, under_way.wait, 60)
             statuses = [await page(server.address, mine, "/api/v1/session") for _ in range(20)]
             assert len(server.http.connections) <= limited_server.MOST_CONNECTIONS
         assert statuses == [200] * 20
-        assert not watched.reader.at_eof()
-        watched.close()
+        assert not viewer.reader.at_eof()
+        viewer.close()
     assert len(caplog.records) < 5
 
 
@@ -223,12 +223,12 @@ async def test_strangers_who_hold_every_place_make_room_for_those_who_are_known(
 @pytest.mark.usefixtures("impatient")
 async def test_a_client_that_does_not_read_is_cut_off_and_one_that_reads_slowly_gets_all() -> None:
     """Of 30 MB, the server holds a piece at a time."""
-    sent = 0
+    chunks = 0
 
     async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
         async def counted(message: dict[str, Any]) -> None:
-            nonlocal sent
-            sent += 1
+            nonlocal chunks
+            chunks += 1
             await send(message)
 
         await counted({"type": "http.response.start", "status": 200, "headers": []})
@@ -340,14 +340,14 @@ async def by_password(address: str, name: str, password: str) -> int:
 @pytest.fixture
 def hashings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the passwords that are hashed from now on."""
-    seen: list[str] = []
+    passwords: list[str] = []
 
     def accepts(user: users.User | None, password: str) -> bool:
-        seen.append(password)
+        passwords.append(password)
         return users.accepts(user, password)
 
     monkeypatch.setattr(access, "accepts", accepts)
-    return seen
+    return passwords
 
 
 async def test_right_passwords_never_count_as_wrong(hashings: list[str], tmp_path: Path) -> None:
@@ -441,8 +441,8 @@ def test_looking_at_a_page_takes_no_more_than_its_length(text: str) -> None:
     """Eight times the text takes eight times as long, and not 64 times, whatever the text is."""
 
     def cost(length: int) -> float:
-        begun = time.process_time()
+        start = time.process_time()
         live.look_at("<span " + text * length)
-        return time.process_time() - begun
+        return time.process_time() - start
 
     assert min(cost(40_000) for _ in range(3)) < 24 * min(cost(5_000) for _ in range(3)) + 0.02

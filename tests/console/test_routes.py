@@ -30,22 +30,22 @@ async def nothing(visit: Visit) -> Response:
 async def test_every_answer_carries_the_headers(route: Route, tmp_path: Path) -> None:
     """Pages, files, refusals and what does not exist alike; only hashed files are kept by a browser."""
     async with create_app(await migrated(tmp_path), insecure=True) as app:
-        got = await Browser(app).ask(route.methods[0], path_of(route), b"", {})
-        assert got.headers["content-security-policy"] == POLICY
-        assert got.headers["x-content-type-options"] == "nosniff"
-        assert got.headers["referrer-policy"] == "same-origin"
-        assert got.headers["cache-control"] == "no-store"
+        response = await Browser(app).ask(route.methods[0], path_of(route), b"", {})
+        assert response.headers["content-security-policy"] == POLICY
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["referrer-policy"] == "same-origin"
+        assert response.headers["cache-control"] == "no-store"
 
 
 async def test_a_file_is_kept_forever_under_the_hash_of_its_content(tmp_path: Path) -> None:
     """The page names it; another hash of the same file does not exist."""
     async with create_app(await migrated(tmp_path), insecure=True) as app:
         browser = Browser(app)
-        shown = (await browser.get("/")).text
-        path = shown.split('rel="stylesheet" href="')[1].split('"')[0]
-        got = await browser.get(path)
-        assert (got.status, got.headers["content-type"]) == (200, "text/css; charset=utf-8")
-        assert got.headers["cache-control"] == "public, max-age=31536000, immutable"
+        text = (await browser.get("/")).text
+        path = text.split('rel="stylesheet" href="')[1].split('"')[0]
+        response = await browser.get(path)
+        assert (response.status, response.headers["content-type"]) == (200, "text/css; charset=utf-8")
+        assert response.headers["cache-control"] == "public, max-age=31536000, immutable"
         other = path.replace(path.split("/")[2], "0" * 16)
         assert (await browser.get(other)).status == 404
 
@@ -79,11 +79,11 @@ async def test_links_begin_where_the_console_is_mounted(tmp_path: Path) -> None:
     """Under ``root_path``, and under the prefix that a listed proxy names; a stranger's prefix counts for nothing."""
     url = await migrated(tmp_path)
     async with create_app(url, proxies=["127.0.0.1"], resolve_user=lambda _: "ann") as app:
-        mounted = Browser(app, root="/ops")
-        assert 'href="/ops/static/' in (await mounted.get("/")).text
-        behind = await mounted.get("/", x_forwarded_prefix="/outer/path")
+        mount = Browser(app, root="/ops")
+        assert 'href="/ops/static/' in (await mount.get("/")).text
+        behind = await mount.get("/", x_forwarded_prefix="/outer/path")
         assert 'href="/outer/path/ops/static/' in behind.text
-        assert 'href="/ops/static/' in (await mounted.get("/", x_forwarded_prefix='"><script>')).text
+        assert 'href="/ops/static/' in (await mount.get("/", x_forwarded_prefix='"><script>')).text
         stranger = Browser(app, client="192.0.2.1")
         assert 'href="/static/' in (await stranger.get("/", x_forwarded_prefix="/outer")).text
 
@@ -92,12 +92,12 @@ async def test_fragments_are_the_page_s_own_elements(tmp_path: Path) -> None:
     """By block and by id alike; one that the page does not have is not found."""
     async with create_app(await migrated(tmp_path), insecure=True) as app:
         browser = Browser(app)
-        shown = (await browser.get("/")).text
+        text = (await browser.get("/")).text
         for name in ("verdict", "nav", "keys"):
-            got = await browser.get(f"/?fragment={name}")
-            assert got.status == 200
-            assert got.text in shown
-            assert f'id="{name}"' in got.text
+            response = await browser.get(f"/?fragment={name}")
+            assert response.status == 200
+            assert response.text in text
+            assert f'id="{name}"' in response.text
         assert (await browser.get("/?fragment=nothing")).status == 404
 
 
@@ -123,7 +123,7 @@ async def test_a_store_that_does_not_answer_is_a_page(tmp_path: Path) -> None:
 
     async with create_app(await migrated(tmp_path), insecure=True) as app:
         app.answer([page("/x", broken, "overview.html")])
-        got = await Browser(app).get("/x")
-        assert (got.status, got.headers["retry-after"]) == (503, "5")
-        assert "The store does not answer" in got.text
-        assert "the disk is away" in got.text
+        response = await Browser(app).get("/x")
+        assert (response.status, response.headers["retry-after"]) == (503, "5")
+        assert "The store does not answer" in response.text
+        assert "the disk is away" in response.text

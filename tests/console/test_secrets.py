@@ -61,12 +61,12 @@ def test_values_are_covered_wherever_they_stand() -> None:
     """By field, in pairs, in nested objects and in texts; the rest is as it was."""
     redaction = Redaction()
     for payload in (SECRETS, [SECRETS], {"x": [SECRETS]}):
-        for shown in (
+        for text in (
             redaction.text(json.dumps(payload).encode()),
             (redaction.raw(json.dumps(payload).encode()) or b"").decode(),
         ):
-            assert C not in shown
-            assert json.loads(shown)
+            assert C not in text
+            assert json.loads(text)
     assert json.loads(redaction.raw(json.dumps(SHOWN).encode()) or b"") == SHOWN
     assert C in redaction.text(json.dumps(SECRETS).encode(), whole=True)
     assert redaction.text(b'"x"', "password") == f'"{COVER}"'
@@ -88,9 +88,9 @@ def test_a_hook_sees_the_path_that_begins_with_the_parameter() -> None:
 def test_a_correction_is_covered_by_the_names_of_the_inputs() -> None:
     """A broken or strange one is not an error."""
     change = {"step": None, "was": ["ann", C, {"pwd": C}], "now": ["ann", C, {"pwd": C, "n": 1}], "names": ["user", "password", "order"], "steps": [{"step": "s", "was": {"passphrase": C}, "now": {"passphrase": C}}]}  # fmt: skip
-    covered = (Redaction().change(json.dumps(change).encode()) or b"").decode()
-    assert C not in covered
-    assert json.loads(covered)["now"][0] == "ann"
+    text = (Redaction().change(json.dumps(change).encode()) or b"").decode()
+    assert C not in text
+    assert json.loads(text)["now"][0] == "ann"
     for strange in (
         b"{",
         b"[]",
@@ -121,8 +121,8 @@ async def test_nobody_but_an_administrator_sees_them(
             await good.result(timeout="60s")
             with pytest.raises(mg.TaskUndone):
                 await bad.result(timeout="60s")
-            found = await good.status()
-            assert found.names == ("user", "password", "order", "secrets")
+            status = await good.status()
+            assert status.names == ("user", "password", "order", "secrets")
         api = [
             f"/api/v1/tasks/{task.id}{end}"
             for task in (good, bad)
@@ -133,9 +133,9 @@ async def test_nobody_but_an_administrator_sees_them(
         for user in ("vera", "otto", "ada"):
             browser = console.browser(user)
             for path in (*pages, *api, *lists):
-                got = await browser.get(path)
-                assert got.status == 200, path
-                assert C not in got.text, path
+                response = await browser.get(path)
+                assert response.status == 200, path
+                assert C not in response.text, path
         page = (await console.browser("vera").get(pages[0])).text
         assert "<h3>password</h3>" in page
         assert "pinned" in page
@@ -163,12 +163,12 @@ def test_commands_cover_them_too(tmp_path: Path) -> None:
         ("task", "list", "--json"),
         ("audit", "--json"),
     ):
-        shown = shop_at.call(*words)
-        assert shown.exit_code == 0
-        assert C not in shown.output
+        result = shop_at.call(*words)
+        assert result.exit_code == 0
+        assert C not in result.output
     assert C in shop_at.call("task", "show", task, "--uncovered").output
     assert C in shop_at.call("task", "show", task, "--uncovered", "--json").output
     shop_at.call("task", "cancel", task, "--no-wait")
-    refused = shop_at.call("task", "resubmit", task, "--input", json.dumps(["ann", COVER, {}]))
-    assert refused.exit_code == 2
-    assert "--uncovered" in refused.output
+    refusal = shop_at.call("task", "resubmit", task, "--input", json.dumps(["ann", COVER, {}]))
+    assert refusal.exit_code == 2
+    assert "--uncovered" in refusal.output

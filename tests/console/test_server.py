@@ -15,6 +15,7 @@ import pytest
 import makegood as mg
 from makegood.console.options import ConsoleOptions
 from makegood.console.server import ConsoleServer
+from makegood.telemetry import Telemetry
 from tests.actors.conftest import QUIET
 from tests.console.consoles import USERS, migrated, shop
 
@@ -88,6 +89,19 @@ async def test_a_node_serves_the_console_of_its_own_store(tmp_path: Path) -> Non
         await first_line(address)
 
 
+async def test_the_console_of_a_node_names_the_store(tmp_path: Path) -> None:
+    """As one that was given a URL does; with telemetry, which wraps the store, as well."""
+    listen = ConsoleOptions(listen="127.0.0.1:0", token=TOKEN)
+    url = await migrated(tmp_path)
+    async with mg.Node(shop, url, options=QUIET, console=listen, telemetry=Telemetry()) as node:
+        where = urlsplit(node.console)
+        reader, writer = await asyncio.open_connection(where.hostname, where.port)
+        writer.write(f"GET / HTTP/1.1\r\nHost: {where.netloc}\r\n{BEARER}Connection: close\r\n\r\n".encode())
+        page = await reader.read()
+        writer.close()
+    assert b"SQLite console.db" in page
+
+
 def test_the_command_serves_until_sigterm(tmp_path: Path) -> None:
     """It says where on stdout, and exits with 0."""
     store = asyncio.run(migrated(tmp_path))
@@ -110,9 +124,9 @@ def test_the_command_serves_until_sigterm(tmp_path: Path) -> None:
         env=os.environ | {"MAKEGOOD_CONSOLE_TOKEN": TOKEN},
     ) as process:
         assert process.stdout is not None
-        said = json.loads(process.stdout.readline())
-        assert said["event"] == "started"
-        assert asyncio.run(first_line(said["console"])) == "HTTP/1.1 200 OK"
+        event = json.loads(process.stdout.readline())
+        assert event["event"] == "started"
+        assert asyncio.run(first_line(event["console"])) == "HTTP/1.1 200 OK"
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert json.loads(process.stdout.readline())["event"] == "stopped"

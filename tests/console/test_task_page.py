@@ -39,10 +39,10 @@ async def test_the_page_and_its_fragments(store: Store) -> None:
         assert whole.status == 200
         assert "Undone, clean: only email is still in place, and harmless" in whole.text
         for part in PARTS:
-            got = await browser.get(f"{path}?fragment={part}")
-            assert got.status == 200
-            assert f'id="{part}"' in got.text
-            assert " style=" not in got.text
+            response = await browser.get(f"{path}?fragment={part}")
+            assert response.status == 200
+            assert f'id="{part}"' in response.text
+            assert " style=" not in response.text
         assert "<title>o-heavy undone, clean" in whole.text
         assert "Traceback (most recent call last):" in whole.text
         assert whole.text.count("makegood/agent/") == 0, "makegood's own frames are left out"
@@ -57,13 +57,13 @@ async def test_a_viewer_sees_no_form(store: Store) -> None:
     async with mg.Client(store) as client:
         for role in ROLES:
             async with create_app(client, resolve_user=lambda _: "ann", role=role) as app:
-                shown = (await Browser(app).get(path)).text
-                forms = shown.count('<form method="post"')
-                assert ("needs the role operator" in shown) == (role == "viewer")
-                assert ("needs the role admin" in shown) == (role != "admin")
-                dialogs = shown.count('popover id="undo"') + shown.count('popover id="settle-')
+                page = (await Browser(app).get(path)).text
+                forms = page.count('<form method="post"')
+                assert ("needs the role operator" in page) == (role == "viewer")
+                assert ("needs the role admin" in page) == (role != "admin")
+                dialogs = page.count('popover id="undo"') + page.count('popover id="settle-')
                 assert dialogs == {"viewer": 0, "operator": 1, "admin": 2}[role]
-                assert shown.count('name="csrf"') >= dialogs
+                assert page.count('name="csrf"') >= dialogs
                 assert forms >= dialogs
 
 
@@ -73,9 +73,9 @@ async def test_hostile_texts_stay_texts(store: Store) -> None:
     async with mg.Client(store) as client:
         task = await client.submit(record.place_order, evil, key=evil, correlation_id=evil)
         async with create_app(client, insecure=True) as app:
-            shown = (await Browser(app).get(f"/tasks/{task.id}")).text
-            assert "<script>alert" not in shown
-            assert "&lt;script&gt;alert" in shown
+            page = (await Browser(app).get(f"/tasks/{task.id}")).text
+            assert "<script>alert" not in page
+            assert "&lt;script&gt;alert" in page
 
 
 async def test_a_task_links_to_its_trace(store: Store) -> None:
@@ -101,9 +101,9 @@ def test_an_address_of_traces_that_names_none_is_refused(address: str) -> None:
         create_app("sqlite:///x.db", trace_url=address)
 
 
-async def test_a_page_costs_the_same_however_much_has_ended(counted: Store, counts: Counts) -> None:
+async def test_a_page_costs_the_same_however_much_has_ended(counting_store: Store, counts: Counts) -> None:
     """Its statements are counted, and bounded."""
-    async with mg.Client(counted) as client:
+    async with mg.Client(counting_store) as client:
         task = await client.submit(record.place_order, "heavy", key="one")
         costs: list[int] = []
         await context(Reads(client, SystemClock(), share=0.0), {"id": task.id})  # what is prepared once
@@ -112,8 +112,8 @@ async def test_a_page_costs_the_same_however_much_has_ended(counted: Store, coun
                 await client.submit(record.place_order, "heavy", key=f"more-{n}")
             await counts.reset()
             reads = Reads(client, SystemClock(), share=0.0)
-            made = (await context(reads, {"id": task.id}))()
+            task_context = (await context(reads, {"id": task.id}))()
             costs.append(counts.statements)
-            assert made["page"].name == "one"
+            assert task_context["page"].name == "one"
     assert costs[0] == costs[1]
     assert costs[0] <= STATEMENTS

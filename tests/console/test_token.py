@@ -58,12 +58,12 @@ class Served(NamedTuple):
         where = urlsplit(self.address)
         connection = HTTPConnection(where.hostname or "", where.port, timeout=60)
         connection._http_vsn, connection._http_vsn_str = version, f"HTTP/{version / 10:.1f}"  # type: ignore[attr-defined]
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request(method, path, body or None, sent)
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body or None, fields)
         answer = connection.getresponse()
-        found = Got(answer.status, {n.lower(): v for n, v in answer.getheaders()}, answer.read().decode())
+        response = Got(answer.status, {n.lower(): v for n, v in answer.getheaders()}, answer.read().decode())
         connection.close()
-        return found
+        return response
 
 
 @contextmanager
@@ -79,16 +79,16 @@ def served(
         command, stderr=subprocess.PIPE, text=True, cwd=folder, env=clean | own | environ
     ) as process:
         assert process.stderr is not None
-        printed: list[str] = []
-        while not (found := re.search(r"console of .* on (http://\S+);", printed[-1] if printed else "")):
-            printed.append(process.stderr.readline())
-            assert printed[-1], printed
-        link = urlsplit(found[1])
+        lines: list[str] = []
+        while not (match := re.search(r"console of .* on (http://\S+);", lines[-1] if lines else "")):
+            lines.append(process.stderr.readline())
+            assert lines[-1], lines
+        link = urlsplit(match[1])
         try:
-            yield Served(f"http://{link.netloc}", found[1])
+            yield Served(f"http://{link.netloc}", match[1])
         finally:
             process.send_signal(signal.SIGTERM)
-            (folder / "log").write_text("".join(printed[:-1]) + process.communicate(timeout=60)[1])
+            (folder / "log").write_text("".join(lines[:-1]) + process.communicate(timeout=60)[1])
 
 
 @contextmanager
@@ -104,9 +104,9 @@ def here(folder: Path, **options: Any) -> Iterator[Served]:
         loop.stop()
 
 
-def cookie_of(got: Got) -> str:
+def cookie_of(response: Got) -> str:
     """Return the cookie that an answer sets, as a browser sends it back."""
-    return got.headers["set-cookie"].partition(";")[0]
+    return response.headers["set-cookie"].partition(";")[0]
 
 
 def test_the_printed_address_opens_and_everything_else_does_not(tmp_path: Path) -> None:
@@ -114,31 +114,31 @@ def test_the_printed_address_opens_and_everything_else_does_not(tmp_path: Path) 
     asyncio.run(migrated(tmp_path))
     with served(tmp_path, "--log-level", "debug") as console:
         for path in ("/", "/tasks?q=a", "/nothing", "/login", "/audit.csv", f"/?token={GUESS}", "/?token="):
-            got = console.ask(path)
-            assert got.status == 401, path
-            assert f"it is in {tmp_path}/state/makegood/console-token" in got.text
-            assert console.token not in got.text
+            response = console.ask(path)
+            assert response.status == 401, path
+            assert f"it is in {tmp_path}/state/makegood/console-token" in response.text
+            assert console.token not in response.text
         for path in (
             "/api/v1/session",
             "/api/v1/tasks",
             f"/api/v1/session?token={console.token}",
             "/events?page=/",
         ):
-            got = console.ask(path)
-            assert (got.status, got.headers["www-authenticate"]) == (401, "Bearer"), path
-            assert "console-token" in json.loads(got.text)["detail"]
+            response = console.ask(path)
+            assert (response.status, response.headers["www-authenticate"]) == (401, "Bearer"), path
+            assert "console-token" in json.loads(response.text)["detail"]
         assert console.ask("/tasks/x/undo", method="POST").status == 401
         assert console.ask("/stores", Cookie="makegood_login=forged.forged").status == 401
-        opened = console.ask(f"/tasks?q=state%3Aerror&token={console.token}")
-        assert (opened.status, opened.headers["location"]) == (303, "/tasks?q=state%3Aerror")
-        assert opened.headers["referrer-policy"] == "no-referrer"
+        login = console.ask(f"/tasks?q=state%3Aerror&token={console.token}")
+        assert (login.status, login.headers["location"]) == (303, "/tasks?q=state%3Aerror")
+        assert login.headers["referrer-policy"] == "no-referrer"
         assert {"httponly", "samesite=lax"} <= {
-            part.strip().lower() for part in opened.headers["set-cookie"].split(";")
+            part.strip().lower() for part in login.headers["set-cookie"].split(";")
         }
-        seen = console.ask("/tasks", Cookie=cookie_of(opened))
-        assert seen.status == 200
-        assert "<span>admin</span>" in seen.text
-        again = console.ask(f"/?token={GUESS}", Cookie=cookie_of(opened))  # an old bookmark
+        tasks = console.ask("/tasks", Cookie=cookie_of(login))
+        assert tasks.status == 200
+        assert "<span>admin</span>" in tasks.text
+        again = console.ask(f"/?token={GUESS}", Cookie=cookie_of(login))  # an old bookmark
         assert (again.status, again.headers["location"], "set-cookie" in again.headers) == (303, "/", False)
         token = console.token
     log = (tmp_path / "log").read_text()
@@ -154,10 +154,10 @@ def test_a_program_sends_the_token_as_a_bearer(tmp_path: Path) -> None:
         own: dict[str, Any] = {"Authorization": f"Bearer {console.token}"}
         session = json.loads(console.ask("/api/v1/session", **own).text)
         assert (session["user"], session["role"]) == ("token", "admin")
-        raised = console.ask(
+        test_alert = console.ask(
             "/api/v1/alerts/test", method="POST", body="{}", content_type="application/json", **own
         )
-        assert raised.status == 200
+        assert test_alert.status == 200
         assert console.ask("/tasks", Authorization=f"bearer  {console.token}").status == 200
         for wrong in (
             f"Bearer {GUESS}",
@@ -182,11 +182,11 @@ def test_the_token_is_pasted_and_logged_out(tmp_path: Path) -> None:
             "/login", method="POST", body=urlencode({"token": GUESS, "next": "/tasks"}), **form
         )
         assert (wrong.status, "That is not the token." in wrong.text) == (401, True)
-        pasted = urlencode({"token": console.token, "next": "/tasks"})
-        entered = console.ask("/login", method="POST", body=pasted, **form)
-        assert (entered.status, entered.headers["location"]) == (303, "/tasks")
+        fields = urlencode({"token": console.token, "next": "/tasks"})
+        login = console.ask("/login", method="POST", body=fields, **form)
+        assert (login.status, login.headers["location"]) == (303, "/tasks")
         other = cookie_of(console.ask(f"/?token={console.token}"))
-        cookie = cookie_of(entered)
+        cookie = cookie_of(login)
         page = console.ask("/tasks", Cookie=cookie).text
         csrf = re.search(r'name="csrf" value="([^"]+)"', page)
         assert csrf is not None
@@ -248,8 +248,8 @@ def test_the_token_survives_restarts_in_a_private_file(tmp_path: Path) -> None:
         env=os.environ | {"XDG_STATE_HOME": str(state)},
     ) as run:
         assert run.stdout is not None
-        said = json.loads(run.stdout.readline())
-        assert said["link"] == f"{said['console']}/?token={first}"
+        event = json.loads(run.stdout.readline())
+        assert event["link"] == f"{event['console']}/?token={first}"
         run.send_signal(signal.SIGTERM)
         assert run.wait(60) == 0
 
@@ -265,8 +265,10 @@ def test_the_token_is_printed_into_no_log_that_others_may_read(tmp_path: Path) -
     for number, (words, journal, mode) in enumerate(cases):
         with (tmp_path / f"journal {number}").open("w") as log:
             os.fchmod(log.fileno(), mode)
-            found = os.fstat(log.fileno())
-            environ = own | ({"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"} if journal else {})
+            file_status = os.fstat(log.fileno())
+            environ = own | (
+                {"JOURNAL_STREAM": f"{file_status.st_dev}:{file_status.st_ino}"} if journal else {}
+            )
             command = [sys.executable, "-m", *SERVES, *words]
             with subprocess.Popen(command, stderr=log, cwd=tmp_path, env=environ) as process:
                 while "SIGTERM" not in (text := Path(log.name).read_text()):
@@ -299,9 +301,9 @@ def test_what_a_proxy_passes_on_is_not_local(tmp_path: Path) -> None:
             assert console.ask("/api/v1/session", version=version, **own, **headers).status in (400, 403), (
                 headers
             )
-            got = console.ask("/", version=version, **headers)
-            assert got.status in (400, 401), headers
-            assert "console-token" not in got.text
+            response = console.ask("/", version=version, **headers)
+            assert response.status in (400, 401), headers
+            assert "console-token" not in response.text
     with here(tmp_path, token=GUESS, proxies=("127.0.0.1",)) as console:
         assert console.ask("/api/v1/session", version=10, **own).status == 200
         assert console.ask("/api/v1/session", X_Forwarded_For="192.0.2.7", **own).status == 200

@@ -28,9 +28,9 @@ def test_its_code_goes_on_with_the_tasks_of_the_code_before(shop: Shop) -> None:
     (shop.folder / "before.py").write_text(BEFORE, encoding="utf-8")
     old = shop.done("task", "submit", "before:sell", '"o"').strip()
     (shop.folder / "orders.py").write_text(AFTER, encoding="utf-8")
-    (typed_,) = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    said, _ = typed(shop, typed_)
-    assert "1 open task" in said
+    (shell,) = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    output, _ = typed(shop, shell)
+    assert "1 open task" in output
     shop.serve("run", "orders:shop")
     shop.done("task", "watch", old, "--timeout", "60s")
     assert shop.json("task", "show", old)["result"] == "o 250 EUR"
@@ -61,11 +61,11 @@ def test_its_undo_is_given_the_new_default(tmp_path: Path) -> None:
 
 def app(*actions: Declare) -> mg.App:
     """Return an app with these actions; they are declared on one agent."""
-    made = mg.App("shop")
-    till = made.agent("till")
+    new_app = mg.App("shop")
+    till = new_app.agent("till")
     for declare in actions:
         declare(till)
-    return made
+    return new_app
 
 
 def pay(till: Agent, within: str = "5s") -> Any:
@@ -80,9 +80,9 @@ def pay(till: Agent, within: str = "5s") -> Any:
 
 
 def old() -> tuple[mg.App, Workflow[..., Any]]:
-    made = mg.App("shop")
-    action = pay(made.agent("till"))
-    return made, made.workflow(name="sell")(lambda order, cents: action(order, cents))
+    old_app = mg.App("shop")
+    action = pay(old_app.agent("till"))
+    return old_app, old_app.workflow(name="sell")(lambda order, cents: action(order, cents))
 
 
 def needed(till: Agent) -> None:
@@ -212,14 +212,14 @@ def test_keys_belong_to_a_name_and_to_inputs(tmp_path: Path) -> None:
 
     async def call() -> None:
         _, sell = old()
-        made, moved = mg.App("shop"), mg.App("shop")
-        action = pay(made.agent("till"))
-        same = made.workflow(name="sell")(lambda order, cents: [action(order, 1), action(order, cents)])
+        first_app, second_app = mg.App("shop"), mg.App("shop")
+        action = pay(first_app.agent("till"))
+        same = first_app.workflow(name="sell")(lambda order, cents: [action(order, 1), action(order, cents)])
         more = mg.App("shop").workflow(name="sell")(lambda order, cents, note="": None)
         first = mg.App("shop").workflow(name="sell")(lambda order, note="", cents=5: None)
         needs = mg.App("shop").workflow(name="sell")(lambda order, cents, note: None)
         fewer = mg.App("shop").workflow(name="sell")(lambda order: None)
-        trade = moved.workflow(name="trade", formerly=("sell",))(lambda order, cents: None)
+        trade = second_app.workflow(name="trade", formerly=("sell",))(lambda order, cents: None)
         async with mg.Client(url, migrate=True) as client:
             task = await client.submit(sell, "o", 5, key="k")
             assert (await client.submit(same, "o", 5, key="k")).id == task.id
@@ -231,9 +231,9 @@ def test_keys_belong_to_a_name_and_to_inputs(tmp_path: Path) -> None:
                 (needs.plan("o", 5, ""), "2 inputs were submitted, now 3"),
                 (fewer.plan("o"), "2 inputs were submitted, now 1"),
             ]:
-                with pytest.raises(mg.KeyConflict) as caught:
+                with pytest.raises(mg.KeyConflict) as error:
                     await client.submit(plan, key="k")
-                assert f"({difference})" in str(caught.value)
+                assert f"({difference})" in str(error.value)
             assert (await client.submit(trade, "o", 5, key="k")).id != task.id
 
     asyncio.run(call())

@@ -46,9 +46,9 @@ async def test_the_console_is_mounted_in_an_application(tmp_path: Path) -> None:
     names = run(blocks("python")[1], tmp_path, await migrated(tmp_path))
     async with names["lifespan"](names["app"]):
         browser = Browser(names["app"])
-        got = await browser.get("/ops/makegood/", x_staff="ann")
-        assert 'href="/ops/makegood/static/' in got.text
-        assert "<b>ann</b><span>admin</span>" in got.text
+        response = await browser.get("/ops/makegood/", x_staff="ann")
+        assert 'href="/ops/makegood/static/' in response.text
+        assert "<b>ann</b><span>admin</span>" in response.text
         assert "<span>viewer</span>" in (await browser.get("/ops/makegood/", x_staff="eve")).text
         assert (await browser.get("/ops/makegood/")).status == 401
 

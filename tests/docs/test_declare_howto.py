@@ -23,8 +23,8 @@ def ledger(tmp_path: Path) -> Callable[[], Any]:
     """Makes a new one of the page's services."""
     (code,) = re.findall(r"^```python service\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     (tmp_path / "ledger.py").write_text(code, encoding="utf-8")
-    made: Callable[[], Any] = loaded(tmp_path, "ledger").Ledger
-    return made
+    ledger_class: Callable[[], Any] = loaded(tmp_path, "ledger").Ledger
+    return ledger_class
 
 
 def sent(doing: Doing, attempt: int, round_: int = 1) -> dict[str, str]:
@@ -65,10 +65,10 @@ def test_every_declaration_runs(tmp_path: Path) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     (tmp_path / "declared_services.py").write_text(code, encoding="utf-8")
     page = loaded(tmp_path, "declared_services")
-    asked: list[str] = []
+    requests: list[str] = []
 
     def ask(what: str, headers: object = None) -> str:
-        asked.append(what)
+        requests.append(what)
         return f"{what} done"
 
     page.ask = ask
@@ -80,4 +80,4 @@ def test_every_declaration_runs(tmp_path: Path) -> None:
             return result
 
     assert asyncio.run(call()) == "publish done"
-    assert asked == ["reserve", "charge", "ship", "book", "call the plumber", "write a mail", "publish"]
+    assert requests == ["reserve", "charge", "ship", "book", "call the plumber", "write a mail", "publish"]

@@ -37,8 +37,8 @@ def module(folder: Path) -> Any:
     return loaded(folder, "declared_reference")
 
 
-@pytest.mark.parametrize(("cents", "reviewed"), [(5, "skipped"), (200_000, "done")])
-def test_its_workflow_runs(tmp_path: Path, cents: int, reviewed: str) -> None:
+@pytest.mark.parametrize(("cents", "review"), [(5, "skipped"), (200_000, "done")])
+def test_its_workflow_runs(tmp_path: Path, cents: int, review: str) -> None:
     page = module(tmp_path)
 
     async def call() -> dict[str, str]:
@@ -48,10 +48,10 @@ def test_its_workflow_runs(tmp_path: Path, cents: int, reviewed: str) -> None:
             return {step.name: step.state for step in (await task.status()).steps}
 
     states = asyncio.run(call())
-    assert states["review"] == reviewed
+    assert states["review"] == review
     del states["review"]
-    done = [name.partition("-")[0] for name, state in states.items() if state == "done"]
-    assert {"reserve", "charge", "receipt", "rate_risk"} <= set(done)
+    steps = [name.partition("-")[0] for name, state in states.items() if state == "done"]
+    assert {"reserve", "charge", "receipt", "rate_risk"} <= set(steps)
     assert "failed" not in states.values()
 
 
@@ -69,25 +69,25 @@ def test_the_options_and_their_defaults_are_those_of_the_code() -> None:
     of_agent = inspect.signature(app_.App.agent).parameters
     assert {n: str(of_agent[n].default) for n in list(of_agent)[2:]} == rows("app.agent")
     assert set(rows("@agent.action")) == set(inspect.signature(terms.Declared).parameters)
-    for made in (mg.Retry(), mg.Recover(), mg.Breaker()):
-        given = ", ".join(
+    for record in (mg.Retry(), mg.Recover(), mg.Breaker()):
+        defaults = ", ".join(
             f'{n}="{p.default}"' if isinstance(p.default, str) else f"{n}={p.default}"
-            for n, p in inspect.signature(type(made)).parameters.items()
+            for n, p in inspect.signature(type(record)).parameters.items()
             if n != "never"
         )
-        wanted = f"`mg.{type(made).__name__}({given})`"
-        assert wanted in PAGE, f"docs/reference/declare.md: write {wanted}"
+        signature = f"`mg.{type(record).__name__}({defaults})`"
+        assert signature in PAGE, f"docs/reference/declare.md: write {signature}"
 
 
 def test_every_attribute_of_a_call_is_listed() -> None:
     table = PAGE.partition("### `mg.current_call()`")[2].partition("\n## ")[0]
-    told = {
+    attributes = {
         name
         for line in table.splitlines()
         if line.startswith("| `")
         for name in re.findall(r"`(\w+)[`(]", line.split("|")[1])
     }
-    assert told == {name for name in vars(mg.Call) if not name.startswith("_")} - {"traced"}
+    assert attributes == {name for name in vars(mg.Call) if not name.startswith("_")} - {"traced"}
     assert attempts.EXTEND_MOST == 10
 
 

@@ -37,8 +37,8 @@ def blocks(page: str, language: str) -> list[str]:
 
 def block(page: str, has: str) -> str:
     """Return the one Python block that has this in it."""
-    (found,) = [text for text in blocks(page, "python") if has in text]
-    return found
+    (content,) = [text for text in blocks(page, "python") if has in text]
+    return content
 
 
 @contextmanager
@@ -89,8 +89,8 @@ def test_a_dozen_lines_elect_a_leader_and_the_next_one(tmp_path: Path) -> None:
             before.send_signal(signal.SIGTERM)
             assert before.wait(60) == 0, before.communicate()[1]
             assert first_line(after) == "epoch 2: at work"
-    said = typed(tmp_path, "".join(blocks(ELECT, "sh")))
-    assert re.search(r"\b2\b.*\n.*\b1\b.*released", said), said
+    output = typed(tmp_path, "".join(blocks(ELECT, "sh")))
+    assert re.search(r"\b2\b.*\n.*\b1\b.*released", output), output
 
 
 def test_the_blocking_lines_do_the_same(tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ def module(folder: Path, source: str) -> Any:
     spec = importlib.util.spec_from_file_location("page", file)
     assert spec is not None
     assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    new_module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(new_module)
+    return new_module
 
 
 async def test_the_guard_keeps_a_late_write_out(tmp_path: Path, database: str) -> None:
@@ -153,20 +153,20 @@ async def test_the_guard_keeps_a_late_write_out(tmp_path: Path, database: str) -
 async def test_the_concept_s_functions_elect(tmp_path: Path) -> None:
     """With the addresses of this machine in the place of three hosts."""
     page = module(tmp_path, "\n".join(blocks(CONCEPT, "python")))
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
+    with socket.socket() as port:
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port.bind(("127.0.0.1", 0))
         page.HOSTS.clear()
-        page.HOSTS["host-1"] = f"127.0.0.1:{held.getsockname()[1]}"
-        led = asyncio.Event()
+        page.HOSTS["host-1"] = f"127.0.0.1:{port.getsockname()[1]}"
+        leadership = asyncio.Event()
         candidate: Election = page.candidate("host-1", MemoryLeases())
 
         async def lead(term: Term) -> None:
-            led.set()
+            leadership.set()
 
         task = asyncio.ensure_future(candidate.run(lead, signals=False))
         async with asyncio.timeout(60):
-            await led.wait()
+            await leadership.wait()
         candidate.stop()
         await task
 
@@ -194,19 +194,21 @@ def test_three_that_contend_at_the_same_minute_run_the_command_once(tmp_path: Pa
     waits = """done.txt; until [ "$(wc -l < lost.txt)" = 2 ]; do sleep 0.1; done'"""
     lines = re.sub(r"^(makegood .*) &$", r"( \1 || echo $? >> lost.txt ) &", contend, flags=re.MULTILINE)
     (tmp_path / "lost.txt").touch()
-    said = typed(tmp_path, lines.replace("done.txt'", waits).replace("--keep-lease 3s", "--keep-lease 0.1s"))
-    assert said.strip() == "epoch 1"
+    output = typed(
+        tmp_path, lines.replace("done.txt'", waits).replace("--keep-lease 3s", "--keep-lease 0.1s")
+    )
+    assert output.strip() == "epoch 1"
     assert (tmp_path / "lost.txt").read_text().split() == ["7", "7"]
     assert "released" in typed(tmp_path, look)
 
 
 def test_the_options_in_the_crontab_and_the_unit_are_options_of_the_command() -> None:
-    known = {option for parameter in run.params for option in parameter.opts}
+    options = {option for parameter in run.params for option in parameter.opts}
     (crontab,), (unit,) = blocks(CRON, "text"), blocks(CRON, "ini")
     for text in (crontab, unit):
-        used = set(re.findall(r"--[a-z-]+", text.partition("election run")[2].partition(" -- ")[0]))
-        assert len(used) >= 3
-        assert used <= known
+        flags = set(re.findall(r"--[a-z-]+", text.partition("election run")[2].partition(" -- ")[0]))
+        assert len(flags) >= 3
+        assert flags <= options
 
 
 def test_the_concept_opens_with_what_a_lease_does_not_give() -> None:

@@ -38,12 +38,12 @@ def test_every_parameter_has_a_row(of: Any) -> None:
 
 @pytest.mark.parametrize("of", [LowestId, Bully, Ring, TcpTransport])
 def test_the_parameters_of_preferences_have_their_defaults(of: Any) -> None:
-    (said,) = re.findall(rf"`{of.__name__}\(([^`]*)\)`", PAGE)
+    (signature,) = re.findall(rf"`{of.__name__}\(([^`]*)\)`", PAGE)
     for name, parameter in inspect.signature(of).parameters.items():
         if parameter.default is inspect.Parameter.empty or callable(parameter.default):
-            assert name in said
+            assert name in signature
         else:
-            assert f"{name}={parameter.default}" in said
+            assert f"{name}={parameter.default}" in signature
 
 
 def test_the_command_line_s_page_has_every_option_and_exit_code_of_its_commands() -> None:
@@ -51,8 +51,8 @@ def test_the_command_line_s_page_has_every_option_and_exit_code_of_its_commands(
     for command in (run, leader):
         ours = {o for p in command.params for o in p.opts if o.startswith("--")}
         assert not [o for o in ours - {"--json", "--color", "--debug"} if f"`{o}`" not in page], command.name
-    listed = re.findall(r"^\| (\d+) \|", page.partition("## Exit codes")[2], re.MULTILINE)
-    assert {*map(str, range(10)), str(UNKEPT), "130", "143"} <= set(listed)
+    codes = re.findall(r"^\| (\d+) \|", page.partition("## Exit codes")[2], re.MULTILINE)
+    assert {*map(str, range(10)), str(UNKEPT), "130", "143"} <= set(codes)
     assert UNKEPT == EXIT_CODE
 
 
@@ -65,9 +65,9 @@ def test_its_blocks_run(
     page.blocking()
     asyncio.run(page.preferred())
     asyncio.run(page.late())
-    said = capsys.readouterr().out.splitlines()
-    assert said == [
-        *(f"epoch 1, part {part}, {said[part].split()[4]} s left" for part in range(3)),
+    output = capsys.readouterr().out.splitlines()
+    assert output == [
+        *(f"epoch 1, part {part}, {output[part].split()[4]} s left" for part in range(3)),
         "1 host-7 released",
         "epoch 2: at work",
         "None",

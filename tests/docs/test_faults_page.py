@@ -9,10 +9,10 @@ PAGE = TESTS.parent / "docs/internals/faults.md"
 
 def test_the_table_of_faults_is_whole() -> None:
     """Every test with processes stands in the table, once, and every test in the table exists."""
-    wanted = sorted(
+    tests = sorted(
         name
         for file in (TESTS / "processes").glob("test_*.py")
         for name in re.findall(r"^async def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
     )
-    named = sorted(re.findall(r"`(test_\w+)` \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
-    assert named == wanted
+    names = sorted(re.findall(r"`(test_\w+)` \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    assert names == tests

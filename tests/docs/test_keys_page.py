@@ -30,7 +30,7 @@ def cells(heading: str) -> list[list[str]]:
 
 
 def test_every_preset_has_its_row_and_every_row_its_preset() -> None:
-    wanted = [
+    presets = [
         [
             f"`{name}`",
             preset.service,
@@ -44,15 +44,15 @@ def test_every_preset_has_its_row_and_every_row_its_preset() -> None:
         ]
         for name, preset in PRESETS.items()
     ]
-    assert cells("Presets") == wanted
+    assert cells("Presets") == presets
 
 
 def test_every_preset_names_its_source_in_its_docstring() -> None:
     source = Path(keys.__file__).read_text("utf-8")
     for name in PRESETS:
-        said = re.search(rf'^{name}: Final = Preset\(.*?\n"""(.*?)"""', source, re.MULTILINE | re.DOTALL)
-        assert said is not None, name
-        assert re.search(r"\w\.\w|/|-\d", said[1]), f"{name}: name the page, and when it was read"
+        docstring = re.search(rf'^{name}: Final = Preset\(.*?\n"""(.*?)"""', source, re.MULTILINE | re.DOTALL)
+        assert docstring is not None, name
+        assert re.search(r"\w\.\w|/|-\d", docstring[1]), f"{name}: name the page, and when it was read"
 
 
 def test_the_forms_are_those_of_the_code_and_their_examples_have_their_lengths() -> None:
@@ -62,9 +62,9 @@ def test_the_forms_are_those_of_the_code_and_their_examples_have_their_lengths()
     ]  # fmt: skip
     for row in rows:
         form = checked_form(re.findall(r'"(.*)"', row[0])[0], "here")
-        shown = re.match(r"`([^`]*)`", row[1])
-        if form and shown is not None:
-            assert len(shown[1]) == length_of(form)
+        example = re.match(r"`([^`]*)`", row[1])
+        if form and example is not None:
+            assert len(example[1]) == length_of(form)
     assert (
         rows[0][2]
         == f"{longest_key('', 'do')} and the step's name; {longest_key('', 'undo')} and the name for an undo"
@@ -75,9 +75,9 @@ def test_the_forms_are_those_of_the_code_and_their_examples_have_their_lengths()
 
 def test_the_examples_of_one_key_name_the_same_task() -> None:
     store = "674203e9d29c1b4e"
-    shown = [text.strip('"') for text in re.findall(r"`([^`]*)`", PAGE) if re.match(r'"?e88e|brnj', text)]
-    assert len(shown) >= 3
-    assert {task_of(store, text) for text in shown} == {7_000_000_000}
+    examples = [text.strip('"') for text in re.findall(r"`([^`]*)`", PAGE) if re.match(r'"?e88e|brnj', text)]
+    assert len(examples) >= 3
+    assert {task_of(store, text) for text in examples} == {7_000_000_000}
 
 
 def test_its_blocks_are_a_module(tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ QUICK = {"MAKEGOOD_SUPERVISE_EVERY": "500ms", "MAKEGOOD_LEASE": "2s", "MAKEGOOD_
 def write(page: str, folder: Path) -> list[str]:
     """Write a page's files into a folder; returns the lines of its shell blocks."""
     text = (DOCS / page).read_text(encoding="utf-8")
-    found = BLOCK.findall(text)
-    assert len(found) == text.count("```python"), "a block of Python has no file, and is not run"
-    for name, block in found:
+    blocks = BLOCK.findall(text)
+    assert len(blocks) == text.count("```python"), "a block of Python has no file, and is not run"
+    for name, block in blocks:
         (folder / name).write_text(block, encoding="utf-8")
     return [line for block in TYPED.findall(text) for line in block.splitlines()]
 
@@ -65,7 +65,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Iterator[Shop]:
+def new_shop(tmp_path: Path) -> Iterator[Shop]:
     """A folder with a store, in which commands are typed."""
     shop = Shop(tmp_path)
     shop.done("store", "migrate")
@@ -104,10 +104,10 @@ def ran(shop: Shop, line: str) -> None:
     """Type a line that runs one of the page's files; it must succeed."""
     python, file = shlex.split(line)
     assert python == "python"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, file], cwd=shop.folder, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_orders_that_come_by_message_and_from_another_database(
@@ -116,47 +116,48 @@ def test_orders_that_come_by_message_and_from_another_database(
     """Everything on the page, and nothing else makes its tables: sent in three ways, one dead letter replayed, one dropped, one
     carried from an outbox.
     """
-    made = Shop(tmp_path, f"sqlite:///{tmp_path / 'makegood.db'}")
-    request.addfinalizer(made.close)
+    new_shop = Shop(tmp_path, f"sqlite:///{tmp_path / 'makegood.db'}")
+    request.addfinalizer(new_shop.close)
     migrate, tables, serve, send, *operate, outbox, on_postgres, buy, carry = write(
-        "submit-by-message.md", made.folder
+        "submit-by-message.md", new_shop.folder
     )
-    typed(made, migrate)
-    ran(made, tables)
-    piped(made, outbox)
-    printed, _, shell = on_postgres.partition(" | ")
-    assert "generated always as identity" in typed(made, printed)
-    assert shlex.split(shell) == ["psql", shlex.split(printed)[3]]
+    typed(new_shop, migrate)
+    ran(new_shop, tables)
+    piped(new_shop, outbox)
+    sql, _, shell = on_postgres.partition(" | ")
+    assert "generated always as identity" in typed(new_shop, sql)
+    assert shlex.split(shell) == ["psql", shlex.split(sql)[3]]
     for line in (serve, carry):
         words = shlex.split(line, comments=True)
         assert words[:3] == ["makegood", "inbox", "orders:shop"]
-        made.serve(*words[1:])
-    typed(made, send)
+        new_shop.serve(*words[1:])
+    typed(new_shop, send)
     for id_ in ("o-13", "o-14"):
         typed(
-            made, f"""makegood queue send orders '{{"id": "{id_}", "sku": "lamp", "cents": 0}}' --id {id_}"""
+            new_shop,
+            f"""makegood queue send orders '{{"id": "{id_}", "sku": "lamp", "cents": 0}}' --id {id_}""",
         )
-    ran(made, buy)
+    ran(new_shop, buy)
 
     async def press_twice() -> list[bool]:
-        async with mg.Client(made.url) as client:
+        async with mg.Client(new_shop.url) as client:
             return [await load("front").order(client, "w-1", "chair", 5) for _ in range(2)]
 
     assert asyncio.run(press_twice()) == [True, False]
-    until(lambda: {task["key"] for task in made.json("task", "list")} == {"o-1", "w-1", "p-1"})
-    until(lambda: not made.json("queue", "list", "orders"))
-    said = [typed(made, line) for line in operate]
-    assert said[0].startswith("QUEUE")
-    assert "ValueError: 0 cents" in said[1]
-    assert said[2:] == ["o-13 will be sent again\n", "o-14 dropped\n"]
-    rows = sqlite3.connect(made.folder / "makegood.db")
+    until(lambda: {task["key"] for task in new_shop.json("task", "list")} == {"o-1", "w-1", "p-1"})
+    until(lambda: not new_shop.json("queue", "list", "orders"))
+    outputs = [typed(new_shop, line) for line in operate]
+    assert outputs[0].startswith("QUEUE")
+    assert "ValueError: 0 cents" in outputs[1]
+    assert outputs[2:] == ["o-13 will be sent again\n", "o-14 dropped\n"]
+    rows = sqlite3.connect(new_shop.folder / "makegood.db")
     assert rows.execute("select id, sku from orders order by id").fetchall() == [
         ("o-1", "lamp"),
         ("p-1", "desk"),
         ("w-1", "chair"),
     ]
     rows.close()
-    tasks = {task["key"]: made.json("task", "show", task["id"]) for task in made.json("task", "list")}
+    tasks = {task["key"]: new_shop.json("task", "show", task["id"]) for task in new_shop.json("task", "list")}
     assert {key: task["reply_to"] for key, task in tasks.items()} == {
         "o-1": None,
         "w-1": "queue:web-7",
@@ -164,16 +165,16 @@ def test_orders_that_come_by_message_and_from_another_database(
     }
 
 
-def test_a_task_is_told_to_a_queue_and_to_a_webhook(made: Shop) -> None:
+def test_a_task_is_told_to_a_queue_and_to_a_webhook(new_shop: Shop) -> None:
     """The commands of the page, and its receiver under uvicorn, with the standard's own library; a forged event is refused."""
-    submit, receive, *notices = write("get-notified-of-task-states.md", made.folder)
-    with serving(made.folder, "uvicorn", "hooks:app", "--port", "0", HOOK_SECRET=SECRET) as hooks:
+    submit, receive, *notices = write("get-notified-of-task-states.md", new_shop.folder)
+    with serving(new_shop.folder, "uvicorn", "hooks:app", "--port", "0", HOOK_SECRET=SECRET) as hooks:
         port = hooks.heard(r"running on http://127.0.0.1:(\d+)")[0][1]
-        made.serve(
+        new_shop.serve(
             "run", "shop:shop", MAKEGOOD_WEBHOOK_HOSTS="127.0.0.1 127.0.0.0/8", MAKEGOOD_WEBHOOK_SECRET=SECRET
         )
-        task = typed(made, submit).strip()
-        events = [json.loads(line.partition("  ")[2]) for line in typed(made, receive).splitlines()]
+        task = typed(new_shop, submit).strip()
+        events = [json.loads(line.partition("  ")[2]) for line in typed(new_shop, receive).splitlines()]
         assert [(e["data"]["sequence"], e["data"]["state"]) for e in events] == [
             (1, "received"), (2, "processing"), (3, "processed")
         ]  # fmt: skip
@@ -186,15 +187,15 @@ def test_a_task_is_told_to_a_queue_and_to_a_webhook(made: Shop) -> None:
         assert set(json.loads(page[1])) == set(events[-1]["data"])
         assert events[-1]["data"]["task"] == task
         url = f"http://127.0.0.1:{port}/hooks/orders"
-        poor = made.call(
+        poor = new_shop.call(
             "task", "submit", "shop:place_order", "poor-1", "--reply-to", url, "--wait", "--json"
         )
         assert poor.exit_code == 5, poor.output
         until(lambda: latest(port) == {json.loads(poor.stdout)["id"]: [4, "undone"]})
         assert forged(port) == 401
-        until(lambda: not made.json("notices", "list"))
+        until(lambda: not new_shop.json("notices", "list"))
         for line in notices:
-            assert typed(made, line) == ""
+            assert typed(new_shop, line) == ""
 
 
 def talk(
@@ -218,8 +219,12 @@ def latest(port: str) -> Any:
 def forged(port: str) -> int:
     """Post an event under another secret; returns the status."""
     body, now = '{"data": {}}', datetime.now(UTC)
-    signed = standardwebhooks.Webhook("whsec_b3RoZXI=").sign("m-1", now, body)
-    heads = {"webhook-id": "m-1", "webhook-timestamp": str(int(now.timestamp())), "webhook-signature": signed}
+    signature = standardwebhooks.Webhook("whsec_b3RoZXI=").sign("m-1", now, body)
+    heads = {
+        "webhook-id": "m-1",
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": signature,
+    }
     return talk(port, "POST", "/hooks/orders", body, heads)[0]
 
 
@@ -241,8 +246,8 @@ def test_a_ledger_counts_each_notice_once(
         connection.executescript(ledger.TABLES)
         queue, brief = client.queue("ledger", lease="1h"), client.queue("ledger", lease="10ms")
         (first,) = queue.receive()
-        with monkeypatch.context() as broken:
-            broken.setattr(ledger, "HEARD", "insert into nowhere values (?, ?)")
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger, "HEARD", "insert into nowhere values (?, ?)")
             with pytest.raises(sqlite3.OperationalError):
                 ledger.count(queue, connection, first)
         queue.give_back(first)
@@ -251,7 +256,11 @@ def test_a_ledger_counts_each_notice_once(
         with pytest.raises(LookupError, match="another reader has"):
             ledger.count(brief, connection, stale)
         assert connection.execute("select * from tally").fetchall() == []
-        until(lambda: (found := queue.receive(timeout=0)) and ledger.count(queue, connection, found[0]) == 0)
+        until(
+            lambda: (
+                (messages := queue.receive(timeout=0)) and ledger.count(queue, connection, messages[0]) == 0
+            )
+        )
         second = client.messages("ledger")[0].message
         client.drop_messages("ledger", [second.id], waiting=True)
 
@@ -286,7 +295,7 @@ def test_a_shop_learns_every_outcome_while_its_processes_are_killed(
         "SHOP": postgres_url.replace("postgresql://", "postgresql+asyncpg://"),
         "QUEUE": "web-e",
     }
-    made = Shop(tmp_path, postgres_url)
+    new_shop = Shop(tmp_path, postgres_url)
     tables = sa.create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
     try:
         with tables.begin() as database:
@@ -296,7 +305,7 @@ def test_a_shop_learns_every_outcome_while_its_processes_are_killed(
                     "create table orders (id text primary key, state text not null, sequence int not null)"
                 )
             )
-        nodes = [made.serve("run", "shop:shop", **QUICK) for _ in range(2)]
+        nodes = [new_shop.serve("run", "shop:shop", **QUICK) for _ in range(2)]
         names = [f"{'poor' if n % 5 == 0 else 'good'}-{n}" for n in range(30)]
         with serving(tmp_path, "uvicorn", "web:app", "--uds", str(place), **shop) as first:
             first.heard("running on")
@@ -311,21 +320,21 @@ def test_a_shop_learns_every_outcome_while_its_processes_are_killed(
             second.heard("running on")
             for order in names[20:]:
                 assert ask(place, "POST", f"/orders/{order}")[0] == 200
-            wanted = {order: "undone" if order[0] == "p" else "processed" for order in names}
-            until(lambda: ask(place, "GET", "/orders")[1] == wanted)
+            states = {order: "undone" if order[0] == "p" else "processed" for order in names}
+            until(lambda: ask(place, "GET", "/orders")[1] == states)
             with mg.SyncClient(postgres_url) as client:
-                tasks = [task for task in client.find(Filter(limit=1000)) if task.key in wanted]
-                assert {str(task.key): task.state for task in tasks} == wanted
+                tasks = [task for task in client.find(Filter(limit=1000)) if task.key in states]
+                assert {str(task.key): task.state for task in tasks} == states
                 assert len(tasks) == len(names)
                 # What a shop had noted when it was killed, and not yet acknowledged, comes once more: to a shop that
                 # listens, and not before the lease of the killed one has ended.
                 until(lambda: client.messages("web-e") == [])
                 assert client.messages("web-e", dead=True) == []
-            assert ask(place, "GET", "/orders")[1] == wanted, (
+            assert ask(place, "GET", "/orders")[1] == states, (
                 "an older notice changed what a newer one had said"
             )
     finally:
-        made.close()
+        new_shop.close()
         with tables.begin() as database:
             database.execute(sa.text("drop table if exists orders"))
         tables.dispose()
@@ -355,25 +364,25 @@ async def heard_through_an_outage(
     web: ModuleType, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Tell of two states, stop the server before the first is noted, start it once that is to be given back, and wait for both."""
-    noted: list[int] = []
-    note, tried = web.note, 0
+    sequences: list[int] = []
+    note, attempts = web.note, 0
 
     async def noting(data: dict[str, Any]) -> None:
-        nonlocal tried
-        tried += 1
-        if tried == 1:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
             await asyncio.to_thread(server.stop, "immediate")
         await note(data)
-        noted.append(data["sequence"])
+        sequences.append(data["sequence"])
 
     monkeypatch.setattr(web, "note", noting)
-    made = create_async_engine(os.environ["SHOP"])
-    async with made.begin() as database:
+    engine = create_async_engine(os.environ["SHOP"])
+    async with engine.begin() as database:
         await database.run_sync(web.Base.metadata.create_all)
         await database.execute(
             sa.text("insert into orders (id, state, sequence) values ('o-1', 'placed', 0)")
         )
-    await made.dispose()
+    await engine.dispose()
     async with web.lifespan(web.app):
         for n, state in ((1, "received"), (2, "processed")):
             await web.client.send("web-1", {"data": {"key": "o-1", "sequence": n, "state": state}})
@@ -381,7 +390,7 @@ async def heard_through_an_outage(
             while "messages of queue web-1 wait to be settled" not in caplog.text:  # a log rings nobody
                 await moment()
             await asyncio.to_thread(server.start)
-            while sorted(noted) != [1, 2] or await web.client.messages("web-1"):  # nor this
+            while sorted(sequences) != [1, 2] or await web.client.messages("web-1"):  # nor this
                 await moment()
         assert await web.orders() == {"o-1": "processed"}
         await web.session.kw["bind"].dispose()

@@ -34,7 +34,7 @@ def test_the_program_of_the_page_runs(
     async def call() -> str:
         async with mg.Node(getattr(page, app), f"sqlite:///{tmp_path / 'new.db'}") as node:
             task = await node.client.submit(getattr(page, workflow), "x")
-            done: str = await task.result("60s")
-            return done
+            answer: str = await task.result("60s")
+            return answer
 
     assert asyncio.run(call()) == result

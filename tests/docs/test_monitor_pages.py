@@ -27,8 +27,8 @@ def test_the_table_of_metrics_is_the_codes() -> None:
     """Every metric with its kind, labels and meaning, in the same order, and no other."""
     page = (DOCS / "reference/metrics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(makegood_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", page, re.MULTILINE)
-    said = [(name, kind, tuple(re.findall(r"`(\w+)`", labels)), text) for name, kind, labels, text in rows]
-    assert said == [(m.name, m.kind, m.labels, m.text) for m in METRICS]
+    metrics = [(name, kind, tuple(re.findall(r"`(\w+)`", labels)), text) for name, kind, labels, text in rows]
+    assert metrics == [(m.name, m.kind, m.labels, m.text) for m in METRICS]
 
 
 def expressions() -> Iterator[str]:
@@ -42,21 +42,21 @@ def expressions() -> Iterator[str]:
 @pytest.mark.parametrize("expression", list(expressions()))
 def test_an_expression_names_metrics_that_there_are_with_labels_that_they_have(expression: str) -> None:
     labels: set[str] = set()
-    for name, chosen in SELECTOR.findall(expression):
+    for name, selector in SELECTOR.findall(expression):
         part = next((part for part in PARTS if name.endswith(part)), "")
         metric = BY_NAME.get(name) or BY_NAME[name.removesuffix(part)]
         assert (metric.kind == "histogram") == bool(part) or "(" not in expression, name
         mine = {*metric.labels, *(["le"] if part == "_bucket" else [])}
         labels |= mine
-        for label, value in re.findall(r'(\w+)[=!]~?"([^"]*)"', chosen):
+        for label, value in re.findall(r'(\w+)[=!]~?"([^"]*)"', selector):
             assert label in mine, f"{name} has no {label}"
             if label == "kind":
                 kinds = AlertKind.__args__  # type: ignore[attr-defined]  # of a Literal
                 assert set(re.split(r"\\?\|", value)) <= set(kinds)
             elif label in ("state", "outcome", "op", "decision", "role"):
                 assert value in metric.text or value in ("ok", "commit"), f"{name} has no {label} {value}"
-    for asked in re.findall(r"by \(([^)]*)\)", expression):
-        assert set(re.split(r", *", asked)) <= labels, expression
+    for grouping in re.findall(r"by \(([^)]*)\)", expression):
+        assert set(re.split(r", *", grouping)) <= labels, expression
     assert labels or not SELECTOR.search(expression)
 
 
@@ -67,13 +67,13 @@ def test_every_rule_is_whole_and_every_metric_is_on_the_board() -> None:
     for rule in rules:
         for part in ("expr: ", "for: ", "labels: {severity: ", "summary: ", "action: "):
             assert f" {part}" in rule, rule
-    shown = {
+    names = {
         name
         for panel in BOARD["panels"]
         for target in panel["targets"]
         for name, _ in SELECTOR.findall(target["expr"])
     }
-    assert not [m.name for m in METRICS if not any(name.startswith(m.name) for name in shown)]
+    assert not [m.name for m in METRICS if not any(name.startswith(m.name) for name in names)]
 
 
 def test_the_settings_on_the_page_are_settings(tmp_path: Path) -> None:
@@ -105,11 +105,11 @@ def test_the_program_on_the_page_runs(tmp_path: Path) -> None:
     (source,) = re.findall(r"^```python\n(# desk\.py\n.*?)^```", MONITOR, re.MULTILINE | re.DOTALL)
     (tmp_path / "desk.py").write_text(source, encoding="utf-8")
     command = [sys.executable, "-c", DRIVER]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    result, seen = json.loads(done.stdout)
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert process.returncode == 0, process.stderr
+    result, exposition = json.loads(process.stdout)
     assert result == "packed lamp"
-    assert (Numbers(seen)("makegood_agent_slots", agent="desk") or 0) > 0
-    (line,) = [line for line in map(json.loads, done.stderr.splitlines()) if line["logger"] == "desk"]
+    assert (Numbers(exposition)("makegood_agent_slots", agent="desk") or 0) > 0
+    (line,) = [line for line in map(json.loads, process.stderr.splitlines()) if line["logger"] == "desk"]
     assert (line["message"], line["step"], line["attempt"]) == ("packing", "pack", 1)
     assert len(line["task"]) == 13

@@ -12,14 +12,14 @@ def test_figures_are_those_of_the_pages_that_are_linked() -> None:
     """Each number with a thousands separator is on the page of its row, or on the one about the rings."""
     page = DOCS / "tested/how-it-is-tested.md"
     rings = (DOCS / "internals/proofs.md").read_text(encoding="utf-8")
-    checked = 0
+    count = 0
     for line in page.read_text(encoding="utf-8").splitlines():
         link = re.match(r"\| \[[^\]]*\]\(([^)#]+)", line)
         for figure in re.findall(r"\d+(?:,\d{3})+", line) if link else ():
             assert link is not None
             assert figure in (page.parent / link[1]).read_text(encoding="utf-8") + rings, figure
-            checked += 1
-    assert checked > 8
+            count += 1
+    assert count > 8
 
 
 def test_the_protocol_names_the_headers_that_are_sent() -> None:
@@ -38,10 +38,10 @@ def test_tables_that_are_named_exist() -> None:
         file.read_text(encoding="utf-8")
         for file in sorted((DOCS.parent / "src/makegood/store/migrations/sqlite").glob("*.sql"))
     )
-    named = [
+    tables = [
         name
         for cell in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", cell)
     ]
-    assert len(named) > 8
-    assert all(f"create table makegood_{name} " in schema for name in named)
+    assert len(tables) > 8
+    assert all(f"create table makegood_{name} " in schema for name in tables)

@@ -20,25 +20,25 @@ TYPED = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 def typed(shop: Shop, text: str) -> tuple[str, str]:
     """Type lines as a shell would: ``NAME=$(...)`` keeps what was said, ``|| test $? = N`` expects another end than 0."""
     names: dict[str, str] = {}
-    said, complained = "", ""
+    output, complaints = "", ""
     for line in text.splitlines():
         command = re.sub(r"\$([A-Z]+)", lambda match: names[match[1]], line)
-        kept = re.fullmatch(r"([A-Z]+)=\$\((.*)\)", command)
-        words = shlex.split(kept[2] if kept else command, comments=True)
+        assignment = re.fullmatch(r"([A-Z]+)=\$\((.*)\)", command)
+        words = shlex.split(assignment[2] if assignment else command, comments=True)
         if not words:
             continue
-        expected = 0
+        code = 0
         if "||" in words:
             at = words.index("||")
             assert words[at + 1 : at + 4] == ["test", "$?", "="], line
-            words, expected = words[:at], int(words[at + 4])
+            words, code = words[:at], int(words[at + 4])
         assert words[0] == "makegood", line
         result = shop.call(*words[1:])
-        assert result.exit_code == expected, f"{line}\n{result.output}"
-        if kept:
-            names[kept[1]] = result.stdout.strip()
-        said, complained = said + result.stdout, complained + result.stderr
-    return said, complained
+        assert result.exit_code == code, f"{line}\n{result.output}"
+        if assignment:
+            names[assignment[1]] = result.stdout.strip()
+        output, complaints = output + result.stdout, complaints + result.stderr
+    return output, complaints
 
 
 def test_everything_on_the_page_can_be_typed(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -48,8 +48,8 @@ def test_everything_on_the_page_can_be_typed(tmp_path: Path, request: pytest.Fix
     (tmp_path / "desk.py").write_text(PYTHON[0], encoding="utf-8")
     assert "makegood run desk:shop" in PAGE
     shop.serve("run", "desk:shop", MAKEGOOD_ALERTS_EVERY="100ms")
-    said, complained = typed(shop, "".join(TYPED))
-    for told in (
+    output, complaints = typed(shop, "".join(TYPED))
+    for text in (
         "held for an operator: charge: the card has expired",
         "acknowledged by ann",
         "with corrected inputs (now processed)",
@@ -58,14 +58,14 @@ def test_everything_on_the_page_can_be_typed(tmp_path: Path, request: pytest.Fix
         "undo: 2 tasks:",
         "the card terminal was down",
     ):
-        assert told in said, told
-    (shown,) = re.findall(r"^what can be done:\n((?:  makegood .*\n)+)", PAGE, re.MULTILINE)
-    for command in shown.splitlines():
-        assert command in re.sub(r"0[0-9a-z]{12}", "0akz99zvq27k6", said), (
+        assert text in output, text
+    (remedies,) = re.findall(r"^what can be done:\n((?:  makegood .*\n)+)", PAGE, re.MULTILINE)
+    for command in remedies.splitlines():
+        assert command in re.sub(r"0[0-9a-z]{12}", "0akz99zvq27k6", output), (
             "what the page shows is what is said"
         )
-    assert "was acknowledged by ann (I call the customer) before" in complained
-    assert "the last act on it: settle by" in complained
+    assert "was acknowledged by ann (I call the customer) before" in complaints
+    assert "the last act on it: settle by" in complaints
     (tmp_path / "operate_page.py").write_text("\n".join(PYTHON[1:]), encoding="utf-8")
     desk, page = loaded(tmp_path, "desk"), loaded(tmp_path, "operate_page")
     assert page.is_ours({}, b"{}", 0.0) is False

@@ -22,10 +22,10 @@ TWO = (("scheduler",), ("agent",), ("agent",), ("supervisor",))
 BESIDE = (("scheduler", "agent", "supervisor"),)
 
 
-def calm(folder: Path, *, undone: bool) -> Any:
-    """Load the page's program; ``undone``: its action has an undo, at the same service. An order fails while a file is named like it."""
+def calm(folder: Path, *, undoable: bool) -> Any:
+    """Load the page's program; ``undoable``: its action has an undo, at the same service. An order fails while a file is named like it."""
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    if undone:
+    if undoable:
         assert ", undo=mg.NOTHING" in code
         code = code.replace(", undo=mg.NOTHING", "")
         code = code.replace(
@@ -47,19 +47,19 @@ def an_hour(
     states: list[str] = []
 
     async def script(world: World) -> None:
-        poisoned = [down.with_name(f"early-{n}") for n in range(before // 2)]
-        for path in poisoned:
+        early = [down.with_name(f"early-{n}") for n in range(before // 2)]
+        for path in early:
             path.touch()
-        made = [await world.submit(program.buy, path.name) for path in poisoned]
+        orders = [await world.submit(program.buy, path.name) for path in early]
         if before:
             await world.until(lambda: world.now >= 2.0, within="1m")
             others = [await world.submit(program.buy, f"late-{n}") for n in range(before // 2)]
             await world.until(lambda: all(task.state == "processed" for task in others), within="1m")
         down.touch()  # noqa: ASYNC240 - as the page does
-        made += [await world.submit(program.buy, f"o-{n}") for n in range(tasks)]
+        orders += [await world.submit(program.buy, f"o-{n}") for n in range(tasks)]
         await world.until(lambda: world.now >= 3600.0, within="2h")
-        states.extend(task.state for task in made)
-        for path in (down, *poisoned):
+        states.extend(task.state for task in orders)
+        for path in (down, *early):
             path.unlink()
         await world.run_to_rest()
 
@@ -75,18 +75,18 @@ def play(script: Callable[[World], Coroutine[Any, Any, None]], layout: tuple[tup
 
 
 @pytest.mark.parametrize(
-    ("layout", "undone", "tasks"),
+    ("layout", "undoable", "tasks"),
     [(ONE, False, 4), (ONE, True, 1), (TWO, True, 4), (TWO, False, 1), (BESIDE, True, 4)],
     ids=["one agent", "a lone task", "two agents", "two agents for one task", "one process"],
 )
 def test_an_hour_of_outage_undoes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Any, undone: bool, tasks: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Any, undoable: bool, tasks: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    played, states = an_hour(calm(tmp_path, undone=undone), tmp_path / "down", layout, tasks)
-    assert (played.wrong, states) == ([], ["processing"] * tasks)
-    assert played.outcome.ends == {"processed": tasks}
-    failures = [e["failures"] for e in played.stage.history.of("counted")]
+    run, states = an_hour(calm(tmp_path, undoable=undoable), tmp_path / "down", layout, tasks)
+    assert (run.wrong, states) == ([], ["processing"] * tasks)
+    assert run.outcome.ends == {"processed": tasks}
+    failures = [e["failures"] for e in run.stage.history.of("counted")]
     assert sum(failures) <= tasks, "of each step at most its first failure counts"
 
 
@@ -98,36 +98,36 @@ def test_an_hour_of_outage_that_begins_while_calls_are_answered_undoes_nothing(
 ) -> None:
     """Four have failed, and others were answered after that: the four look like steps of their own that fail, and are more than one."""
     monkeypatch.chdir(tmp_path)
-    played, states = an_hour(calm(tmp_path, undone=True), tmp_path / "down", layout, tasks, before=8)
-    assert (played.wrong, states) == ([], ["processing"] * (4 + tasks))
-    assert played.outcome.ends == {"processed": 8 + tasks}
+    run, states = an_hour(calm(tmp_path, undoable=True), tmp_path / "down", layout, tasks, before=8)
+    assert (run.wrong, states) == ([], ["processing"] * (4 + tasks))
+    assert run.outcome.ends == {"processed": 8 + tasks}
 
 
 @pytest.mark.parametrize(
-    ("layout", "broken"), [(ONE, 1), (TWO, 1), (BESIDE, 2)], ids=["one agent", "two agents", "two steps"]
+    ("layout", "failures"), [(ONE, 1), (TWO, 1), (BESIDE, 2)], ids=["one agent", "two agents", "two steps"]
 )
 def test_a_step_that_always_fails_ends_soon_though_nobody_else_calls_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Any, broken: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Any, failures: int
 ) -> None:
     """Five attempts by default, three times five seconds and then five minutes apart; and what the circuit adds to each wait."""
-    program = calm(tmp_path, undone=False)
-    bad = [tmp_path / f"bad-{n}" for n in range(broken)]
+    program = calm(tmp_path, undoable=False)
+    bad = [tmp_path / f"bad-{n}" for n in range(failures)]
     for path in bad:
         path.touch()
     monkeypatch.chdir(tmp_path)
     at: list[float] = []
 
     async def script(world: World) -> None:
-        poisoned = [await world.submit(program.buy, path.name) for path in bad]
+        bad_tasks = [await world.submit(program.buy, path.name) for path in bad]
         await world.until(lambda: world.now >= 1.0, within="1m")
         for n in range(30):
             await world.submit(program.buy, f"c-{n}")
-        await world.until(lambda: {task.state for task in poisoned} == {"undone"}, within="30m")
+        await world.until(lambda: {task.state for task in bad_tasks} == {"undone"}, within="30m")
         at.append(world.now)
         await world.run_to_rest()
 
-    played = play(script, layout)
-    assert (played.wrong, played.outcome.ends) == ([], {"processed": 30, "undone": broken})
+    run = play(script, layout)
+    assert (run.wrong, run.outcome.ends) == ([], {"processed": 30, "undone": failures})
     assert at[0] < 315.0 + 5 * 30.0
 
 
@@ -140,5 +140,5 @@ def test_a_failed_canary_that_counts_undoes_them(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(Circuit, "ended", counting)
     monkeypatch.chdir(tmp_path)
-    _, states = an_hour(calm(tmp_path, undone=False), tmp_path / "down", ONE, 4)
+    _, states = an_hour(calm(tmp_path, undoable=False), tmp_path / "down", ONE, 4)
     assert "undone" in states

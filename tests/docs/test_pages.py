@@ -145,9 +145,9 @@ def test_readme_names_targets_that_exist() -> None:
     pages = (ROOT / "README.md").read_text(encoding="utf-8") + (ROOT / "CONTRIBUTING.md").read_text(
         encoding="utf-8"
     )
-    named = set(re.findall(r"(?:`|^)make ([a-z.-]+)", pages, re.MULTILINE))
-    assert {"demo", "test"} <= named
-    assert named <= targets, f"no such target: {named - targets}"
+    names = set(re.findall(r"(?:`|^)make ([a-z.-]+)", pages, re.MULTILINE))
+    assert {"demo", "test"} <= names
+    assert names <= targets, f"no such target: {names - targets}"
 
 
 def test_ci_runs_what_the_readme_says() -> None:

@@ -77,11 +77,13 @@ def test_the_exceptions_name_a_tool_and_are_needed() -> None:
     ],
 )  # fmt: skip
 def test_the_benchmark_runs_the_version_that_was_checked(tool: str, peer: str, package: str) -> None:
-    wanted = (*ENVIRONMENTS[peer].python, *ENVIRONMENTS[peer].npm)
-    (pinned,) = [
-        re.split("==|@(?=[0-9])", each)[1] for each in wanted if re.split("==|@(?=[0-9])", each)[0] == package
+    requirements = (*ENVIRONMENTS[peer].python, *ENVIRONMENTS[peer].npm)
+    (version,) = [
+        re.split("==|@(?=[0-9])", each)[1]
+        for each in requirements
+        if re.split("==|@(?=[0-9])", each)[0] == package
     ]
-    assert pinned in TOOLS[tool][0]
+    assert version in TOOLS[tool][0]
 
 
 def test_a_version_beside_a_name_is_the_one_that_was_checked() -> None:

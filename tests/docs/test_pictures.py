@@ -32,18 +32,20 @@ def test_diagrams_are_as_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         diagrams.counters, diagrams.attempt, diagrams.benchmark,
     ):  # fmt: skip
         draw()
-    for drawn in tmp_path.iterdir():
-        assert (ROOT / "docs/img" / drawn.name).read_text("utf-8") == drawn.read_text("utf-8"), drawn.name
+    for picture in tmp_path.iterdir():
+        assert (ROOT / "docs/img" / picture.name).read_text("utf-8") == picture.read_text("utf-8"), (
+            picture.name
+        )
 
 
 def test_pictures_are_there_and_say_what_they_show() -> None:
-    shown = set()
+    pictures = set()
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for text, file in PICTURE.findall(page.read_text(encoding="utf-8")):
             assert len(text) > 20, page
             assert "://" in file or (page.parent / file).exists(), page
-            shown.add(Path(file).name)
-    assert {path.name for path in (ROOT / "docs/img").iterdir()} <= shown, "a picture that no page shows"
+            pictures.add(Path(file).name)
+    assert {path.name for path in (ROOT / "docs/img").iterdir()} <= pictures, "a picture that no page shows"
 
 
 def test_pictures_are_well_formed_and_have_a_title_and_two_schemes_of_colour() -> None:
@@ -67,9 +69,9 @@ def test_the_chart_has_the_figures_of_the_readme() -> None:
 def test_the_pictures_of_the_stage_show_what_it_has(name: str) -> None:
     """The big figures, the acts, the dials: whoever renames one renders the pictures anew."""
     picture = (ROOT / f"docs/img/{name}.svg").read_text(encoding="utf-8")
-    said = record.spoken(picture)
+    texts = record.spoken(picture)
     acts = {act.title for act in ACTS.values()}
-    assert {*ZEROS, *acts, *FAULTS, "kills survived", "last heal", "kill -9"} <= set(said)
+    assert {*ZEROS, *acts, *FAULTS, "kills survived", "last heal", "kill -9"} <= set(texts)
     assert picture.count('class="dark"') == picture.count('class="light"') == 1
     assert len(picture.encode()) < 3_000_000
     assert name == "stage" or "prefers-reduced-motion" in picture
@@ -87,24 +89,24 @@ def test_the_pictures_of_the_console_show_what_its_pages_have(
 ) -> None:
     """Heads of cards and columns, the legend, and what happened: whoever renames one renders the pictures anew."""
     picture = (ROOT / f"docs/img/{name}.svg").read_text(encoding="utf-8")
-    said = "\n".join(record.spoken(picture))
+    text = "\n".join(record.spoken(picture))
     page = "".join((ROOT / "src/makegood/console/templates" / file).read_text("utf-8") for file in files)
     heads = {
         a or b for a, b in re.findall(r"<(?:h2|th)\b[^>]*>([^<{]+)<|ticks\(.+?\) }} ([^<{]+)</span>", page)
     }
     assert len(heads) > 15
-    assert heads - {"Result"} <= {words.strip() for words in re.split(r"[\n\t]+", said)}
-    assert {words for words in more if words not in said} == set()
+    assert heads - {"Result"} <= {words.strip() for words in re.split(r"[\n\t]+", text)}
+    assert {words for words in more if words not in text} == set()
     assert picture.count('class="dark"') == picture.count('class="light"') == 1
     assert (name == "ladder") == ("prefers-reduced-motion" in picture)
 
 
 def test_the_pictures_of_the_readme_are_small() -> None:
     """All of them are loaded with its first screen."""
-    shown = {
+    pictures = {
         file for _, file in PICTURE.findall((ROOT / "README.md").read_text("utf-8")) if "://" not in file
     }
-    assert sum((ROOT / file).stat().st_size for file in shown) < 3_000_000
+    assert sum((ROOT / file).stat().st_size for file in pictures) < 3_000_000
 
 
 # -- the film ----------------------------------------------------------------------------------------------------------
@@ -123,9 +125,9 @@ def test_the_film_ends_with_the_tables_that_the_demo_ends_with() -> None:
     heads = next(n for n, line in enumerate(lines) if display.AUDIT in line)
     end = next(n for n, line in enumerate(lines) if line.startswith("money: "))
     cells = {cell for line in lines[heads + 1 : end] for cell in re.split(r" {2,}|─+", line.strip())}
-    seen = {cell for cell in cells if cell and not cell[0].isdigit() and cell[0] != "(" and cell[-1] != ")"}
-    assert seen == labels()
-    assert set(CHECKS) <= seen
+    words = {cell for cell in cells if cell and not cell[0].isdigit() and cell[0] != "(" and cell[-1] != ")"}
+    assert words == labels()
+    assert set(CHECKS) <= words
     assert "the books balance: every order is whole, and nothing is lost" in lines[-1]
 
 
@@ -141,8 +143,8 @@ def test_the_film_shows_the_screen_of_the_demo() -> None:
 
 def test_the_film_begins_with_a_command_that_there_is_and_is_small() -> None:
     assert f"$ {record.DEMO}" in record.spoken(FILM)
-    known = {option for parameter in demo.params for option in parameter.opts}
-    assert set(re.findall(r"--\w+", record.DEMO)) <= known
+    options = {option for parameter in demo.params for option in parameter.opts}
+    assert set(re.findall(r"--\w+", record.DEMO)) <= options
     assert len(FILM.encode()) < 3_000_000
     assert "prefers-color-scheme:dark" in FILM
     assert "prefers-reduced-motion" in FILM
@@ -152,7 +154,7 @@ def test_the_film_begins_with_a_command_that_there_is_and_is_small() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "lines"),
+    ("texts", "lines"),
     [
         (["one\r\ntwo"], ["one", "two"]),
         (["one\r\ntwo\r\x1b[2K\x1b[1A\x1b[2Kthree\r\n"], ["three"]),
@@ -161,10 +163,10 @@ def test_the_film_begins_with_a_command_that_there_is_and_is_small() -> None:
         (["0123456789ab"], ["0123456789", "ab"]),
     ],
 )
-def test_a_terminal_shows_what_was_written(said: list[str], lines: list[str]) -> None:
+def test_a_terminal_shows_what_was_written(texts: list[str], lines: list[str]) -> None:
     """Also when a code comes in two parts, a line is drawn over, and one is too long."""
-    screen = Screen(10 if len(said[0]) == 12 else 40, 20)
-    for text in said:
+    screen = Screen(10 if len(texts[0]) == 12 else 40, 20)
+    for text in texts:
         screen.feed(text)
     assert plain(screen.rows()) == lines
 
@@ -178,10 +180,10 @@ def test_styles_become_classes() -> None:
 def test_a_picture_says_what_it_shows_and_a_film_draws_a_row_once() -> None:
     row = ((0, "a <b>", "c2"),)
     assert record.spoken(still("t", (row, ()), 20)) == ["a <b>", ""]
-    drawn = film("t", [Frame(0.0, (row,)), Frame(1.0, (row, row))], 20, 5, 4.0)
-    assert drawn.count("a &lt;b&gt;</text>") == 1
-    assert drawn.count("<use ") == 3
-    assert "25.00%{transform:translateX(-" in drawn
+    svg = film("t", [Frame(0.0, (row,)), Frame(1.0, (row, row))], 20, 5, 4.0)
+    assert svg.count("a &lt;b&gt;</text>") == 1
+    assert svg.count("<use ") == 3
+    assert "25.00%{transform:translateX(-" in svg
 
 
 def test_a_reader_notices_words_and_figures_but_no_ids_and_times() -> None:

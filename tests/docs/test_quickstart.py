@@ -18,14 +18,14 @@ def test_trip_is_booked_and_taken_back(tmp_path: Path) -> None:
     """One trip is booked; the room of the other is cancelled, because the flight was refused."""
     page = PAGE.read_text(encoding="utf-8")
     (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (shown,) = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (output,) = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "trip.py").write_text(program, encoding="utf-8")
     run = subprocess.run(
         [sys.executable, "trip.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
     assert run.returncode == 0, run.stdout + run.stderr
     key = re.compile(r"key [0-9a-z-]+/")  # it differs from run to run
-    assert key.sub("key /", run.stdout) == key.sub("key /", shown)
+    assert key.sub("key /", run.stdout) == key.sub("key /", output)
 
 
 def test_agents_that_are_killed_in_the_middle_delay_a_trip(tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_agents_that_are_killed_in_the_middle_delay_a_trip(tmp_path: Path) -> No
     try:
         task = run(submit).strip()
         until = time.monotonic() + 60
-        while "book_flight" not in (said := run(f"makegood task show {task}")) or "running" not in said:
-            assert time.monotonic() < until, said
+        while "book_flight" not in (output := run(f"makegood task show {task}")) or "running" not in output:
+            assert time.monotonic() < until, output
         running[1].kill()  # the page kills by its name; another test's agents have it too
         running[1].wait()
         (tmp_path / "answer").unlink()

@@ -12,8 +12,8 @@ PAGE = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="u
 
 def block(kind: str, within: str) -> str:
     """Return the one block of that kind that holds some text."""
-    found = re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    (one,) = [each for each in found if within in each]
+    blocks = re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    (one,) = [each for each in blocks if within in each]
     return str(one)
 
 
@@ -39,11 +39,11 @@ def test_processes_run_as_the_page_types_them(tmp_path: Path) -> None:
     )  # fmt: skip
     assert shell.stdout is not None
     try:
-        said = ""
-        while "payment-o-3" not in said:
+        output = ""
+        while "payment-o-3" not in output:
             line = shell.stdout.readline()
-            assert line, said
-            said += line
+            assert line, output
+            output += line
     finally:
         os.killpg(shell.pid, signal.SIGKILL)
         shell.communicate()

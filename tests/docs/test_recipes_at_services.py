@@ -34,10 +34,10 @@ class Service:
 
     def over_http(self, key: str, what: Any) -> None:
         """Be a client of it, as the recipes' pages ask for."""
-        said = self.request(key, what)
-        if said == "lost":
+        answer = self.request(key, what)
+        if answer == "lost":
             raise TimeoutError("the answer is lost")
-        if said == "running":
+        if answer == "running":
             raise mg.Later("10ms", "409: the first request still runs")
 
 
@@ -55,17 +55,17 @@ class Stripe(Service):
             return {}  # nothing yet
         assert method == "POST"
         key = headers["Idempotency-Key"]
-        said = self.request(key, (path, data))
-        if said == "lost" and path == "/v1/payment_intents" and not self.declines:
+        answer = self.request(key, (path, data))
+        if answer == "lost" and path == "/v1/payment_intents" and not self.declines:
             self.payments[key] = f"pi_{len(self.payments) + 1}"
-        if said == "lost" and path == "/v1/refunds":
-            refunded = [k for k, payment in self.payments.items() if payment == data["payment_intent"]]
-            assert len(refunded) == 1, "not a payment"
-            del self.payments[refunded[0]]
+        if answer == "lost" and path == "/v1/refunds":
+            payments = [k for k, payment in self.payments.items() if payment == data["payment_intent"]]
+            assert len(payments) == 1, "not a payment"
+            del self.payments[payments[0]]
             return self._lost()
-        if said == "lost":
+        if answer == "lost":
             return self._lost()
-        if said == "running":
+        if answer == "running":
             return {"state": "running"}
         if self.declines and path == "/v1/payment_intents":
             return {"state": "declined"}
@@ -76,8 +76,8 @@ class Stripe(Service):
 
 
 def test_every_recipe_that_talks_to_a_service_is_tried_here() -> None:
-    tried = {"stripe", "webhook-service", "poll-a-slow-service", "pivot-last", "follow-up-an-email"}
-    assert tried | {"rate-per-tenant"} == AT_SERVICES  # its PUT sets a record, as often as it is sent
+    recipes = {"stripe", "webhook-service", "poll-a-slow-service", "pivot-last", "follow-up-an-email"}
+    assert recipes | {"rate-per-tenant"} == AT_SERVICES  # its PUT sets a record, as often as it is sent
 
 
 def stripe(tmp_path: Path) -> tuple[Any, Stripe]:
@@ -115,8 +115,8 @@ def test_a_charge_without_an_answer_is_refunded_when_another_step_fails(tmp_path
 
     @module.shop.workflow(complete_within="12h")  # type: ignore[untyped-decorator]  # as above
     def buy(order: str, cents: int) -> str:
-        paid, _ = mg.parallel(module.charge(order, cents), pack(order))
-        return paid  # type: ignore[no-any-return]  # the page's module has no types here
+        payment, _ = mg.parallel(module.charge(order, cents), pack(order))
+        return payment  # type: ignore[no-any-return]  # the page's module has no types here
 
     async def play(client: mg.Client) -> None:
         with pytest.raises(mg.TaskUndone, match="sold out"):
@@ -132,9 +132,9 @@ def test_a_declined_card_is_certain_although_the_first_answer_was_lost(tmp_path:
     service.declines = True
 
     async def play(client: mg.Client) -> None:
-        with pytest.raises(mg.TaskUndone, match="card declined") as undone:
+        with pytest.raises(mg.TaskUndone, match="card declined") as error:
             await (await client.submit(module.pay, "o-1", 500)).result("60s")
-        assert undone.value.undone == ()
+        assert error.value.undone == ()
 
     played(module.shop, tmp_path, play)
     assert [path for path, _ in service.did] == ["/v1/payment_intents"]

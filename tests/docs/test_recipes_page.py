@@ -47,7 +47,7 @@ SIMPLE: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "rate-per-tenant": ("synchronise", ("blue", "r"), "PUT /records/r"),
 }
 OTHERS = {
-    "wait-for-a-person", "wait-for-a-moment", "start-later",  # tests/docs/test_what_it_has_not.py, too
+    "wait-for-a-person", "wait-for-a-moment", "start-later",  # tests/docs/test_workaround_recipes.py, too
     "webhook-service", "every-night", "follow-up-an-email", "stripe", "carry-the-tenant", "django-orm", "sentry",
 }  # fmt: skip
 
@@ -107,9 +107,9 @@ def test_a_task_each_night_and_a_later_one(tmp_path: Path) -> None:
 
     async def delayed(client: mg.Client) -> None:
         await later.remind_later(client, "o-9", delay="100ms")
-        while not (found := await client.find(mg.Filter(workflow="remind", key="o-9"))):
+        while not (tasks := await client.find(mg.Filter(workflow="remind", key="o-9"))):
             pass
-        assert await client.task(str(found[0].id)).result("60s") == "reminder for o-9"
+        assert await client.task(str(tasks[0].id)).result("60s") == "reminder for o-9"
 
     played(nights.shop, tmp_path, each)
     (tmp_path / "recipes.db").unlink()
@@ -118,8 +118,8 @@ def test_a_task_each_night_and_a_later_one(tmp_path: Path) -> None:
 
 def test_a_mail_is_followed_by_an_apology(tmp_path: Path) -> None:
     module = recipe(tmp_path, "follow-up-an-email")
-    sent: list[str] = []
-    module.http = lambda _path, _headers, text: sent.append(text)
+    mails: list[str] = []
+    module.http = lambda _path, _headers, text: mails.append(text)
 
     async def play(client: mg.Client) -> None:
         await (await client.submit(module.sell, "o-1")).result("60s")
@@ -127,15 +127,15 @@ def test_a_mail_is_followed_by_an_apology(tmp_path: Path) -> None:
             await (await client.submit(module.sell, "o-2")).result("60s")
 
     played(module.shop, tmp_path, play)
-    assert sent == ["o-1 is on its way", "o-2 is on its way", "sorry: o-2 was cancelled"]
+    assert mails == ["o-1 is on its way", "o-2 is on its way", "sorry: o-2 was cancelled"]
 
 
 def test_that_very_payment_is_refunded(tmp_path: Path) -> None:
     module = recipe(tmp_path, "stripe")
-    asked: list[tuple[str, str, dict[str, Any]]] = []
+    requests: list[tuple[str, str, dict[str, Any]]] = []
 
     def http(method: str, path: str, headers: Any = None, **data: Any) -> dict[str, Any]:
-        asked.append((method, path, data))
+        requests.append((method, path, data))
         return {"id": "pi_7", "state": "declined" if data.get("amount") == 13 else "succeeded"}
 
     module.http = http
@@ -145,7 +145,7 @@ def test_that_very_payment_is_refunded(tmp_path: Path) -> None:
         assert await task.result("60s") == "pi_7"
         await task.undo(why="sent back")
         await task.wait("60s")
-        assert asked[-1] == ("POST", "/v1/refunds", {"payment_intent": "pi_7"})
+        assert requests[-1] == ("POST", "/v1/refunds", {"payment_intent": "pi_7"})
         with pytest.raises(mg.TaskUndone, match="card declined"):
             await (await client.submit(module.pay, "o-2", 13)).result("60s")
 
@@ -162,8 +162,8 @@ def test_a_tenant_is_carried_as_an_input(tmp_path: Path) -> None:
             return await handle.result("60s")
 
         tenants = [f"t{n}" for n in range(6)]
-        greeted = await asyncio.gather(*(asyncio.create_task(request(tenant)) for tenant in tenants))
-        assert greeted == [f"{tenant} greets ann" for tenant in tenants]
+        greetings = await asyncio.gather(*(asyncio.create_task(request(tenant)) for tenant in tenants))
+        assert greetings == [f"{tenant} greets ann" for tenant in tenants]
 
     played(module.shop, tmp_path, play)
 
@@ -171,10 +171,10 @@ def test_a_tenant_is_carried_as_an_input(tmp_path: Path) -> None:
 def test_a_scoped_session_is_of_one_call(tmp_path: Path) -> None:
     """The agent has one thread: without the hook it would keep one session."""
     module = recipe(tmp_path, "scoped-sessions")
-    seen: list[Any] = []  # keeps them, so that no identity is used twice
+    sessions: list[Any] = []  # keeps them, so that no identity is used twice
 
     def look(n: int) -> int:
-        seen.append(module.Session())
+        sessions.append(module.Session())
         return n
 
     action = module.desk.action(complete_within="10s", undo=mg.NOTHING)(look)
@@ -188,7 +188,7 @@ def test_a_scoped_session_is_of_one_call(tmp_path: Path) -> None:
         await (await client.submit(workflow, 1)).result("60s")
 
     played(module.shop, tmp_path, play)
-    assert seen[0] is not seen[1]
+    assert sessions[0] is not sessions[1]
     module.engine.dispose()
 
 
@@ -228,9 +228,13 @@ def test_the_orm_works_after_a_restart_of_the_database(world: World, tmp_path: P
     }  # fmt: skip
     cut = []
     if isinstance(world, PostgresWorld):
-        known = psycopg.conninfo.conninfo_to_dict(world.url)
-        place |= {"ENGINE": "django.db.backends.postgresql", "NAME": known["dbname"]}
-        place |= {name.upper(): known[name] for name in ("host", "port", "user", "password") if name in known}
+        parameters = psycopg.conninfo.conninfo_to_dict(world.url)
+        place |= {"ENGINE": "django.db.backends.postgresql", "NAME": parameters["dbname"]}
+        place |= {
+            name.upper(): parameters[name]
+            for name in ("host", "port", "user", "password")
+            if name in parameters
+        }
         cut = [world.url]
     ran = subprocess.run(
         [sys.executable, "-c", DJANGO % place, tmp_path, world.url, *cut],

@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parents[2] / "docs/reference"
 def section(page: str, title: str) -> str:
     """Return what a page says below a heading that begins so, up to the next one of its rank."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    (found,) = re.findall(rf"^## `?{re.escape(title)}\b.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    return str(found)
+    (body,) = re.findall(rf"^## `?{re.escape(title)}\b.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return str(body)
 
 
 def first_column(text: str) -> set[str]:
@@ -42,8 +42,8 @@ def first_column(text: str) -> set[str]:
 
 def methods(cls: type) -> dict[str, Any]:
     """Return the methods of a class that users call."""
-    found = {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
-    return {name: value for name, value in found.items() if callable(value)}
+    members = {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
+    return {name: value for name, value in members.items() if callable(value)}
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_every_method_is_explained_with_its_parameters(
 def test_constructors_are_explained() -> None:
     """What a client and a node are made with, apart from what only tests hand in."""
     for title, cls in (("Client", mg.Client), ("Client", mg.SyncClient), ("Node", mg.Node)):
-        taken = set(inspect.signature(cls).parameters) - {"clock", "rng"}
-        assert taken <= first_column(section("client.md", title)), title
+        parameters = set(inspect.signature(cls).parameters) - {"clock", "rng"}
+        assert parameters <= first_column(section("client.md", title)), title
 
 
 def fields(*types: Any) -> set[str]:
@@ -82,7 +82,7 @@ def fields(*types: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("title", "expected"),
+    ("title", "fields"),
     [
         ("Filter", fields(mg.Filter)),
         ("TaskView", fields(TaskView)),
@@ -99,8 +99,8 @@ def fields(*types: Any) -> set[str]:
         ("Pass", fields(mg.Pass) | {"done"}),
     ],
 )
-def test_every_field_of_a_record_is_explained(title: str, expected: set[str]) -> None:
-    assert first_column(section("records.md", title)) == expected
+def test_every_field_of_a_record_is_explained(title: str, fields: set[str]) -> None:
+    assert first_column(section("records.md", title)) == fields
 
 
 MESSAGE = QueueMessage(seq=1, queue="web", id="a", body=b"1")
@@ -136,7 +136,7 @@ def test_what_is_returned_is_public() -> None:
         mg.Workflow, mg.Inbox, mg.Plan, mg.Call,
     ):  # fmt: skip
         for name, method in methods(cls).items():
-            for found in re.findall(
+            for type_name in re.findall(
                 r"makegood\.[\w.]+\.(\w+)", str(inspect.signature(method).return_annotation)
             ):
-                assert found in public, f"{cls.__name__}.{name} returns {found}"
+                assert type_name in public, f"{cls.__name__}.{name} returns {type_name}"

@@ -17,8 +17,8 @@ LINK = re.compile(r'(?:href|src)="([^"#:]+)(?:#[^"]*)?"')
 
 
 def test_each_public_name_has_one_place_in_the_reference() -> None:
-    found = [name for names in api.groups().values() for name in names]
-    assert sorted(found) == sorted(mg.__all__)
+    places = [name for names in api.groups().values() for name in names]
+    assert sorted(places) == sorted(mg.__all__)
 
 
 def test_each_member_that_the_reference_shows_is_explained_on_a_page() -> None:
@@ -29,7 +29,7 @@ def test_each_member_that_the_reference_shows_is_explained_on_a_page() -> None:
         for page in (pages.DOCS / folder).rglob("*.md")
     )
     code = re.findall(r"`[^`\n]+`", text) + re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL)
-    named = set(re.findall(r"\w+", " ".join(code)))
+    words = set(re.findall(r"\w+", " ".join(code)))
     left: set[str] = set()
     for module in ("makegood", "makegood.election", "makegood.testing"):
         for name in api.exported(module):
@@ -40,7 +40,7 @@ def test_each_member_that_the_reference_shows_is_explained_on_a_page() -> None:
                 members = {
                     member for member in dir(one) if not member.startswith("_") and not hasattr(tuple, member)
                 }
-                left |= {f"{name}.{member}" for member in members - named}
+                left |= {f"{name}.{member}" for member in members - words}
     assert not left, (
         "explain them in docs/reference; or begin them with an underscore, and list those that other modules use in pyproject.toml, "
         f"flake8-self: {left}"
@@ -73,15 +73,15 @@ def test_prose_of_a_docstring_becomes_fields() -> None:
 
 def test_each_page_is_in_the_table_of_contents() -> None:
     """From the home page every page is reached, once."""
-    reached, open_ = [pages.DOCS / "index.md"], [pages.DOCS / "index.md"]
+    reachable, open_ = [pages.DOCS / "index.md"], [pages.DOCS / "index.md"]
     while open_:
         page = open_.pop()
         if page.name not in {"README.md", "index.md"}:
             continue
         below = [page.parent / name.replace("index.md", "README.md") for name in pages.contents(page)]
-        reached += [each.resolve() for each in below]
+        reachable += [each.resolve() for each in below]
         open_ += [each.resolve() for each in below]
-    assert sorted(reached) == sorted(pages.pages())
+    assert sorted(reachable) == sorted(pages.pages())
 
 
 def test_the_outline_names_every_section_and_what_its_pages_are_about() -> None:
@@ -102,19 +102,19 @@ def test_a_link_that_leads_nowhere_is_refused(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.proof
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     """Each link inside it leads to a file, and each public name has an entry."""
-    built = [sys.executable, "-m", "scripts.site", "--out", str(tmp_path / "site")]
-    done = subprocess.run(built, cwd=pages.ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-m", "scripts.site", "--out", str(tmp_path / "site")]
+    process = subprocess.run(command, cwd=pages.ROOT, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
     site = next(tmp_path.glob("site/[0-9]*"))
-    lost = {
+    links = {
         (page.relative_to(site).as_posix(), link)
         for page in site.rglob("*.html")
         for link in LINK.findall(page.read_text(encoding="utf-8"))
         if not link.startswith(("data", "//")) and not (page.parent / link.split("?")[0]).exists()
     }
-    assert not lost
+    assert not links
     with (site / "objects.inv").open("rb") as file:
-        known = InventoryFile.load(file, "", lambda _, name: name)
-    named = {name for kind, names in known.items() if kind.startswith("py:") for name in names}
-    assert not {f"makegood.{name}" for name in mg.__all__} - named
+        inventory = InventoryFile.load(file, "", lambda _, name: name)
+    python_names = {name for kind, names in inventory.items() if kind.startswith("py:") for name in names}
+    assert not {f"makegood.{name}" for name in mg.__all__} - python_names
     assert (site / "llms.txt").is_file()

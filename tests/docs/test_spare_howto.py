@@ -28,13 +28,13 @@ def test_a_service_that_is_down_is_spared_and_nothing_is_undone(shop: Shop) -> N
     typed(shop, blocks(page, "sh")[0])
     while not shop.json("alerts"):
         pass
-    said, _ = typed(shop, blocks(page, "sh open")[0])
-    assert "circuit_open" in said
+    output, _ = typed(shop, blocks(page, "sh open")[0])
+    assert "circuit_open" in output
     (view,) = shop.json("agents")["nodes"]
     assert view["agents"][0]["rate"] == 100.0
     down.unlink()
-    said, _ = typed(shop, blocks(page, "sh back")[0])
-    assert '"paid o-5"' in said
+    output, _ = typed(shop, blocks(page, "sh back")[0])
+    assert '"paid o-5"' in output
     while shop.json("alerts"):
         pass
     for task in shop.json("task", "list"):
@@ -47,11 +47,11 @@ def test_the_store_is_kept_small_as_written(shop: Shop) -> None:
     page = "operate/keep-the-store-small.md"
     (settings,) = blocks(page, "toml")
     (shop.folder / "makegood.toml").write_text(settings, encoding="utf-8")
-    told = {one["name"]: (one["value"], one["origin"]) for one in shop.json("doctor")["settings"]}
-    assert told["retention"] == ("90d", "retention in makegood.toml")
-    assert told["cleanup_every"] == ("10m", "cleanup_every in makegood.toml")
-    said, _ = typed(shop, blocks(page, "sh")[0])
-    assert said.splitlines() == ["0 tasks would be removed", "0 tasks removed"]
+    origins = {one["name"]: (one["value"], one["origin"]) for one in shop.json("doctor")["settings"]}
+    assert origins["retention"] == ("90d", "retention in makegood.toml")
+    assert origins["cleanup_every"] == ("10m", "cleanup_every in makegood.toml")
+    output, _ = typed(shop, blocks(page, "sh")[0])
+    assert output.splitlines() == ["0 tasks would be removed", "0 tasks removed"]
 
 
 FASTER = (
@@ -68,14 +68,14 @@ def refund(order: str, *, result: str | None) -> None:
 
 
 @pytest.mark.parametrize("agents", [1, 2])
-@pytest.mark.parametrize("undone", [False, True], ids=["undo=NOTHING", "undo at the same service"])
-def test_a_long_outage_undoes_nothing_in_real_processes(shop: Shop, agents: int, undone: bool) -> None:
+@pytest.mark.parametrize("undoable", [False, True], ids=["undo=NOTHING", "undo at the same service"])
+def test_a_long_outage_undoes_nothing_in_real_processes(shop: Shop, agents: int, undoable: bool) -> None:
     """The page's program, with one process of its agent and with two: forty calls in vain, and each step has failed once at most."""
     (code,) = blocks("build/rate-limits-and-circuit-breakers.md", "python")
     for slow, fast in FASTER:
         assert slow in code
         code = code.replace(slow, fast)
-    if undone:
+    if undoable:
         code = code.replace("undo=mg.NOTHING, ", "").replace(
             "\n\n@shop.workflow()", f"\n{UNDO}\n\n@shop.workflow()"
         )

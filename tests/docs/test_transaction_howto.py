@@ -33,13 +33,13 @@ Load = Callable[[str], ModuleType]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the page's files."""
-    made = tmp_path / "shop"
-    made.mkdir()
+    path = tmp_path / "shop"
+    path.mkdir()
     text = PAGE.read_text(encoding="utf-8")
     for name, block in BLOCK.findall(text):
-        (made / name).write_text(block, encoding="utf-8")
+        (path / name).write_text(block, encoding="utf-8")
     assert len(BLOCK.findall(text)) == text.count("```python") - 1, "only the first block has no file"
-    return made
+    return path
 
 
 @pytest.fixture
@@ -62,47 +62,47 @@ def load(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
 @pytest.fixture
 def sqlite(tmp_path: Path) -> SQLiteWorld:
     """A file with the page's table."""
-    made = SQLiteWorld(tmp_path / "shop.db")
+    new_world = SQLiteWorld(tmp_path / "shop.db")
     for statement in TABLE.split(";"):
-        made.rows(statement)
-    return made
+        new_world.rows(statement)
+    return new_world
 
 
 @pytest.fixture
 def postgres(postgres_url: str) -> Iterator[PostgresWorld]:
     """A database with the page's table."""
-    made = PostgresWorld(postgres_url)
-    made.rows(TABLE)
-    yield made
-    made.rows("drop table orders")
+    new_world = PostgresWorld(postgres_url)
+    new_world.rows(TABLE)
+    yield new_world
+    new_world.rows("drop table orders")
 
 
-def works(world: World, place: Callable[..., str], *given: Any) -> None:
+def works(world: World, place: Callable[..., str], *args: Any) -> None:
     """Check that an order is placed whole, and that one that is there already leaves no task."""
     with mg.SyncClient(world.url) as client:
         assert client.find() == []
-        place(client, *given, "o-1")
+        place(client, *args, "o-1")
         with pytest.raises((sqlite3.IntegrityError, psycopg.IntegrityError, IntegrityError, OSError)):
-            place(client, *given, "o-1")
+            place(client, *args, "o-1")
     assert world.counts() == (1, 1, 1)
 
 
-async def works_async(world: World, place: Callable[..., Any], *given: Any) -> None:
+async def works_async(world: World, place: Callable[..., Any], *args: Any) -> None:
     """The same, awaited."""
     async with mg.Client(world.url) as client:
-        await place(client, *given, "o-1")
+        await place(client, *args, "o-1")
         with pytest.raises(
             (asyncpg.IntegrityConstraintViolationError, psycopg.IntegrityError, IntegrityError)
         ):
-            await place(client, *given, "o-1")
+            await place(client, *args, "o-1")
     assert world.counts() == (1, 1, 1)
 
 
 def test_the_script(folder: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "script.py"], cwd=folder, capture_output=True, text=True, check=True, timeout=60
     )
-    assert re.fullmatch(r"[0-9a-z]{13} pending\n", done.stdout)
+    assert re.fullmatch(r"[0-9a-z]{13} pending\n", process.stdout)
 
 
 def test_sqlite3(load: Load, sqlite: SQLiteWorld) -> None:
@@ -150,8 +150,8 @@ def test_django(load: Load, sqlite: SQLiteWorld) -> None:
 
         try:
             task: str = module.place(client, order)
-        except Taken as taken:
-            raise OSError from taken
+        except Taken as error:
+            raise OSError from error
         return task
 
     works(sqlite, place)
@@ -215,7 +215,7 @@ def test_flask_under_gunicorn_that_loads_it_first(folder: Path, load: Load, sqli
             ):
                 statuses.append(status)
                 tasks += [body["task"]] if status == 200 else []
-            processes = {found[1] for found in server.heard(r"served by <(\d+)>", len(statuses))}
+            processes = {match[1] for match in server.heard(r"served by <(\d+)>", len(statuses))}
         assert len(processes) == 2
         assert len(tasks) == statuses.count(500) == len(statuses) // 2
         for task in tasks:
@@ -227,10 +227,10 @@ def test_flask_with_threads_and_with_greenlets(folder: Path, load: Load, sqlite:
     """The gthread workers of gunicorn do, with one client for all threads. gevent is refused by name, at the first call as at the later ones,
     and leaves no order without its task.
     """
-    given = {"MAKEGOOD_STORE": sqlite.url, "SHOP": str(sqlite.path)}
+    environment = {"MAKEGOOD_STORE": sqlite.url, "SHOP": str(sqlite.path)}
     place = folder / "greenlets.sock"
     with serving(
-        folder, "gunicorn", "-k", "gevent", "--bind", f"unix:{place}", "flask_shop:app", **given
+        folder, "gunicorn", "-k", "gevent", "--bind", f"unix:{place}", "flask_shop:app", **environment
     ) as server:
         server.heard("Booting worker")
         assert [ask(place, "POST", "/orders/g")[0] for _ in range(2)] == [500, 500]
@@ -239,7 +239,7 @@ def test_flask_with_threads_and_with_greenlets(folder: Path, load: Load, sqlite:
     place = folder / "threads.sock"
     with (
         serving(
-            folder, "gunicorn", "-k", "gthread", "--threads", "8", "--bind", f"unix:{place}", "flask_shop:app", **given
+            folder, "gunicorn", "-k", "gthread", "--threads", "8", "--bind", f"unix:{place}", "flask_shop:app", **environment
         ) as server,
         ThreadPoolExecutor(8) as pool,
     ):  # fmt: skip
@@ -284,7 +284,7 @@ def test_celery_with_its_prefork_pool(folder: Path, load: Load, postgres: Postgr
     (folder / "send.py").write_text(
         'from settings import place\n\nfor n in range(6):\n    place.delay(f"o-{n // 2}")\n'
     )
-    given = {"MAKEGOOD_STORE": postgres.url}
+    environment = {"MAKEGOOD_STORE": postgres.url}
     options = (
         "--pool",
         "prefork",
@@ -295,10 +295,10 @@ def test_celery_with_its_prefork_pool(folder: Path, load: Load, postgres: Postgr
         "--without-gossip",
         "--without-mingle",
     )
-    with serving(folder, "send", **given) as sender:
+    with serving(folder, "send", **environment) as sender:
         assert sender.process.wait(60) == 0
-    with serving(folder, "celery", "-A", "settings", "worker", *options, **given) as server:
-        said = server.heard(r"(?:(succeeded)|(raised unexpected): IntegrityError)", 6)
+    with serving(folder, "celery", "-A", "settings", "worker", *options, **environment) as server:
+        matches = server.heard(r"(?:(succeeded)|(raised unexpected): IntegrityError)", 6)
         server.kill()
-        assert len([match for match in said if match[1]]) == 3
+        assert len([match for match in matches if match[1]]) == 3
     assert postgres.counts() == (3, 3, 3)

@@ -15,9 +15,9 @@ TYPED = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 MARK = "---- next step"
 
 
-def books(said: str) -> list[tuple[str, ...]]:
+def books(output: str) -> list[tuple[str, ...]]:
     """Return the services' books, as they were printed last in a text."""
-    rows = re.findall(r"^(stock|payments|carrier) +(\S+) +(done|undone)$", said, re.MULTILINE)
+    rows = re.findall(r"^(stock|payments|carrier) +(\S+) +(done|undone)$", output, re.MULTILINE)
     return [row for row in rows if row]
 
 
@@ -26,18 +26,18 @@ def test_every_line_does_what_the_page_says(tmp_path: Path) -> None:
     for name, text in FILES:
         (tmp_path / name).write_text(text, encoding="utf-8")
     ran = typed(f"\necho '{MARK}'\n".join(TYPED), tmp_path)
-    order, killed, again, undone, mended, proof = ran.split(MARK)
+    order, kill, again, undo, correction, proof = ran.split(MARK)
     whole = [(name, "o-1", "done") for name in ("stock", "payments", "carrier")]
     assert '"carrier: o-1 done"' in order
     assert books(order) == whole
-    assert "running" in killed
-    assert books(killed) == [*whole, ("stock", "slow-1", "done"), ("payments", "slow-1", "done")]
+    assert "running" in kill
+    assert books(kill) == [*whole, ("stock", "slow-1", "done"), ("payments", "slow-1", "done")]
     whole += [(name, "slow-1", "done") for name in ("stock", "payments", "carrier")]
     assert books(again) == whole
-    assert books(undone) == [*whole, ("stock", "o-2", "undone")]
-    assert "ann" in mended
-    assert 'inputs: [{"id":"o-2","card":"•••"}] instead of [{"id":"o-2","card":"•••"}]' in mended
-    assert books(mended) == [
+    assert books(undo) == [*whole, ("stock", "o-2", "undone")]
+    assert "ann" in correction
+    assert 'inputs: [{"id":"o-2","card":"•••"}] instead of [{"id":"o-2","card":"•••"}]' in correction
+    assert books(correction) == [
         *whole, ("stock", "o-2", "undone"), *((name, "o-2", "done") for name in ("stock", "payments", "carrier")),
     ]  # fmt: skip
     assert "1 passed" in proof

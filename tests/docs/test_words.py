@@ -59,7 +59,7 @@ def prose(page: str) -> str:
 
 def broken(text: str) -> list[str]:
     """Name each place of a text that breaks a rule, with what to write instead."""
-    found = []
+    hits = []
     for hit in WORDS.finditer(text):
         instead = next(
             instead
@@ -67,13 +67,13 @@ def broken(text: str) -> list[str]:
             if re.compile(pattern, re.MULTILINE).match(text, hit.start())
         )
         around = text[max(0, hit.start() - 40) : hit.end() + 40].replace("\n", " ")
-        found.append(f"{instead}: … {around} …")
-    return found
+        hits.append(f"{instead}: … {around} …")
+    return hits
 
 
-def held(area: str, found: list[str]) -> None:
+def held(area: str, hits: list[str]) -> None:
     """Fail if an area breaks the rules more often than it did."""
-    assert len(found) <= STILL.get(area, 0), f"{area}: {len(found)}\n" + "\n".join(found)
+    assert len(hits) <= STILL.get(area, 0), f"{area}: {len(hits)}\n" + "\n".join(hits)
 
 
 def helps(command: click.Command) -> Iterator[str]:
@@ -99,15 +99,15 @@ def raised(source: str) -> Iterator[str]:
 
 def public() -> dict[str, str]:
     """Return the docstring of each public name, and of its own public members."""
-    found = {}
+    docstrings = {}
     for module in map(import_module, PUBLIC):
         for name in getattr(module, "__all__", ()):
             thing = getattr(module, name)
-            found[f"{module.__name__}.{name}"] = inspect.getdoc(thing) or "" if callable(thing) else ""
+            docstrings[f"{module.__name__}.{name}"] = inspect.getdoc(thing) or "" if callable(thing) else ""
             for member, value in vars(thing).items() if inspect.isclass(thing) else ():
                 if not member.startswith("_") and (callable(value) or isinstance(value, property)):
-                    found[f"{module.__name__}.{name}.{member}"] = inspect.getdoc(value) or ""
-    return found
+                    docstrings[f"{module.__name__}.{name}.{member}"] = inspect.getdoc(value) or ""
+    return docstrings
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -121,10 +121,10 @@ class Shop:
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
     """A shop whose store is set up and where nothing runs."""
-    made = Shop(tmp_path)
-    assert made.call("store", "migrate").exit_code == 0
-    yield made
-    made.close()
+    new_shop = Shop(tmp_path)
+    assert new_shop.call("store", "migrate").exit_code == 0
+    yield new_shop
+    new_shop.close()
 
 
 @pytest.fixture
@@ -139,16 +139,16 @@ def shop_on_postgres(tmp_path: Path) -> Iterator[Shop]:
         except MakegoodError as reason:
             pytest.skip(f"postgres: {reason}")
         url = asyncio.run(databases.create())
-        made = Shop(tmp_path, url)
-        yield made
-        made.close()
+        new_shop = Shop(tmp_path, url)
+        yield new_shop
+        new_shop.close()
         asyncio.run(databases.drop(url))
 
 
 @pytest.fixture(scope="module")
 def open_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """A shop in which ``makegood run`` serves, for all tests of a module."""
-    made = Shop(tmp_path_factory.mktemp("kiosk"))
-    made.serve("run", "kiosk:kiosk")
-    yield made
-    made.close()
+    new_shop = Shop(tmp_path_factory.mktemp("kiosk"))
+    new_shop.serve("run", "kiosk:kiosk")
+    yield new_shop
+    new_shop.close()

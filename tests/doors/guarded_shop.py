@@ -63,13 +63,13 @@ class Guarded(Shop):
 
     def granted(self, *words: str) -> str:
         """Apply what ``store grants`` prints, and let all of its roles log in."""
-        printed = self.done("store", "grants", "--prefix", self.prefix, *words, "--store", self.admin)
-        self.sql(printed)
+        sql = self.done("store", "grants", "--prefix", self.prefix, *words, "--store", self.admin)
+        self.sql(sql)
         for (name,) in self.sql(
             "select rolname::text from pg_roles where starts_with(rolname::text, $1)", None, self.prefix
         ):
             self.sql(f"alter role \"{name}\" password '{PASSWORD}'")
-        return printed
+        return sql
 
     def may(self, kind: str, *words: str, code: int = 0) -> str:
         """Run a command as a role; returns its output."""
@@ -95,7 +95,7 @@ class Guarded(Shop):
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+def guarded_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A database set up as the page says: the owner's role, the migration as the owner, all other roles; twice, as it can be repeated."""
     from tests.conformance import postgres  # noqa: PLC0415 - asyncpg is an extra
 
@@ -105,22 +105,24 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         except MakegoodError as reason:
             pytest.skip(f"postgres: {reason}")
         url = asyncio.run(databases.create())
-        made = Guarded(tmp_path_factory.mktemp("guarded"), url)
-        made.granted("--role", "owner")
-        made.may("owner", "store", "migrate")
-        made.granted(*AGENTS)
-        made.granted(*AGENTS)
-        yield made
-        made.close()
+        new_shop = Guarded(tmp_path_factory.mktemp("guarded"), url)
+        new_shop.granted("--role", "owner")
+        new_shop.may("owner", "store", "migrate")
+        new_shop.granted(*AGENTS)
+        new_shop.granted(*AGENTS)
+        yield new_shop
+        new_shop.close()
         names = [
             name
-            for (name,) in made.sql(
-                "select rolname::text from pg_roles where starts_with(rolname::text, $1)", None, made.prefix
+            for (name,) in new_shop.sql(
+                "select rolname::text from pg_roles where starts_with(rolname::text, $1)",
+                None,
+                new_shop.prefix,
             )
         ]
         for name in names:
-            made.sql(f'drop owned by "{name}" cascade')
+            new_shop.sql(f'drop owned by "{name}" cascade')
         asyncio.run(databases.drop(url))
-        made.admin = databases.url
+        new_shop.admin = databases.url
         for name in names:
-            made.sql(f'drop role "{name}"')
+            new_shop.sql(f'drop role "{name}"')

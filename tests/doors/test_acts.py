@@ -10,19 +10,19 @@ from tests.doors.conftest import Shop
 def submit(shop: Shop, card: str) -> str:
     """Submit an order paid with such a card, wait for its end, return its id."""
     order = json.dumps({"id": f"o-{card}", "card": card})
-    made = shop.call("task", "submit", "kiosk:buy", order, "--wait", "--json")
-    assert made.exit_code in (0, 5, 6), made.output
-    task: str = json.loads(made.stdout)["id"]
+    submission = shop.call("task", "submit", "kiosk:buy", order, "--wait", "--json")
+    assert submission.exit_code in (0, 5, 6), submission.output
+    task: str = json.loads(submission.stdout)["id"]
     return task
 
 
 def test_a_processed_task_is_undone_and_can_be_resubmitted(open_shop: Shop) -> None:
     """An undo with --wait succeeds when the task is undone; a resubmission when it is processed again."""
     task = submit(open_shop, "good")
-    (undone,) = open_shop.json("task", "undo", task, "--wait", "--reason", "wrong address", "--who", "ann")
-    assert (undone["verdict"], undone["state"], undone["code"]) == ("applied", "undone", 0)
-    assert "ann" in undone["cause"]
-    assert "wrong address" in undone["cause"]
+    (undo,) = open_shop.json("task", "undo", task, "--wait", "--reason", "wrong address", "--who", "ann")
+    assert (undo["verdict"], undo["state"], undo["code"]) == ("applied", "undone", 0)
+    assert "ann" in undo["cause"]
+    assert "wrong address" in undo["cause"]
     (again,) = open_shop.json("task", "resubmit", task, "--wait")
     assert (again["verdict"], again["state"]) == ("applied", "processed")
     assert open_shop.json("task", "show", task)["submission"] == 2
@@ -31,12 +31,12 @@ def test_a_processed_task_is_undone_and_can_be_resubmitted(open_shop: Shop) -> N
 def test_what_is_refused_is_exit_4_with_the_reason(open_shop: Shop) -> None:
     """For people on stderr, for machines in the document as well."""
     task = submit(open_shop, "good")
-    refused = open_shop.call("task", "cancel", task)
-    assert (refused.exit_code, refused.stdout) == (4, "")
-    assert "the task had ended: processed" in refused.stderr
-    (told,) = open_shop.json("task", "resubmit", task, code=4)
-    assert (told["verdict"], told["code"]) == ("refused", 4)
-    assert "only one in error or undone" in told["outcome"]
+    refusal = open_shop.call("task", "cancel", task)
+    assert (refusal.exit_code, refusal.stdout) == (4, "")
+    assert "the task had ended: processed" in refusal.stderr
+    (refusal_document,) = open_shop.json("task", "resubmit", task, code=4)
+    assert (refusal_document["verdict"], refusal_document["code"]) == ("refused", 4)
+    assert "only one in error or undone" in refusal_document["outcome"]
 
 
 def test_what_is_so_already_is_done(open_shop: Shop) -> None:
@@ -47,25 +47,25 @@ def test_what_is_so_already_is_done(open_shop: Shop) -> None:
 
 def test_of_many_each_has_its_line_and_the_highest_of_4_5_6_is_returned(open_shop: Shop) -> None:
     """One refused among several: the others are carried out all the same."""
-    processed, undone = submit(open_shop, "good"), submit(open_shop, "declined")
-    result = open_shop.call("task", "resubmit", processed, "0000000000000", undone, "--wait")
+    good, declined_task = submit(open_shop, "good"), submit(open_shop, "declined")
+    result = open_shop.call("task", "resubmit", good, "0000000000000", declined_task, "--wait")
     assert result.exit_code == 5, result.output  # it is declined again
     lines = result.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == [processed, "0000000000000", undone]
+    assert [line.split()[0] for line in lines] == [good, "0000000000000", declined_task]
     assert "refused" in lines[0]
     assert "there is no task" in lines[1]
     assert "applied" in lines[2]
-    codes = [one["code"] for one in open_shop.json("task", "cancel", processed, "0000000000000", code=4)]
+    codes = [one["code"] for one in open_shop.json("task", "cancel", good, "0000000000000", code=4)]
     assert codes == [4, 3]
 
 
 def test_a_stuck_undo_is_settled_by_hand(open_shop: Shop) -> None:
     """The operator put the goods back: the task ends undone."""
     task = submit(open_shop, "stuck")
-    (settled,) = open_shop.json(
+    (settlement,) = open_shop.json(
         "task", "settle", task, "--step", "reserve", "--undone", "--reason", "put back myself"
     )
-    assert (settled["verdict"], settled["act"]) == ("applied", "settle")
+    assert (settlement["verdict"], settlement["act"]) == ("applied", "settle")
     assert open_shop.json("task", "show", task)["state"] == "undone"
 
 
@@ -73,13 +73,13 @@ def test_a_stuck_undo_is_settled_by_hand(open_shop: Shop) -> None:
 def test_a_step_that_did_not_happen_is_settled_under_either_name(open_shop: Shop, flag: str) -> None:
     """Python and the states of a step say failed; both flags mean it, and only one may be given with another."""
     words = ("task", "settle", submit(open_shop, "stuck"), "--step", "reserve", "--reason", "r", flag)
-    (settled,) = open_shop.json(*words, code=4)
-    assert "it can be settled as undone" in settled["outcome"]
+    (settlement,) = open_shop.json(*words, code=4)
+    assert "it can be settled as undone" in settlement["outcome"]
     assert open_shop.call(*words, "--undone").exit_code == 2
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "hint"),
     [
         (("--step", "reserve", "--reason", "r"), 2, "one of --done VALUE, --not-done, --undone"),
         (("--step", "reserve", "--reason", "r", "--undone", "--not-done"), 2, "one of --done VALUE"),
@@ -90,14 +90,14 @@ def test_a_step_that_did_not_happen_is_settled_under_either_name(open_shop: Shop
     ],
 )
 def test_settle_refuses_what_it_cannot_mean(
-    open_shop: Shop, words: tuple[str, ...], code: int, told: str
+    open_shop: Shop, words: tuple[str, ...], code: int, hint: str
 ) -> None:
     """Which step, how it ended and how one knows must be said; a value is JSON."""
     task = open_shop.json("task", "list", "--state", "error", "--limit", "1")
     number = task[0]["id"] if task else submit(open_shop, "stuck")
     result = open_shop.call("task", "settle", number, *words)
     assert result.exit_code == code, result.output
-    assert told in result.stderr
+    assert hint in result.stderr
 
 
 def test_the_preview_lists_the_undo_in_order_and_does_nothing(open_shop: Shop) -> None:
@@ -125,7 +125,7 @@ def test_without_a_scheduler_an_act_waits_and_says_so(shop: Shop) -> None:
 def test_a_deadline_is_moved_and_one_that_does_not_count_is_not(open_shop: Shop) -> None:
     """Of a task that ended, or is unknown, it is refused with the reason; a time must be given."""
     task = submit(open_shop, "good")
-    refused = open_shop.call("task", "extend", task, "--by", "1h")
-    assert (refused.exit_code, refused.stdout) == (4, "")
-    assert "processed" in refused.stderr
+    refusal = open_shop.call("task", "extend", task, "--by", "1h")
+    assert (refusal.exit_code, refusal.stdout) == (4, "")
+    assert "processed" in refusal.stderr
     assert open_shop.call("task", "extend", task).exit_code == 2

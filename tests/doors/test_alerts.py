@@ -15,21 +15,25 @@ def test_open_ones_come_first_and_are_acknowledged_by_number(open_shop: Shop) ->
     submit(open_shop, "stuck")
     latest, first = open_shop.json("alerts", "--limit", "2")
     assert latest["open"]
-    said = open_shop.done("alerts", "--ack", str(latest["id"]), "--reason", "I look into it", "--who", "ann")
-    assert said == f"alert {latest['id']} {latest['kind']} acknowledged by ann\n"
-    shown = open_shop.json("alerts")
-    assert [alert["open"] for alert in shown] == sorted((a["open"] for a in shown), reverse=True)
-    (taken,) = [a for a in shown if a["id"] == latest["id"]]
-    assert (taken["open"], taken["acked_by"], taken["acked_why"]) == (False, "ann", "I look into it")
-    refused = open_shop.call("alerts", "--ack", str(latest["id"]), "--who", "bob")
-    assert refused.exit_code == 4
-    assert "was acknowledged by ann (I look into it) before" in refused.stderr
+    line = open_shop.done("alerts", "--ack", str(latest["id"]), "--reason", "I look into it", "--who", "ann")
+    assert line == f"alert {latest['id']} {latest['kind']} acknowledged by ann\n"
+    alerts = open_shop.json("alerts")
+    assert [alert["open"] for alert in alerts] == sorted((a["open"] for a in alerts), reverse=True)
+    (acknowledgement,) = [a for a in alerts if a["id"] == latest["id"]]
+    assert (acknowledgement["open"], acknowledgement["acked_by"], acknowledgement["acked_why"]) == (
+        False,
+        "ann",
+        "I look into it",
+    )
+    refusal = open_shop.call("alerts", "--ack", str(latest["id"]), "--who", "bob")
+    assert refusal.exit_code == 4
+    assert "was acknowledged by ann (I look into it) before" in refusal.stderr
     many = open_shop.json("alerts", "--ack", "999999", str(first["id"]), "--who", "ann", code=3)
     assert [one["code"] for one in many] == [3, 0]
     assert "acknowledged by ann" in open_shop.done("alerts", "--all")
-    asked = open_shop.call("alerts", "3")
-    assert asked.exit_code == 2
-    assert "pass --ack to acknowledge it" in asked.stderr
+    usage = open_shop.call("alerts", "3")
+    assert usage.exit_code == 2
+    assert "pass --ack to acknowledge it" in usage.stderr
 
 
 def test_alerts_end_with_their_cause(open_shop: Shop) -> None:
@@ -40,8 +44,8 @@ def test_alerts_end_with_their_cause(open_shop: Shop) -> None:
         "task", "settle", task, "--step", "reserve", "--undone", "--reason", "by hand", "--who", "ann"
     )
     assert open_shop.json("alerts", "--task", task) == []
-    ended = open_shop.json("alerts", "--task", task, "--all")
-    assert [alert["ended_why"] for alert in ended] == ["the task is undone"] * 2
+    alerts = open_shop.json("alerts", "--task", task, "--all")
+    assert [alert["ended_why"] for alert in alerts] == ["the task is undone"] * 2
     (act,) = open_shop.json("audit", "--task", task)
     assert (act["kind"], act["who"], act["why"], act["verdict"]) == ("settle", "ann", "by hand", "applied")
     assert "by hand" in open_shop.done("audit", "--limit", "1")
@@ -56,21 +60,21 @@ def test_a_test_alert_goes_all_ways(shop: Shop) -> None:
     assert [line.split()[0] for line in alone.stdout.splitlines()] == ["row", "log", "webhook"]
     assert "not set" in alone.stdout
     with listening() as receiver:
-        sent = shop.call("alerts", "--test", "--json", MAKEGOOD_ALERT_WEBHOOK=receiver.url)
-        assert sent.exit_code == 0, sent.output
-        assert json.loads(sent.stdout)["told"] is True
-        served = shop.serve(
+        webhook_test = shop.call("alerts", "--test", "--json", MAKEGOOD_ALERT_WEBHOOK=receiver.url)
+        assert webhook_test.exit_code == 0, webhook_test.output
+        assert json.loads(webhook_test.stdout)["told"] is True
+        process = shop.serve(
             "scheduler",
             MAKEGOOD_ALERT_WEBHOOK=receiver.url,
             MAKEGOOD_ALERT_SECRET="whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0",
             MAKEGOOD_ALERTS_EVERY="100ms",
         )
-        told = shop.call("alerts", "--test")
-        assert told.exit_code == 0, told.output
-        assert "written by one process that runs" in told.stdout
-        assert "sent, and accepted" in told.stdout
+        log_test = shop.call("alerts", "--test")
+        assert log_test.exit_code == 0, log_test.output
+        assert "written by one process that runs" in log_test.stdout
+        assert "sent, and accepted" in log_test.stdout
         assert re.search(r" test +- +- +open ", shop.done("alerts").splitlines()[1])
-        code, _, err = shop.stop(served)
+        code, _, err = shop.stop(process)
         assert code == 0
     assert [event["data"]["kind"] for event in receiver.events if event["type"].endswith("raised.v1")] == [
         "test"
@@ -99,17 +103,17 @@ def test_a_webhook_that_nobody_is_set_to_call_is_noticed(shop: Shop) -> None:
 
 def test_a_webhook_that_does_not_take_an_alert_is_not_called_unset(shop: Shop) -> None:
     """The store knows that it was posted to: by a process, whose log says why, or by the command itself."""
-    with closing(socket.socket()) as held:
-        held.bind(("127.0.0.1", 0))  # and does not listen
-        url = f"http://127.0.0.1:{held.getsockname()[1]}/alerts"
+    with closing(socket.socket()) as port:
+        port.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://127.0.0.1:{port.getsockname()[1]}/alerts"
         alone = shop.call("alerts", "--test", "--timeout", "1s", MAKEGOOD_ALERT_WEBHOOK=url)
         assert alone.exit_code == 1
         assert "webhook  sent, and not accepted: see the lines above" in alone.stdout
-        served = shop.serve("scheduler", MAKEGOOD_ALERTS_EVERY="100ms", MAKEGOOD_ALERT_WEBHOOK=url)
+        process = shop.serve("scheduler", MAKEGOOD_ALERTS_EVERY="100ms", MAKEGOOD_ALERT_WEBHOOK=url)
         result = shop.call("alerts", "--test", "--timeout", "10s")
         assert result.exit_code == 1
         assert "sent, and not accepted: see the log of the schedulers and supervisors" in result.stdout
         assert "alert_webhook" not in result.stdout
-        _, _, log = shop.stop(served)
+        _, _, log = shop.stop(process)
     assert "was not delivered" in log
     assert "unsigned: alert_secret is not set" in log  # once, at the start

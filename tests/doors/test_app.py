@@ -39,32 +39,32 @@ def test_help_loads_little() -> None:
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=BARE)
     assert "Usage: makegood" in run.stdout
-    loaded = run.stderr.split()
-    foreign = {name.split(".")[0] for name in loaded} - MAY_LOAD - set(sys.stdlib_module_names)
+    modules = run.stderr.split()
+    foreign = {name.split(".")[0] for name in modules} - MAY_LOAD - set(sys.stdlib_module_names)
     assert not foreign, f"--help loads {foreign}"
-    assert not [name for name in loaded if name.startswith(MUST_NOT)]
+    assert not [name for name in modules if name.startswith(MUST_NOT)]
 
 
 def commands(group: Lazy, *path: str) -> list[tuple[tuple[str, ...], click.Command, str]]:
     """Return every command: its path, itself, and what the list in --help says of it."""
-    found = []
+    entries = []
     context = click.Context(group)
-    for name, (_, said) in group.places.items():
+    for name, (_, text) in group.places.items():
         command = group.get_command(context, name)
         assert command is not None
-        found.append(((*path, name), command, said))
+        entries.append(((*path, name), command, text))
         if isinstance(command, Lazy):
-            found += commands(command, *path, name)
-    return found
+            entries += commands(command, *path, name)
+    return entries
 
 
 def test_every_command_is_there_with_help_and_the_common_flags() -> None:
     """What the list promises can be loaded; each command explains itself and knows --store, --json, --color, --debug."""
     assert isinstance(main, Lazy)
     paths = set()
-    for path, command, said in commands(main):
+    for path, command, text in commands(main):
         paths.add(" ".join(path))
-        assert said.endswith(".")
+        assert text.endswith(".")
         assert command.help
         options = {option for parameter in command.params for option in parameter.opts}
         assert {"--store", "--json", "--color", "--debug"} <= options, path
@@ -84,18 +84,18 @@ def test_each_command_has_examples_that_it_takes() -> None:
     for path, lines in EXAMPLES.items():
         for line in lines:
             words = shlex.split(line.partition(" | ")[0])
-            typed = ["makegood", *path.split()]
-            assert words[: len(typed)] == typed
-            leaves[path].make_context(path, words[len(typed) :], obj=Cli())
+            prefix = ["makegood", *path.split()]
+            assert words[: len(prefix)] == prefix
+            leaves[path].make_context(path, words[len(prefix) :], obj=Cli())
 
 
 def test_help_describes_the_shared_options_once(shop: Shop) -> None:
     """The examples end a command's help, and the help of makegood has what every command takes."""
     assert "--store URL" in shop.call("--help").stdout
-    said = shop.call("task", "submit", "--help").stdout
-    assert "--store URL" not in said
-    assert "Examples:\n  makegood task submit orders:place_order" in said
-    assert "Every command also takes --store, " in said
+    text = shop.call("task", "submit", "--help").stdout
+    assert "--store URL" not in text
+    assert "Examples:\n  makegood task submit orders:place_order" in text
+    assert "Every command also takes --store, " in text
 
 
 def test_flags_may_stand_anywhere(shop: Shop) -> None:
@@ -112,18 +112,18 @@ def test_flags_may_stand_anywhere(shop: Shop) -> None:
 
 def test_a_slip_of_the_pen_names_the_command_that_was_meant(shop: Shop) -> None:
     """Of commands and of options."""
-    for words, meant in (
+    for words, suggestion in (
         (("taks",), "task"),
         (("task", "lst"), "list"),
         (("task", "list", "--stat", "x"), "--state"),
     ):
         result = shop.call(*words)
         assert result.exit_code == 2
-        assert meant in result.stderr
+        assert suggestion in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
+    ("words", "suggestions"),
     [
         (("settle", "--step", "x"), ["makegood task settle"]),
         (("undo", "0000000000000"), ["makegood task undo"]),
@@ -141,23 +141,23 @@ def test_a_slip_of_the_pen_names_the_command_that_was_meant(shop: Shop) -> None:
     ],
 )
 def test_an_unknown_command_names_those_that_may_be_meant_in_full(
-    shop: Shop, words: tuple[str, ...], meant: list[str]
+    shop: Shop, words: tuple[str, ...], suggestions: list[str]
 ) -> None:
     """The group's word forgotten, one too many, misspelt, or what other tools call it."""
     result = shop.call(*words)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert re.findall("`(.+?)`", result.stderr)[:-1] == meant, "the last one is the help"
+    assert re.findall("`(.+?)`", result.stderr)[:-1] == suggestions, "the last one is the help"
 
 
 def test_every_suggestion_for_other_tools_words_is_a_command_and_no_such_word_is_one() -> None:
     """The table keeps up with the tree."""
     assert isinstance(main, Lazy)
-    known = {" ".join(path) for path, _, _ in commands(main)}
-    assert {" ".join(path) for path in every(main, click.Context(main))} == known
-    for word, meant in MEANT.items():
-        assert word not in known
-        for command in meant:
-            assert command.partition(" --")[0] in known
+    names = {" ".join(path) for path, _, _ in commands(main)}
+    assert {" ".join(path) for path in every(main, click.Context(main))} == names
+    for word, suggestions in MEANT.items():
+        assert word not in names
+        for command in suggestions:
+            assert command.partition(" --")[0] in names
 
 
 def test_version(shop: Shop) -> None:
@@ -172,7 +172,7 @@ def test_each_exit_code_from_a_real_process(open_shop: Shop) -> None:
     assert (good.returncode, good.stdout) == (0, '"paid-100-for-hold-x"\n')
     task = json.loads(open_shop.done("task", "list", "--key", "exit", "--json"))[0]["id"]
     (open_shop.folder / "broken.py").write_text("import makegood\n1 / 0\n")
-    wanted = [
+    cases = [
         (2, ("task", "submit", "broken:buy", "{}")),
         (2, ("task", "show")),
         (3, ("task", "show", "0000000000000")),
@@ -182,7 +182,7 @@ def test_each_exit_code_from_a_real_process(open_shop: Shop) -> None:
         (6, (*submit, '{"id": "x", "card": "stuck"}', "--wait")),
         (7, (*submit, '{"id": "x", "card": "slow"}', "--wait", "--timeout", "0.2")),
     ]
-    for code, words in wanted:
+    for code, words in cases:
         run = open_shop.run(*words)
         assert (run.returncode, run.stdout) == (code, ""), (words, run.stderr)
         assert run.stderr.strip()
@@ -190,19 +190,20 @@ def test_each_exit_code_from_a_real_process(open_shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "code", "told"),
+    ("url", "code", "hint"),
     [
         ("postgresql://nobody@127.0.0.1:1/none", 8, "127.0.0.1"),
         ("sqlite:///never_made.db", 9, "makegood store migrate"),
         ("sqlite:////nowhere/at/all.db", 2, "does not exist"),
         ("mysql://x", 2, "unsupported store URL"),
+        ("bill.db", 2, "did you mean sqlite:///bill.db?"),
     ],
 )
-def test_a_store_that_cannot_be_used(open_shop: Shop, url: str, code: int, told: str) -> None:
+def test_a_store_that_cannot_be_used(open_shop: Shop, url: str, code: int, hint: str) -> None:
     """8 unreachable, 9 needs migrating, 2 a URL of no store; each says what to do, and no file is made."""
     run = open_shop.run("task", "list", "--store", url)
     assert (run.returncode, run.stdout) == (code, ""), run.stderr
-    assert told in run.stderr
+    assert hint in run.stderr
     assert "Traceback" not in run.stderr
     assert not (open_shop.folder / "never_made.db").exists()
 

@@ -32,8 +32,8 @@ async def _on_server(url: str, sql: str) -> list[tuple[object, ...]]:
     connection = await asyncpg.connect(url)
     try:
         await connection.execute(sql)
-        found = [tuple(row) for row in await connection.fetch(TABLES)]
-        return found + [tuple(row) for row in await connection.fetch("select * from makegood.schema_version")]
+        rows = [tuple(row) for row in await connection.fetch(TABLES)]
+        return rows + [tuple(row) for row in await connection.fetch("select * from makegood.schema_version")]
     finally:
         await connection.close()
 
@@ -64,9 +64,9 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Old]:
     if request.param == "postgres":
         yield Old(request.getfixturevalue("shop_on_postgres"))
     else:
-        made = Shop(tmp_path)
-        yield Old(made)
-        made.close()
+        new_shop = Shop(tmp_path)
+        yield Old(new_shop)
+        new_shop.close()
 
 
 def test_each_command_refuses_it_with_exit_9_and_the_remedy(old: Old) -> None:

@@ -19,9 +19,9 @@ def test_options_are_handed_on_and_the_exit_code_comes_back(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was said is passed, what was not is left to the demo's own defaults; --postgres excludes --store."""
-    heard: list[list[str]] = []
+    calls: list[list[str]] = []
     stand_in = ModuleType("orders.demo")
-    stand_in.main = lambda argv: heard.append(argv) or 1  # type: ignore[attr-defined,func-returns-value]
+    stand_in.main = lambda argv: calls.append(argv) or 1  # type: ignore[attr-defined,func-returns-value]
     monkeypatch.setitem(sys.modules, "orders.demo", stand_in)
     monkeypatch.setattr(sys, "path", list(sys.path))
     words = (
@@ -36,11 +36,11 @@ def test_options_are_handed_on_and_the_exit_code_comes_back(
         "--schedulers",
         "2",
     )
-    staged = ("demo", "--stage", "--no-browser", "--port", "0", "--seconds", "9", "--chaos")
+    command = ("demo", "--stage", "--no-browser", "--port", "0", "--seconds", "9", "--chaos")
     assert shop.call(*words).exit_code == 1
     assert shop.call("demo", "--postgres").exit_code == 1
-    assert shop.call(*staged).exit_code == 1
-    assert heard == [
+    assert shop.call(*command).exit_code == 1
+    assert calls == [
         ["--orders", "7", "--seed", "3", "--schedulers", "2", "--store", "sqlite:///d.db", "--json"],
         ["--postgres"],
         ["--port", "0", "--seconds", "9", "--stage", "--no-browser", "--chaos"],

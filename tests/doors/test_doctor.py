@@ -24,8 +24,8 @@ def found(document: Any, check: str) -> list[tuple[str, str]]:
 
 def test_a_quiet_store_is_sound_and_nobody_leads(shop: Shop) -> None:
     """Everything that can be measured is there; that nothing runs is a warning, and an error only for those who ask for it."""
-    seen = shop.json("doctor")
-    assert seen["code"] == 0
+    report = shop.json("doctor")
+    assert report["code"] == 0
     for check in (
         "file",
         "durability",
@@ -37,41 +37,41 @@ def test_a_quiet_store_is_sound_and_nobody_leads(shop: Shop) -> None:
         "alerts",
         "generation",
     ):
-        assert [severity for severity, _ in found(seen, check)] == ["ok"], (check, seen)
-    ((severity, what),) = found(seen, "leader")
+        assert [severity for severity, _ in found(report, check)] == ["ok"], (check, report)
+    ((severity, what),) = found(report, "leader")
     assert severity == "warning"
     assert "nobody leads and no supervisor runs" in what
     assert shop.json("doctor", "--strict", code=1)["code"] == 1
-    assert all(one["remedy"] for one in seen["findings"] if one["severity"] != "ok")
+    assert all(one["remedy"] for one in report["findings"] if one["severity"] != "ok")
 
 
 def test_with_everything_running_it_says_who_leads(open_shop: Shop) -> None:
     """A process with all roles: the leader is named, and nothing is left to do."""
-    seen = open_shop.json("doctor")
-    ((severity, what),) = found(seen, "leader")
+    report = open_shop.json("doctor")
+    ((severity, what),) = found(report, "leader")
     assert severity == "ok"
     assert "leads in epoch 1" in what
-    ((_, running),) = found(seen, "processes")
+    ((_, running),) = found(report, "processes")
     assert "1 scheduler" in running
 
 
 def test_for_people_the_remedy_stands_below(shop: Shop) -> None:
     """A line per finding, what to do under it, and every setting with its origin."""
-    said = shop.call(
+    text = shop.call(
         "doctor",
         MAKEGOOD_SUPERVISE_EVERY="3s",
         MAKEGOOD_ALERT_SECRET="whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0",
         MAKEGOOD_WEBHOOK_SECRETS="a.example=whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0",
     ).stdout
-    assert "warning  leader        nobody leads" in said
-    assert "-> start one: `makegood supervisor`" in said
-    rows = {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.strip()}
+    assert "warning  leader        nobody leads" in text
+    assert "-> start one: `makegood supervisor`" in text
+    rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
     assert rows["supervise_every"] == ["3s", "MAKEGOOD_SUPERVISE_EVERY"]
     assert rows["max_tasks"] == ["10000", "default"]
     assert rows["lease"] == ["15s", "default"]
     assert rows["alert_secret"] == ["***", "MAKEGOOD_ALERT_SECRET"]
     assert rows["webhook_secrets"] == ["***", "MAKEGOOD_WEBHOOK_SECRETS"]
-    assert "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0" not in said
+    assert "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0" not in text
 
 
 def test_settings_tell_flag_environment_file_and_default(shop: Shop) -> None:
@@ -87,8 +87,8 @@ def test_settings_tell_flag_environment_file_and_default(shop: Shop) -> None:
 def test_a_missing_migration_is_exit_9_with_the_command(tmp_path: Path) -> None:
     """And an unreachable server is exit 8; both are findings, too."""
     shop = Shop(tmp_path)
-    seen = shop.json("doctor", code=9)
-    (schema,) = [one for one in seen["findings"] if one["check"] == "schema"]
+    report = shop.json("doctor", code=9)
+    (schema,) = [one for one in report["findings"] if one["check"] == "schema"]
     assert (schema["severity"], schema["remedy"]) == ("error", "`makegood store migrate`")
     pytest.importorskip("asyncpg")
     away = shop.json("doctor", "--store", "postgresql://nobody:hush@127.0.0.1:1/none", code=8)
@@ -116,9 +116,9 @@ def test_work_that_nobody_does_is_an_error(shop: Shop) -> None:
 
 def test_a_place_is_judged_by_its_file_system() -> None:
     """Refused, doubtful and good ones; what is not known is not judged."""
-    judged = {kind: sqlite.placed(kind).severity for kind in (
+    severities = {kind: sqlite.placed(kind).severity for kind in (
         "ext4", "xfs", "btrfs", "", "nfs", "nfs4", "cifs", "fuse.sshfs", "tmpfs", "overlay", "virtiofs", "9p", "fuse.ntfs")}  # fmt: skip
-    assert judged == {
+    assert severities == {
         "ext4": "ok", "xfs": "ok", "btrfs": "ok", "": "ok", "nfs": "error", "nfs4": "error", "cifs": "error", "fuse.sshfs": "error",
         "tmpfs": "warning", "overlay": "warning", "virtiofs": "warning", "9p": "warning", "fuse.ntfs": "warning",
     }  # fmt: skip
@@ -149,8 +149,8 @@ def test_postgresql_is_judged_by_its_settings() -> None:
         "note",
     ]
     cases = [("", 0, 0), ("", 2, 0), ("s1", 1, 1), ("s1", 0, 0), ("s1", 1, 0)]
-    judged = [postgres.replicated(*case).severity for case in cases]
-    assert judged == ["note", "note", "ok", "error", "error"]
+    severities = [postgres.replicated(*case).severity for case in cases]
+    assert severities == ["note", "note", "ok", "error", "error"]
     assert (postgres.roomy(95, 100).severity, postgres.roomy(9, 100).severity) == ("warning", "ok")
     ages = [postgres.aged(age).severity for age in (None, 5.0, 601.0)]
     assert ages == ["ok", "ok", "warning"]
@@ -188,8 +188,8 @@ def test_what_another_program_did_to_the_file_is_found(shop: Shop) -> None:
     with path.open("r+b") as raw:
         raw.seek((page - 1) * 4096)
         raw.write(b"\xff" * 4096)
-    damaged = found(shop.json("doctor", code=1), "file")
-    assert {severity for severity, _ in damaged} == {"error"}
+    damage = found(shop.json("doctor", code=1), "file")
+    assert {severity for severity, _ in damage} == {"error"}
 
 
 @pytest.mark.parametrize(
@@ -218,15 +218,15 @@ def test_a_log_that_counts_more_merged_than_it_has_is_an_error(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That is what the index says after the loss; the merge that finds it has a guard, as all have."""
-    seen = []
+    checkpoints = []
 
     def checkpoint(guard: sqlite3.Connection, merger: sqlite3.Connection) -> tuple[int, int]:
-        seen.append((guard.in_transaction, sqlite_log.checkpoint(guard, merger)))
+        checkpoints.append((guard.in_transaction, sqlite_log.checkpoint(guard, merger)))
         return 21, 151
 
     monkeypatch.setattr(sqlite, "checkpoint", checkpoint)
     document = shop.json("doctor", code=1)
-    assert [begun for begun, _ in seen] == [True]
+    assert [in_transaction for in_transaction, _ in checkpoints] == [True]
     (_, (severity, what)) = found(document, "log")
     assert (severity, "21 pages and 151 of them" in what) == ("error", True)
 
@@ -238,25 +238,25 @@ def test_the_dead_and_what_operators_must_see_are_told(shop: Shop) -> None:
     shop.done("queue", "receive", "orders", "--no-ack", "--tries", "1", "--lease", "10ms")
     while not shop.json("queue", "list", "--dead"):
         shop.done("queue", "receive", "orders", "--tries", "1")
-    while len(seen := found(shop.json("doctor"), "processes")) < 2:
+    while len(processes := found(shop.json("doctor"), "processes")) < 2:
         pass
-    assert seen[1][0] == "note"
-    assert "1 died within the last hour" in seen[1][1]
+    assert processes[1][0] == "note"
+    assert "1 died within the last hour" in processes[1][1]
     assert found(shop.json("doctor"), "alerts") == [("warning", "1 dead_letter")]
 
 
 def test_a_queue_that_nobody_reads_is_told() -> None:
     """Its name may be misspelt, or its reader gone; one that somebody has a message of, or that is new, is fine."""
     misspelt = QueueView("jbos", 3, 0, 0, 0, 61.0, read=False)
-    (said,) = findings.unread(
+    (finding,) = findings.unread(
         [misspelt, QueueView("jobs", 9, 1, 0, 0, 99.0), QueueView("a", 1, 0, 0, 0, 1.0)]
     )
-    assert (said.check, said.severity) == ("queues", "note")
-    assert "3 messages in queue jbos" in said.what
-    assert "none was ever received" in said.what
-    assert "makegood queue drop --all --waiting jbos" in said.remedy
-    (gone,) = findings.unread([QueueView("jobs", 1, 0, 0, 0, 99.0)])
-    assert "none was ever" not in gone.what
+    assert (finding.check, finding.severity) == ("queues", "note")
+    assert "3 messages in queue jbos" in finding.what
+    assert "none was ever received" in finding.what
+    assert "makegood queue drop --all --waiting jbos" in finding.remedy
+    (other,) = findings.unread([QueueView("jobs", 1, 0, 0, 0, 99.0)])
+    assert "none was ever" not in other.what
     assert [one.severity for one in findings.unread([])] == ["ok"]
 
 

@@ -60,15 +60,15 @@ def test_of_many_the_highest_of_refused_undone_error_wins() -> None:
     ],
 )
 def test_a_number_that_is_too_large_is_a_usage_error(shop: Shop, words: tuple[str, ...]) -> None:
-    refused = shop.call(*words)
-    assert refused.exit_code == 2, refused.output
-    assert "is not a whole number" in refused.stderr or "is not a receipt" in refused.stderr
+    refusal = shop.call(*words)
+    assert refusal.exit_code == 2, refusal.output
+    assert "is not a whole number" in refusal.stderr or "is not a receipt" in refusal.stderr
 
 
 def test_a_setting_with_too_many_digits_is_refused(shop: Shop) -> None:
-    refused = shop.call("run", "kiosk:kiosk", MAKEGOOD_SLOTS="9" * 5000)
-    assert refused.exit_code == 2, refused.output
-    assert "a whole number of at least 1 is expected" in refused.stderr
+    refusal = shop.call("run", "kiosk:kiosk", MAKEGOOD_SLOTS="9" * 5000)
+    assert refusal.exit_code == 2, refusal.output
+    assert "a whole number of at least 1 is expected" in refusal.stderr
 
 
 def test_ctrl_c_at_a_question_is_an_interrupt(shop: Shop) -> None:
@@ -82,14 +82,14 @@ def test_ctrl_c_at_a_question_is_an_interrupt(shop: Shop) -> None:
     ) as asking:
         os.close(theirs)
         assert asking.stderr is not None
-        said = b""
-        while b"[y/N]" not in said:
-            said += os.read(asking.stderr.fileno(), 4096)
+        text = b""
+        while b"[y/N]" not in text:
+            text += os.read(asking.stderr.fileno(), 4096)
         while asking.poll() is None:  # Python does not see a signal that comes just before it begins to read
             asking.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 asking.wait(timeout=5)
-        said += asking.stderr.read()
-        assert asking.returncode == 130, said
+        text += asking.stderr.read()
+        assert asking.returncode == 130, text
     os.close(ours)
-    assert b"--yes" not in said
+    assert b"--yes" not in text

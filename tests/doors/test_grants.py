@@ -18,10 +18,10 @@ from makegood.store import open_store, rows
 from makegood.store.grants import ROLES, script, wanted
 from tests.doors.cli_app import Order, buy
 from tests.doors.conftest import Shop
-from tests.doors.guarded_shop import AGENTS, PASSWORD, Guarded, guarded
+from tests.doors.guarded_shop import AGENTS, PASSWORD, Guarded, guarded_shop
 from tests.waiting import moment
 
-__all__ = ["guarded"]
+__all__ = ["guarded_shop"]
 
 asyncpg = pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
 
@@ -33,11 +33,11 @@ def submitted(shop: Guarded, id_: str, *words: str, card: str = "good", code: in
     return shop.said("submitter", "task", "submit", *words, code=code)
 
 
-def test_a_storm_with_a_role_for_each_process_ends_right(guarded: Guarded) -> None:
+def test_a_storm_with_a_role_for_each_process_ends_right(guarded_shop: Guarded) -> None:
     """Orders, refusals with undo, a stuck undo, an application's transaction, an inbox and a relay, a kill -9 with take-over, notices,
     dead letters, operators, another migration, a promotion: each done by the role whose work it is, and by no other.
     """
-    shop = guarded
+    shop = guarded_shop
     outbox = f"sqlite:///{shop.folder / 'out.db'}"
     _put(outbox, "relayed")
     supervisor = shop.role("supervisor", "supervisor")
@@ -45,7 +45,7 @@ def test_a_storm_with_a_role_for_each_process_ends_right(guarded: Guarded) -> No
     shop.role("agent_kiosk_stock", "agent", "kiosk:kiosk", "stock")
     till = shop.role("agent_kiosk_till", "agent", "kiosk:kiosk", "till")
     shop.role("inbox", "inbox", "kiosk:kiosk", "--from", outbox)
-    stuck = _ordered(shop)
+    task = _ordered(shop)
 
     first.kill()
     till.kill()
@@ -54,7 +54,7 @@ def test_a_storm_with_a_role_for_each_process_ends_right(guarded: Guarded) -> No
     shop.role("agent_kiosk_till", "agent", "kiosk:kiosk", "till")
     _until(shop, "select 1 from makegood.task where key = 'd' and state = 'processed'")
 
-    _operated(shop, stuck)
+    _operated(shop, task)
     # another migration adds a table: it can be read at once, and the grants are applied again under load
     shop.sql("create table makegood.later (a integer)", "owner")
     assert shop.sql("select count(*) from makegood.later", "reader") == [(0,)]
@@ -75,7 +75,7 @@ def _ordered(shop: Guarded) -> str:
     """Submit in all ways; returns the task whose undo is stuck."""
     assert submitted(shop, "a", "--key", "a", "--reply-to", "queue:web")["result"] == "paid-100-for-hold-a"
     assert submitted(shop, "b", card="declined", code=5)["state"] == "undone"
-    stuck: str = submitted(shop, "c", card="stuck", code=6)["id"]
+    task: str = submitted(shop, "c", card="stuck", code=6)["id"]
     assert "task.processed" in shop.may("submitter", "queue", "receive", "web", "--json")
     assert submitted(shop, "w", "--reply-to", "https://hooks.invalid/x")["result"] == "paid-100-for-hold-w"
     # in a transaction of the application's own, whose login is a member of the submitter's role
@@ -86,19 +86,19 @@ def _ordered(shop: Guarded) -> str:
     shop.may("submitter", "queue", "send", "orders", '{"nothing": 1}')
     for key in ("by-transaction", "by-message", "relayed"):
         _until(shop, f"select 1 from makegood.task where key = '{key}' and state = 'processed'")
-    return stuck
+    return task
 
 
-def _operated(shop: Guarded, stuck: str) -> None:
+def _operated(shop: Guarded, task: str) -> None:
     """Do what operators do, under a login of one person's own; and look as a reader."""
     shop.login("anna", "operator")
-    settled = ("--step", "reserve", "--undone", "--who", "ceo@bank", "--reason", "by hand")
-    shop.may("anna", "task", "settle", stuck, *settled)
+    options = ("--step", "reserve", "--undone", "--who", "ceo@bank", "--reason", "by hand")
+    shop.may("anna", "task", "settle", task, *options)
     (act,) = [act for act in shop.said("reader", "audit") if act["kind"] == "settle"]
     assert (act["who"], act["db_user"]) == ("ceo@bank", f"{shop.prefix}anna")
-    notes = [event["note"] or "" for event in shop.said("reader", "task", "history", stuck)]
+    notes = [event["note"] or "" for event in shop.said("reader", "task", "history", task)]
     assert any(f"database user {shop.prefix}anna" in note for note in notes)
-    assert shop.said("reader", "task", "show", stuck)["state"] == "undone"
+    assert shop.said("reader", "task", "show", task)["state"] == "undone"
     (dead,) = _until(shop, "select id from makegood.message where state = 'dead'")
     shop.may("anna", "queue", "replay", "orders", dead[0])
     _until(shop, "select id from makegood.message where state = 'dead'")
@@ -169,9 +169,9 @@ def _until(shop: Guarded, sql: str) -> list[Any]:
         connection = await asyncpg.connect(shop.admin)
         try:
             async with asyncio.timeout(60):
-                while not (found := await connection.fetch(sql)):
+                while not (records := await connection.fetch(sql)):
                     await moment()
-                return [tuple(row) for row in found]
+                return [tuple(row) for row in records]
         finally:
             await connection.close()
 
@@ -188,11 +188,11 @@ def _reply(idx: int, kind: Any = "done") -> bytes:
 
 
 @pytest.fixture
-def leaked(guarded: Guarded) -> Iterator[Guarded]:
+def breached_shop(guarded_shop: Guarded) -> Iterator[Guarded]:
     """The same database with one task under way: its step 0 is the stock's, step 1 the till's, both have a request."""
-    guarded.sql(_ONE_TASK)
-    yield guarded
-    guarded.sql(
+    guarded_shop.sql(_ONE_TASK)
+    yield guarded_shop
+    guarded_shop.sql(
         "delete from makegood.task where id = 1; delete from makegood.step where task = 1; delete from makegood.request;"
         "delete from makegood.inbox; delete from makegood.rate; delete from makegood.audit where act = 'forged'"
     )
@@ -278,9 +278,11 @@ BARRED = [
 
 
 @pytest.mark.parametrize(("kind", "sql"), BARRED)
-def test_a_leaked_credential_does_not_do_what_is_not_its_work(leaked: Guarded, kind: str, sql: str) -> None:
+def test_a_leaked_credential_does_not_do_what_is_not_its_work(
+    breached_shop: Guarded, kind: str, sql: str
+) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        leaked.sql(sql, kind)
+        breached_shop.sql(sql, kind)
 
 
 @pytest.mark.parametrize(
@@ -288,30 +290,38 @@ def test_a_leaked_credential_does_not_do_what_is_not_its_work(leaked: Guarded, k
     [kind for kind in ROLES if kind not in ("owner", "agent", "operator", "console", "elector")] + [STOCK],
 )
 @pytest.mark.parametrize("as_kind", ["cancel", "done", "expired"])
-def test_nobody_but_an_operator_leaves_an_operators_act(leaked: Guarded, kind: str, as_kind: str) -> None:
+def test_nobody_but_an_operator_leaves_an_operators_act(
+    breached_shop: Guarded, kind: str, as_kind: str
+) -> None:
     """Nor under the name of another message."""
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        leaked.sql(LEFT, kind, as_kind, CANCEL)
+        breached_shop.sql(LEFT, kind, as_kind, CANCEL)
 
 
-def test_an_operator_leaves_acts_under_the_own_login_alone(leaked: Guarded) -> None:
+def test_an_operator_leaves_acts_under_the_own_login_alone(breached_shop: Guarded) -> None:
     for more, value in (("", ""), (", db_user", ", 'anna'")):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            leaked.sql(LEAVE.format(more=more, value=value), "operator", "cancel", CANCEL)
+            breached_shop.sql(LEAVE.format(more=more, value=value), "operator", "cancel", CANCEL)
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        leaked.sql(LEAVE.format(more=", db_user", value=", session_user"), "operator", "done", _reply(0))
-    leaked.sql(LEAVE.format(more=", db_user", value=", session_user"), "operator", "cancel", CANCEL)
+        breached_shop.sql(
+            LEAVE.format(more=", db_user", value=", session_user"), "operator", "done", _reply(0)
+        )
+    breached_shop.sql(LEAVE.format(more=", db_user", value=", session_user"), "operator", "cancel", CANCEL)
 
 
-def test_a_supervisor_leaves_the_acts_that_an_operator_requested_for_many_tasks(leaked: Guarded) -> None:
+def test_a_supervisor_leaves_the_acts_that_an_operator_requested_for_many_tasks(
+    breached_shop: Guarded,
+) -> None:
     """And of those nothing but what was requested: not another command, login or operator."""
     bulk = """insert into makegood.bulk_act (id, kind, wanted, who, why, db_user, counted, state, at, cursor, free_at, sent, applied, noop,
         refused, stopped_by, more) values ('b', 'cancel', '{}', 'anna', '', @login, 1, 'running', 0, 9, 0, 0, 0, 0, 0, '', false)"""
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        leaked.sql(bulk.replace("@login", "'anna'"), "console")
-    leaked.sql(bulk.replace("@login", "session_user"), "console")
-    leaked.sql("insert into makegood.bulk_item (bulk, task, act, at) values ('b', 1, 'b/1', 0)", "supervisor")
-    login = f"{leaked.prefix}console"
+        breached_shop.sql(bulk.replace("@login", "'anna'"), "console")
+    breached_shop.sql(bulk.replace("@login", "session_user"), "console")
+    breached_shop.sql(
+        "insert into makegood.bulk_item (bulk, task, act, at) values ('b', 1, 'b/1', 0)", "supervisor"
+    )
+    login = f"{breached_shop.prefix}console"
     left = LEAVE.format(more=", db_user", value=f", '{login}'")
 
     def command(kind: str = "cancel", act: str = "b/1", who: str = "anna") -> bytes:
@@ -323,16 +333,16 @@ def test_a_supervisor_leaves_the_acts_that_an_operator_requested_for_many_tasks(
         ("cancel", command(who="eve")),
     ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            leaked.sql(left, "supervisor", kind, body)
+            breached_shop.sql(left, "supervisor", kind, body)
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        leaked.sql(LEFT, "supervisor", "cancel", command())
-    leaked.sql(left, "supervisor", "cancel", command())
+        breached_shop.sql(LEFT, "supervisor", "cancel", command())
+    breached_shop.sql(left, "supervisor", "cancel", command())
 
 
-def test_an_agent_meets_its_own_requests_and_answers_them_alone(leaked: Guarded) -> None:
-    assert leaked.sql("select agent from makegood.request", STOCK) == [("kiosk/stock",)]
+def test_an_agent_meets_its_own_requests_and_answers_them_alone(breached_shop: Guarded) -> None:
+    assert breached_shop.sql("select agent from makegood.request", STOCK) == [("kiosk/stock",)]
     for sql in NOTHING:
-        assert leaked.sql(sql, STOCK) == []
+        assert breached_shop.sql(sql, STOCK) == []
     twice = _reply(1).replace(b'{"kind":"done"', b'{"kind":"done","idx":0')  # the later one counts
     for kind, body in (
         ("done", _reply(1)),
@@ -341,24 +351,24 @@ def test_an_agent_meets_its_own_requests_and_answers_them_alone(leaked: Guarded)
         ("expired", _reply(0, "expired")),
     ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            leaked.sql(LEFT, STOCK, kind, body)
-    leaked.sql(LEFT, STOCK, "done", _reply(0))
-    leaked.sql(LEFT, STOCK, "late", _reply(0, "late"))
+            breached_shop.sql(LEFT, STOCK, kind, body)
+    breached_shop.sql(LEFT, STOCK, "done", _reply(0))
+    breached_shop.sql(LEFT, STOCK, "late", _reply(0, "late"))
     zero = rows.message(TaskMessage("done", idx=0, attempt=1, value=b'"a\\u0000b"'))
-    leaked.sql(LEFT, STOCK, "done", zero)
+    breached_shop.sql(LEFT, STOCK, "done", zero)
 
 
-def test_row_level_security_costs_owner_and_scheduler_nothing(guarded: Guarded) -> None:
+def test_row_level_security_costs_owner_and_scheduler_nothing(guarded_shop: Guarded) -> None:
     """The server plans their statements alike; an agent's are looked up by the same index, with its own agent as a filter."""
     place = "where (task, idx, attempt) = (1, 0, 1)"
 
     def plan(kind: str, sql: str) -> list[str]:
         async def run() -> list[str]:
-            connection = await asyncpg.connect(guarded.as_(kind))
+            connection = await asyncpg.connect(guarded_shop.as_(kind))
             await connection.execute("set enable_seqscan = off; set enable_bitmapscan = off")
-            found = await connection.fetch(f"explain (costs off) {sql}")
+            lines = await connection.fetch(f"explain (costs off) {sql}")
             await connection.close()
-            return [row[0] for row in found]
+            return [row[0] for row in lines]
 
         return asyncio.run(run())
 
@@ -375,19 +385,19 @@ def test_row_level_security_costs_owner_and_scheduler_nothing(guarded: Guarded) 
     assert agents[-1].strip() == "Filter: (agent = 'kiosk/stock'::text)"
 
 
-def test_a_role_that_lacks_a_right_is_told_so_and_who_grants_it(guarded: Guarded) -> None:
+def test_a_role_that_lacks_a_right_is_told_so_and_who_grants_it(guarded_shop: Guarded) -> None:
     """The server is there: nobody asks whether PostgreSQL is running."""
-    guarded.sql(f"create role \"{guarded.prefix}nobody\" login password '{PASSWORD}'")
+    guarded_shop.sql(f"create role \"{guarded_shop.prefix}nobody\" login password '{PASSWORD}'")
     for kind, words in (
         ("nobody", ("task", "list")),
         ("reader", ("task", "submit", "kiosk:buy", '{"id": "x"}')),
         ("submitter", ("store", "prune", "--older", "1d")),
     ):
-        said = guarded.may(kind, *words, code=2)
-        assert "permission denied" in said
-        assert "`makegood store grants`" in said
-        assert f"user {guarded.prefix}{kind}" in said
-        assert "running" not in said
+        text = guarded_shop.may(kind, *words, code=2)
+        assert "permission denied" in text
+        assert "`makegood store grants`" in text
+        assert f"user {guarded_shop.prefix}{kind}" in text
+        assert "running" not in text
 
 
 def test_sqlite_has_no_roles(shop: Shop) -> None:
@@ -396,11 +406,11 @@ def test_sqlite_has_no_roles(shop: Shop) -> None:
     assert "rights on the file" in result.output
 
 
-def test_an_elector_takes_part_in_elections_and_does_nothing_else(guarded: Guarded) -> None:
+def test_an_elector_takes_part_in_elections_and_does_nothing_else(guarded_shop: Guarded) -> None:
     """In tables of their own; its role is made only when it is asked for."""
-    assert not guarded.sql("select 1 from pg_namespace where nspname = 'makegood_election'")
-    guarded.granted("--role", "elector")
-    asyncio.run(_elected(guarded.as_("elector")))
+    assert not guarded_shop.sql("select 1 from pg_namespace where nspname = 'makegood_election'")
+    guarded_shop.granted("--role", "elector")
+    asyncio.run(_elected(guarded_shop.as_("elector")))
     for sql in (
         "drop table makegood_election.lease",
         "create table makegood_election.mine (a int)",
@@ -410,8 +420,8 @@ def test_an_elector_takes_part_in_elections_and_does_nothing_else(guarded: Guard
         "update makegood_election.lease set name = 'x'",
     ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            guarded.sql(sql, "elector")
-    guarded.sql("drop schema makegood_election cascade")
+            guarded_shop.sql(sql, "elector")
+    guarded_shop.sql("drop schema makegood_election cascade")
 
 
 async def _elected(url: str) -> None:
@@ -431,7 +441,7 @@ async def _elected(url: str) -> None:
 
 @pytest.mark.parametrize("kind", ["inbox", STOCK])
 def test_processes_of_few_rights_raise_and_end_the_alerts_about_themselves(
-    guarded: Guarded, kind: str
+    guarded_shop: Guarded, kind: str
 ) -> None:
     """As the engine raises them: twice for one cause, with another text, then ended."""
     task = ids.show(1)
@@ -443,7 +453,7 @@ def test_processes_of_few_rights_raise_and_end_the_alerts_about_themselves(
     two = f"{usual}; only these steps fail: pick of task {task}, pick[1] of task {task}"
     failing = "{} meets an exception at each turn, and does nothing else: OSError: x; see its log"
     nobody = "no supervisor has led for 7.5 s: what is overdue is not found, and nobody frees the tasks of dead processes; start `makegood supervisor`"
-    given = {
+    alerts = {
         STOCK: [
             Alert("circuit_open", step="kiosk/stock", text=two),
             Alert("circuit_open", 1, "kiosk/stock", lone),
@@ -457,24 +467,24 @@ def test_processes_of_few_rights_raise_and_end_the_alerts_about_themselves(
     }
 
     async def run() -> None:
-        store = open_store(guarded.as_(kind))
+        store = open_store(guarded_shop.as_(kind))
         await store.open()
-        for alert in (*given[kind], Alert("no_leader", text=nobody)):
+        for alert in (*alerts[kind], Alert("no_leader", text=nobody)):
             await store.alerts.alert([alert])
-        await store.alerts.ease(given[kind], "over")
+        await store.alerts.ease(alerts[kind], "over")
         with pytest.raises(ConfigError, match="row-level security"):  # that is for whoever leads
             await store.alerts.ease([Alert("no_leader")], "over")
         await store.close()
 
-    guarded.sql("delete from makegood.alert")
-    guarded.sql(_ONE_TASK)
+    guarded_shop.sql("delete from makegood.alert")
+    guarded_shop.sql(_ONE_TASK)
     try:
         asyncio.run(run())
-        told = guarded.sql("select kind, text, ended_why from makegood.alert order by id")
-        over = [(alert.kind, alert.text, "over") for alert in given[kind][1:]]
+        told = guarded_shop.sql("select kind, text, ended_why from makegood.alert order by id")
+        over = [(alert.kind, alert.text, "over") for alert in alerts[kind][1:]]
         assert told == [*over, ("no_leader", nobody, "")]
     finally:
-        guarded.sql(
+        guarded_shop.sql(
             "delete from makegood.alert; delete from makegood.task where id = 1; delete from makegood.step where task = 1;"
             "delete from makegood.request; delete from makegood.rate"
         )
@@ -494,9 +504,9 @@ def test_what_cannot_be_meant_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["reader", "submitter"])
-def test_doctor_says_what_a_weak_role_may_not_examine_and_goes_on(guarded: Guarded, kind: str) -> None:
+def test_doctor_says_what_a_weak_role_may_not_examine_and_goes_on(guarded_shop: Guarded, kind: str) -> None:
     """It ended at the first table that the role may not read."""
-    found = guarded.said(kind, "doctor")["findings"]
-    assert [one["check"] for one in found if "this role may not" in one["what"]]
-    assert all(one["severity"] == "note" for one in found if "this role may not" in one["what"])
-    assert found[-1]["check"] == "generation"
+    findings = guarded_shop.said(kind, "doctor")["findings"]
+    assert [one["check"] for one in findings if "this role may not" in one["what"]]
+    assert all(one["severity"] == "note" for one in findings if "this role may not" in one["what"])
+    assert findings[-1]["check"] == "generation"

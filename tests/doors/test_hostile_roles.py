@@ -8,9 +8,9 @@ import pytest
 
 from makegood.model.messages import Act, TaskMessage
 from makegood.store import rows
-from tests.doors.guarded_shop import Guarded, guarded
+from tests.doors.guarded_shop import Guarded, guarded_shop
 
-__all__ = ["guarded"]
+__all__ = ["guarded_shop"]
 
 asyncpg = pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
 
@@ -38,21 +38,21 @@ def step(id_: int, idx: int = 0) -> str:
 
 
 def alert(kind: str, about: str, text: str) -> str:
-    quoted = [f"'{each}'" for each in (kind, about, text, f"{kind} 0 {about}")]
+    literals = [f"'{each}'" for each in (kind, about, text, f"{kind} 0 {about}")]
     sql = ALERT
-    for name, value in zip(("@kind", "@step", "@text", "@standing"), quoted, strict=True):
+    for name, value in zip(("@kind", "@step", "@text", "@standing"), literals, strict=True):
         sql = sql.replace(name, value)
     return sql
 
 
 @pytest.fixture
-def shop(guarded: Guarded) -> Iterator[Guarded]:
+def shop(guarded_shop: Guarded) -> Iterator[Guarded]:
     """The database with a victim: a task of two steps, each with an answer."""
-    guarded.sql(f"{task(VICTIM)}; {step(VICTIM)}; {step(VICTIM, 1)}")
-    guarded.sql(f"update makegood.step set agent = 'till' where task = {VICTIM} and idx = 1")
-    yield guarded
+    guarded_shop.sql(f"{task(VICTIM)}; {step(VICTIM)}; {step(VICTIM, 1)}")
+    guarded_shop.sql(f"update makegood.step set agent = 'till' where task = {VICTIM} and idx = 1")
+    yield guarded_shop
     tables = ("task", "step", "notice", "listener", "message", "alert", "inbox", "request", "event", "audit")
-    guarded.sql("; ".join(f"delete from makegood.{table}" for table in (*tables, "refusal", "node")))
+    guarded_shop.sql("; ".join(f"delete from makegood.{table}" for table in (*tables, "refusal", "node")))
 
 
 def refusal_of(shop: Guarded, kind: str, *statements: str, begin: str = "begin") -> str:
@@ -65,8 +65,8 @@ def refusal_of(shop: Guarded, kind: str, *statements: str, begin: str = "begin")
             for sql in statements:
                 await connection.execute(sql)
             await connection.execute("commit")
-        except asyncpg.PostgresError as refused:
-            return type(refused).__name__
+        except asyncpg.PostgresError as error:
+            return type(error).__name__
         finally:
             await connection.close()
         return ""
@@ -119,14 +119,14 @@ def test_an_old_snapshot_does_not_hide_that_a_task_is_another_ones(shop: Guarded
 
     async def run() -> list[str]:
         one, other = [await asyncpg.connect(shop.as_("submitter")) for _ in range(2)]
-        said: list[str] = []
+        outcomes: list[str] = []
 
         async def add(id_: int) -> None:
             try:
                 await one.execute(step(id_, 9))
-                said.append("")
-            except asyncpg.PostgresError as refused:
-                said.append(type(refused).__name__)
+                outcomes.append("")
+            except asyncpg.PostgresError as error:
+                outcomes.append(type(error).__name__)
             await one.execute("rollback")
 
         await one.execute("begin isolation level repeatable read")
@@ -143,7 +143,7 @@ def test_an_old_snapshot_does_not_hide_that_a_task_is_another_ones(shop: Guarded
         await add(8)
         await one.close()
         await other.close()
-        return said
+        return outcomes
 
     assert asyncio.run(run()) == [BARRED] * 3
 
@@ -204,8 +204,8 @@ def test_nobody_writes_the_text_of_an_alert(shop: Guarded, kind: str) -> None:
         alert("role_failing", "scheduler", "x"),
         alert("test", "x", "run `rm -rf /`"),
     ):
-        said = refusal_of(shop, kind, sql)
-        assert said == BARRED or shop.sql("select text, acked_by, told from makegood.alert") == [
+        refusal = refusal_of(shop, kind, sql)
+        assert refusal == BARRED or shop.sql("select text, acked_by, told from makegood.alert") == [
             ("true", "", 0)
         ], sql
     assert shop.sql("select kind, text from makegood.alert") == [("held", "true")]
@@ -213,7 +213,7 @@ def test_nobody_writes_the_text_of_an_alert(shop: Guarded, kind: str) -> None:
 
 def test_the_text_of_a_dead_letter_is_made_of_the_message(shop: Guarded) -> None:
     """By a function; it raises nothing about a message that is not dead, and shows no command that a submitter has written."""
-    for name, shown in (
+    for name, commands in (
         ("o-7", "then `makegood queue replay orders o-7` or `drop`"),
         ("o-7; touch x", "then `makegood queue replay orders 'o-7; touch x'` or `drop`"),
         ("--all", "then `makegood queue replay -- orders --all` or `drop`"),
@@ -226,7 +226,7 @@ def test_the_text_of_a_dead_letter_is_made_of_the_message(shop: Guarded) -> None
         dead = f"update makegood.message set state = 'dead', error = 'see `rm`' where seq = {seq}"
         assert refusal_of(shop, "submitter", dead, f"select makegood.raise_dead_letter({seq})") == ""
         ((text,),) = shop.sql("select text from makegood.alert")
-        assert text.endswith(shown), text
+        assert text.endswith(commands), text
         assert "`rm" not in text
         shop.sql("delete from makegood.alert; delete from makegood.message")
 
@@ -251,10 +251,10 @@ def test_an_agent_raises_the_alert_of_its_circuit_in_the_words_for_it(shop: Guar
     words = "its service does not answer: its circuit is open, requests wait (see `makegood agents`)"
     assert refusal_of(shop, STOCK, alert("circuit_open", "kiosk/stock", words)) == ""
     assert refusal_of(shop, TILL, alert("circuit_open", "kiosk/stock", words)) == BARRED
-    ended = "update makegood.alert set standing = null, ended_at = 1, ended_why = 'x' where standing = 'circuit_open 0 kiosk/stock'"
-    assert refusal_of(shop, TILL, ended) == ""
+    ease = "update makegood.alert set standing = null, ended_at = 1, ended_why = 'x' where standing = 'circuit_open 0 kiosk/stock'"
+    assert refusal_of(shop, TILL, ease) == ""
     assert shop.sql("select standing from makegood.alert") == [("circuit_open 0 kiosk/stock",)]
-    assert refusal_of(shop, STOCK, ended) == ""
+    assert refusal_of(shop, STOCK, ease) == ""
     assert shop.sql("select standing from makegood.alert") == [(None,)]
 
 
@@ -277,10 +277,10 @@ def test_an_agent_reads_answers_of_its_own_steps_only(shop: Guarded) -> None:
     ):
         assert refusal_of(shop, STOCK, sql) == BARRED
     assert refusal_of(shop, STOCK, "copy makegood.inbox to stdout") == BARRED
-    returned = (
+    insert = (
         "insert into makegood.event (task, at, node, moves, note) values (1, 0, null, '', '') returning *"
     )
-    assert refusal_of(shop, STOCK, returned) == BARRED
+    assert refusal_of(shop, STOCK, insert) == BARRED
 
 
 async def _run(shop: Guarded, kind: str, sql: str, *values: Any) -> None:
@@ -328,8 +328,8 @@ def test_no_role_locks_or_spoils_the_rows_of_another_login(shop: Guarded) -> Non
             "insert into makegood.writer (id, number, at, db_user) values (78, 1, 0, 'postgres')",
         ):
             refusal_of(shop, kind, sql)
-        held = shop.sql("select 1 from makegood.writer where id = 77 and number = 1 for update nowait")
-        assert held == [(1,)], kind
+        locks = shop.sql("select 1 from makegood.writer where id = 77 and number = 1 for update nowait")
+        assert locks == [(1,)], kind
         assert refusal_of(shop, kind, "select makegood.close_writers('{77}')") == ""
         assert shop.sql("select count(*) from makegood.writer where id = 77") == [(1,)]
         assert shop.sql("select alive_until > 0 from makegood.node") == [(True,)], kind

@@ -25,20 +25,20 @@ def test_every_verb_works_on_postgres(shop_on_postgres: Shop) -> None:
     assert shop.call("task", "watch", task["id"]).exit_code == 0
     (preview,) = shop.json("task", "undo", "--preview", task["id"])
     assert [step["name"] for step in preview["steps"]] == ["print_receipt", "charge", "reserve"]
-    (undone,) = shop.json("task", "undo", task["id"], "--wait")
-    assert undone["state"] == "undone"
+    (undo,) = shop.json("task", "undo", task["id"], "--wait")
+    assert undo["state"] == "undone"
     moves = [move for event in shop.json("task", "history", task["id"]) for move in event["moves"]]
     reason = {"reason": "reverted", "why": "nothing left to undo"}
     assert moves[-1] == {"step": None, "from": "undoing", "to": "undone", **reason}
 
-    stuck = shop.json("task", "submit", "kiosk:buy", '{"id": "s", "card": "stuck"}', "--wait", code=6)["id"]
-    assert {alert["kind"] for alert in shop.json("alerts", "--task", stuck)} >= {
+    task_id = shop.json("task", "submit", "kiosk:buy", '{"id": "s", "card": "stuck"}', "--wait", code=6)["id"]
+    assert {alert["kind"] for alert in shop.json("alerts", "--task", task_id)} >= {
         "undo_stuck",
         "undo_incomplete",
     }
-    shop.done("task", "settle", stuck, "--step", "reserve", "--undone", "--reason", "by hand")
-    assert shop.json("task", "show", stuck)["state"] == "undone"
-    assert shop.call("task", "cancel", task["id"], stuck, "0000000000000").exit_code == 4
+    shop.done("task", "settle", task_id, "--step", "reserve", "--undone", "--reason", "by hand")
+    assert shop.json("task", "show", task_id)["state"] == "undone"
+    assert shop.call("task", "cancel", task["id"], task_id, "0000000000000").exit_code == 4
 
     (node,) = shop.json("agents")["nodes"]
     assert {agent["agent"] for agent in node["agents"]} == {"kiosk/stock", "kiosk/till"}
@@ -61,22 +61,22 @@ def test_a_password_in_the_query_is_never_shown(shop_on_postgres: Shop) -> None:
     shop = shop_on_postgres
     plain, query = shop.url.partition("?")[::2]
     shop.url = f"{plain}?{query}{'&' if query else ''}password=CANARYbird"
-    told = [shop.done("store", "migrate")]
+    outputs = [shop.done("store", "migrate")]
     for more in ((), ("--log-format", "json")):
         serving = shop.start("run", "kiosk:kiosk", *more)
         assert serving.stderr is not None
         line = serving.stderr.readline()
         assert "password=***" in line
-        told += [line, *shop.stop(serving)[1:]]
+        outputs += [line, *shop.stop(serving)[1:]]
     serving = shop.serve("run", "kiosk:kiosk")
-    stuck = shop.json("task", "submit", "kiosk:buy", '{"id": "s", "card": "stuck"}', "--wait", code=6)["id"]
-    told += [shop.call(*words).output for words in (
+    task_id = shop.json("task", "submit", "kiosk:buy", '{"id": "s", "card": "stuck"}', "--wait", code=6)["id"]
+    outputs += [shop.call(*words).output for words in (
         ("doctor",), ("doctor", "--json"), ("store", "status"), ("store", "status", "--json"), ("store", "check", "--json"),
-        ("task", "show", stuck, "--store", shop.url), ("task", "show", stuck, "--json", "--store", shop.url),
+        ("task", "show", task_id, "--store", shop.url), ("task", "show", task_id, "--json", "--store", shop.url),
     )]  # fmt: skip
-    assert "password=***" in told[-2]
-    told += shop.stop(serving)[1:]
-    assert "CANARY" not in "".join(told)
+    assert "password=***" in outputs[-2]
+    outputs += shop.stop(serving)[1:]
+    assert "CANARY" not in "".join(outputs)
 
 
 def test_a_newer_store_is_not_called_up_to_date_on_postgres(shop_on_postgres: Shop) -> None:

@@ -36,6 +36,13 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return screen
 
 
+def test_one_long_cell_in_a_pipe_does_not_widen_every_line() -> None:
+    """It is whole, and only its own line is longer: an audit with one long outcome stays readable."""
+    long = "the value of " * 30 + "it"
+    lines = aligned(("at", "what", "why"), [("1", long, "x"), ("2", "short", "y")]).splitlines()
+    assert lines == ["AT  WHAT   WHY", f" 1  {long}  x", " 2  short  y"]
+
+
 def test_aligned_text_has_columns_and_never_wraps() -> None:
     """Numbers stand to the right, a long cell stays whole, and no line ends in blanks."""
     long = "x" * 300
@@ -69,9 +76,9 @@ def test_a_terminal_gets_a_table_in_colour(monkeypatch: pytest.MonkeyPatch) -> N
     """A state has its colour; NO_COLOR leaves the table and takes the colour."""
     terminal = on_terminal(monkeypatch)
     Output().table(HEADS, ROWS, empty="none")
-    drawn = terminal.getvalue()
-    assert "\x1b[35mundone" in drawn
-    assert "─" in drawn
+    text = terminal.getvalue()
+    assert "\x1b[35mundone" in text
+    assert "─" in text
 
 
 def test_no_color_leaves_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,13 +108,13 @@ def test_a_narrow_terminal_cuts_no_id_and_no_state(monkeypatch: pytest.MonkeyPat
         "refused because " + "of this " * 9,
     )
     Output(color="auto").table(("id", "workflow", "state", "key", "cause"), [row], empty="none")
-    drawn = terminal.getvalue()
-    assert "0akknnn0w6528" in drawn
-    assert "undo_failed" in drawn
-    assert "…" in drawn
-    assert "key" not in drawn
-    assert drawn.count("of") == 9 + drawn.count("workflow_of")
-    assert max(len(line) for line in re.sub(r"\x1b\[[\d;]*m", "", drawn).splitlines()) <= 60
+    text = terminal.getvalue()
+    assert "0akknnn0w6528" in text
+    assert "undo_failed" in text
+    assert "…" in text
+    assert "key" not in text
+    assert text.count("of") == 9 + text.count("workflow_of")
+    assert max(len(line) for line in re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()) <= 60
 
 
 def test_at_80_columns_a_list_of_tasks_has_no_sliver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,18 +132,18 @@ def test_at_80_columns_a_list_of_tasks_has_no_sliver(monkeypatch: pytest.MonkeyP
         "till said " * 9,
     )
     Output(color="auto").table(task.HEADS, [row, row], empty="none")
-    drawn = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
-    told = [line for line in drawn if "0akknnn0w6528" in line]
-    assert len(told) == 2
-    assert len([line for line in drawn if line.strip()]) == 4
-    assert all("processing" in line and line.rstrip().endswith("…") and len(line) <= 80 for line in told)
+    lines = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
+    rows = [line for line in lines if "0akknnn0w6528" in line]
+    assert len(rows) == 2
+    assert len([line for line in lines if line.strip()]) == 4
+    assert all("processing" in line and line.rstrip().endswith("…") and len(line) <= 80 for line in rows)
     terminal.seek(0)
     terminal.truncate()
     bare = (*row[:5], "-", "-", row[7])
     Output(color="auto").table(task.HEADS, [bare], empty="none")
-    drawn = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
-    assert "till said till said" in " ".join(drawn)
-    assert max(len(line) for line in drawn) <= 80
+    lines = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
+    assert "till said till said" in " ".join(lines)
+    assert max(len(line) for line in lines) <= 80
 
 
 def uncoloured(terminal: Terminal) -> list[str]:
@@ -152,7 +159,7 @@ def test_a_drawn_line_ends_where_the_terminal_does(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("COLUMNS", "60")
     line = [("  x charge  ", "red"), ("till said " * 20, "")]
     Output().drawing([line, [("short", "")]])
-    assert [len(told) for told in uncoloured(terminal)] == [60, 5]
+    assert [len(line) for line in uncoloured(terminal)] == [60, 5]
     assert uncoloured(terminal)[0].endswith("…")
     terminal.seek(0)
     terminal.truncate()
@@ -175,9 +182,9 @@ def test_a_list_that_shows_more_elsewhere_has_a_line_for_each_row(monkeypatch: p
         terminal.truncate()
         row = ("0akknnn0w6528", "orders.place_order", "error", "14:08:44", "till said " * 50)
         Output().table(("id", "workflow", "state", "created", "cause"), [row, row], empty="none", folds=False)
-        told = [line for line in uncoloured(terminal) if line.strip()]
-        assert len(told) == 4
-        assert all(line.rstrip().endswith("…") and len(line) <= int(width) for line in told[2:])
+        lines = [line for line in uncoloured(terminal) if line.strip()]
+        assert len(lines) == 4
+        assert all(line.rstrip().endswith("…") and len(line) <= int(width) for line in lines[2:])
 
 
 def test_a_users_text_is_never_taken_for_markup(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,8 @@ def test_the_list_of_queues_has_a_limit_and_a_no_is_json_too(shop: Shop) -> None
         shop.done("queue", "send", queue, "1")
     assert len(shop.json("queue", "list")) == 2
     assert len(shop.json("queue", "list", "--limit", "1")) == 1
-    declined = shop.call("queue", "drop", "a", "--all", "--waiting", "--json", stdin="n\n")
-    assert (declined.exit_code, json.loads(declined.stdout)) == (0, {"dropped": [], "missing": []})
+    answer = shop.call("queue", "drop", "a", "--all", "--waiting", "--json", stdin="n\n")
+    assert (answer.exit_code, json.loads(answer.stdout)) == (0, {"dropped": [], "missing": []})
 
 
 def test_a_message_is_sent_listed_received_and_gone(shop: Shop) -> None:
@@ -32,9 +32,9 @@ def test_a_message_is_sent_listed_received_and_gone(shop: Shop) -> None:
     assert "knows a message a already: nothing was sent" in again.stderr
     other = shop.call("queue", "send", "web", "7", "--id", "a", "--json")
     assert (other.exit_code, json.loads(other.stdout)["conflict"]) == (4, True)
-    refused = shop.run("queue", "send", "web", "7", "--id", "a")
-    assert (refused.returncode, refused.stdout) == (4, "")
-    assert refused.stderr == (
+    refusal = shop.run("queue", "send", "web", "7", "--id", "a")
+    assert (refusal.returncode, refusal.stdout) == (4, "")
+    assert refusal.stderr == (
         "makegood: queue web knows a message a already, with another value: nothing was sent\n"
     )
     assert shop.call("queue", "send", "web", "no JSON").exit_code == 2
@@ -54,8 +54,8 @@ def test_a_message_is_sent_listed_received_and_gone(shop: Shop) -> None:
     assert (second["kind"], second["headers"]) == ("k", {"x": "y=z"})
     assert '{"n": null}' in shop.done("queue", "list", "web")
     assert shop.done("queue", "receive", "web", "--max", "1") == 'a  {"n": null}\n'
-    (taken,) = lines(shop.call("queue", "receive", "web", "--json").stdout)
-    assert (taken["value"], taken["tries"]) == ([2], 1)
+    (message,) = lines(shop.call("queue", "receive", "web", "--json").stdout)
+    assert (message["value"], message["tries"]) == ([2], 1)
     empty = shop.call("queue", "receive", "web")
     assert (empty.exit_code, empty.stdout) == (0, "")
     assert "no message waits in queue web" in empty.stderr
@@ -69,8 +69,8 @@ def test_a_misspelt_queue_is_seen_and_emptied(shop: Shop) -> None:
     assert [(queue["queue"], queue["read"]) for queue in shop.json("queue", "list")] == [("jbos", False)]
     assert shop.done("queue", "list").splitlines()[1].endswith(" never")
     assert shop.call("queue", "drop", "jbos", "--waiting").exit_code == 2
-    unasked = shop.call("queue", "drop", "jbos", "--all", "--waiting")
-    assert (unasked.exit_code, "drop 3 messages that wait in queue jbos?" in unasked.stderr) == (2, True)
+    usage = shop.call("queue", "drop", "jbos", "--all", "--waiting")
+    assert (usage.exit_code, "drop 3 messages that wait in queue jbos?" in usage.stderr) == (2, True)
     assert "nothing was done" in shop.call("queue", "drop", "jbos", "--all", "--waiting", stdin="n\n").stderr
     assert shop.done("queue", "drop", "jbos", "1", "--waiting", "--reason", "misspelt") == "1 dropped\n"
     shop.done("queue", "send", "jsob", "1")
@@ -95,8 +95,8 @@ def test_without_acknowledgement_it_comes_again_until_its_receipt_is_given(shop:
     late = shop.call("queue", "ack", "web", receipt)
     assert late.exit_code == 4
     assert "is no longer valid" in late.stderr
-    said = shop.json("queue", "ack", "web", str(again["receipt"]))
-    assert said == [{"receipt": again["receipt"], "acknowledged": True}]
+    receipts = shop.json("queue", "ack", "web", str(again["receipt"]))
+    assert receipts == [{"receipt": again["receipt"], "acknowledged": True}]
     assert shop.json("queue", "list") == []
     assert shop.call("queue", "ack", "web", "12").exit_code == 2
 
@@ -129,13 +129,13 @@ def test_a_dead_letter_goes_again_with_a_corrected_value(shop: Shop) -> None:
     shop.stop(inbox)
     words = ("queue", "replay", "orders")
     right = '{"id": "o-1", "cents": 5}'
-    for wrong, told in (
+    for wrong, hint in (
         (("o-1", "o-2", "--value", right), "--value is for one message"),
         (("--all", "--value", right), "--value is for one message"),
         (("o-1", "--value", "{"), "is not JSON"),
     ):
-        refused = shop.call(*words, *wrong)
-        assert (refused.exit_code, told in refused.stderr) == (2, True), refused.output
+        refusal = shop.call(*words, *wrong)
+        assert (refusal.exit_code, hint in refusal.stderr) == (2, True), refusal.output
     shop.done(*words, "o-1", "--value", right, "--reason", "the sum was wrong", "--who", "ann")
     (waits,) = shop.json("queue", "list", "orders")
     assert (waits["id"], waits["value"]) == ("o-1", {"id": "o-1", "cents": 5})
@@ -164,9 +164,9 @@ def test_a_dead_letter_is_seen_and_goes_again(shop: Shop) -> None:
     assert "o-2" in shop.done("queue", "list", "orders", "--dead")
     texts = {alert["step"]: alert["text"] for alert in shop.json("alerts")}
     assert "`makegood queue replay orders o-1`" in texts["orders/o-1"]
-    gone = shop.call("queue", "replay", "orders", "o-1", "o-9", "--reason", "mended", "--who", "ann")
-    assert (gone.exit_code, gone.stdout) == (3, "o-1 will be sent again\n")
-    assert "no dead letter in queue orders with the id o-9" in gone.stderr
+    replay = shop.call("queue", "replay", "orders", "o-1", "o-9", "--reason", "mended", "--who", "ann")
+    assert (replay.exit_code, replay.stdout) == (3, "o-1 will be sent again\n")
+    assert "no dead letter in queue orders with the id o-9" in replay.stderr
     assert shop.json("queue", "drop", "orders", "--all") == {"dropped": ["o-2"], "missing": []}
     assert shop.json("alerts") == []
     acts = [(act["kind"], act["outcome"]) for act in shop.json("audit")]
@@ -205,9 +205,9 @@ def test_what_an_alert_offers_to_type_is_one_command_whatever_a_message_is_calle
     texts = {alert["step"]: alert["text"] for alert in shop.json("alerts")}
     assert set(texts) == {f"orders/{strange}" for strange in STRANGE}
     for strange in STRANGE:
-        for offered in re.findall("`(makegood [^`]*)`", texts[f"orders/{strange}"].partition("; see ")[2]):
+        for command in re.findall("`(makegood [^`]*)`", texts[f"orders/{strange}"].partition("; see ")[2]):
             ran = subprocess.run(
-                ["/bin/sh", "-c", offered],
+                ["/bin/sh", "-c", command],
                 cwd=shop.folder,
                 env={"PATH": f"{stub.parent}:/usr/bin:/bin"},
                 capture_output=True,
@@ -220,8 +220,8 @@ def test_what_an_alert_offers_to_type_is_one_command_whatever_a_message_is_calle
             "`" in strange or "\ufe0f" in strange
         )
     assert not (shop.folder / "pwned").exists()
-    taken = shop.call("queue", "replay", "--reason", "mended", "--", "orders", "--all")
-    assert (taken.exit_code, taken.stdout) == (0, "--all will be sent again\n"), taken.output
+    replay = shop.call("queue", "replay", "--reason", "mended", "--", "orders", "--all")
+    assert (replay.exit_code, replay.stdout) == (0, "--all will be sent again\n"), replay.output
 
 
 def wait_for_task(shop: Shop) -> dict[str, object]:
@@ -240,17 +240,17 @@ def test_a_webhook_that_was_given_up_is_told_when_an_operator_says_so(shop: Shop
             "run", "kiosk:kiosk", MAKEGOOD_WEBHOOK_HOSTS="127.0.0.1 127.0.0.0/8", MAKEGOOD_WEBHOOK_SECRET="whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0",
             MAKEGOOD_WEBHOOK_TRIES="1",
         )  # fmt: skip
-        made = shop.json("task", "submit", "kiosk:buy", '{"id": "w"}', "--reply-to", receiver.url, "--wait")
-        given_up_and_retried(shop, made["id"])
+        task = shop.json("task", "submit", "kiosk:buy", '{"id": "w"}', "--reply-to", receiver.url, "--wait")
+        given_up_and_retried(shop, task["id"])
     assert [event["data"]["state"] for event in receiver.events] == ["received", "processing", "processed"]
 
 
 def given_up_and_retried(shop: Shop, task: str) -> None:
     """See what was given up, and send it again."""
-    while not (found := shop.json("notices", "list", "--dead")):
+    while not (notices := shop.json("notices", "list", "--dead")):
         pass
-    assert (found[0]["task"], found[0]["dead"], found[0]["last"]) == (task, True, 3)
-    assert "/alerts" not in found[0]["to"], "a webhook's path may be secret"
+    assert (notices[0]["task"], notices[0]["dead"], notices[0]["last"]) == (task, True, 3)
+    assert "/alerts" not in notices[0]["to"], "a webhook's path may be secret"
     assert "abandoned" in shop.done("notices", "list")
     (alert,) = shop.json("alerts", "--task", task)
     assert f"`makegood notices retry {task}`" in alert["text"]
@@ -269,11 +269,11 @@ def given_up_and_retried(shop: Shop, task: str) -> None:
 
 
 def test_a_webhook_of_a_host_that_the_settings_do_not_name_is_refused_at_submission(shop: Shop) -> None:
-    refused = shop.call(
+    refusal = shop.call(
         "task", "submit", "kiosk:buy", '{"id": "w"}', "--reply-to", "https://other.example/", MAKEGOOD_WEBHOOK_HOSTS="hooks.example",
     )  # fmt: skip
-    assert refused.exit_code == 2
-    assert "other.example is not among webhook_hosts" in refused.output
+    assert refusal.exit_code == 2
+    assert "other.example is not among webhook_hosts" in refusal.output
     assert shop.json("task", "list") == []
 
 
@@ -291,9 +291,9 @@ def test_a_task_is_followed_on_a_private_queue(open_shop: Shop) -> None:
         "--key",
         "q",
     ).strip()
-    got = open_shop.call("queue", "receive", "web-7", "--follow", "--max", "3", "--json")
-    assert got.exit_code == 0, got.output
-    events = [line["value"] for line in lines(got.stdout)]
+    follow = open_shop.call("queue", "receive", "web-7", "--follow", "--max", "3", "--json")
+    assert follow.exit_code == 0, follow.output
+    events = [line["value"] for line in lines(follow.stdout)]
     data = [event["data"] for event in events]  # type: ignore[index]
     assert [d["state"] for d in data] == ["received", "processing", "processed"]
     assert [d["sequence"] for d in data] == [1, 2, 3]

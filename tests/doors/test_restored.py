@@ -14,14 +14,14 @@ def test_it_asks_and_does_nothing_unanswered(shop: Shop) -> None:
     assert "pass --yes" in silent.stderr
     assert shop.call("store", "restored", stdin="n\n").exit_code == 130
     assert shop.json("audit") == []
-    said = shop.done("store", "restored", stdin="y\n")
-    assert said == "generation 2 began: 0 tasks freed, 0 requests in doubt; now start the processes\n"
+    line = shop.done("store", "restored", stdin="y\n")
+    assert line == "generation 2 began: 0 tasks freed, 0 requests in doubt; now start the processes\n"
 
 
 def test_it_is_audited_and_alerted(shop: Shop) -> None:
     """Who, why, and which generation began."""
-    found = shop.json("store", "restored", "--yes", "--reason", "disk died", "--who", "ann")
-    assert (found["generation"], found["freed"], found["doubtful"]) == (2, 0, 0)
+    restoration = shop.json("store", "restored", "--yes", "--reason", "disk died", "--who", "ann")
+    assert (restoration["generation"], restoration["freed"], restoration["doubtful"]) == (2, 0, 0)
     (act,) = shop.json("audit")
     assert (act["kind"], act["task"], act["who"], act["why"]) == ("restored", None, "ann", "disk died")
     assert act["outcome"] == "generation 2"
@@ -32,10 +32,10 @@ def test_it_is_audited_and_alerted(shop: Shop) -> None:
 def test_it_is_refused_while_a_process_runs(shop: Shop) -> None:
     """Its memory is ahead of the store: exit 4 names it, and nothing is changed."""
     process = shop.serve("scheduler")
-    refused = shop.call("store", "restored", "--yes")
-    assert refused.exit_code == 4
-    assert f"pid {process.pid}" in refused.stderr
-    assert "Stop them all" in refused.stderr
+    refusal = shop.call("store", "restored", "--yes")
+    assert refusal.exit_code == 4
+    assert f"pid {process.pid}" in refusal.stderr
+    assert "Stop them all" in refusal.stderr
     shop.stop(process)
     assert "generation 2 began" in shop.done("store", "restored", "--yes")
 
@@ -47,11 +47,11 @@ def test_a_task_that_was_under_way_in_the_backup_comes_to_its_end(shop: Shop) ->
     wait_until(shop, "select count(*) from makegood_request where taken_by is null")
     with (
         closing(sqlite3.connect(shop.folder / "kiosk.db")) as file,
-        closing(sqlite3.connect(shop.folder / "backup.db")) as kept,
+        closing(sqlite3.connect(shop.folder / "backup.db")) as backup,
     ):
-        file.backup(kept)
-        kept.execute("update makegood_node set alive_until = 0")  # restored some seconds later
-        kept.commit()
+        file.backup(backup)
+        backup.execute("update makegood_node set alive_until = 0")  # restored some seconds later
+        backup.commit()
     agents = shop.serve("agent", "kiosk:kiosk", "stock", "till")
     assert shop.call("task", "watch", task).exit_code == 0
     shop.stop(scheduler)
@@ -60,8 +60,8 @@ def test_a_task_that_was_under_way_in_the_backup_comes_to_its_end(shop: Shop) ->
         (shop.folder / file_name).unlink(missing_ok=True)
     (shop.folder / "backup.db").replace(shop.folder / "kiosk.db")
     assert shop.json("task", "show", task)["state"] == "processing"
-    found = shop.json("store", "restored", "--yes", "--reason", "the backup of before")
-    assert (found["generation"], found["freed"], found["doubtful"]) == (2, 1, 1)
+    restoration = shop.json("store", "restored", "--yes", "--reason", "the backup of before")
+    assert (restoration["generation"], restoration["freed"], restoration["doubtful"]) == (2, 1, 1)
     shop.serve("run", "kiosk:kiosk")
     assert shop.call("task", "watch", task).exit_code == 0
     steps = shop.json("task", "show", task)["steps"]

@@ -46,9 +46,9 @@ def test_with_json_logs_every_line_is_an_object(shop: Shop) -> None:
     """What is told to people when a role starts is an object, too."""
     process = shop.start("scheduler", "--log-format", "json")
     assert process.stderr is not None
-    told = json.loads(process.stderr.readline())
-    assert (told["logger"], told["level"].lower()) == ("makegood.cli", "info")
-    assert told["message"].startswith("scheduler on sqlite:///")
+    entry = json.loads(process.stderr.readline())
+    assert (entry["logger"], entry["level"].lower()) == ("makegood.cli", "info")
+    assert entry["message"].startswith("scheduler on sqlite:///")
     code, _, err = shop.stop(process)
     assert code == 0
     assert all(json.loads(line) for line in err.splitlines())
@@ -70,25 +70,25 @@ def test_an_orderly_end_is_in_the_log_with_its_reason(shop: Shop, number: signal
     process = shop.serve("scheduler", "--log-format", "json")
     code, _, err = shop.stop(process, number)
     assert code == 0
-    said = [json.loads(line) for line in err.splitlines() if '"event"' in line]
-    assert [(line["event"], line["reason"], line["roles"]) for line in said] == [
+    events = [json.loads(line) for line in err.splitlines() if '"event"' in line]
+    assert [(line["event"], line["reason"], line["roles"]) for line in events] == [
         ("draining", number.name, "scheduler"), ("stopped", number.name, "scheduler"),
     ]  # fmt: skip
-    assert said[0]["limit"] == 30.0
-    assert said[1]["seconds"] >= 0
+    assert events[0]["limit"] == 30.0
+    assert events[1]["seconds"] >= 0
     _, _, err = shop.stop(shop.serve("scheduler"), number)
-    draining, stopped = err.splitlines()[-2:]
+    draining, last = err.splitlines()[-2:]
     assert draining.endswith(f"makegood.node: draining scheduler: {number.name}; what runs has up to 30s")
-    assert " makegood.node: stopped scheduler after " in stopped
-    assert stopped.endswith(f": {number.name}")
+    assert " makegood.node: stopped scheduler after " in last
+    assert last.endswith(f": {number.name}")
 
 
 def test_ctrl_c_drains_as_well(shop: Shop) -> None:
     """SIGINT is an orderly end too, without a traceback; people are told on stderr what runs, and stdout stays empty."""
     process = shop.start("agent", "kiosk:kiosk", "stock", "till")
     assert process.stderr is not None
-    told = process.stderr.readline()
-    assert told.startswith("makegood: agent (stock, till) on sqlite:///")
+    line = process.stderr.readline()
+    assert line.startswith("makegood: agent (stock, till) on sqlite:///")
     code, out, err = shop.stop(process, signal.SIGINT)
     assert (code, out) == (0, ""), err
     assert "Traceback" not in err
@@ -99,8 +99,8 @@ def test_the_roles_work_as_processes_of_their_own(shop: Shop) -> None:
     shop.serve("scheduler")
     shop.serve("agent", "kiosk:kiosk", "stock", "till", "--slots", "2")
     shop.serve("supervisor", "--supervise-every", "1s", **QUICK)
-    made = shop.json("task", "submit", "kiosk:buy", '{"id": "o"}', "--wait", "--timeout", "30s")
-    assert made["state"] == "processed"
+    task = shop.json("task", "submit", "kiosk:buy", '{"id": "o"}', "--wait", "--timeout", "30s")
+    assert task["state"] == "processed"
     nodes = {tuple(node["roles"]): node for node in shop.json("agents")["nodes"]}
     assert set(nodes) == {("scheduler",), ("agent",), ("supervisor",)}
     assert {agent["slots"] for agent in nodes["agent",]["agents"]} == {2}
@@ -120,8 +120,8 @@ def test_supervisor_once_makes_one_pass(shop: Shop) -> None:
     environ = {"MAKEGOOD_SUPERVISE_EVERY": "50ms", "MAKEGOOD_LEASE": "1s"}
     result = shop.call("supervisor", "--once", "--json", **environ)
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert (found["led"], found["judged"]) == (True, 0)
+    report = json.loads(result.stdout)
+    assert (report["led"], report["judged"]) == (True, 0)
     assert shop.json("leader")["holder"] is None
     assert "judged 0 attempts" in shop.call("supervisor", "--once", **environ).stdout
 
@@ -154,12 +154,12 @@ def test_an_http_clients_lines_do_not_drown_the_others() -> None:
     chatty = logging.getLogger("httpx")
     before = chatty.level
     try:
-        for level, told in (("info", False), ("debug", True)):
+        for level, visible in (("info", False), ("debug", True)):
             chatty.setLevel(logging.DEBUG)
             cli = Cli()
             cli.flags["log_level"] = level
             set_up_logs(cli)
-            assert chatty.isEnabledFor(logging.INFO) is told
+            assert chatty.isEnabledFor(logging.INFO) is visible
             assert chatty.isEnabledFor(logging.WARNING)
     finally:
         chatty.setLevel(before)

@@ -12,9 +12,9 @@ from makegood.store.protocol import Store
 from makegood.store.queue_records import Outgoing, Returned
 from makegood.store.views import Filter, SchedulerTally
 from tests.conformance.builders import done, draft, hand
-from tests.doors.guarded_shop import Guarded, guarded
+from tests.doors.guarded_shop import Guarded, guarded_shop
 
-__all__ = ["guarded"]
+__all__ = ["guarded_shop"]
 
 pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
 
@@ -91,7 +91,7 @@ async def everyone(shop: Guarded) -> None:
         await operator.notices.drop_notices(Act("notices", "anna"), 1)
         mine = await hand(scheduler)
         assert sorted(await mine.claim(10)) == [1, 2, 3]
-        assert not (await mine.commit(done(mine[1], 0))).lost
+        assert not (await mine.commit(done(mine[1], 0))).losses
         await scheduler.oversight.overtaken(mine.node, [(1, 1)])
         await scheduler.tasks.put_to_error(mine.node, 2, "bad")
         await supervise(supervisor)
@@ -100,5 +100,5 @@ async def everyone(shop: Guarded) -> None:
         assert await reader.leases.past_terms(LEASE)
 
 
-def test_each_role_does_its_work(guarded: Guarded) -> None:
-    asyncio.run(everyone(guarded))
+def test_each_role_does_its_work(guarded_shop: Guarded) -> None:
+    asyncio.run(everyone(guarded_shop))

@@ -75,7 +75,7 @@ def test_values_of_the_environment_get_their_types(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "pattern"),
     [
         ('stroe = "sqlite:///x.db"', r"makegood\.toml: 'stroe' is not a setting; did you mean store\?"),
         ("foo = 1", r"'foo' is not a setting; the settings are store, color, "),
@@ -94,10 +94,10 @@ def test_values_of_the_environment_get_their_types(tmp_path: Path) -> None:
         ("store = ", r"makegood\.toml cannot be read"),
     ],
 )
-def test_a_mistake_in_a_file_is_told_with_its_place(tmp_path: Path, text: str, told: str) -> None:
+def test_a_mistake_in_a_file_is_told_with_its_place(tmp_path: Path, text: str, pattern: str) -> None:
     """Unknown names say which known one is near, wrong values where they stand and what is expected."""
     write(tmp_path, "makegood.toml", text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=pattern):
         load({}, {}, tmp_path)
 
 
@@ -132,7 +132,7 @@ def test_secrets_of_receivers_are_read_from_a_table_and_from_the_environment(tmp
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "pattern"),
     [
         (f'"a.example" = "{ONE}"', r"webhook_secrets in makegood.toml: 'a\.example': a secret does not belong there: write @FILE, or set MAKEGOOD_WEBHOOK_SECRETS"),
         ('"a.example" = "@/no/such/file"', r"webhook_secrets .*'a\.example': its file cannot be read"),
@@ -141,21 +141,21 @@ def test_secrets_of_receivers_are_read_from_a_table_and_from_the_environment(tmp
     ],
 )  # fmt: skip
 def test_a_secret_of_a_receiver_that_cannot_be_read_is_told_with_its_place(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, pattern: str
 ) -> None:
     write(tmp_path, "makegood.toml", f"[webhook_secrets]\n{text}\n")
-    with pytest.raises(ConfigError, match=told) as caught:
+    with pytest.raises(ConfigError, match=pattern) as error:
         load({}, {}, tmp_path)
-    assert ONE not in str(caught.value)
+    assert ONE not in str(error.value)
 
 
-@pytest.mark.parametrize("given", [ONE, "a.example", "a.example=", f"={ONE}", "a.example=whsec_short", f"{ONE}==", f"a b.example={ONE}"])  # fmt: skip
+@pytest.mark.parametrize("secrets", [ONE, "a.example", "a.example=", f"={ONE}", "a.example=whsec_short", f"{ONE}==", f"a b.example={ONE}"])  # fmt: skip
 def test_secrets_of_receivers_that_cannot_be_meant_are_refused_and_not_shown(
-    tmp_path: Path, given: str
+    tmp_path: Path, secrets: str
 ) -> None:
-    with pytest.raises(ConfigError, match=r"(?i)webhook_secrets") as caught:
-        load({}, {"MAKEGOOD_WEBHOOK_SECRETS": given}, tmp_path)
-    assert "a" * 32 not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"(?i)webhook_secrets") as error:
+        load({}, {"MAKEGOOD_WEBHOOK_SECRETS": secrets}, tmp_path)
+    assert "a" * 32 not in str(error.value)
     with pytest.raises(ConfigError, match=r"MAKEGOOD_WEBHOOK_CAUSE='all': one of text, name, none"):
         load({}, {"MAKEGOOD_WEBHOOK_CAUSE": "all"}, tmp_path)
 
@@ -178,27 +178,27 @@ def test_the_page_lists_every_setting_with_its_default() -> None:
     options = Options()
     for name, _, default in rows:
         if name in Options.__dataclass_fields__ and name != "slots":
-            told = default.strip("` ")
-            if told == "none":
+            default_text = default.strip("` ")
+            if default_text == "none":
                 assert getattr(options, name) is None
                 continue
-            if told == getattr(options, name):
+            if default_text == getattr(options, name):
                 continue
-            if told.endswith("iB"):
-                same = size(told) == options.size(name)
-            elif told.isdecimal():
-                same = int(told) == getattr(options, name)
+            if default_text.endswith("iB"):
+                same = size(default_text) == options.size(name)
+            elif default_text.isdecimal():
+                same = int(default_text) == getattr(options, name)
             else:
-                same = seconds(told) == options.number(name)
+                same = seconds(default_text) == options.number(name)
             assert same, name
 
 
 def test_the_page_lists_every_exit_code() -> None:
     """The table of codes is that of the code."""
     page = (Path(__file__).resolve().parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
-    told = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    page_codes = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     codes = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
-    assert told == codes | {UNKEPT, 128 + signal.SIGTERM}
+    assert page_codes == codes | {UNKEPT, 128 + signal.SIGTERM}
 
 
 def test_what_postgres_needs_is_told_so_that_it_works_for_a_checkout_too(
@@ -215,7 +215,7 @@ def test_what_postgres_needs_is_told_so_that_it_works_for_a_checkout_too(
 
 
 @pytest.mark.parametrize(
-    ("environ", "told"),
+    ("environ", "pattern"),
     [
         (
             {"MAKEGOOD_SUPERVISE_EVERY": "0"},
@@ -228,10 +228,10 @@ def test_what_postgres_needs_is_told_so_that_it_works_for_a_checkout_too(
     ],
 )
 def test_settings_that_the_engine_refuses_are_named_as_they_were_written(
-    environ: dict[str, str], told: str, tmp_path: Path
+    environ: dict[str, str], pattern: str, tmp_path: Path
 ) -> None:
     """The engine knows its own names of them only."""
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=pattern):
         load({}, environ, tmp_path)
 
 
@@ -243,12 +243,12 @@ def test_a_variable_of_somebody_elses_is_no_mistake_and_a_misspelt_setting_is(tm
         "MAKEGOOD_WEBHOOK_HOSTS_PORT", "MAKEGOOD_STORE_SERVICE_HOST", "MAKEGOOD_OUTBOX",
     )  # fmt: skip
     assert load({}, dict.fromkeys(foreign, "tcp://10.0.0.1:80"), tmp_path).origins == {}
-    for misspelt, meant in (
+    for misspelt, suggestion in (
         ("MAKEGOOD_STOER", "MAKEGOOD_STORE"),
         ("MAKEGOOD_DAED_AFTER", "MAKEGOOD_DEAD_AFTER"),
         ("MAKEGOOD_WEBHOOK_HOST", "MAKEGOOD_WEBHOOK_HOSTS"),
     ):
-        with pytest.raises(ConfigError, match=f"{misspelt} is not a setting; did you mean {meant}"):
+        with pytest.raises(ConfigError, match=f"{misspelt} is not a setting; did you mean {suggestion}"):
             load({}, {misspelt: "1"}, tmp_path)
 
 

@@ -46,9 +46,9 @@ def test_the_printed_sql_sets_up_a_store_by_hand(tmp_path: Path) -> None:
 def test_status_for_people_says_what_to_do(tmp_path: Path) -> None:
     """Version, what is missing and the command."""
     shop = Shop(tmp_path)
-    found = shop.call("store", "status")
-    assert found.exit_code == 9
-    text = found.stdout
+    status = shop.call("store", "status")
+    assert status.exit_code == 9
+    text = status.stdout
     assert f"version 0, needs {migrations.needed('sqlite')}: run `makegood store migrate`" in text
     shop.done("store", "migrate")
     assert "up to date" in shop.done("store", "status")
@@ -64,10 +64,10 @@ def test_check_finds_a_file_that_is_no_store(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     assert shop.call("store", "check").exit_code == 9
     (tmp_path / "kiosk.db").write_bytes(b"no database, but long enough to be looked at" * 100)
-    broken = shop.call("store", "check")
-    assert broken.exit_code != 0
-    assert broken.stderr.startswith("makegood: ")
-    assert "Traceback" not in broken.stderr
+    check = shop.call("store", "check")
+    assert check.exit_code != 0
+    assert check.stderr.startswith("makegood: ")
+    assert "Traceback" not in check.stderr
 
 
 def test_check_finds_damage(shop: Shop) -> None:
@@ -83,9 +83,9 @@ def test_check_finds_damage(shop: Shop) -> None:
     data = bytearray(file.read_bytes())
     data[root * size - size + 8 : root * size - size + 16] = b"\xff" * 8  # where its cells lie
     file.write_bytes(data)
-    found = shop.json("store", "check", code=1)
-    assert found["findings"]
-    assert shop.call("store", "check").stdout.splitlines() == found["findings"]
+    report = shop.json("store", "check", code=1)
+    assert report["findings"]
+    assert shop.call("store", "check").stdout.splitlines() == report["findings"]
 
 
 def test_a_store_that_is_newer_than_this_makegood_is_not_called_up_to_date(shop: Shop) -> None:
@@ -93,27 +93,27 @@ def test_a_store_that_is_newer_than_this_makegood_is_not_called_up_to_date(shop:
     with sqlite3.connect(shop.folder / "kiosk.db") as connection:
         connection.execute("insert into makegood_schema_version values (99, '0099_future', 0)")
     connection.close()
-    found = shop.call("store", "status")
-    assert found.exit_code == 9
-    assert "newer than this makegood" in found.stdout
-    assert "install the newer makegood" in found.stdout
-    assert "up to date" not in found.stdout
+    status = shop.call("store", "status")
+    assert status.exit_code == 9
+    assert "newer than this makegood" in status.stdout
+    assert "install the newer makegood" in status.stdout
+    assert "up to date" not in status.stdout
     assert shop.json("store", "status", code=9)["version"] == 99
     assert shop.call("task", "list").exit_code == 9
     assert shop.call("store", "migrate").exit_code == 9
     for option in ("--plan", "--sql"):  # a script that runs what is printed must not take nothing for enough
-        planned = shop.call("store", "migrate", option)
-        assert (planned.exit_code, planned.stdout) == (9, "")
-        assert "has schema version 99" in planned.stderr
-        assert "install the newer makegood" in planned.stderr
+        migration = shop.call("store", "migrate", option)
+        assert (migration.exit_code, migration.stdout) == (9, "")
+        assert "has schema version 99" in migration.stderr
+        assert "install the newer makegood" in migration.stderr
 
 
 @pytest.fixture
 def older_shop(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     """A shop whose store lacks a migration that this version has."""
-    listed = migrations.migrations
+    original = migrations.migrations
     more = migrations.Migration(2, "0002_next", "create table makegood_next (id integer primary key);")
-    monkeypatch.setattr(migrations, "migrations", lambda dialect: [*listed(dialect), more])
+    monkeypatch.setattr(migrations, "migrations", lambda dialect: [*original(dialect), more])
     migrations.needed.cache_clear()
     yield shop
     migrations.needed.cache_clear()
@@ -137,15 +137,15 @@ def test_makegood_lives_beside_the_tables_of_others_and_says_so(tmp_path: Path) 
         theirs.execute("create table t (x)")
         theirs.execute("insert into t values (1)")
     assert "others   t: not makegood's, left alone" in shop.call("store", "status").stdout
-    refused = shop.call("task", "list")
-    assert refused.exit_code == 9
-    assert "holds no tables of makegood" in refused.stderr
-    migrated = shop.call("store", "migrate")
-    assert (migrated.exit_code, migrated.stdout) == (
+    refusal = shop.call("task", "list")
+    assert refusal.exit_code == 9
+    assert "holds no tables of makegood" in refusal.stderr
+    migration = shop.call("store", "migrate")
+    assert (migration.exit_code, migration.stdout) == (
         0,
         f"applied {', '.join(m.name for m in migrations.migrations('sqlite'))}\n",
     )
-    assert "holds other tables (t); makegood's are put beside them" in migrated.stderr
+    assert "holds other tables (t); makegood's are put beside them" in migration.stderr
     assert shop.call("store", "migrate").stderr == ""
     assert theirs.execute("select x from t").fetchall() == [(1,)]
     theirs.close()
@@ -155,11 +155,11 @@ def test_makegood_lives_beside_the_tables_of_others_and_says_so(tmp_path: Path) 
 def test_versions_that_cannot_be_told_are_told_with_the_remedy(tmp_path: Path) -> None:
     """A table of versions without a row: no command goes on, and none fails in SQL."""
     shop = Shop(tmp_path)
-    with sqlite3.connect(tmp_path / "kiosk.db") as made:
-        made.execute(
+    with sqlite3.connect(tmp_path / "kiosk.db") as database:
+        database.execute(
             "create table makegood_schema_version (version integer primary key, name text, applied_at real)"
         )
-    made.close()
+    database.close()
     for words in (("task", "list"), ("store", "migrate"), ("store", "status"), ("store", "check")):
         result = shop.call(*words)
         assert (result.exit_code, result.stdout) == (9, ""), words
@@ -192,8 +192,8 @@ def test_prune_counts_before_it_removes(shop: Shop) -> None:
     assert shop.call("task", "submit", "kiosk:buy", '{"id": "o-1", "cents": 250}', "--wait").exit_code == 0
     shop.stop(running)
     assert shop.json("store", "prune", "--older", "1d")["removed"] == 0
-    found = shop.json("store", "prune", "--older", "0s", "--dry-run")
-    assert (found["removed"], found["kept"], found["dry_run"]) == (1, 0, True)
+    pruning = shop.json("store", "prune", "--older", "0s", "--dry-run")
+    assert (pruning["removed"], pruning["kept"], pruning["dry_run"]) == (1, 0, True)
     assert len(shop.json("task", "list")) == 1
     assert shop.done("store", "prune", "--older", "0s") == "1 task removed\n"
     assert shop.json("task", "list") == []

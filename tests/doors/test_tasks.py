@@ -20,9 +20,11 @@ ORDER = '{"id": "o-1", "cents": 250}'
 
 def submit(shop: Shop, order: str = ORDER, *more: str) -> str:
     """Submit an order, wait for its end whatever it is, return its id."""
-    made = shop.call("task", "submit", "kiosk:buy", order, "--wait", "--timeout", "30s", "--json", *more)
-    assert made.exit_code in (0, 5, 6), made.output
-    task: str = json.loads(made.stdout)["id"]
+    submission = shop.call(
+        "task", "submit", "kiosk:buy", order, "--wait", "--timeout", "30s", "--json", *more
+    )
+    assert submission.exit_code in (0, 5, 6), submission.output
+    task: str = json.loads(submission.stdout)["id"]
     return task
 
 
@@ -33,19 +35,34 @@ def test_submit_writes_the_id_alone(open_shop: Shop) -> None:
     assert open_shop.done("task", "submit", "kiosk:buy", ORDER, "--wait") == '"paid-250-for-hold-o-1"\n'
 
 
+def test_a_misspelt_field_of_an_input_is_refused_by_name(open_shop: Shop) -> None:
+    """It would be dropped without a word, and the order charged without it: nothing is submitted."""
+    before = open_shop.json("task", "list")
+    for words in (
+        ['{"id": "o-1", "crad": "declined"}'],
+        ["--named", '{"order": {"id": "o-1", "crad": "declined"}}'],
+    ):
+        refused = open_shop.call("task", "submit", "kiosk:buy", *words)
+        assert (refused.exit_code, refused.stdout) == (2, ""), refused.output
+        assert "the input order: unknown field 'crad'; did you mean 'card'?" in refused.stderr
+    assert open_shop.json("task", "list") == before
+
+
 def test_a_task_is_found_by_a_key_of_its_steps_in_whichever_form(open_shop: Shop) -> None:
     task = submit(open_shop)
     steps = open_shop.json("task", "show", task)["steps"]
     store_id = steps[0]["key"].partition("-")[0]
     for step in steps:
-        keyed = KeyedRequest(ids.parse(task), step["idx"], 1, undo=False)
-        forms = [in_form(store_id, keyed, form) for form in ("uuid", "uuid4", "quoted", "length=28")]
+        request = KeyedRequest(ids.parse(task), step["idx"], 1, undo=False)
+        forms = [in_form(store_id, request, form) for form in ("uuid", "uuid4", "quoted", "length=28")]
         for key in (step["key"], *forms):
             assert open_shop.json("task", "show", key)["id"] == task
-            assert [found["id"] for found in open_shop.json("task", "list", "--filter", key)] == [task]
-    keyed = KeyedRequest(ids.parse(task), 0, 2, undo=True)
+            assert [task_view["id"] for task_view in open_shop.json("task", "list", "--filter", key)] == [
+                task
+            ]
+    request = KeyedRequest(ids.parse(task), 0, 2, undo=True)
     for form in ("uuid", "length=28"):  # of a round and a direction that are not shown otherwise
-        key = in_form(store_id, keyed, form)
+        key = in_form(store_id, request, form)
         assert f"key           {key}  {store_id}-{task}/reserve/2/undo" in open_shop.done("task", "show", key)
     foreign = open_shop.call("task", "show", "6f9619ff-8b86-4d01-b42d-00cf4fc964ff")
     assert foreign.exit_code == 3
@@ -58,8 +75,8 @@ def test_at_a_terminal_a_step_has_one_line_and_in_a_pipe_its_whole_error(open_sh
     whole = open_shop.done("task", "show", task)
     assert len(re.findall(r"knab.u0007$", whole, re.MULTILINE)) == 3  # head, step, cause
     for command in ("show", "history"):
-        drawn = open_shop.call("task", command, task, "--color", "always", COLUMNS="40").stdout
-        lines = re.sub(r"\x1b\[[\d;]*m", "", drawn).splitlines()
+        output = open_shop.call("task", command, task, "--color", "always", COLUMNS="40").stdout
+        lines = re.sub(r"\x1b\[[\d;]*m", "", output).splitlines()
         upper = lines[: next((n for n, line in enumerate(lines) if line.startswith("inputs")), None)]
         assert max(map(len, upper)) == 40
         assert any(line.endswith("…") for line in upper)
@@ -77,13 +94,13 @@ def test_inputs_come_from_arguments_files_stdin_and_by_name(open_shop: Shop) -> 
         (("--named", both, "--key", "same"), None),
     ):
         open_shop.done("task", "submit", "kiosk:buy", *words, stdin=stdin)
-    (found,) = open_shop.json("task", "list", "--key", "same")
-    shown = open_shop.json("task", "show", found["id"], "--uncovered")
-    assert shown["inputs"] == [{"id": "o-1", "cents": 250, "card": "good"}, "for you"]
+    (task_view,) = open_shop.json("task", "list", "--key", "same")
+    detail = open_shop.json("task", "show", task_view["id"], "--uncovered")
+    assert detail["inputs"] == [{"id": "o-1", "cents": 250, "card": "good"}, "for you"]
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "pattern"),
     [
         ((), r"needs order as well"),
         ((ORDER, "x", "3"), r"takes 2 inputs, not 3"),
@@ -95,12 +112,14 @@ def test_inputs_come_from_arguments_files_stdin_and_by_name(open_shop: Shop) -> 
         (("@nowhere.json",), r"@nowhere.json: .*No such file"),
     ],
 )
-def test_inputs_that_do_not_fit_are_usage_errors(open_shop: Shop, words: tuple[str, ...], told: str) -> None:
+def test_inputs_that_do_not_fit_are_usage_errors(
+    open_shop: Shop, words: tuple[str, ...], pattern: str
+) -> None:
     """Exit 2, and the message says which input and why."""
     result = open_shop.call("task", "submit", "kiosk:buy", *words)
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
-    assert re.search(told, result.stderr), result.stderr
+    assert re.search(pattern, result.stderr), result.stderr
 
 
 def test_what_the_workflow_function_raises_is_told_with_its_place(open_shop: Shop) -> None:
@@ -127,11 +146,11 @@ def test_waiting_tells_the_outcome_by_exit_code_and_by_document(open_shop: Shop)
     """0 processed with its result, 5 undone with what was undone, 6 in error with what stands."""
     good = open_shop.json("task", "submit", "kiosk:buy", ORDER, "--wait")
     assert (good["state"], good["result"]) == ("processed", "paid-250-for-hold-o-1")
-    undone = open_shop.json(
+    document = open_shop.json(
         "task", "submit", "kiosk:buy", '{"id": "u", "card": "declined"}', "--wait", code=5
     )
-    assert (undone["state"], undone["undone"], undone["standing"]) == ("undone", ["reserve"], [])
-    assert "card refused" in undone["cause"]
+    assert (document["state"], document["undone"], document["standing"]) == ("undone", ["reserve"], [])
+    assert "card refused" in document["cause"]
     error = open_shop.json("task", "submit", "kiosk:buy", '{"id": "e", "card": "stuck"}', "--wait", code=6)
     assert (error["state"], error["standing"]) == ("error", ["reserve"])
 
@@ -149,9 +168,9 @@ def test_waiting_has_an_end_and_the_task_goes_on(open_shop: Shop) -> None:
 
 def test_the_ending_of_a_task_is_told_in_one_sentence(open_shop: Shop) -> None:
     """For people: what happened, and what to do."""
-    undone = open_shop.call("task", "submit", "kiosk:buy", '{"id": "u", "card": "declined"}', "--wait")
-    assert (undone.exit_code, undone.stdout) == (5, "")
-    assert "was undone: " in undone.stderr
+    result = open_shop.call("task", "submit", "kiosk:buy", '{"id": "u", "card": "declined"}', "--wait")
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert "was undone: " in result.stderr
     error = open_shop.call("task", "submit", "kiosk:buy", '{"id": "e", "card": "stuck"}', "--wait")
     assert error.exit_code == 6
     assert (
@@ -163,11 +182,11 @@ def test_the_ending_of_a_task_is_told_in_one_sentence(open_shop: Shop) -> None:
 
 def test_list_filters_and_pages(open_shop: Shop) -> None:
     """By state, key, workflow and app; a page goes on where the last one ended."""
-    made = [submit(open_shop, json.dumps({"id": f"page-{n}"}), "--key", f"page-{n}") for n in range(3)]
+    tasks = [submit(open_shop, json.dumps({"id": f"page-{n}"}), "--key", f"page-{n}") for n in range(3)]
     newest = open_shop.json("task", "list", "--limit", "2", "--state", "processed")
-    assert [view["id"] for view in newest] == [made[2], made[1]]
-    older = open_shop.json("task", "list", "--limit", "1", "--before", made[1], "--state", "processed")
-    assert [view["id"] for view in older] == [made[0]]
+    assert [view["id"] for view in newest] == [tasks[2], tasks[1]]
+    older = open_shop.json("task", "list", "--limit", "1", "--before", tasks[1], "--state", "processed")
+    assert [view["id"] for view in older] == [tasks[0]]
     assert open_shop.json("task", "list", "--app", "nobody", code=3) == []
     assert [
         view["key"] for view in open_shop.json("task", "list", "--key", "page-1", "--workflow", "buy")
@@ -184,7 +203,7 @@ def test_list_filters_and_pages(open_shop: Shop) -> None:
         "UNANSWERED",
         "CAUSE",
     ]
-    assert table[1].split()[:4] == [made[2], "kiosk.buy", "processed", "3/3"]
+    assert table[1].split()[:4] == [tasks[2], "kiosk.buy", "processed", "3/3"]
 
 
 def test_show_draws_the_ladder_and_what_else_is_known(open_shop: Shop) -> None:
@@ -196,10 +215,10 @@ def test_show_draws_the_ladder_and_what_else_is_known(open_shop: Shop) -> None:
     assert "the stock room is locked" in text
     for name in ("inputs", "cause", "correlation   web-7", "priority      3", "alert"):
         assert f"\n{name}" in text
-    shown = open_shop.json("task", "show", task)
-    states = {step["name"]: step["state"] for step in shown["steps"]}
+    detail = open_shop.json("task", "show", task)
+    states = {step["name"]: step["state"] for step in detail["steps"]}
     assert states == {"reserve": "undo_failed", "charge": "failed", "print_receipt": "waiting"}
-    assert {alert["kind"] for alert in shown["alerts"] if alert["ended"] is None} == {"undo_incomplete"}, (
+    assert {alert["kind"] for alert in detail["alerts"] if alert["ended"] is None} == {"undo_incomplete"}, (
         "one a task"
     )
 
@@ -248,19 +267,19 @@ def test_watch_in_a_pipe_is_lines_and_ends_with_the_outcome(open_shop: Shop) -> 
     assert [o["event"] for o in objects][-1] == "end"
     assert {o["event"] for o in objects[:-1]} <= {"moves", "note"}
     assert objects[-1]["state"] == "processed"
-    undone = submit(open_shop, '{"id": "u", "card": "declined"}')
-    assert open_shop.call("task", "watch", undone).exit_code == 5
+    undone_task = submit(open_shop, '{"id": "u", "card": "declined"}')
+    assert open_shop.call("task", "watch", undone_task).exit_code == 5
     error = submit(open_shop, '{"id": "e", "card": "stuck"}')
     assert open_shop.call("task", "watch", error, "--json").exit_code == 6
 
 
 def test_watch_draws_a_ladder_for_people(open_shop: Shop) -> None:
     """With --color always it draws even into a pipe: rungs in colour, the undo in its own."""
-    undone = submit(open_shop, '{"id": "u", "card": "declined"}')
-    drawn = open_shop.call("task", "watch", undone, "--color", "always")
-    assert drawn.exit_code == 5
-    assert "\x1b[35m  ↩ \x1b[0m" in drawn.stdout
-    assert "card refused" in drawn.stdout
+    task = submit(open_shop, '{"id": "u", "card": "declined"}')
+    result = open_shop.call("task", "watch", task, "--color", "always")
+    assert result.exit_code == 5
+    assert "\x1b[35m  ↩ \x1b[0m" in result.stdout
+    assert "card refused" in result.stdout
 
 
 def test_watch_at_a_real_terminal(open_shop: Shop) -> None:
@@ -280,13 +299,13 @@ def test_watch_at_a_real_terminal(open_shop: Shop) -> None:
         command, cwd=open_shop.folder, env=environ, stdin=theirs, stdout=theirs
     ) as watching:
         os.close(theirs)
-        drawn = b""
+        output = b""
         with contextlib.suppress(OSError):  # a pseudo-terminal ends with EIO
             while data := os.read(ours, 65536):
-                drawn += data
+                output += data
         assert watching.wait(timeout=30) == 0
     os.close(ours)
-    text = drawn.decode()
+    text = output.decode()
     assert "\x1b[?25l" in text, "the cursor is hidden while it draws"
     assert "\x1b[32m" not in text
     assert "  ✓ reserve        stock  done" in re.sub(r"\x1b\[[?\d;]*\w", "", text)

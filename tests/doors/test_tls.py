@@ -57,8 +57,8 @@ class Eavesdropper:
 @pytest.fixture
 def eavesdropper() -> Iterator[Eavesdropper]:
     """One on loopback."""
-    with closing(Eavesdropper()) as made:
-        yield made
+    with closing(Eavesdropper()) as own_server:
+        yield own_server
 
 
 def test_the_password_is_not_sent_without_tls(shop: Shop, eavesdropper: Eavesdropper) -> None:
@@ -74,9 +74,9 @@ def test_the_password_is_not_sent_without_tls(shop: Shop, eavesdropper: Eavesdro
     assert shop.call("task", "list", "--store", url, **root).exit_code in (2, 8)
     inbox = shop.call("inbox", "--from", url, **root)
     assert inbox.exit_code in (2, 8), inbox.output
-    refused = shop.call("task", "list", "--store", f"{url}?sslmode=prefer")
-    assert refused.exit_code == 2
-    assert "nothing was sent" in refused.output
+    refusal = shop.call("task", "list", "--store", f"{url}?sslmode=prefer")
+    assert refusal.exit_code == 2
+    assert "nothing was sent" in refusal.output
     assert eavesdropper.got == []
     shop.call("task", "list", "--no-require-tls", "--store", url)
     assert b"hunter2" in eavesdropper.got[0]
@@ -84,11 +84,11 @@ def test_the_password_is_not_sent_without_tls(shop: Shop, eavesdropper: Eavesdro
 
 def _certificate(shop: Shop) -> Path:
     """Return a file with some authority's certificate: whose, does not matter here."""
-    known = ssl.create_default_context().get_ca_certs(binary_form=True)
-    if not known:
+    certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
+    if not certificates:
         pytest.skip("this machine knows no certificate authority")
     file = shop.folder / "root.crt"
-    file.write_text(ssl.DER_cert_to_PEM_cert(known[0]), encoding="ascii")
+    file.write_text(ssl.DER_cert_to_PEM_cert(certificates[0]), encoding="ascii")
     return file
 
 
@@ -104,5 +104,5 @@ def test_the_doctor_warns_of_a_way_without_tls(shop_on_postgres: Shop) -> None:
 
 def _tls(shop: Shop, url: str) -> dict[str, str]:
     result = shop.call("doctor", "--json", "--store", url)
-    (found,) = [f for f in json.loads(result.stdout)["findings"] if f["check"] == "tls"]
-    return dict(found)
+    (finding,) = [f for f in json.loads(result.stdout)["findings"] if f["check"] == "tls"]
+    return dict(finding)

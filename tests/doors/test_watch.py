@@ -1,7 +1,8 @@
 """The ladder and the preview of an undo: pure functions from records to text."""
 
-from makegood.cli.render.ladder import Rung, event_lines, fold, in_order, ladder
+from makegood.cli.render.ladder import Rung, event_lines, fold, in_order, ladder, probe_answers
 from makegood.cli.render.output import plain
+from makegood.model.attempt_end import AttemptEnd
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Policy
 from makegood.model.states import Move, StepState
@@ -37,14 +38,14 @@ def detail(*steps: StepView, **more: object) -> TaskDetail:
     return TaskDetail(TaskView(**facts), list(steps))  # type: ignore[arg-type]
 
 
-def text(found: TaskDetail, **more: object) -> list[str]:
+def text(task_detail: TaskDetail, **more: object) -> list[str]:
     """Return a ladder as text, drawn 4.2 seconds after the task was made."""
-    return [plain(line) for line in ladder(found, now=1004.2, nodes={7: "web-7"}, **more)]  # type: ignore[arg-type]
+    return [plain(line) for line in ladder(task_detail, now=1004.2, nodes={7: "web-7"}, **more)]  # type: ignore[arg-type]
 
 
 def test_a_task_going_forward_shows_what_runs_where_and_for_how_long() -> None:
     """Each rung says state, attempt, failures, the process that has it and the seconds left."""
-    drawn = text(
+    lines = text(
         detail(
             step(0, "reserve", "done"),
             step(1, "charge", "running", attempt=2, failures=1, doing="do", taken_by=7, due=3.14),
@@ -53,8 +54,8 @@ def test_a_task_going_forward_shows_what_runs_where_and_for_how_long() -> None:
             step(4, "ship", "waiting", attempt=0),
         )
     )
-    assert drawn == [
-        "shop.place_order 0000010000000  processing  4.2s".replace("0000010000000", drawn[0].split()[1]),
+    assert lines == [
+        "shop.place_order 0000010000000  processing  4.2s".replace("0000010000000", lines[0].split()[1]),
         "  ✓ reserve  stock  done",
         "  ▶ charge   stock  running  attempt 2, 1 unanswered, at web-7, 3.1s left",
         "  ▶ pack     stock  running  attempt 1, waiting for an agent",
@@ -65,7 +66,7 @@ def test_a_task_going_forward_shows_what_runs_where_and_for_how_long() -> None:
 
 def test_a_task_being_undone_shows_its_cause_and_unwinds() -> None:
     """The rungs that go backwards have marks and a colour of their own."""
-    found = detail(
+    task_detail = detail(
         step(0, "reserve", "undoing", doing="undo", attempt=2, taken_by=9, due=-1.0),
         step(1, "charge", "undone"),
         step(2, "email", "kept", undoable=False),
@@ -75,25 +76,25 @@ def test_a_task_being_undone_shows_its_cause_and_unwinds() -> None:
         goal="undo",
         cause="no such address",
     )
-    assert text(found)[0].endswith("undoing  4.2s  no such address")
-    assert text(found)[1:] == [
+    assert text(task_detail)[0].endswith("undoing  4.2s  no such address")
+    assert text(task_detail)[1:] == [
         "  ↶ reserve  stock  undoing   undo, attempt 2, at node 9, overdue by 1s",
         "  ↩ charge   stock  undone",
         "  ■ email    stock  kept      nothing to undo",
         "  ? pack     stock  in_doubt  probe, attempt 3, waiting for an agent, an earlier try is unanswered",
         "  ✗ ship     stock  failed    no   such\\naddress",
     ]
-    styles = {line[0][0].strip(): line[0][1] for line in ladder(found, now=1004.2)[1:]}
+    styles = {line[0][0].strip(): line[0][1] for line in ladder(task_detail, now=1004.2)[1:]}
     assert styles["↶"] == styles["↩"] == "magenta"
     assert "magenta" not in (styles["✗"], styles["?"], styles["■"])
 
 
 def test_without_unicode_the_marks_are_plain_characters() -> None:
     """A terminal that cannot show arrows gets none."""
-    found = detail(step(0, "a", "done"), step(1, "b", "undoing"), step(2, "c", "running"))
-    assert all(line.isascii() for line in text(found, unicode=False))
-    moved = EventView(1, 2, 3.0, 1, [Move("a", "ready", "running", "")])
-    assert plain(event_lines(moved, unicode=False)[0]).isascii()
+    task_detail = detail(step(0, "a", "done"), step(1, "b", "undoing"), step(2, "c", "running"))
+    assert all(line.isascii() for line in text(task_detail, unicode=False))
+    event = EventView(1, 2, 3.0, 1, [Move("a", "ready", "running", "")])
+    assert plain(event_lines(event, unicode=False)[0]).isascii()
 
 
 def test_an_ended_task_shows_how_long_it_took_and_its_submission() -> None:
@@ -116,7 +117,7 @@ def test_the_items_of_an_each_follow_it_and_joining_steps_are_no_rungs() -> None
         step(6, "pick[1]", "done", plan=StepPlan(6, name="pick[1]", of=1, nth=1)),
         step(7, "wrap[1]", "running", plan=StepPlan(7, name="wrap[1]", of=1, nth=1)),
     ]
-    names = [found.name for found in in_order(steps)]
+    names = [step_view.name for step_view in in_order(steps)]
     assert names == ["list", "each", "pick[0]", "wrap[0]", "pick[1]", "wrap[1]", "ship"]
 
 
@@ -128,10 +129,10 @@ def test_a_ladder_higher_than_the_terminal_folds_what_is_quiet() -> None:
         step(31, "next", "waiting"),
         step(32, "last", "waiting"),
     ]
-    drawn = text(detail(*steps), height=10)
-    assert len(drawn) == 5
-    assert drawn[1].split() == ["✓", "item0", "to", "item29", "30", "steps", "done"]
-    assert "now" in drawn[2]
+    lines = text(detail(*steps), height=10)
+    assert len(lines) == 5
+    assert lines[1].split() == ["✓", "item0", "to", "item29", "30", "steps", "done"]
+    assert "now" in lines[2]
     assert len(text(detail(*steps), height=100)) == 34
 
 
@@ -162,9 +163,9 @@ def test_an_each_of_many_items_is_a_line_for_each_step_of_its_body_and_state() -
 def test_no_text_is_cut_before_it_is_known_how_much_room_there_is() -> None:
     """A pipe gets errors, causes, reasons and notes whole."""
     long = "the till said " * 30 + "no"
-    drawn = text(detail(step(0, "charge", "failed", error=long), state="undone", goal="undo", cause=long))
-    assert drawn[0].endswith(long)
-    assert drawn[1].endswith(long)
+    lines = text(detail(step(0, "charge", "failed", error=long), state="undone", goal="undo", cause=long))
+    assert lines[0].endswith(long)
+    assert lines[1].endswith(long)
     event = EventView(1, 1, 1000.0, None, [Move("charge", "running", "failed", long)], long)
     assert all(plain(line).endswith(long) for line in event_lines(event))
 
@@ -183,15 +184,15 @@ def test_an_event_is_a_line_per_move_with_its_reason() -> None:
         Move("charge", "running", "failed", "card refused"),
         Move("task", "processing", "undoing", "charge failed for good"),
     ]
-    drawn = [
+    lines = [
         plain(line) for line in event_lines(EventView(1, 2, 0.25, 1, moves, "late done of charge"), width=8)
     ]
-    assert [line.split("  ", 1)[1] for line in drawn] == [
+    assert [line.split("  ", 1)[1] for line in lines] == [
         "charge    running → failed  card refused",
         "task      processing → undoing  charge failed for good",
         "          late done of charge",
     ]
-    assert all(line.split("  ")[0].endswith(".250") for line in drawn)
+    assert all(line.split("  ")[0].endswith(".250") for line in lines)
 
 
 def test_the_undo_order_is_the_reverse_of_dependence() -> None:
@@ -241,3 +242,30 @@ def test_the_preview_says_what_stays_and_what_is_uncertain() -> None:
     assert "must not be repeated" in said("in_doubt", Policy(within=1.0, never=True))
     assert "waits for" in said("running")
     assert said("undo_failed") == "its undo is tried again"
+
+
+def test_the_answer_of_a_probe_is_a_line_of_its_own_although_nothing_moves() -> None:
+    """Else the history of a step in doubt ends before its probe was asked; of several the last one counts."""
+    events = [
+        EventView(
+            1, 2, 1.0, 1, [], attempts=(AttemptEnd(0, 2, "probe", "later", error="asked to wait 20s"),)
+        ),
+        EventView(
+            2,
+            2,
+            2.0,
+            1,
+            [],
+            attempts=(AttemptEnd(0, 3, "probe", "not_happened"), AttemptEnd(0, 1, "do", "done")),
+        ),
+        EventView(3, 2, 3.0, 1, [], attempts=(AttemptEnd(0, 3, "probe", "happened", late=True),)),
+    ]
+    drawn = [plain(line) for event in events for line in event_lines(event, steps={0: "charge"}, width=8)]
+    assert [line.split("  ", 1)[1] for line in drawn] == [
+        "charge    probe: not known yet: asked to wait 20s",
+        "charge    probe: it did not happen",
+    ]
+    assert probe_answers(events, {0: "charge"}) == {"charge": (2.0, "it did not happen")}
+    found = EventView(4, 2, 4.0, 1, [Move("charge", "in_doubt", "done", "probe")])
+    assert probe_answers([*events, found], {0: "charge"}) == {"charge": (4.0, "it happened")}
+    assert len(event_lines(found, steps={0: "charge"})) == 1, "the move says it"

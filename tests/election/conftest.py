@@ -18,10 +18,10 @@ def servers() -> Iterator[Databases]:
     """The PostgreSQL server of the run."""
     with ExitStack() as stack:
         try:
-            found = stack.enter_context(databases())
+            private = stack.enter_context(databases())
         except MakegoodError as reason:
             pytest.skip(f"postgres: {reason}")
-        yield found
+        yield private
 
 
 @pytest.fixture

@@ -76,10 +76,10 @@ class ApiServer:
                 try:
                     if self.token and headers.get("authorization") != f"bearer {self.token.lower()}":
                         raise Refusal(401, "Unauthorized", "Unauthorized")  # noqa: TRY301 - an answer like the others
-                    status, told = self._answer(method, path, json.loads(body or b"{}"))
+                    status, document = self._answer(method, path, json.loads(body or b"{}"))
                 except Refusal as refusal:
-                    status, told = refusal.status, refusal.body
-                data = json.dumps(told).encode()
+                    status, document = refusal.status, refusal.body
+                data = json.dumps(document).encode()
                 writer.write(
                     b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
                     % (status, len(data))
@@ -99,22 +99,22 @@ class ApiServer:
         space, name = match["space"], match["name"] or body.get("metadata", {}).get("name", "")
         if space not in self.namespaces and method == "POST":
             raise Refusal(404, "NotFound", f'namespaces "{space}" not found')
-        had = self.objects.get((space, name))
+        lease = self.objects.get((space, name))
         if method == "POST":
-            if had is not None:
+            if lease is not None:
                 raise Refusal(409, "AlreadyExists", f'leases.coordination.k8s.io "{name}" already exists')
             return 201, self._kept(space, name, body)
-        if had is None:
+        if lease is None:
             raise Refusal(404, "NotFound", f'leases.coordination.k8s.io "{name}" not found')
         if method == "PUT":
-            if body["metadata"].get("resourceVersion") != had["metadata"]["resourceVersion"]:
+            if body["metadata"].get("resourceVersion") != lease["metadata"]["resourceVersion"]:
                 raise Refusal(
                     409,
                     "Conflict",
                     "the object has been modified; please apply your changes to the latest version",
                 )
             return 200, self._kept(space, name, body)
-        return 200, had
+        return 200, lease
 
     def _kept(self, space: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
         spec, meta = body["spec"], body["metadata"]
@@ -126,6 +126,6 @@ class ApiServer:
         if not lawful:
             raise Refusal(422, "Invalid", f"the Lease {name!r} is invalid")
         self._version += 7
-        kept = {**body, "metadata": {**meta, "namespace": space, "resourceVersion": str(self._version)}}
-        self.objects[space, name] = json.loads(json.dumps(kept))
+        lease = {**body, "metadata": {**meta, "namespace": space, "resourceVersion": str(self._version)}}
+        self.objects[space, name] = json.loads(json.dumps(lease))
         return self.objects[space, name]

@@ -24,13 +24,13 @@ from proofs.election_world import ElectionWorld, SimulatedCandidate
 def counted_from_the_reply() -> Iterator[None]:
     """Belief counts from when the answer came, not from when the request went out."""
 
-    def believed(self: Term, _sent: float) -> float:
+    def believed(self: Term, _start: float) -> float:
         return self._clock.monotonic() + self._settings.belief
 
-    elected = Election._elected
+    original = Election._elected
 
-    async def from_now(self: Election, grant: Grant, _sent: float) -> Term | None:
-        return await elected(self, grant, self._clock.monotonic())
+    async def from_now(self: Election, grant: Grant, _start: float) -> Term | None:
+        return await original(self, grant, self._clock.monotonic())
 
     with patch.object(Term, "_believed", believed), patch.object(Election, "_elected", from_now):
         yield
@@ -156,9 +156,9 @@ class RenewsExpired(MemoryLeases):
     """Renews a lease that has expired, if nobody took it since."""
 
     async def renew(self, grant: Grant) -> bool:
-        held = self._records.get(grant.name)
-        if held is not None and held.nonce == grant.nonce and held.holder is not None:
-            self._expires[grant.name] = self._clock.monotonic() + held.ttl
+        record = self._records.get(grant.name)
+        if record is not None and record.nonce == grant.nonce and record.holder is not None:
+            self._expires[grant.name] = self._clock.monotonic() + record.ttl
             return True
         return False
 
@@ -167,8 +167,8 @@ class RenewsSuperseded(MemoryLeases):
     """Renews whatever is there."""
 
     async def renew(self, grant: Grant) -> bool:
-        held = self._records[grant.name]
-        self._expires[grant.name] = self._clock.monotonic() + held.ttl
+        record = self._records[grant.name]
+        self._expires[grant.name] = self._clock.monotonic() + record.ttl
         return True
 
 
@@ -176,8 +176,8 @@ class ForgetsEpoch(MemoryLeases):
     """Deletes the record at release, so that the epoch begins again."""
 
     async def release(self, grant: Grant) -> None:
-        held = self._records.get(grant.name)
-        if held is not None and held.nonce == grant.nonce:
+        record = self._records.get(grant.name)
+        if record is not None and record.nonce == grant.nonce:
             del self._records[grant.name]
 
 
@@ -185,9 +185,9 @@ class ReleasesAnything(MemoryLeases):
     """Releases whoever holds the lease."""
 
     async def release(self, grant: Grant) -> None:
-        held = self._records.get(grant.name)
-        if held is not None and held.holder is not None:
-            await super().release(Grant(grant.name, held.holder, held.nonce, held.epoch, held.ttl))
+        record = self._records.get(grant.name)
+        if record is not None and record.holder is not None:
+            await super().release(Grant(grant.name, record.holder, record.nonce, record.epoch, record.ttl))
 
 
 class NewEpochPerTry(MemoryLeases):
@@ -205,8 +205,8 @@ class RefusesItsOwn(MemoryLeases):
     """A repeated take is refused by one's own grant."""
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
-        held = self._records.get(name)
-        if held is not None and held.holder is not None and self._left(name) > 0:
+        record = self._records.get(name)
+        if record is not None and record.holder is not None and self._left(name) > 0:
             return None
         return await super().acquire(name, holder, nonce, ttl)
 
@@ -215,10 +215,10 @@ class ReadersTtl(MemoryLeases):
     """Judges expiry by the ttl of whoever looks."""
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
-        held = self._records.get(name)
-        if held is not None and held.nonce != nonce:
-            self._expires[name] += ttl - held.ttl
-            self._records[name] = replace(held, ttl=ttl)
+        record = self._records.get(name)
+        if record is not None and record.nonce != nonce:
+            self._expires[name] += ttl - record.ttl
+            self._records[name] = replace(record, ttl=ttl)
         return await super().acquire(name, holder, nonce, ttl)
 
 
@@ -226,8 +226,8 @@ class OpensByHolder(MemoryLeases):
     """Gives a held lease to a taker of the holder's name."""
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
-        held = self._records.get(name)
-        if held is not None and held.holder == holder:
+        record = self._records.get(name)
+        if record is not None and record.holder == holder:
             self._expires[name] = self._clock.monotonic()
         return await super().acquire(name, holder, nonce, ttl)
 
@@ -236,8 +236,8 @@ class TakenEarly(MemoryLeases):
     """Lets a lease go a little before its time."""
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
-        held = self._records.get(name)
-        if held is not None and held.nonce != nonce and self._left(name) < held.ttl * 0.4:
+        record = self._records.get(name)
+        if record is not None and record.nonce != nonce and self._left(name) < record.ttl * 0.4:
             self._expires[name] = self._clock.monotonic()
         return await super().acquire(name, holder, nonce, ttl)
 

@@ -20,10 +20,10 @@ def bench() -> Any:
     spec = importlib.util.spec_from_file_location("election_bench", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = made
-    spec.loader.exec_module(made)
-    return made
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_a_small_run_prints_a_table_and_writes_json(tmp_path: Path) -> None:

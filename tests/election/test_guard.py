@@ -49,21 +49,21 @@ async def by_psycopg(driver: str, url: str, write: LiteralString) -> AsyncIterat
             blocking.execute(write)
             yield blocking
     elif driver == "psycopg async":
-        async with await psycopg.AsyncConnection.connect(url) as awaited:
-            await awaited.execute(write)
-            yield awaited
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            await connection.execute(write)
+            yield connection
     elif driver == "psycopg pipeline":
         with psycopg.connect(url, autocommit=True) as blocking, blocking.pipeline(), blocking.transaction():
             blocking.execute(write)
             yield blocking
     else:
         async with (
-            await psycopg.AsyncConnection.connect(url, autocommit=True) as awaited,
-            awaited.pipeline(),
-            awaited.transaction(),
+            await psycopg.AsyncConnection.connect(url, autocommit=True) as connection,
+            connection.pipeline(),
+            connection.transaction(),
         ):
-            await awaited.execute(write)
-            yield awaited
+            await connection.execute(write)
+            yield connection
 
 
 @asynccontextmanager
@@ -87,20 +87,20 @@ async def transaction(driver: str, url: str) -> AsyncIterator[Any]:
         finally:
             await connection.close()
     elif driver.startswith("psycopg"):
-        async with by_psycopg(driver, url, write) as lent:
-            yield lent
+        async with by_psycopg(driver, url, write) as async_connection:
+            yield async_connection
     elif driver in ("sqlalchemy", "sqlalchemy session"):
         engine = sqlalchemy.create_engine(dialect(url, "psycopg"), poolclass=sqlalchemy.pool.NullPool)
-        made = engine.begin() if driver == "sqlalchemy" else orm.Session(engine)
-        with made as caller:
+        begin = engine.begin() if driver == "sqlalchemy" else orm.Session(engine)
+        with begin as caller:
             caller.execute(sqlalchemy.text(write))
             yield caller
             caller.commit()
         engine.dispose()
     else:
         waiting = sqlasync.create_async_engine(dialect(url, "asyncpg"), poolclass=sqlalchemy.pool.NullPool)
-        opened = waiting.begin() if driver == "sqlalchemy async" else sqlasync.AsyncSession(waiting)
-        async with opened as caller:
+        async_begin = waiting.begin() if driver == "sqlalchemy async" else sqlasync.AsyncSession(waiting)
+        async with async_begin as caller:
             await caller.execute(sqlalchemy.text(write))
             yield caller
             await caller.commit()
@@ -152,10 +152,10 @@ async def prove(driver: str, leases: OpenLeases, url: str) -> None:
         await term.guard(connection)
     assert rows_of(url) == 1
     await usurped(leases)
-    with pytest.raises(LeadershipLostError, match="roll this transaction back") as caught:
+    with pytest.raises(LeadershipLostError, match="roll this transaction back") as error:
         async with transaction(driver, url) as connection:
             await term.guard(connection)
-    assert caught.value.epoch == 1
+    assert error.value.epoch == 1
     assert rows_of(url) == 1
 
 
@@ -239,9 +239,9 @@ async def test_no_take_is_committed_between_the_guard_and_the_commit(
             going = asyncio.ensure_future(other.acquire("lead", "b", "nonce-b", TTL))
             await asyncio.wait([going], timeout=0.5)
             assert not going.done()
-        taken = await going
-        assert taken is not None
-        assert taken.epoch == 2
+        grant = await going
+        assert grant is not None
+        assert grant.epoch == 2
     assert rows_of(url) == 1
 
 

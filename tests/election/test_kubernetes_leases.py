@@ -48,16 +48,16 @@ async def test_kubectl_shows_who_leads_and_what_others_put_there_stays() -> None
     async with ApiServer() as api, open_leases(api.url) as leases:
         grant = await leases.acquire("reports", "pod-1", "n", 15)
         assert grant is not None
-        kept = api.objects["jobs", "reports"]
-        assert (kept["spec"]["holderIdentity"], kept["spec"]["leaseTransitions"]) == ("pod-1", 1)
-        assert kept["spec"]["leaseDurationSeconds"] == 15
-        kept["metadata"]["labels"] = {"team": "books"}
+        lease = api.objects["jobs", "reports"]
+        assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("pod-1", 1)
+        assert lease["spec"]["leaseDurationSeconds"] == 15
+        lease["metadata"]["labels"] = {"team": "books"}
         assert await leases.read("reports") is not None
         assert await leases.renew(grant)
         await leases.release(grant)
-        kept = api.objects["jobs", "reports"]
-        assert kept["spec"]["holderIdentity"] == ""
-        assert kept["metadata"]["labels"] == {"team": "books"}
+        lease = api.objects["jobs", "reports"]
+        assert lease["spec"]["holderIdentity"] == ""
+        assert lease["metadata"]["labels"] == {"team": "books"}
 
 
 @pytest.mark.parametrize("name", ["orders/supervisor", "Reports", "x" * 70, "-", "täglich"])

@@ -108,8 +108,8 @@ async def test_who_only_looks_makes_no_bucket(lease_server: Servers) -> None:
     client = await nats.connect(url)
     try:
         async with open_leases(f"{url}/unseen") as onlooker, open_leases(f"{url}/unseen") as candidate:
-            watched = Election("lead", onlooker).watch(every=0.05)
-            assert await anext(watched) == View(None, 0, 0.0)
+            views = Election("lead", onlooker).watch(every=0.05)
+            assert await anext(views) == View(None, 0, 0.0)
             assert await onlooker.read("lead") is None
             assert await onlooker.past_terms("lead") == []
             await onlooker.release(Grant("lead", "a", "nonce", 0, 5.0))
@@ -118,7 +118,7 @@ async def test_who_only_looks_makes_no_bucket(lease_server: Servers) -> None:
             grant = await candidate.acquire("lead", "a", "nonce", 5.0)
             assert grant is not None
             assert grant == Grant("lead", "a", "nonce", grant.epoch, 5.0)
-            assert (await anext(watched)).leader == "a"
+            assert (await anext(views)).leader == "a"
     finally:
         await client.close()
 
@@ -140,16 +140,16 @@ async def test_epochs_of_nats_rise_after_the_key_was_removed_without_a_trace(lea
     assert epochs == [epochs[0], epochs[0] + 1, epochs[0] + 2]
     for way in ("compact", "purge", "restart"):
         client = await nats.connect(server.url)
-        kept = await client.jetstream().key_value("compacted")
+        bucket = await client.jetstream().key_value("compacted")
         if way == "purge":
             await client.jetstream().purge_stream("KV_compacted")
         else:
-            await kept.delete("lead")
+            await bucket.delete("lead")
             with pytest.raises(ConfigError, match="nats kv compact compacted"):
                 await term(url)
-            await kept.purge_deletes(olderthan=0)
+            await bucket.purge_deletes(olderthan=0)
         with pytest.raises(failed.NoKeysError):
-            await kept.keys()
+            await bucket.keys()
         await client.close()
         if way == "restart":
             await asyncio.to_thread(server.restart)
@@ -174,9 +174,9 @@ async def test_epochs_of_nats_rise_after_its_stream_was_deleted(lease_server: Se
             epochs.append(await term(url))
             assert not await open_before.renew(grant)
         clock.ahead += 16
-        taken = await open_before.acquire("lead", "a", "m", 15)
-        assert taken is not None
-        epochs.append(taken.epoch)
+        next_grant = await open_before.acquire("lead", "a", "m", 15)
+        assert next_grant is not None
+        epochs.append(next_grant.epoch)
     await client.close()
     assert epochs == sorted(set(epochs)), epochs
 
@@ -200,9 +200,9 @@ async def test_a_nats_record_that_vanishes_under_a_leader_is_taken_after_its_ttl
         assert await candidate.acquire("lead", "b", "m", 15) is None
         assert not await leader.renew(grant)
         clock.ahead += 16
-        taken = await candidate.acquire("lead", "b", "m", 15)
-        assert taken is not None
-        assert taken.epoch > grant.epoch
+        next_grant = await candidate.acquire("lead", "b", "m", 15)
+        assert next_grant is not None
+        assert next_grant.epoch > grant.epoch
 
 
 async def test_a_nats_bucket_that_was_replaced_is_refused_by_whoever_had_it_open(
@@ -243,9 +243,9 @@ async def test_epochs_of_etcd_rise_after_the_record_was_deleted(lease_server: Se
     assert second == first + 1
     async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}/v3/") as client:
         key = b64encode(b"makegood/election/gone/record").decode()
-        told = (await client.post("kv/deleterange", json={"key": key})).json()
-        assert told["deleted"] == "1", told
-        revision = int(told["header"]["revision"])
+        answer = (await client.post("kv/deleterange", json={"key": key})).json()
+        assert answer["deleted"] == "1", answer
+        revision = int(answer["header"]["revision"])
         await client.post("kv/compaction", json={"revision": revision, "physical": True})
     assert await term(server.url, "gone", 2.0) > max(second, revision)
 
@@ -274,8 +274,8 @@ async def test_a_nats_key_that_was_deleted_is_refused_since_its_epoch_is_lost(le
     async with open_leases(f"{url}/deleting") as leases:
         grant = await leases.acquire("a/b c", "a", "n", 15)
         assert grant is not None
-        kept = await client.jetstream().key_value("deleting")
-        await kept.delete("a=2Fb=20c")
+        bucket = await client.jetstream().key_value("deleting")
+        await bucket.delete("a=2Fb=20c")
         with pytest.raises(ConfigError, match="was deleted, perhaps while its lease was held"):
             await leases.acquire("a/b c", "b", "m", 15)
         with pytest.raises(ConfigError, match="deleted"):
@@ -335,9 +335,9 @@ async def test_an_operator_breaks_a_lease_and_the_epoch_goes_on(lease_server: Se
         assert await leases.break_lease("broken", within="30s") == 30
         assert await leases.acquire("broken", "b", "m", 60) is None, "taken while it was breaking"
         assert await leases.break_lease("broken") == 0
-        seen = await leases.read("broken")
-        assert seen is not None
-        assert seen.remaining <= 0
+        lease = await leases.read("broken")
+        assert lease is not None
+        assert lease.remaining <= 0
         new = await leases.acquire("broken", "b", "m", 60)
         assert new is not None
         assert new.epoch == old.epoch + 1
@@ -394,8 +394,8 @@ async def test_an_etcd_that_wants_a_login_gets_one_and_says_when_it_is_wrong(own
     for what, body in (
         ("role/add", {"name": "root"}), ("user/add", root), ("user/grant", {"user": "root", "role": "root"}), ("enable", {}),
     ):  # fmt: skip
-        status, told = await http.ask("POST", f"/v3/auth/{what}", body)
-        assert status == 200, told
+        status, answer = await http.ask("POST", f"/v3/auth/{what}", body)
+        assert status == 200, answer
     await http.drop()
     async with open_leases(server.url.replace("//", "//root:secret@")) as leases:
         grant = await leases.acquire("x", "a", "n", 5)

@@ -76,8 +76,8 @@ async def test_the_suite(case: LeaseCase, world: LeaseWorld) -> None:
     """Each store does what an election relies on."""
     async with world.ready() if isinstance(world, ServerWorld) else contextlib.nullcontext():
         why = await case.prove(world)
-    expected = {"no server to restart", "no connections to break", "no way to let bytes vanish"}
-    assert not why or why in expected
+    reasons = {"no server to restart", "no connections to break", "no way to let bytes vanish"}
+    assert not why or why in reasons
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -188,8 +188,8 @@ def test_an_election_needs_the_ground_floor_only() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", code, package, *clients], capture_output=True, text=True, check=True
     )
-    loaded = set(ran.stdout.split())
-    allowed = {
+    modules = set(ran.stdout.split())
+    allowlist = {
         "makegood",
         *(
             f"makegood.{n}"
@@ -221,8 +221,8 @@ def test_an_election_needs_the_ground_floor_only() -> None:
             )
         ),
     }
-    assert {m for m in loaded if not m.startswith("makegood.election")} <= allowed
-    assert "makegood.election.stores.sqlite" not in loaded
+    assert {m for m in modules if not m.startswith("makegood.election")} <= allowlist
+    assert "makegood.election.stores.sqlite" not in modules
 
 
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def member(kind: str, transport: Transport, **options: Any) -> ElectionMember:
 
 async def known(leaders: AsyncGenerator[str | None, None], leader: str | None) -> None:
     """Wait until a member takes somebody for the leader."""
-    async for seen in leaders:
-        if seen == leader:
+    async for view in leaders:
+        if view == leader:
             return
 
 
@@ -57,15 +57,15 @@ def test_members_agree_and_agree_anew_when_the_leader_goes(kind: str) -> None:
         network = MemoryNetwork(names)
         members = {name: member(kind, network.transport(name)) for name in names}
         first, second = ("a", "b") if kind == "lowest" else ("c", "b")
-        seen = {name: members[name].leaders() for name in names}
-        await asyncio.gather(*(known(leaders, first) for leaders in seen.values()))
+        views = {name: members[name].leaders() for name in names}
+        await asyncio.gather(*(known(leaders, first) for leaders in views.values()))
         assert members[first].rank() == 0
         assert members[second].rank() == 1
-        await seen.pop(first).aclose()
+        await views.pop(first).aclose()
         assert members[first].leader is None
         assert members[first].rank() == 0, "who takes no part knows nothing, and holds nobody back"
-        await asyncio.gather(*(known(leaders, second) for leaders in seen.values()))
-        for leaders in seen.values():
+        await asyncio.gather(*(known(leaders, second) for leaders in views.values()))
+        for leaders in views.values():
             await leaders.aclose()
 
     story()
@@ -86,10 +86,10 @@ async def test_a_transport_that_breaks_is_told_and_no_word_of_it_holds_anybody_b
         def carry(self, sender: str, to: str, message: Message) -> None:
             raise LookupError("a defect")
 
-    broken = member("bully", Broken(["a", "b"]).transport("a"))
+    faulty = member("bully", Broken(["a", "b"]).transport("a"))
     with pytest.raises(LookupError, match="a defect"):
-        await known(broken.leaders(), "a")
-    assert broken.rank() == 0
+        await known(faulty.leaders(), "a")
+    assert faulty.rank() == 0
 
 
 # -- under a lease -------------------------------------------------------------------------------------------------------
@@ -194,13 +194,13 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def places(*names: str) -> Iterator[dict[str, str]]:
     """Return an address for each, with a port that nobody else is given meanwhile."""
     with contextlib.ExitStack() as stack:
-        found = {}
+        addresses = {}
         for name in names:
-            held = stack.enter_context(socket.socket())
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            held.bind(("127.0.0.1", 0))
-            found[name] = f"127.0.0.1:{held.getsockname()[1]}"
-        yield found
+            port = stack.enter_context(socket.socket())
+            port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            port.bind(("127.0.0.1", 0))
+            addresses[name] = f"127.0.0.1:{port.getsockname()[1]}"
+        yield addresses
 
 
 async def test_a_message_arrives_whole_and_one_to_a_dead_member_is_lost_without_a_word() -> None:
@@ -208,19 +208,19 @@ async def test_a_message_arrives_whole_and_one_to_a_dead_member_is_lost_without_
         a, b = TcpTransport("a", where), TcpTransport("b", where)
         await a.open()
         await b.open()
-        sent = [Message("candidate", "c", 2**53, 7), Message("alive", "a")]
-        for message in sent:
+        messages = [Message("candidate", "c", 2**53, 7), Message("alive", "a")]
+        for message in messages:
             await a.send("c", message)
             await a.send("b", message)
         async with asyncio.timeout(60):
-            assert [await b.receive(), await b.receive()] == [("a", message) for message in sent]
+            assert [await b.receive(), await b.receive()] == [("a", message) for message in messages]
             await b.close()
             await b.open()  # the connection that a still has is broken; a new one is made
             while True:
-                await a.send("b", sent[1])
+                await a.send("b", messages[1])
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(0.2):
-                        assert await b.receive() == ("a", sent[1])
+                        assert await b.receive() == ("a", messages[1])
                         break
         await a.close()
         await b.close()
@@ -268,7 +268,7 @@ async def test_bad_frames_are_refused_and_good_ones_go_on(
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b"", "the connection is closed"
                 writer.close()
-                assert a.refused == number
+                assert a.refusals == number
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(GOOD[:7])
             writer.close()  # in the middle of a frame: a member that died, nothing to complain about
@@ -299,7 +299,7 @@ async def test_strangers_fill_the_log_neither_with_many_lines_nor_with_long_ones
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b""
                 writer.close()
-        assert a.refused == 30
+        assert a.refusals == 30
         await a.close()
     (record,) = caplog.records
     assert "is not of the group" in record.getMessage()
@@ -369,21 +369,21 @@ async def test_a_connection_without_a_letter_is_closed_soon_and_a_member_has_two
                 reader, writer = await asyncio.open_connection(*address(where["a"]))
                 assert await closes(reader)
                 writer.close()
-            made = []
+            connections = []
             for sender in "bbcc":
-                made.append(await asyncio.open_connection(*address(where["a"])))
-                made[-1][1].write(encode(sender, Message("alive", sender)))
+                connections.append(await asyncio.open_connection(*address(where["a"])))
+                connections[-1][1].write(encode(sender, Message("alive", sender)))
                 assert (await a.receive())[0] == sender
-            made.append(await asyncio.open_connection(*address(where["a"])))
-            made[-1][1].write(GOOD)
+            connections.append(await asyncio.open_connection(*address(where["a"])))
+            connections[-1][1].write(GOOD)
             assert (await a.receive())[0] == "b"
-            assert await closes(made[0][0])
-            for sender, (_, still) in zip("bccb", made[1:], strict=True):
+            assert await closes(connections[0][0])
+            for sender, (_, still) in zip("bccb", connections[1:], strict=True):
                 still.write(encode(sender, Message("ack", sender)))
                 assert (await a.receive())[0] == sender
-            made[1][1].write(encode("c", Message("ack", "c")))
-            assert await closes(made[1][0]), "a connection is that of one member"
-        for _, writer in made:
+            connections[1][1].write(encode("c", Message("ack", "c")))
+            assert await closes(connections[1][0]), "a connection is that of one member"
+        for _, writer in connections:
             writer.close()
         await a.close()
 

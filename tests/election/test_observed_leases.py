@@ -26,8 +26,8 @@ class PlaceLeases(ObservedLeases):
 
     async def get(self, name: str) -> tuple[Record, Any] | None:
         await asyncio.sleep(0)
-        found = self.place.get(name)
-        return None if found is None else (Record.decoded(found[0]), found[1])
+        entry = self.place.get(name)
+        return None if entry is None else (Record.decoded(entry[0]), entry[1])
 
     async def put(self, name: str, record: Record, expect: Any) -> Any:
         await asyncio.sleep(0)
@@ -81,7 +81,7 @@ class TrustsItsFirstLook(PlaceLeases):
     """Takes what it has not seen before for old."""
 
     def _left(self, name: str, record: Record, version: Any) -> float:
-        return super()._left(name, record, version) if name in self._seen else 0.0
+        return super()._left(name, record, version) if name in self._sightings else 0.0
 
 
 class OwnTtl(PlaceLeases):
@@ -95,9 +95,9 @@ class RenewsInSilence(PlaceLeases):
     """A renewal that changes nothing which others could see."""
 
     async def extend(self, grant: Grant) -> bool:
-        if not self._sent.holds(grant.nonce):
+        if not self._deadlines.holds(grant.nonce):
             return False
-        self._sent.granted(grant.nonce, grant.ttl, self._clock.monotonic())
+        self._deadlines.granted(grant.nonce, grant.ttl, self._clock.monotonic())
         return True
 
 
@@ -120,34 +120,34 @@ class RenewsTooLate(PlaceLeases):
 
     def __init__(self, place: Place, clock: Clock) -> None:
         super().__init__(place, clock)
-        self._sent = Timeless(clock)
+        self._deadlines = Timeless(clock)
 
 
 class Timeless(GrantDeadlines):
     def holds(self, nonce: str) -> bool:
         return nonce in self._until
 
-    def granted(self, nonce: str, ttl: float, sent: float) -> None:
-        self._until[nonce] = sent + ttl
+    def granted(self, nonce: str, ttl: float, start: float) -> None:
+        self._until[nonce] = start + ttl
 
 
 class ReleasesAnything(PlaceLeases):
     """Frees whoever's lease it is."""
 
     async def free(self, grant: Grant) -> None:
-        found = await self.get(grant.name)
-        if found is not None:
-            await super().free(replace(grant, nonce=found[0].nonce))
+        entry = await self.get(grant.name)
+        if entry is not None:
+            await super().free(replace(grant, nonce=entry[0].nonce))
 
 
 class DeletesOnRelease(PlaceLeases):
     """Removes the record, and the epoch with it."""
 
     async def free(self, grant: Grant) -> None:
-        found = await self.get(grant.name)
-        if found is not None and found[0].nonce == grant.nonce:
+        entry = await self.get(grant.name)
+        if entry is not None and entry[0].nonce == grant.nonce:
             del self.place[grant.name]
-            self._seen.clear()
+            self._sightings.clear()
 
 
 MUTANTS = (
@@ -213,23 +213,23 @@ async def test_the_record_keeps_the_latest_terms_only() -> None:
 
 async def test_a_release_waits_for_a_take_that_is_still_under_way() -> None:
     """The taker was cancelled, its request was not: a release that overtook it would leave a lease that nobody knows of."""
-    reached, go = asyncio.Event(), asyncio.Event()
+    arrival, go = asyncio.Event(), asyncio.Event()
 
     class Slow(PlaceLeases):
         async def put(self, name: str, record: Record, expect: Any) -> Any:
-            reached.set()
+            arrival.set()
             await go.wait()
             return await super().put(name, record, expect)
 
     leases = Slow({}, AheadClock())
     taking = asyncio.ensure_future(leases.acquire("x", "a", "n", 15))
-    await reached.wait()
+    await arrival.wait()
     taking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await taking
     giving_back = asyncio.ensure_future(leases.release(Grant("x", "a", "n", 0, 15)))
     go.set()
     await giving_back
-    seen = await leases.read("x")
-    assert seen is not None
-    assert seen.holder is None
+    lease = await leases.read("x")
+    assert lease is not None
+    assert lease.holder is None

@@ -81,8 +81,8 @@ def test_the_ring_takes_n_log_n_messages_on_average() -> None:
         names = [str(i) for i in range(1, n + 1)]
         rng.shuffle(names)
         counts.append(ring_of(names).sent["candidate"])
-    expected = n * sum(1 / i for i in range(1, n + 1))
-    assert sum(counts) / orders == pytest.approx(expected, rel=0.05)
+    expectation = n * sum(1 / i for i in range(1, n + 1))
+    assert sum(counts) / orders == pytest.approx(expectation, rel=0.05)
     assert max(counts) <= n * (n + 1) // 2
 
 
@@ -143,9 +143,9 @@ def test_a_member_may_die_at_any_point_of_an_election(make: type[Rules]) -> None
             exchange = settled(make)
             exchange.kill(first)
             exchange.run(TIMING.patience - 0.1)
-            begun = exchange.step
+            start = exchange.step
 
-            def reached(exchange: Exchange = exchange, limit: int = begun + point) -> bool:
+            def reached(exchange: Exchange = exchange, limit: int = start + point) -> bool:
                 return exchange.step >= limit
 
             exchange.run(TIMING.patience, reached)
@@ -167,7 +167,7 @@ def test_messages_may_be_lost_late_repeated_and_out_of_order_and_members_come_an
 ) -> None:
     """Whatever was believed meanwhile: once it ends, all agree on the right one, and then nothing changes any more."""
     first, _, _ = first_and_next(make)
-    disagreed = 0
+    splits = 0
     for seed in seeds:
         exchange = Exchange(make, MEMBERS, seed=seed)
         exchange.join(*MEMBERS)
@@ -176,13 +176,13 @@ def test_messages_may_be_lost_late_repeated_and_out_of_order_and_members_come_an
             name = exchange.rng.choice(MEMBERS)
             exchange.kill(name)
             exchange.run(exchange.rng.uniform(0, 4))
-            disagreed += len(exchange.believers()) > 1
+            splits += len(exchange.believers()) > 1
             exchange.join(name)
         exchange.heal()
         assert exchange.agree(first, BOUND), f"seed {seed}: {exchange.leaders()}"
         exchange.run(2 + 2 * TIMING.interval)  # what was under way has arrived, and was put right
         assert not exchange.run(10, lambda: exchange.leaders() != {first}), f"seed {seed}"  # noqa: B023 - run now
-    assert disagreed, "the weather was too fair to prove anything"
+    assert splits, "the weather was too fair to prove anything"
 
 
 @every

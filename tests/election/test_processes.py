@@ -45,10 +45,10 @@ async def test_a_leader_that_is_struck_has_one_successor_in_time_and_no_overlap(
     struck_at = [
         (url, fault) for url in (file, database) for fault in FAULTS if fault != "black hole" or url != file
     ]
-    *found, sample = await asyncio.gather(
+    *runs, sample = await asyncio.gather(
         *(struck(url, fault) for url, fault in struck_at), struck(database, "black hole", loop="sample")
     )
-    for (url, fault), run in zip(struck_at, found, strict=True):
+    for (url, fault), run in zip(struck_at, runs, strict=True):
         where = f"{fault} on {url.partition(':')[0]}: {run}"
         assert run.over is not None, (
             f"nobody took over within {bound(TTL, fault, TTL / 5) + LATENCY:.1f} s: {where}"
@@ -87,11 +87,11 @@ async def test_on_every_server_a_leader_that_is_killed_or_stopped_past_its_lease
             return await group.run(fault, watch=bound(ttl, fault, ttl / 5) + 15 * LATENCY)
 
     faults: tuple[Fault, ...] = ("SIGKILL", "SIGSTOP")
-    for fault, found in zip(faults, await asyncio.gather(*map(run, faults)), strict=True):
-        where = f"{fault} on {kind}: {found}"
-        assert found.over is not None, f"nobody took over: {where}"
-        assert (found.overlaps, found.accepted) == (0, 0), where
-        assert found.stale == found.refused, where
+    for fault, takeover in zip(faults, await asyncio.gather(*map(run, faults)), strict=True):
+        where = f"{fault} on {kind}: {takeover}"
+        assert takeover.over is not None, f"nobody took over: {where}"
+        assert (takeover.overlaps, takeover.accepted) == (0, 0), where
+        assert takeover.stale == takeover.refused, where
     async with open_leases(url) as leases:
         epochs = [term.epoch for term in await Election("struck SIGKILL", leases).history()]
     assert epochs == sorted(set(epochs), reverse=True)
@@ -190,22 +190,22 @@ while True:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the process group is all that is ended")
-@pytest.mark.parametrize("struck", ["keeper killed", "keeper stopped", "candidate killed", "both told"])
-def test_nothing_of_the_command_runs_when_its_lease_is_given_back(tmp_path: Path, struck: str) -> None:
+@pytest.mark.parametrize("target", ["keeper killed", "keeper stopped", "candidate killed", "both told"])
+def test_nothing_of_the_command_runs_when_its_lease_is_given_back(tmp_path: Path, target: str) -> None:
     """Neither the command nor what it started in a session of its own, whoever of keeper and candidate is struck."""
     (tmp_path / "beats.py").write_text(BEATS)
     first = started(tmp_path, "--ttl", "3s", "--wind-down", "0.3s", "--", sys.executable, "beats.py")
     pids = asyncio.run(lines(tmp_path / "pids", 2))
     (keeper,) = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
-    number = signal.SIGTERM if "told" in struck else signal.SIGSTOP if "stopped" in struck else signal.SIGKILL
-    os.kill(first.pid if struck.startswith(("cand", "both")) else int(keeper), number)
-    if struck == "keeper stopped":
+    number = signal.SIGTERM if "told" in target else signal.SIGSTOP if "stopped" in target else signal.SIGKILL
+    os.kill(first.pid if target.startswith(("cand", "both")) else int(keeper), number)
+    if target == "keeper stopped":
         first.terminate()
     second = started(tmp_path, "--", "sh", "-c", "".join(f"kill -0 {p} 2>/dev/null && exit 9; " for p in pids) + "exit 0")  # fmt: skip
     code, err = finished(first)
     assert finished(second)[0] == 0, "something of the command was alive when its successor began"
-    assert code == {"keeper killed": UNKEPT, "candidate killed": -9}.get(struck, 0), err
-    assert ("was killed, so the command was ended" in err) == (struck == "keeper killed")
+    assert code == {"keeper killed": UNKEPT, "candidate killed": -9}.get(target, 0), err
+    assert ("was killed, so the command was ended" in err) == (target == "keeper killed")
     assert "Traceback" not in err
 
 
@@ -231,13 +231,13 @@ def group_of(folder: Path, candidate: subprocess.Popen[str]) -> int:
 
 def alive(group: int) -> list[str]:
     """Return the processes of a group that run; the dead whom nobody has buried yet do not count."""
-    found = []
+    names = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             name, state, _, its, *_ = stat.read_text().partition("(")[2].replace(") ", " ").split(" ")
             if int(its) == group and state != "Z":
-                found.append(name)
-    return found
+                names.append(name)
+    return names
 
 
 async def written(path: Path) -> None:

@@ -18,20 +18,20 @@ from makegood.errors import MakegoodError
 @asynccontextmanager
 async def keeper_of_nothing() -> AsyncIterator[tuple[int, asyncio.Event]]:
     """Give the port of a server that takes a session of ZooKeeper and answers nothing more, and what says that it heard a password."""
-    heard = asyncio.Event()
+    connection = asyncio.Event()
 
     async def on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError), contextlib.closing(writer):
             while True:
                 (length,) = struct.unpack("!i", await reader.readexactly(4))
                 if b"digest" in await reader.readexactly(length):
-                    heard.set()
+                    connection.set()
                 else:
-                    told = struct.pack("!iiqi16sb", 0, 10_000, 1, 16, bytes(16), 0)
-                    writer.write(struct.pack("!i", len(told)) + told)
+                    answer = struct.pack("!iiqi16sb", 0, 10_000, 1, 16, bytes(16), 0)
+                    writer.write(struct.pack("!i", len(answer)) + answer)
 
     async with await asyncio.start_server(on, "127.0.0.1", 0) as server:
-        yield server.sockets[0].getsockname()[1], heard
+        yield server.sockets[0].getsockname()[1], connection
 
 
 async def test_the_password_for_zookeeper_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -40,14 +40,14 @@ async def test_the_password_for_zookeeper_is_not_logged(caplog: pytest.LogCaptur
     logging.getLogger("kazoo.client").setLevel(1)
     try:
         async with (
-            keeper_of_nothing() as (port, heard),
+            keeper_of_nothing() as (port, connection),
             open_leases(f"zookeeper://shop:hunter2@127.0.0.1:{port}/x", timeout=2) as leases,
         ):
-            asked = asyncio.ensure_future(leases.read("reports"))
+            reading = asyncio.ensure_future(leases.read("reports"))
             async with asyncio.timeout(60):
-                await heard.wait()
+                await connection.wait()
             with pytest.raises(MakegoodError):
-                await asked
+                await reading
     finally:
         logging.getLogger("kazoo.client").setLevel(logging.NOTSET)
     assert "Zookeeper connection established" in caplog.text

@@ -59,11 +59,11 @@ def test_a_server_whose_port_another_program_took_gets_another_port(
 ) -> None:
     """Whoever answers there is not taken for it."""
     lease_server(kind)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        ports = iter((taken.getsockname()[1],))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ports = iter((listener.getsockname()[1],))
         monkeypatch.setattr(servers, "free_port", lambda: next(ports, None) or free_port())
         with LeaseServer(kind) as server:
-            assert server.port != taken.getsockname()[1]
+            assert server.port != listener.getsockname()[1]
             assert server._reachable()
 
 

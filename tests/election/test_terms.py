@@ -79,20 +79,20 @@ async def test_an_answer_that_took_longer_than_belief_makes_no_leader() -> None:
 
 @virtual
 async def test_a_black_hole_ends_the_work_before_the_lease_can_be_taken() -> None:
-    leases, ended = Leases(), 0.0
-    begun = now()
+    leases, end = Leases(), 0.0
+    start = now()
     async for term in election(leases).terms():
         async with term:
             leases.deaf = True
             try:
                 await forever()
             finally:
-                ended = now() - begun
+                end = now() - start
                 with pytest.raises(LeadershipLostError):
                     term.check()
                 assert term.remaining() > 0, "the end of the deadline is for winding down"
         break
-    assert ended == pytest.approx(belief(15) - 15 / 20, abs=0.1)
+    assert end == pytest.approx(belief(15) - 15 / 20, abs=0.1)
     assert term.ending == "deadline"
     assert term.remaining() == 0
 
@@ -155,22 +155,22 @@ async def test_after_a_suspend_the_work_goes_on_for_a_moment_at_most_and_the_clo
 
 @virtual
 async def test_work_is_cancelled_awaited_and_only_then_is_the_lease_given_back() -> None:
-    leases, stopped = Leases(), 0.0
+    leases, stop = Leases(), 0.0
     candidate = election(leases)
 
     async def lead(term: Term) -> None:
-        nonlocal stopped
+        nonlocal stop
         try:
             await forever()
         finally:
             await asyncio.shield(asyncio.ensure_future(wait(8)))
-            stopped = now()
+            stop = now()
 
     going = asyncio.ensure_future(candidate.run(lead))
     await wait(20)
     await candidate.step_down(rest=0)
-    released = [at for at, verb, *_ in leases.log if verb == "released"]
-    assert released == [stopped]
+    releases = [at for at, verb, *_ in leases.log if verb == "released"]
+    assert releases == [stop]
     assert [e for e in leases.log if e[1] == "renewed" and e[0] >= 20], (
         "it is renewed while the work winds down"
     )
@@ -197,11 +197,11 @@ async def test_what_check_raises_ends_the_term_and_not_the_election() -> None:
 
 @virtual
 async def test_step_down_lets_another_win_and_the_first_sits_out() -> None:
-    leases, led = Leases(), list[str]()
+    leases, leaders = Leases(), list[str]()
     first, second = election(leases, "a"), election(leases, "b")
 
     async def lead(term: Term) -> None:
-        led.append(term.grant.holder)
+        leaders.append(term.grant.holder)
         await forever()
 
     one = asyncio.ensure_future(first.run(lead))
@@ -211,7 +211,7 @@ async def test_step_down_lets_another_win_and_the_first_sits_out() -> None:
     await first.step_down(rest="60s")
     assert first.term is None
     await wait(59)
-    assert led == ["a", "b"]
+    assert leaders == ["a", "b"]
     for candidate in (first, second):
         candidate.stop()
     await asyncio.gather(one, other)
@@ -238,12 +238,12 @@ async def test_work_that_raises_gives_the_lease_back_raises_and_is_followed_by_a
     async def lead(term: Term) -> None:
         raise ValueError("the work is broken")
 
-    begun: list[float] = []
+    starts: list[float] = []
     for _ in range(5):
         with pytest.raises(ValueError, match="broken"):
             await candidate.run(lead)
-        begun.append(now())
-    rests = [later - earlier for earlier, later in pairwise(begun)]
+        starts.append(now())
+    rests = [later - earlier for earlier, later in pairwise(starts)]
     assert len([e for e in leases.log if e[1] == "released"]) == 5
     assert all(rest >= 5 * 2**n * 0.5 for n, rest in enumerate(rests, 1)), rests
     assert candidate.figures.endings == {"raised": 5}
@@ -371,29 +371,29 @@ async def test_a_defect_of_the_store_ends_the_work_and_comes_out() -> None:
         async def renew(self, grant: Grant) -> bool:
             raise ZeroDivisionError
 
-    stopped = list[float]()
+    stops = list[float]()
     leases = Broken()
 
     async def lead(term: Term) -> None:
         try:
             await forever()
         finally:
-            stopped.append(now())
+            stops.append(now())
 
     with pytest.raises(ZeroDivisionError):
         await election(leases).run(lead)
-    assert stopped
+    assert stops
     assert leases.verbs() == ["a took 1", "a released 1"]
 
 
 @virtual
 async def test_watchers_see_every_leader_and_nobody() -> None:
-    leases, seen = Leases(), list[tuple[str | None, int]]()
+    leases, views = Leases(), list[tuple[str | None, int]]()
     candidate = election(leases)
 
     async def watch() -> None:
         async for view in election(leases, "watcher").watch(every=1):
-            seen.append((view.leader, view.epoch))
+            views.append((view.leader, view.epoch))
 
     async def lead(term: Term) -> None:
         await forever()
@@ -407,7 +407,7 @@ async def test_watchers_see_every_leader_and_nobody() -> None:
     leases.away = False
     await candidate.step_down(rest=30)
     await wait(60)
-    assert seen == [(None, 0), ("a", 1), (None, 1), ("a", 2)]
+    assert views == [(None, 0), ("a", 1), (None, 1), ("a", 2)]
     candidate.stop()
     watching.cancel()
     await asyncio.wait([going, watching])
@@ -462,8 +462,8 @@ async def test_a_preference_decides_who_tries_first_and_hears_of_terms() -> None
         def rank(self) -> int:
             return self.mine
 
-        def seen(self, seen: Any) -> None:
-            self.log.append(f"{seen.leader} {seen.epoch}")
+        def seen(self, view: Any) -> None:
+            self.log.append(f"{view.leader} {view.epoch}")
 
     leases = Leases()
     patient, eager = Patience(1), Patience(0)
@@ -492,59 +492,59 @@ TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
 @virtual
 async def test_each_call_of_lead_runs_in_a_fresh_copy_of_the_context_of_run() -> None:
     """What one term sets, the next does not see; and a look at health neither."""
-    seen: list[str] = []
+    contexts: list[str] = []
     TENANT.set("program")
     otel.attach(baggage.set_baggage("started by", "deploy 7"))
 
     def healthy() -> bool:
-        seen.append(f"health {TENANT.get()}")
+        contexts.append(f"health {TENANT.get()}")
         TENANT.set("a look at health")
         return True
 
-    elected = election(Leases(), health=healthy)
+    candidate = election(Leases(), health=healthy)
 
     async def lead(term: Term) -> None:
-        seen.append(f"lead {TENANT.get()}")
+        contexts.append(f"lead {TENANT.get()}")
         TENANT.set(f"term {term.epoch}")
         assert not baggage.get_all()
         await wait(12.0)
         assert TENANT.get() == f"term {term.epoch}"
         if term.epoch == 3:
-            elected.stop()
+            candidate.stop()
 
-    await elected.run(lead)
+    await candidate.run(lead)
     assert TENANT.get() == "program"
-    assert {*seen} == {"lead program", "health program"}
-    assert seen.count("lead program") == 3
-    assert seen.count("health program") >= 6
+    assert {*contexts} == {"lead program", "health program"}
+    assert contexts.count("lead program") == 3
+    assert contexts.count("health program") >= 6
 
 
 @virtual
 async def test_an_awaited_look_at_health_sees_what_it_set_itself() -> None:
-    seen: list[str] = []
+    contexts: list[str] = []
 
     async def asked() -> bool:
-        seen.append(TENANT.get())
+        contexts.append(TENANT.get())
         TENANT.set("a look at health")
         await wait(0.01)
         return TENANT.get() == "a look at health"
 
-    elected = election(Leases(), health=asked)
+    candidate = election(Leases(), health=asked)
 
     async def lead(term: Term) -> None:
         await wait(12.0)
         assert not term.ending
-        elected.stop()
+        candidate.stop()
 
-    await elected.run(lead)
-    assert len(seen) >= 2
-    assert {*seen} == {"nobody"}
+    await candidate.run(lead)
+    assert len(contexts) >= 2
+    assert {*contexts} == {"nobody"}
 
 
 @virtual
 async def test_a_term_that_ends_cancels_lead_in_its_own_context() -> None:
     """It is still part of the task that called ``run``: its cancellation and its errors are those of before."""
-    elected, seen = election(Leases()), []
+    candidate, contexts = election(Leases()), []
     caller = asyncio.current_task()
 
     async def lead(term: Term) -> None:
@@ -553,17 +553,17 @@ async def test_a_term_that_ends_cancels_lead_in_its_own_context() -> None:
         try:
             await forever()
         except asyncio.CancelledError:
-            seen.append(TENANT.get())
+            contexts.append(TENANT.get())
             raise
 
     async def stop() -> None:
         await wait(5.0)
-        elected.stop()
+        candidate.stop()
 
     stopping = asyncio.ensure_future(stop())
-    await elected.run(lead)
+    await candidate.run(lead)
     await stopping
-    assert seen == ["inside"]
+    assert contexts == ["inside"]
 
     async def fails(term: Term) -> None:
         raise LookupError("as it was raised")

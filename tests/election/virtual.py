@@ -56,9 +56,9 @@ class Leases(MemoryLeases):
 
     async def _late(self) -> None:
         if self.answers_after:
-            done = asyncio.Event()
-            asyncio.get_running_loop().call_later(self.answers_after, done.set)
-            await done.wait()
+            end = asyncio.Event()
+            asyncio.get_running_loop().call_later(self.answers_after, end.set)
+            await end.wait()
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         await self._fault()
@@ -70,10 +70,10 @@ class Leases(MemoryLeases):
 
     async def renew(self, grant: Grant) -> bool:
         await self._fault()
-        held = await super().renew(grant)
-        self.log.append((now(), "renewed" if held else "refused", grant.holder, grant.epoch))
+        is_ours = await super().renew(grant)
+        self.log.append((now(), "renewed" if is_ours else "refused", grant.holder, grant.epoch))
         await self._late()
-        return held
+        return is_ours
 
     async def release(self, grant: Grant) -> None:
         await self._fault()

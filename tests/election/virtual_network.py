@@ -109,8 +109,8 @@ class Exchange:
                 self._carry(sender, to, message)
 
     def _carry(self, sender: str, to: str, message: Message) -> None:
-        reached = any(sender in side and to in side for side in self.sides)
-        if reached and self.rng.random() >= self.loss:
+        path_open = any(sender in side and to in side for side in self.sides)
+        if path_open and self.rng.random() >= self.loss:
             self._letters += 1
             at = self.now + self.rng.uniform(self.quickest, self.slowest)
             heapq.heappush(self._under_way, (at, self._letters, to, (sender, message)))

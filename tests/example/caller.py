@@ -23,13 +23,13 @@ class Caller:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        named = {
+        headers = {
             "Idempotency-Key": self.key,
             "Makegood-Token": self.token,
             "Makegood-Scope": self.scope,
             "Makegood-Undoes": self.undoes,
         }
-        return {name: value for name, value in named.items() if value}
+        return {name: value for name, value in headers.items() if value}
 
     def remaining(self) -> float:
         return self.left

@@ -39,10 +39,10 @@ class RunningShow:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            said = json.loads(line)
-            self.lines.append(said)
-            if said["event"] == "stage":
-                self.link = said["process"]
+            event = json.loads(line)
+            self.lines.append(event)
+            if event["event"] == "stage":
+                self.link = event["process"]
                 self._opened.set()
         self._opened.set()
 
@@ -54,22 +54,22 @@ class RunningShow:
     def get(self, path: str = "") -> str:
         """Return a page."""
         address, _, token = self.link.partition("?token=")
-        asked = urllib.request.Request(address + path, headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - http, as the demo printed it
-        with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310
+        request = urllib.request.Request(address + path, headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - http, as the demo printed it
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
             return str(answer.read().decode())
 
     def press(self, path: str, **form: str) -> int:
         """Press a button; return the status."""
-        found = re.search(r'data-token="([^"]+)"', self.get())
-        assert found
-        body = urlencode({"token": found[1], **form}).encode()
+        match = re.search(r'data-token="([^"]+)"', self.get())
+        assert match
+        body = urlencode({"token": match[1], **form}).encode()
         address = self.link.partition("?")[0] + path
-        asked = urllib.request.Request(address, body, {"Accept": "application/json"})  # noqa: S310
+        request = urllib.request.Request(address, body, {"Accept": "application/json"})  # noqa: S310
         try:
-            with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
                 return int(answer.status)
-        except urllib.error.HTTPError as refused:
-            return refused.code
+        except urllib.error.HTTPError as error:
+            return error.code
 
     def part(self, name: str) -> str:
         """Return the words of an element of the page."""
@@ -78,10 +78,10 @@ class RunningShow:
     def until(self, name: str, words: str, seconds: float = 120.0) -> str:
         """Wait until an element of the page has words that match; return all of them."""
         deadline = time.monotonic() + seconds
-        while not re.search(words, said := self.part(name)):
-            assert time.monotonic() < deadline, f"{words!r} was not shown: {said}"
+        while not re.search(words, text := self.part(name)):
+            assert time.monotonic() < deadline, f"{words!r} was not shown: {text}"
             self._pause.wait(0.3)
-        return said
+        return text
 
     def end(self, number: signal.Signals = signal.SIGINT) -> dict[str, Any]:
         """End the show as a person does; return the report."""

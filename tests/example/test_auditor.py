@@ -28,12 +28,12 @@ class World:
     path: Path
     told: list[dict[str, Any]] = field(default_factory=list)
 
-    def honest(self, order: str, effects: tuple[str, ...] = EFFECTS, *, undone: bool = False) -> None:
+    def honest(self, order: str, effects: tuple[str, ...] = EFFECTS, *, with_undo: bool = False) -> None:
         """Do the effects, and take them back in reverse order where that can be, as the services write it."""
         books = Books(self.path)
         for effect in effects:
             books.do(DO[effect], Ask(f"{order}/{effect}", order_id=order, sku="pen", cents=500))
-        for effect in reversed(effects if undone else ()):
+        for effect in reversed(effects if with_undo else ()):
             if effect in UNDO:
                 key = f"{order}/{effect}"
                 books.undo(UNDO[effect], Ask(f"{key}/undo", undoes=key, order_id=order))
@@ -66,9 +66,9 @@ def world(tmp_path: Path) -> World:
     world = World(tmp_path / "books.db")
     world.honest("good")
     world.ended("good", "processed")
-    world.honest("undone", ("reserve", "charge", "book", "pack", "email"), undone=True)
+    world.honest("undone", ("reserve", "charge", "book", "pack", "email"), with_undo=True)
     world.ended("undone", "undone", "email")
-    world.honest("refused", ("reserve",), undone=True)
+    world.honest("refused", ("reserve",), with_undo=True)
     world.ended("refused", "undone")
     world.ended("nothing", "undone")
     world.honest("stuck", ("reserve", "charge"))
@@ -191,16 +191,16 @@ PLANTED: list[tuple[Any, list[tuple[Kind, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("plant", "expected"), PLANTED, ids=[plant.__name__ for plant, _ in PLANTED])
+@pytest.mark.parametrize(("plant", "findings"), PLANTED, ids=[plant.__name__ for plant, _ in PLANTED])
 def test_each_falsification_is_found_and_nothing_else(
-    world: World, plant: Any, expected: list[tuple[Kind, str]]
+    world: World, plant: Any, findings: list[tuple[Kind, str]]
 ) -> None:
     plant(world)
-    assert world.found() == expected
+    assert world.found() == findings
 
 
 def test_every_kind_of_finding_is_planted_above() -> None:
-    assert {kind for _, expected in PLANTED for kind, _ in expected} == set(Kind)
+    assert {kind for _, findings in PLANTED for kind, _ in findings} == set(Kind)
 
 
 def test_a_second_charge_after_a_refund_is_right_for_an_order_that_was_submitted_again(world: World) -> None:
@@ -224,10 +224,10 @@ def test_the_last_outcome_counts_and_the_amount_is_kept() -> None:
     assert auditor.merge(read_told(lines)) == {"o": Told("o", "processed", frozenset(), 5)}
 
 
-@pytest.mark.parametrize("listed", ["charge", "payments.charge", "2 charge", "charge (in doubt)"])
-def test_a_listed_step_is_known_by_its_action(listed: str) -> None:
-    (told,) = read_told([json.dumps({"order": "o", "outcome": "error", "standing": [listed]})])
-    assert told.standing == {"charge"}
+@pytest.mark.parametrize("name", ["charge", "payments.charge", "2 charge", "charge (in doubt)"])
+def test_a_listed_step_is_known_by_its_action(name: str) -> None:
+    (outcome,) = read_told([json.dumps({"order": "o", "outcome": "error", "standing": [name]})])
+    assert outcome.standing == {"charge"}
 
 
 @pytest.mark.parametrize(
@@ -242,9 +242,9 @@ def test_a_listed_step_is_known_by_its_action(listed: str) -> None:
     ],
 )
 def test_an_outcome_that_makes_no_sense_is_named_with_its_line(line: str, says: str) -> None:
-    with pytest.raises(AuditError, match=says) as caught:
+    with pytest.raises(AuditError, match=says) as error:
         read_told(['{"order": "o"}', line])
-    assert "line 2" in str(caught.value)
+    assert "line 2" in str(error.value)
 
 
 def test_missing_books_are_an_error_and_are_not_created(tmp_path: Path) -> None:
@@ -321,8 +321,8 @@ def test_what_is_sent_again_under_a_forgotten_key_is_done_twice_and_found(
     for _ in range(2):
         books.undo(UNDO["pack"], Ask("o-2/pack.brief/1/undo", undoes=undone_key, order_id="o-2"))
     books.close()
-    told: list[dict[str, object]] = [
+    outcomes: list[dict[str, object]] = [
         {"order": "o-1", "outcome": "error", "standing": ["pack.brief"]},
         {"order": "o-2", "outcome": "undone"},
     ]
-    assert [finding.kind for finding in audit(tmp_path / "books.db", told).findings] == kinds
+    assert [finding.kind for finding in audit(tmp_path / "books.db", outcomes).findings] == kinds

@@ -43,7 +43,7 @@ sys.exit(demo.main(sys.argv[1:]))
 
 def run(command: Sequence[str], folder: Path, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
     """Run the demo; return its exit code, the objects that it wrote, and what it said besides."""
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, *arguments, "--json"],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(folder)},
@@ -52,7 +52,7 @@ def run(command: Sequence[str], folder: Path, *arguments: str) -> tuple[int, lis
         check=False,
         timeout=220,
     )
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+    return process.returncode, [json.loads(line) for line in process.stdout.splitlines()], process.stderr
 
 
 def folders(inside: Path) -> list[Path]:
@@ -62,9 +62,9 @@ def folders(inside: Path) -> list[Path]:
 
 def small_run(folder: Path, *arguments: str) -> list[dict[str, Any]]:
     """Run twenty orders and a few kills; all must be well, and nothing may be left behind."""
-    code, lines, said = run(DEMO, folder, "--orders", "20", "--kills", "5", "--seed", "5", *arguments)
+    code, lines, errors = run(DEMO, folder, "--orders", "20", "--kills", "5", "--seed", "5", *arguments)
     report = lines[-1]
-    assert code == 0, (report, said)
+    assert code == 0, (report, errors)
     assert report["event"] == "report"
     assert report["ok"] is True
     assert report["placed"] == 20
@@ -72,13 +72,13 @@ def small_run(folder: Path, *arguments: str) -> list[dict[str, Any]]:
     assert report["processed"] > 0
     assert report["kills_survived"] == 5
     assert report["stopped_and_resumed"] == 1
-    assert report["died_of_themselves"] == 0, said
+    assert report["died_of_themselves"] == 0, errors
     assert set(report["checks"].values()) == {0}
     assert report["audit"]["balanced"] is True
     assert report["complaints"] == []
-    killed = [line for line in lines if line["event"] == "killed"]
-    assert len(killed) == 5
-    assert {"services"} < {line["process"] for line in killed}
+    kills = [line for line in lines if line["event"] == "killed"]
+    assert len(kills) == 5
+    assert {"services"} < {line["process"] for line in kills}
     assert any(line["event"] == "progress" for line in lines)
     assert folders(folder) == [], "a run that went well leaves nothing behind"
     return lines
@@ -94,43 +94,43 @@ def test_on_postgres_orders_survive_the_kills_and_the_books_balance(tmp_path: Pa
 
 def test_a_false_entry_in_the_books_is_found_and_the_demo_fails(tmp_path: Path) -> None:
     """Before the audit a charge that stands is entered a second time, as a service without keys would have done."""
-    falsified = (sys.executable, "-c", FALSIFIED)
-    code, lines, said = run(falsified, tmp_path, "--orders", "6", "--kills", "0", "--seed", "5")
+    command = (sys.executable, "-c", FALSIFIED)
+    code, lines, errors = run(command, tmp_path, "--orders", "6", "--kills", "0", "--seed", "5")
     report = lines[-1]
-    assert code == 1, (report, said)
-    assert report.get("ok") is False, (report, said)
+    assert code == 1, (report, errors)
+    assert report.get("ok") is False, (report, errors)
     assert report["checks"]["charged twice"] == 1
-    (kept,) = folders(tmp_path)
-    assert (kept / "books.db").exists(), "the evidence is kept"
-    told = [json.loads(line) for line in (kept / "told.jsonl").read_text().splitlines()]
-    assert len(told) == 6
+    (folder,) = folders(tmp_path)
+    assert (folder / "books.db").exists(), "the evidence is kept"
+    outcomes = [json.loads(line) for line in (folder / "told.jsonl").read_text().splitlines()]
+    assert len(outcomes) == 6
 
 
 @contextmanager
 def descendants(pid: int) -> Iterator[list[int]]:
     """File descriptors of all processes that a process has started, themselves or through others."""
-    ended = suppress(
+    ignore = suppress(
         FileNotFoundError, ProcessLookupError
     )  # meanwhile: PostgreSQL's short workers come and go
-    found = [pid]
-    for one in found:
-        with ended:
+    pids = [pid]
+    for one in pids:
+        with ignore:
             for task in Path(f"/proc/{one}/task").iterdir():
-                with ended:
-                    found += map(int, (task / "children").read_text().split())
-    with ExitStack() as opened:
+                with ignore:
+                    pids += map(int, (task / "children").read_text().split())
+    with ExitStack() as stack:
         descriptors = []
-        for one in found[1:]:
-            with ended:
+        for one in pids[1:]:
+            with ignore:
                 descriptors.append(os.pidfd_open(one))
-                opened.callback(os.close, descriptors[-1])
+                stack.callback(os.close, descriptors[-1])
         yield descriptors
 
 
-def all_gone(started: Sequence[int]) -> None:
+def all_gone(descriptors: Sequence[int]) -> None:
     """All of these processes, given by their descriptors, end within seconds."""
     deadline = time.monotonic() + 20
-    while alive := [fd for fd in started if not wait([fd], 0)]:
+    while alive := [fd for fd in descriptors if not wait([fd], 0)]:
         assert time.monotonic() < deadline, f"{len(alive)} processes outlived the demo"
         wait(alive, 0.1)
 
@@ -172,12 +172,12 @@ def test_ended_in_the_middle_it_leaves_no_process_behind(
         for line in demo.stdout:
             if json.loads(line)["event"] == "stopped":  # one of its processes is stopped right now
                 break
-        with descendants(demo.pid) as started:
-            assert len(started) >= 7
+        with descendants(demo.pid) as descriptors:
+            assert len(descriptors) >= 7
             demo.send_signal(number)
-            _, said = demo.communicate(timeout=30)
-            assert demo.returncode == (130 if number is not signal.SIGKILL else -signal.SIGKILL), said
-            all_gone(started)
+            _, errors = demo.communicate(timeout=30)
+            assert demo.returncode == (130 if number is not signal.SIGKILL else -signal.SIGKILL), errors
+            all_gone(descriptors)
     finally:
         demo.kill()
         demo.wait()

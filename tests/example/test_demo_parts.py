@@ -25,10 +25,12 @@ from examples.orders.world import ROOT
 MONEY = {"charged": 1200, "refunded": 200, "kept": 1000}
 
 
-def report(*findings: Finding, told: tuple[str, ...] = ("processed", "undone"), orders: int = 2) -> Report:
+def report(
+    *findings: Finding, outcomes: tuple[str, ...] = ("processed", "undone"), orders: int = 2
+) -> Report:
     """A run of two orders that went well, but for what is said."""
-    told_all = [Told(f"o-{n}", outcome) for n, outcome in enumerate(told)]
-    audit = Audit(findings, {"submitted": len(told)}, {}, MONEY)
+    told_all = [Told(f"o-{n}", outcome) for n, outcome in enumerate(outcomes)]
+    audit = Audit(findings, {"submitted": len(outcomes)}, {}, MONEY)
     score = Score({"agent": 3, "scheduler": 1}, stops=1, heals=[1.0, 3.0, 2.0])
     return Report("sqlite", 12.3, orders, count_outcomes(told_all), score, audit, ())
 
@@ -39,8 +41,8 @@ def blows(kills: int, seed: int = 1) -> list[Blow]:
 
 def test_the_logs_are_named_at_the_beginning_only_if_they_are_kept() -> None:
     """A run that went well leaves no folder."""
-    named = [opening(parse(["--seed", "3", *more]), "sqlite", Path("logs/d")) for more in ([], ["--keep"])]
-    assert named == [
+    openings = [opening(parse(["--seed", "3", *more]), "sqlite", Path("logs/d")) for more in ([], ["--keep"])]
+    assert openings == [
         "200 orders on sqlite, 14 kills, seed 3",
         "200 orders on sqlite, 14 kills, seed 3; logs in logs/d",
     ]
@@ -51,18 +53,18 @@ def test_the_logs_are_named_at_the_beginning_only_if_they_are_kept() -> None:
 
 @pytest.mark.parametrize("kills", [0, 1, 4, 5, 14, 40])
 def test_the_plan_has_as_many_kills_as_asked_for_in_order_of_time(kills: int) -> None:
-    planned = blows(kills)
-    assert sum(not blow.stop for blow in planned) == kills
-    moments = [blow.at for blow in planned]
+    all_blows = blows(kills)
+    assert sum(not blow.stop for blow in all_blows) == kills
+    moments = [blow.at for blow in all_blows]
     assert moments == sorted(moments)
     assert all(0 < at < 1 for at in moments)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_agents_schedulers_the_leader_and_the_services_are_all_hit(seed: int) -> None:
-    killed = [blow.role for blow in blows(14, seed) if not blow.stop]
-    assert set(MUSTS) <= set(killed)
-    assert killed.count("services") == 1
+    roles = [blow.role for blow in blows(14, seed) if not blow.stop]
+    assert set(MUSTS) <= set(roles)
+    assert roles.count("services") == 1
 
 
 def test_the_seed_decides_the_plan() -> None:
@@ -121,23 +123,23 @@ def test_a_persons_own_settings_do_not_reach_the_wall() -> None:
 
 
 def scene() -> display.Scene:
-    seen = display.Scene(10, Score({"agent": 2}, heals=[1.5]), placed=8)
-    seen.states = Counter({"processed": 4, "undone": 1, "processing": 2, "pending": 1})
-    seen.wall = [
+    new_scene = display.Scene(10, Score({"agent": 2}, heals=[1.5]), placed=8)
+    new_scene.states = Counter({"processed": 4, "undone": 1, "processing": 2, "pending": 1})
+    new_scene.wall = [
         Place("agent-1", "agent", 4711, State.KILLED, kills=2),
         Place("scheduler-1", "scheduler", 4712, State.RUNNING),
         Place("supervisor-1", "supervisor", 4713, State.RUNNING),
     ]
-    seen.leader = 4713
-    seen.events.append((1.0, Event("killed", "agent-1", 4711, "the agent was killed")))
-    return seen
+    new_scene.leader = 4713
+    new_scene.events.append((1.0, Event("killed", "agent-1", 4711, "the agent was killed")))
+    return new_scene
 
 
 @pytest.mark.parametrize("width", [1, 7, 40, 100])
 def test_the_bar_is_as_wide_as_it_should_be_and_leaves_room_for_what_is_to_come(width: int) -> None:
-    drawn = display.bar(scene(), width).plain
-    assert len(drawn) == width
-    assert drawn.count("█") == round(width * 0.8)
+    text = display.bar(scene(), width).plain
+    assert len(text) == width
+    assert text.count("█") == round(width * 0.8)
 
 
 def test_the_scoreboard_counts_what_is_under_way() -> None:
@@ -150,12 +152,12 @@ def test_the_scoreboard_counts_what_is_under_way() -> None:
 
 def test_the_lights_stand_beside_long_events() -> None:
     """In a narrow terminal the events wrap; whether a process runs is still seen."""
-    seen = scene()
-    seen.events.append(
+    moment = scene()
+    moment.events.append(
         (12.3, Event("healed", "agent-2", 4711, "4 requests that it held continued elsewhere " * 3))
     )
     console = Console(width=90, record=True, file=io.StringIO())
-    console.print(display.drawn(seen, 90))
+    console.print(display.drawn(moment, 90))
     assert re.findall(r"^ ([●✖])", console.export_text(), re.MULTILINE) == ["✖", "●", "●"]
 
 
@@ -171,12 +173,12 @@ def test_the_drawn_screen_names_who_was_killed_who_runs_and_who_leads() -> None:
 
 
 def test_json_is_one_object_per_line_and_progress_comes_seldom(capsys: pytest.CaptureFixture[str]) -> None:
-    seen, shown = scene(), display.screen(as_json=True)
-    seen.begun -= 10.0
-    shown.event(seen, seen.events[0][1])
+    moment, output = scene(), display.screen(as_json=True)
+    moment.begun -= 10.0
+    output.event(moment, moment.events[0][1])
     for _ in range(5):
-        shown.show(seen)
-    shown.report(report())
+        output.show(moment)
+    output.report(report())
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["event"] for line in lines] == ["killed", "progress", "report"]
     assert lines[1]["under way"] == 3
@@ -185,30 +187,30 @@ def test_json_is_one_object_per_line_and_progress_comes_seldom(capsys: pytest.Ca
 def test_what_open_orders_wait_for_is_said_with_each_line_of_progress(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    seen = scene()
-    seen.begun -= 10.0
-    seen.waits = "payments: circuit open, 80 orders wait (next try in 2.0 s)"
+    moment = scene()
+    moment.begun -= 10.0
+    moment.waits = "payments: circuit open, 80 orders wait (next try in 2.0 s)"
     for as_json in (False, True):
-        display.screen(as_json=as_json).show(seen)
+        display.screen(as_json=as_json).show(moment)
     progress, plain, as_object = capsys.readouterr().out.splitlines()
     assert "under way 3" in progress
-    assert plain == f"  10.0 s  waits    {seen.waits}"
-    assert json.loads(as_object)["waits"] == seen.waits
+    assert plain == f"  10.0 s  waits    {moment.waits}"
+    assert json.loads(as_object)["waits"] == moment.waits
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(display.drawn(seen, 120))
-    assert seen.waits in console.export_text()
+    console.print(display.drawn(moment, 120))
+    assert moment.waits in console.export_text()
 
 
 def test_in_a_pipe_lines_are_written(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = display.screen(as_json=False)
-    assert isinstance(shown, display.PlainScreen)
-    shown.event(scene(), Event("killed", "agent-1", 4711, "the agent was killed"))
-    shown.report(report(Finding(Kind.CHARGED_TWICE, "o-1", "charge again")))
-    said = capsys.readouterr().out
-    assert "killed   agent-1 (4711): the agent was killed" in said
-    assert "\x1b" not in said
-    assert "FINDING  order o-1: charged twice" in said
-    assert any(line.split() == ["charged", "twice", "1", "<--", "!"] for line in said.splitlines())
+    output = display.screen(as_json=False)
+    assert isinstance(output, display.PlainScreen)
+    output.event(scene(), Event("killed", "agent-1", 4711, "the agent was killed"))
+    output.report(report(Finding(Kind.CHARGED_TWICE, "o-1", "charge again")))
+    text = capsys.readouterr().out
+    assert "killed   agent-1 (4711): the agent was killed" in text
+    assert "\x1b" not in text
+    assert "FINDING  order o-1: charged twice" in text
+    assert any(line.split() == ["charged", "twice", "1", "<--", "!"] for line in text.splitlines())
 
 
 # -- what is told at the end -------------------------------------------------------------------------------------------
@@ -240,7 +242,7 @@ def test_every_kind_of_finding_is_looked_for_once() -> None:
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (report(told=("processed", "")), "open"),
+        (report(outcomes=("processed", "")), "open"),
         (report(orders=3), "1 orders could not be placed"),
         (replace(report(), complaints=("order o-1 is in error, and there is no alert of it",)), "no alert"),
     ],
@@ -251,7 +253,7 @@ def test_an_open_or_missing_order_or_a_complaint_spoils_the_run(bad: Report, why
 
 
 def test_an_order_in_error_that_was_listed_and_alerted_does_not() -> None:
-    assert report(told=("processed", "error")).well
+    assert report(outcomes=("processed", "error")).well
 
 
 # -- the command line --------------------------------------------------------------------------------------------------
@@ -266,9 +268,9 @@ def test_without_a_seed_chance_decides_and_the_seed_is_known() -> None:
     "arguments", [["--orders", "0"], ["--kills", "-1"], ["--postgres", "--store", "sqlite:///x.db"]]
 )
 def test_what_cannot_be_meant_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as refused:
+    with pytest.raises(SystemExit) as error:
         parse(arguments)
-    assert refused.value.code == 2
+    assert error.value.code == 2
     assert arguments[0] in capsys.readouterr().err
 
 

@@ -16,7 +16,7 @@ CHARGE, REFUND = "payments/charge", "payments/refund"
 
 @pytest.mark.parametrize("way", ["ask", "ask_async"])
 @pytest.mark.parametrize(
-    ("fault", "raised", "effects"),
+    ("fault", "error", "effects"),
     [
         ("fail", Unanswered, 0),
         ("busy", Busy, 0),
@@ -28,10 +28,10 @@ CHARGE, REFUND = "payments/charge", "payments/refund"
     ],
 )
 def test_what_each_fault_says_and_does(
-    services: Services, fault: str, raised: type[RemoteError], effects: int, way: str
+    services: Services, fault: str, error: type[RemoteError], effects: int, way: str
 ) -> None:
     services.turn({"payments": {fault: 1, "slow_seconds": 0.6}})
-    with pytest.raises(raised):
+    with pytest.raises(error):
         getattr(Caller("k", left=0.3), way)(CHARGE)
     assert services.quiet()
     assert len(entries(services.books)) == effects
@@ -151,11 +151,11 @@ def test_shares_are_kept_and_the_same_seed_draws_the_same_faults_in_any_order() 
     dials = {"payments": {"fail": 0.2, "lie": 0.1}}
     orders = [f"o-{number}" for number in range(2000)]
     forwards, backwards, other = Faults(1, dials), Faults(1, dials), Faults(2, dials)
-    drawn = {order: forwards.draw(CHARGE, order) for order in orders}
-    assert drawn == {order: backwards.draw(CHARGE, order) for order in reversed(orders)}
-    assert drawn != {order: other.draw(CHARGE, order) for order in orders}
-    assert sum(fault == "fail" for fault in drawn.values()) == pytest.approx(400, abs=80)
-    assert sum(fault == "lie" for fault in drawn.values()) == pytest.approx(200, abs=60)
+    draws = {order: forwards.draw(CHARGE, order) for order in orders}
+    assert draws == {order: backwards.draw(CHARGE, order) for order in reversed(orders)}
+    assert draws != {order: other.draw(CHARGE, order) for order in orders}
+    assert sum(fault == "fail" for fault in draws.values()) == pytest.approx(400, abs=80)
+    assert sum(fault == "lie" for fault in draws.values()) == pytest.approx(200, abs=60)
 
 
 def test_an_order_that_comes_again_draws_again() -> None:

@@ -123,9 +123,9 @@ def test_an_undo_refuses_a_key_that_did_something_else(services: Services) -> No
 
 def test_a_probe_finds_what_stands_and_nothing_else(services: Services) -> None:
     assert not Caller("p", undoes="k").ask("payments/find").happened
-    charged = Caller("k").ask(CHARGE)
-    found = Caller("p", undoes="k").ask("payments/find")
-    assert (found.happened, found.id) == (True, charged.id)
+    charge = Caller("k").ask(CHARGE)
+    answer = Caller("p", undoes="k").ask("payments/find")
+    assert (answer.happened, answer.id) == (True, charge.id)
     assert not Caller("p", undoes="k").ask("stock/find").happened
     Caller("u", undoes="k").ask(REFUND)
     assert not Caller("p", undoes="k").ask("payments/find").happened
@@ -192,12 +192,12 @@ def test_many_callers_at_once_each_get_their_effect_and_a_shared_key_gets_one(se
 
 
 def test_a_stopped_and_restarted_process_remembers_keys_tokens_and_tombstones(services: Services) -> None:
-    charged = Caller("k", token="1.3", scope="s").ask(CHARGE)
+    charge = Caller("k", token="1.3", scope="s").ask(CHARGE)
     Caller("u", undoes="gone").ask(REFUND)
     services.stop()
     assert said(Caller("k"), CHARGE) == "Unanswered"
     services.start()
-    assert Caller("k", token="1.3", scope="s").ask(CHARGE) == charged
+    assert Caller("k", token="1.3", scope="s").ask(CHARGE) == charge
     assert said(Caller("x", token="1.2", scope="s"), CHARGE) == "Unanswered"
     assert said(Caller("gone"), CHARGE) == "AlreadyUndone"
 

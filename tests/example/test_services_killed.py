@@ -14,26 +14,26 @@ from tests.example.starter import assert_gone_with_starter
 CHARGE = "payments/charge"
 
 
-def charge_until_silence(thread: int, answered: dict[str, str], enough: threading.Semaphore) -> None:
+def charge_until_silence(thread: int, answers: dict[str, str], enough: threading.Semaphore) -> None:
     """Charge under one key after the other until the services are gone; note each answer that came."""
     for number in range(10_000):
         key = f"{thread}-{number}"
         try:
-            answered[key] = Caller(key, token="1.1", scope=key).ask(CHARGE, key).id
+            answers[key] = Caller(key, token="1.1", scope=key).ask(CHARGE, key).id
         except Unanswered:
-            answered[key] = ""
+            answers[key] = ""
             return
         enough.release()
     raise AssertionError("the services were never killed")
 
 
 def test_killed_under_load_no_answer_is_lost_and_no_effect_is_doubled(services: Services) -> None:
-    answered: dict[str, str] = {}
+    answers: dict[str, str] = {}
     for start in range(3):
         enough = threading.Semaphore(0)
         with ThreadPoolExecutor(8) as pool:
             callers = [
-                pool.submit(charge_until_silence, 8 * start + thread, answered, enough) for thread in range(8)
+                pool.submit(charge_until_silence, 8 * start + thread, answers, enough) for thread in range(8)
             ]
             for _ in range(40):
                 assert enough.acquire(timeout=30)
@@ -43,15 +43,15 @@ def test_killed_under_load_no_answer_is_lost_and_no_effect_is_doubled(services: 
         services.start()
     with closing(sqlite3.connect(services.books)) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        remembered = dict(db.execute("SELECT key, body FROM answer"))
-    done = [key for _, _, key, _ in entries(services.books)]
-    assert len(done) == len(set(done))
-    assert set(done) == set(remembered), "an effect without its answer, or an answer without its effect"
-    assert {key for key, answer in answered.items() if answer} <= set(done)
-    for key, answer in answered.items():
+        bodies = dict(db.execute("SELECT key, body FROM answer"))
+    keys = [key for _, _, key, _ in entries(services.books)]
+    assert len(keys) == len(set(keys))
+    assert set(keys) == set(bodies), "an effect without its answer, or an answer without its effect"
+    assert {key for key, answer in answers.items() if answer} <= set(keys)
+    for key, answer in answers.items():
         again = Caller(key, token="1.1", scope=key).ask(CHARGE, key).id
         assert answer in ("", again)
-    assert len(entries(services.books)) == len(answered)
+    assert len(entries(services.books)) == len(answers)
 
 
 def test_the_services_end_when_the_process_that_started_them_is_killed(tmp_path: Path) -> None:

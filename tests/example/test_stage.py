@@ -15,15 +15,15 @@ pytestmark = pytest.mark.timeout(600)
 def play(stage: RunningShow, number: int, *words: str) -> None:
     """Play an act; each of the words must be shown, one after another."""
     assert stage.press("act", number=str(number)) == 204
-    for expected in words:
-        stage.until("live", rf"Act {number}\..*{expected}")
+    for pattern in words:
+        stage.until("live", rf"Act {number}\..*{pattern}")
 
 
 def ends_well(stage: RunningShow, folder: Path) -> dict[str, object]:
     """End the show; the books must balance and nothing be left."""
     report = stage.end()
-    said = (folder / "stderr").read_text()
-    assert report["event"] == "report", said
+    errors = (folder / "stderr").read_text()
+    assert report["event"] == "report", errors
     assert report["ok"] is True, report
     assert set(report["checks"].values()) == {0}
     assert report["open"] == 0
@@ -44,8 +44,8 @@ def test_the_acts_are_played_on_sqlite_and_the_zeros_hold(tmp_path: Path) -> Non
         play(stage, 2, "was killed while it charged", "is processed, and its card was charged once")
         zeros(stage)
         play(stage, 3, r"led term \d+, and was killed", r"leads term [2-9]")
-        said = stage.until("live", r"Act 3\..*What a leader of term \d+ would write")
-        terms = re.search(r"leads term (\d+)\..*a leader of term (\d+) would write", said)
+        text = stage.until("live", r"Act 3\..*What a leader of term \d+ would write")
+        terms = re.search(r"leads term (\d+)\..*a leader of term (\d+) would write", text)
         assert terms is not None
         assert int(terms[1]) > int(terms[2])
         stage.until("wall", r"leads, term [2-9]")
@@ -78,8 +78,8 @@ def test_every_service_may_be_slow_and_its_orders_end_whole(tmp_path: Path) -> N
             assert stage.press("dial", service=service, fault="slow") == 204
         assert stage.press("switch", switch="share", value="every call") == 204
         assert stage.press("order", kind="order") == 204
-        shown = stage.until("live", r"ship carrier done")
-        assert "attempt 2" not in shown
+        text = stage.until("live", r"ship carrier done")
+        assert "attempt 2" not in text
         ends_well(stage, tmp_path)
 
 
@@ -123,9 +123,9 @@ def test_however_the_show_is_ended_no_process_is_left(number: signal.Signals, tm
     with show(tmp_path, "--seed", "1") as stage:
         assert stage.press("process", name="services", do="stop") == 204
         assert stage.press("process", name="stock-1", do="stop") == 204
-        with descendants(stage.process.pid) as started:
-            assert len(started) >= 14
+        with descendants(stage.process.pid) as descriptors:
+            assert len(descriptors) >= 14
             stage.process.send_signal(number)
             stage.process.wait(240)
-            all_gone(started)
+            all_gone(descriptors)
     assert (folders(tmp_path) == []) is (number is signal.SIGTERM)

@@ -93,7 +93,7 @@ async def theatre(folder: Path) -> AsyncIterator[Theatre]:
     posts = [Post(name, "agent", WAITS, "http.server") for name in ("payments-1", "payments-2")]
     url = f"sqlite:///{folder / 'store.db'}"
     with (
-        Services(folder / "books.db", tethered=True) as services,
+        Services(folder / "books.db", bound_to_starter=True) as services,
         Wall(posts, folder, settings={}, more={}) as wall,
     ):
         async with Client(url, migrate=True) as client:
@@ -176,8 +176,8 @@ async def test_the_page_says_what_open_orders_wait_for(tmp_path: Path) -> None:
             await client.store.nodes.register(NodeInfo("payments-1", ("agent",), "here", 1, 60.0, (agent,)))
         customers = here.show.customers
         customers.orders["o-1"] = Said(Order("o-1", "pen", 300), 0.0, "accepted", told=Told("o-1"))
-        said = "1 order waits in the queue, and no submission process is alive"
-        while said not in json.loads((await here.ask("/fragments")).text)["score"]:
+        text = "1 order waits in the queue, and no submission process is alive"
+        while text not in json.loads((await here.ask("/fragments")).text)["score"]:
             await moment()
 
 
@@ -190,12 +190,12 @@ async def test_the_page_opens_for_the_token_of_the_printed_address(tmp_path: Pat
                 {"Authorization": "Bearer x"},
                 {"Authorization": "", "Cookie": "makegood_stage=x"},
             ):
-                refused = await here.ask(path, headers=strange)
-                assert (refused.status, here.stage.token in refused.text) == (401, False), path
-        opened = await here.ask(f"/?order=o-1&token={here.stage.token}", headers={"Authorization": ""})
-        assert (opened.status, opened.headers["location"]) == (303, "/?order=o-1")
-        assert opened.headers["referrer-policy"] == "no-referrer"
-        cookie = opened.headers["set-cookie"]
+                refusal = await here.ask(path, headers=strange)
+                assert (refusal.status, here.stage.token in refusal.text) == (401, False), path
+        response = await here.ask(f"/?order=o-1&token={here.stage.token}", headers={"Authorization": ""})
+        assert (response.status, response.headers["location"]) == (303, "/?order=o-1")
+        assert response.headers["referrer-policy"] == "no-referrer"
+        cookie = response.headers["set-cookie"]
         assert {"httponly", "samesite=strict"} <= {part.strip().lower() for part in cookie.split(";")}
         own = {"Authorization": "", "Cookie": cookie.partition(";")[0]}
         assert (await here.ask("/", headers=own)).status == 200
@@ -268,17 +268,17 @@ async def test_the_services_are_killed_and_come_back_with_their_dials(tmp_path: 
         assert (await here.press("/process", name="services", do="kill")).status == 303
         assert here.chaos.world.state is State.KILLED
         assert (await here.press("/process", name="services", do="start")).status == 303
-        told = await asyncio.to_thread(here.show.services.dials)
-        assert told["payments"]["abort"] == 1.0
-        assert "abort" not in told["stock"]
+        dials = await asyncio.to_thread(here.show.services.dials)
+        assert dials["payments"]["abort"] == 1.0
+        assert "abort" not in dials["stock"]
 
 
 async def test_services_that_are_killed_while_they_start_can_be_started_again(tmp_path: Path) -> None:
     async with theatre(tmp_path) as here:
         here.show.director.settings.replace = False
         await here.press("/process", name="services", do="kill")
-        pressed = ("start", "kill", "start", "kill")
-        answers = await asyncio.gather(*(here.press("/process", name="services", do=do) for do in pressed))
+        buttons = ("start", "kill", "start", "kill")
+        answers = await asyncio.gather(*(here.press("/process", name="services", do=do) for do in buttons))
         assert {answer.status for answer in answers} <= {303, 409}
         await here.press("/process", name="services", do="start")
         assert here.chaos.world.state is State.RUNNING
@@ -333,12 +333,12 @@ async def test_a_number_that_is_anothers_by_now_gets_no_signal(
         assert place.process is not None
         os.kill(place.pid, signal.SIGKILL)
         place.process.wait()
-        pid, sent = place.pid, []
-        with monkeypatch.context() as watched:
-            watched.setattr(os, "kill", lambda pid, _: sent.append(pid))
+        pid, signals = place.pid, []
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "kill", lambda pid, _: signals.append(pid))
             for do in ("stop", "start", "kill"):
                 await here.press("/process", name="payments-1", do=do)
-        assert pid not in sent
+        assert pid not in signals
 
 
 async def test_pages_carry_the_policy_and_nothing_inline(tmp_path: Path) -> None:
@@ -347,9 +347,9 @@ async def test_pages_carry_the_policy_and_nothing_inline(tmp_path: Path) -> None
         assert page.status == 200
         assert re.findall(r'\son\w+="|style="|javascript:|<style', page.text) == []
         assert re.findall(r"<script[^>]*>(.)", page.text) == ["<"], "one script, and it is a file"
-        loaded = re.findall(r'(?:href|src)="(/static/[^"]+)"', page.text)
-        assert len(loaded) >= 3
-        for path in ("/", "/fragments", "/nowhere-at-all", *loaded):
+        paths = re.findall(r'(?:href|src)="(/static/[^"]+)"', page.text)
+        assert len(paths) >= 3
+        for path in ("/", "/fragments", "/nowhere-at-all", *paths):
             answer = await here.ask(path)
             assert answer.headers.get("content-security-policy", POLICY) == POLICY
             assert answer.status == (404 if path == "/nowhere-at-all" else 200), path
@@ -381,8 +381,8 @@ async def test_a_hostile_name_is_shown_as_text_and_follows_nobody(tmp_path: Path
     async with theatre(tmp_path) as here:
         evil = '"><script>alert(1)</script>'
         here.show.customers.want(Order(evil, "pen", 1))
-        for asked in (evil, "o-nobody"):
-            page = await here.ask(f"/?{urlencode({'order': asked})}")
+        for order in (evil, "o-nobody"):
+            page = await here.ask(f"/?{urlencode({'order': order})}")
             assert page.status == 200
             assert "<script>alert" not in page.text
 
@@ -392,14 +392,14 @@ async def test_services_that_die_while_the_page_asks_them_are_no_error(
 ) -> None:
     """Whatever is asked of them second meets nobody: it was answered with 500 while everything was killed."""
     async with theatre(tmp_path) as here:
-        really, answered = http.client.HTTPConnection.getresponse, 0
+        really, count = http.client.HTTPConnection.getresponse, 0
 
         def getresponse(connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
-            nonlocal answered
+            nonlocal count
             if connection.port != urlsplit(here.show.services.url).port:
                 return really(connection)
-            answered += 1
-            if answered > 1:
+            count += 1
+            if count > 1:
                 raise ConnectionResetError("killed")
             return really(connection)
 
@@ -407,7 +407,7 @@ async def test_services_that_die_while_the_page_asks_them_are_no_error(
         monkeypatch.setattr("examples.orders.stage_pages.LOOK_EVERY", 0.0)  # each look reads, on any machine
         for _ in range(2):
             assert (await here.ask("/fragments")).status == 200
-        assert answered == 2
+        assert count == 2
 
 
 async def test_looking_changes_nothing(tmp_path: Path) -> None:

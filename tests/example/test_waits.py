@@ -25,16 +25,16 @@ SCHEDULER, AGENT = 1, 2
 
 def node(number: int, name: str, role: str, *agents: AgentInfo, remaining: float = 2.0) -> NodeView:
     info = NodeInfo(name, (role,), "here", 100 + number, 2.0, agents)
-    return NodeView(number, info, 0.0, remaining, stopped=False, dead=False)
+    return NodeView(number, info, 0.0, remaining, is_stopped=False, dead=False)
 
 
 def payments(circuit: str = "closed", **more: Any) -> AgentInfo:
     return AgentInfo("shop/payments", 20, circuit=circuit, **more)
 
 
-def task(number: int, *, locked_by: int | None = SCHEDULER, ended: float | None = None) -> TaskView:
+def task(number: int, *, locked_by: int | None = SCHEDULER, end: float | None = None) -> TaskView:
     return TaskView(
-        number, "shop", "place_order", f"o-{number}", "processing", "forward", 1, 5, "", 0, locked_by, 1, None, 0.0, ended, None
+        number, "shop", "place_order", f"o-{number}", "processing", "forward", 1, 5, "", 0, locked_by, 1, None, 0.0, end, None
     )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def rows(
     count: int = 1,
     nodes: Sequence[NodeView] = (),
     agents: Sequence[AgentInfo] = (payments(),),
-    led: bool = True,
+    leader: bool = True,
     starting: Sequence[str] = (),
 ) -> Rows:
     """Rows in which ``count`` orders have these requests in flight."""
@@ -62,14 +62,14 @@ def rows(
         *(node(AGENT + n, f"payments-{n}", "agent", agent) for n, agent in enumerate(agents)),
     ]
     orders = {f"o-{n}": task(n) for n in range(count)}
-    return Rows(orders, dict.fromkeys(range(count), steps), here, (), led, starting)
+    return Rows(orders, dict.fromkeys(range(count), steps), here, (), leader, starting)
 
 
 UNTAKEN = step("do", taken_by=None, due=None)
 
 
 @pytest.mark.parametrize(
-    ("found", "line"),
+    ("table", "line"),
     [
         (
             rows(UNTAKEN, count=80, agents=[payments("open", reset=3.0), payments("open", reset=2.0)]),
@@ -101,7 +101,7 @@ UNTAKEN = step("do", taken_by=None, due=None)
             "3 orders wait for the Supervisor to judge the probe of charge, 1.2 s past its deadline",
         ),
         (
-            rows(step("do", due=-1.2), led=False),
+            rows(step("do", due=-1.2), leader=False),
             "1 order waits for a Supervisor to lead, and to judge charge, 1.2 s past its deadline",
         ),
         (rows(count=2), "2 orders wait for scheduler-1 to continue them"),
@@ -115,8 +115,8 @@ UNTAKEN = step("do", taken_by=None, due=None)
         ),
     ],
 )  # fmt: skip
-def test_the_line_names_what_is_waited_for(found: Rows, line: str) -> None:
-    assert line_of(found) == line
+def test_the_line_names_what_is_waited_for(table: Rows, line: str) -> None:
+    assert line_of(table) == line
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_the_line_names_what_is_waited_for(found: Rows, line: str) -> None:
     [
         (task(1, locked_by=None), [], [node(1, "scheduler-1", "scheduler")], "1 order waits for a Scheduler to claim it"),
         (task(1, locked_by=None), [], [], "1 order waits for a Scheduler, and none is alive"),
-        (task(1, ended=5.0), [], [], "1 order ended, and the shop has not read it in its queue yet"),
+        (task(1, end=5.0), [], [], "1 order ended, and the shop has not read it in its queue yet"),
         (None, [message("o-1", -3.0)], [node(1, "inbox-1", "inbox")], "1 order waits in the queue for the submission process"),
         (None, [message("o-1", -3.0)], [], "1 order waits in the queue, and no submission process is alive"),
         (None, [message("o-1", 4.0)], [], "1 order waits to be delivered again, in 4.0 s"),
@@ -145,10 +145,10 @@ def test_orders_without_a_scheduler_are_named_too(
 
 
 def test_of_several_reasons_those_of_most_orders_come_first_with_the_nearest_moment() -> None:
-    found = rows(count=6)
+    table = rows(count=6)
     timers = {n: [step("timer", due=3.0 - n)] for n in range(3)}
     others = {3: [step("do", due=1.0)], 4: [step("do", due=1.0)], 5: [UNTAKEN]}
-    line = line_of(Rows(found.orders, timers | others, found.nodes, (), led=True))
+    line = line_of(Rows(table.orders, timers | others, table.nodes, (), led=True))
     assert line == (
         "3 orders wait before the next attempt of charge, 1.0 s left; "
         "2 orders wait for payments to answer charge, 1.0 s left; 1 further reason"
@@ -173,7 +173,7 @@ class Shown:
     async def line(self, later: float) -> str:
         """Return the line so many seconds later."""
         self.now += later
-        return await self.waits.look(led=True)
+        return await self.waits.look(has_leader=True)
 
 
 @asynccontextmanager

@@ -41,20 +41,20 @@ def stub_of(module: ModuleType) -> tuple[list[str], dict[str, str]]:
         for alias in node.names
         if alias.asname is None  # a module that the package re-exports
     }
-    (exported,) = [ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)]
-    return exported, homes
+    (names,) = [ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)]
+    return names, homes
 
 
 @pytest.mark.parametrize("name", LAZY)
 def test_stub_says_what_loads_at_first_use(name: str) -> None:
     """Type checkers and the running program see the same names, from the same modules."""
     module = importlib.import_module(name)
-    exported, homes = stub_of(module)
-    assert sorted(exported) == sorted(homes) == sorted(module.__all__)
+    names, homes = stub_of(module)
+    assert sorted(names) == sorted(homes) == sorted(module.__all__)
     assert {n: getattr(importlib.import_module(home), n) for n, home in homes.items()} == {
-        n: getattr(module, n) for n in exported
+        n: getattr(module, n) for n in names
     }
-    assert set(exported) <= set(dir(module))
+    assert set(names) <= set(dir(module))
     with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing'"):
         getattr(module, "nothing")  # noqa: B009 - a checker would know
 
@@ -69,7 +69,7 @@ def loaded(*arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "spared"),
+    ("arguments", "without"),
     [
         (("import makegood",), ("asyncio", "msgspec", "makegood.errors")),
         (("import makegood.election.protocol",), ("asyncio", "msgspec", "makegood.election.election")),
@@ -77,11 +77,11 @@ def loaded(*arguments: str) -> set[str]:
         (("from makegood.cli import main; main()", "task", "--help"), ("asyncio", "rich", "makegood.store")),
     ],
 )
-def test_imports_cost_what_is_used(arguments: tuple[str, ...], spared: tuple[str, ...]) -> None:
+def test_imports_cost_what_is_used(arguments: tuple[str, ...], without: tuple[str, ...]) -> None:
     """``import makegood`` loads nothing of the engine, ``makegood --version`` and ``--help`` no store and no event loop."""
-    held = loaded(*arguments)
-    assert "makegood" in held
-    assert not held & set(spared)
+    modules = loaded(*arguments)
+    assert "makegood" in modules
+    assert not modules & set(without)
 
 
 def rank(name: str) -> tuple[int, str]:
@@ -118,14 +118,14 @@ def test_every_public_name_is_explained(name: str) -> None:
 def test_names_in_readme_and_docs_exist() -> None:
     """Every ``mg.Name`` that a page or the example uses is a public name."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
-    used = {
+    uses = {
         (name, page.relative_to(ROOT).as_posix())
         for page in pages
         for name in re.findall(r"\bmg\.([A-Za-z_]+)", page.read_text(encoding="utf-8"))
     }
-    exported = {*vars(makegood)["__all__"], "keys"}
-    assert used
-    assert not sorted((name, page) for name, page in used if name not in exported)
+    names = {*vars(makegood)["__all__"], "keys"}
+    assert uses
+    assert not sorted((name, page) for name, page in uses if name not in names)
     presets = {
         name
         for page in pages

@@ -20,16 +20,16 @@ def test_contracts_hold() -> None:
 
 def hidden_imports(source: str) -> list[str]:
     """Return what is imported inside functions, or under TYPE_CHECKING, by its first name."""
-    found: list[str] = []
+    names: list[str] = []
     for node in ast.walk(ast.parse(source)):
         guard = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         if guard or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for inner in ast.walk(node):
                 if isinstance(inner, ast.Import):
-                    found += [alias.name for alias in inner.names]
+                    names += [alias.name for alias in inner.names]
                 if isinstance(inner, ast.ImportFrom):
-                    found.append(inner.module or "")
-    return found
+                    names.append(inner.module or "")
+    return names
 
 
 def test_no_import_hides_in_a_function() -> None:
@@ -38,10 +38,10 @@ def test_no_import_hides_in_a_function() -> None:
     for path in sorted((ROOT / "src/makegood").rglob("*.py")):
         if "cli" in path.relative_to(ROOT / "src/makegood").parts:
             continue  # `makegood --help` must not load what it does not need
-        hidden = hidden_imports(path.read_text(encoding="utf-8"))
+        names = hidden_imports(path.read_text(encoding="utf-8"))
         wrong = [
             name
-            for name in hidden
+            for name in names
             if name.split(".")[0] not in EXTRAS
             and not any(name == m or name.startswith(f"{m}.") for m in lazy)
         ]
@@ -50,12 +50,12 @@ def test_no_import_hides_in_a_function() -> None:
 
 def test_only_who_opens_a_url_imports_a_module_of_ours_by_its_text() -> None:
     """``import_module("makegood.…")`` escapes the contracts: for what a URL names, and for commands that load what they need."""
-    found = {
+    files = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "src/makegood").rglob("*.py")
         if re.search(r"""(import_module|__import__)\(\s*f?["']makegood""", path.read_text(encoding="utf-8"))
     }
-    assert {path for path in found if "/cli/" not in path} <= {
+    assert {path for path in files if "/cli/" not in path} <= {
         "src/makegood/store/__init__.py",
         "src/makegood/election/open.py",
         "src/makegood/messaging/outbox/__init__.py",
@@ -65,13 +65,13 @@ def test_only_who_opens_a_url_imports_a_module_of_ours_by_its_text() -> None:
 
 def imported(source: str) -> set[str]:
     """Return the first names of all modules that a source imports, relative imports aside."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            names |= {alias.name.split(".")[0] for alias in node.names}
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.split(".")[0])
-    return found
+            names.add(node.module.split(".")[0])
+    return names
 
 
 def test_nothing_in_the_wheel_imports_what_is_not() -> None:

@@ -21,7 +21,7 @@ def test_the_lock_serves_every_python_that_we_support(python: str) -> None:
     """It is made on one; a package that only another one needs is missing then, and with hashes nothing is installed at all. Debian
     12's own Python is 3.11.2, and redis wants a package more before 3.11.3.
     """
-    pinned = {canonicalize_name(name) for name in _PINNED.findall(LOCK.read_text(encoding="utf-8"))}
+    pins = {canonicalize_name(name) for name in _PINNED.findall(LOCK.read_text(encoding="utf-8"))}
     there = {
         "python_full_version": python,
         "python_version": ".".join(python.split(".")[:2]),
@@ -30,16 +30,16 @@ def test_the_lock_serves_every_python_that_we_support(python: str) -> None:
         "platform_system": "Linux",
     }
     missing: list[str] = []
-    for name in sorted(pinned):
+    for name in sorted(pins):
         try:
-            wanted = metadata.requires(name) or []
+            requirements = metadata.requires(name) or []
         except metadata.PackageNotFoundError:  # for another Python
             continue
-        for text in wanted:
+        for text in requirements:
             requirement = Requirement(text)
             if requirement.marker is not None and not requirement.marker.evaluate(there):
                 continue
-            if canonicalize_name(requirement.name) not in pinned:
+            if canonicalize_name(requirement.name) not in pins:
                 missing.append(f"{name} wants {text}")
     assert missing == []
 
@@ -74,16 +74,16 @@ FLOORS = {
 def test_no_version_with_a_known_advisory_is_admitted(name: str) -> None:
     """Whoever installs with the lowest versions that we admit gets none of these."""
     project = tomllib.loads((LOCK.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    found = [
-        wanted
+    requirements = [
+        requirement
         for texts in (project["dependencies"], *project["optional-dependencies"].values())
-        for wanted in map(Requirement, texts)
-        if canonicalize_name(wanted.name) == name
+        for requirement in map(Requirement, texts)
+        if canonicalize_name(requirement.name) == name
     ]
-    assert found
-    for wanted in found:
-        floor = min(Version(one.version) for one in wanted.specifier if one.operator == ">=")
-        assert floor >= Version(FLOORS[name]), wanted
+    assert requirements
+    for requirement in requirements:
+        floor = min(Version(one.version) for one in requirement.specifier if one.operator == ">=")
+        assert floor >= Version(FLOORS[name]), requirement
 
 
 def test_the_licence_covers_what_is_vendored() -> None:

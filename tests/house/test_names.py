@@ -32,6 +32,53 @@ NO_PARTICIPLES: Final = _words(
 )
 EXEMPT: Final[frozenset[str]] = frozenset({"left"})
 """A side, as often as what remains."""
+PUBLIC: Final = {
+    "client/client.py": "Client.find.wanted Client.count.wanted Client.alerts.ended Client.cancel_all.wanted Client.undo_all.wanted "
+    "Client.resubmit_all.wanted Client.bulk.wanted",
+    "client/handle.py": "TaskHandle.__init__.created",
+    "client/sync.py": "SyncTaskHandle.__init__.created",
+    "election/protocol.py": "PastTerm.ended PastTerm.released",
+    "election/sync.py": "SyncTerm.__init__.lost",
+    "election/term.py": "Term.__init__.lost",
+    "model/policy.py": "Recover.extended",
+    "node/node.py": "Node.run.started",
+    "store/notice_records.py": "ListenerView.sent",
+    "store/oversight_records.py": "BulkView.wanted BulkView.counted BulkView.ended BulkView.sent BulkView.applied BulkView.refused",
+    "store/queue_records.py": "Sent.created MessageView.ended QueueView.taken QueueView.delayed",
+    "store/views.py": "TaskView.created TaskView.ended StepView.stood TaskDetail.asked AlertView.ended AlertView.acked AlertView.logged "
+    "AlertView.told",
+    "supervisor/supervisor.py": "Pass.judged Pass.released Pass.expired Pass.starved Supervisor.once.judged Supervisor.once.released "
+    "Supervisor.once.expired Supervisor.once.starved",
+    "testing/forwarder.py": "Forwarder.__init__.swallowed Forwarder._pass.swallowed",
+    "testing/kit/services.py": "Effect.told Effect.asked Heard.told Heard.changed FakeService.needed FakeService.heard",
+    "testing/kit/world.py": "World.service.needed",
+    "testing/leases.py": "LeaseWorld.observed",
+}
+"""Fields of public records, and parameters of public methods: the reference lists them, or ``makegood.testing`` offers them."""
+PROTOCOL: Final = {
+    "model/messages.py": "Request.waited TaskMessage.excused TaskMessage.died TaskMessage.settled",
+    "model/notices.py": "_Data.undone",
+    "model/policy.py": "Policy.extended",
+    "store/oversight_records.py": "ErrorGroup.retried ErrorGroups.capped MinuteFigures.seen MinuteFigures.submitted MinuteFigures.processed "
+    "MinuteFigures.undone",
+    "store/records.py": "Anew.freed",
+    "store/views.py": "AgentInfo.used AgentInfo.failed AgentInfo.heard SchedulerTally.processed SchedulerTally.undone NodeInfo.held "
+    "NodeView.started SchemaStatus.needed",
+}
+"""Names in stored JSON, in notifications, and in the JSON of the command line and the API, which are those of the fields."""
+COLUMNS: Final = {"model/task.py": "Step.asked TaskRecord.lost TaskRecord.told TaskRecord.notified"}
+"""Columns of the tables ``makegood_step`` and ``makegood_task``."""
+OTHERS: Final = {
+    "testing/simulator/loop.py": "_fill._cancelled WorldLoop.call_at._scheduled WorldLoop._run_once._scheduled WorldLoop._jump._scheduled"
+}
+"""Attributes of asyncio's handles."""
+FIXED: Final = {
+    path: frozenset(
+        word for names in (PUBLIC, PROTOCOL, COLUMNS, OTHERS) for word in names.get(path, "").split()
+    )
+    for path in (*PUBLIC, *PROTOCOL, *COLUMNS, *OTHERS)
+}
+"""What must keep its name and is not counted: by module, each name after the class or function that binds it."""
 LOOSE: Final = _words(
     "all any another both each either else here how it later less many more most much neither none nothing one other others rest same "
     "several some such that them then there these they this those what when where which who whom whose why"
@@ -39,33 +86,33 @@ LOOSE: Final = _words(
 """Pronouns and adverbs: they are counted, and have no target."""
 
 MOST: Final = {
-    "actor": 66.7,
-    "agent": 29.1,
-    "base": 13.2,
-    "benchmarks": 84.4,
-    "cli": 8.4,
-    "client": 28.8,
-    "console": 17.2,
-    "declare": 45.5,
-    "election": 31.5,
-    "examples": 92.8,
+    "actor": 0.0,
+    "agent": 0.0,
+    "base": 10.6,
+    "benchmarks": 21.7,
+    "cli": 7.2,
+    "client": 0.0,
+    "console": 16.6,
+    "declare": 0.0,
+    "election": 0.0,
+    "examples": 24.4,
     "messaging": 10.3,
-    "model": 62.3,
-    "node": 43.4,
-    "payload": 12.4,
-    "proofs": 100.5,
-    "saga": 24.2,
-    "scheduler": 52.1,
-    "scripts": 81.5,
-    "store": 23.6,
+    "model": 4.5,
+    "node": 0.0,
+    "payload": 11.6,
+    "proofs": 22.1,
+    "saga": 0.1,
+    "scheduler": 0.0,
+    "scripts": 7.0,
+    "store": 1.4,
     "story": 18.2,
-    "supervisor": 79.6,
+    "supervisor": 0.0,
     "telemetry": 12.7,
-    "testing": 45.5,
-    "tests": 102.6,
-    "the package": 26.1,
+    "testing": 0.0,
+    "tests": 7.7,
+    "the package": 5.0,
     "transactions": 0.0,
-    "workflow": 23.5,
+    "workflow": 1.0,
 }
 """Bindings in a thousand that are bare participles, at most; nobody raises a number. The target: 20 in each room, 15 in all."""
 
@@ -78,22 +125,34 @@ def is_participle(name: str) -> bool:
     return word in IRREGULAR or (len(word) > 3 and word.endswith("ed") and word not in NO_PARTICIPLES)
 
 
-def bindings(tree: ast.AST) -> Iterator[str]:
-    """Yield the names that a module binds: parameters, and what is assigned."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.arg):
-            yield node.arg
+def bindings(tree: ast.AST, scope: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the names that a module binds, parameters and what is assigned, each with the place that binds it."""
+    for node in ast.iter_child_nodes(tree):
+        inner = scope
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            inner = f"{scope}{node.name}."
+        elif isinstance(node, ast.arg):
+            yield scope, node.arg
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
+            yield scope, node.id
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.attr
+            yield scope, node.attr
         elif isinstance(node, ast.ExceptHandler) and node.name is not None:
-            yield node.name
+            yield scope, node.name
+        yield from bindings(node, inner)
+
+
+def bindings_of(file: Path) -> Iterator[tuple[str, str]]:
+    """Yield the names that a file binds, each with the place that binds it."""
+    return bindings(ast.parse(file.read_text(encoding="utf-8")))
 
 
 def names_of(files: Sequence[Path]) -> Counter[str]:
-    """Return how often each name is bound."""
-    names = Counter(name for file in files for name in bindings(ast.parse(file.read_text(encoding="utf-8"))))
+    """Return how often each name is bound where it may be changed."""
+    names: Counter[str] = Counter()
+    for file in files:
+        fixed = FIXED.get(file.relative_to(PACKAGE).as_posix(), ()) if file.is_relative_to(PACKAGE) else ()
+        names.update(name for place, name in bindings_of(file) if f"{place}{name}" not in fixed)
     for usual in ("self", "cls", "_"):
         names.pop(usual, None)
     return names
@@ -133,6 +192,15 @@ def test_fewer_names_say_only_what_was_done(room: str) -> None:
     )
     assert share > MOST[room] - 5, (
         f"{room}: {share:.1f} of 1,000 names are bare participles: write {share:.0f} or less into MOST"
+    )
+
+
+@pytest.mark.parametrize("path", sorted(FIXED))
+def test_what_is_not_counted_is_there_and_would_count(path: str) -> None:
+    """A name that was changed after all leaves the list."""
+    there = {f"{place}{name}" for place, name in bindings_of(PACKAGE / path) if is_participle(name)}
+    assert there >= FIXED[path], (
+        f"{path}: no longer bound, or not a participle: {sorted(FIXED[path] - there)}"
     )
 
 

@@ -21,9 +21,9 @@ def test_a_built_package_has_no_relative_link(tmp_path: Path) -> None:
     run = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     (archive,) = (tmp_path / "dist").glob("*.tar.gz")
-    with tarfile.open(archive) as held:
-        (name,) = (name for name in held.getnames() if name.endswith("/PKG-INFO"))
-        member = held.extractfile(name)
+    with tarfile.open(archive) as bundle:
+        (name,) = (name for name in bundle.getnames() if name.endswith("/PKG-INFO"))
+        member = bundle.extractfile(name)
         assert member
         page = member.read().decode()
     links = re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", page)

@@ -53,13 +53,13 @@ RULES_OF_SHIPPED_CODE = (
 @cache
 def files() -> dict[str, str]:
     """Return every text file of the project: path from the root -> text."""
-    found = [path for part in PARTS for path in (ROOT / part).rglob("*")]
-    found += [
+    paths = [path for part in PARTS for path in (ROOT / part).rglob("*")]
+    paths += [
         path for path in ROOT.iterdir() if path.suffix in TEXT or path.name in {"Makefile", ".importlinter"}
     ]
     return {
         path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted(found)
+        for path in sorted(paths)
         if path.is_file() and (path.suffix in TEXT or not path.suffix) and "__pycache__" not in path.parts
     }
 
@@ -70,57 +70,59 @@ def trees() -> dict[str, ast.Module]:
     return {path: ast.parse(text) for path, text in files().items() if path.endswith(".py")}
 
 
-def refuse(found: Iterable[tuple[str, tidy.Finding]]) -> None:
+def refuse(findings: Iterable[tuple[str, tidy.Finding]]) -> None:
     """Fail with one line per finding."""
-    lines = [f"{path}:{line}: {what}" for path, (line, what) in found]
+    lines = [f"{path}:{line}: {what}" for path, (line, what) in findings]
     if lines:
         pytest.fail("\n".join(lines), pytrace=False)
 
 
 def under(*folders: str) -> list[str]:
     """Return the Python files below these folders; there must be some, or a moved folder would pass in silence."""
-    found = [path for path in trees() if path.startswith(folders)]
-    assert found, f"no Python file under {folders}"
-    return found
+    paths = [path for path in trees() if path.startswith(folders)]
+    assert paths, f"no Python file under {folders}"
+    return paths
 
 
 @pytest.mark.parametrize("rule", RULES_OF_ALL_CODE, ids=lambda rule: rule.__name__)
 def test_all_code(rule: Callable[[ast.Module], Iterable[tidy.Finding]]) -> None:
     """All Python of the project keeps the rule."""
-    refuse((path, found) for path in under("src/", "examples/", "tests/") for found in rule(trees()[path]))
+    refuse(
+        (path, finding) for path in under("src/", "examples/", "tests/") for finding in rule(trees()[path])
+    )
 
 
 @pytest.mark.parametrize("rule", RULES_OF_SHIPPED_CODE, ids=lambda rule: rule.__name__)
 def test_shipped_code(rule: Callable[[ast.Module], Iterable[tidy.Finding]]) -> None:
     """What users get, engine and example, keeps the rule."""
-    refuse((path, found) for path in under("src/", "examples/") for found in rule(trees()[path]))
+    refuse((path, finding) for path in under("src/", "examples/") for finding in rule(trees()[path]))
 
 
 def test_no_file_is_too_long() -> None:
     """No source, test or page has more than 800 lines."""
-    refuse((path, found) for path, text in files().items() for found in tidy.too_long_file(text))
+    refuse((path, finding) for path, text in files().items() for finding in tidy.too_long_file(text))
 
 
 def test_a_class_of_the_core_holds_little() -> None:
     """No class of the engine sets more than twelve attributes."""
-    found = {
+    counts = {
         (path, name): what
         for path in under(*ENGINE)
         for name, what in tidy.too_many_attributes(trees()[path])
     }
-    refuse((path, what) for (path, _), what in found.items())
+    refuse((path, what) for (path, _), what in counts.items())
 
 
 def test_one_class_name_in_one_place() -> None:
     """A class's name says which class it is."""
-    shipped = {path: trees()[path] for path in under("src/")}
-    refuse(what for _, what in tidy.repeated_class_names(shipped))
+    modules = {path: trees()[path] for path in under("src/")}
+    refuse(what for _, what in tidy.repeated_class_names(modules))
 
 
 def test_engine_reads_no_clock_and_no_chance() -> None:
     """Only the ground floor (and the command line, which draws progress) reads time and chance directly."""
     engine = [path for path in under("src/makegood/") if not path.startswith(CLOCKS)]
-    refuse((path, found) for path in engine for found in tidy.own_clock_or_chance(trees()[path]))
+    refuse((path, finding) for path in engine for finding in tidy.own_clock_or_chance(trees()[path]))
 
 
 def test_tests_do_not_sleep() -> None:
@@ -128,13 +130,13 @@ def test_tests_do_not_sleep() -> None:
     still = [
         path for path in under("tests/") if not path.startswith(("tests/processes/", "tests/simulation/"))
     ]
-    refuse((path, found) for path in still for found in tidy.sleeping(trees()[path]))
+    refuse((path, finding) for path in still for finding in tidy.sleeping(trees()[path]))
 
 
 def test_tests_of_behaviour_reach_into_nothing() -> None:
     """Those of actors, stores, doors and telemetry see what a user, an operator or another room sees."""
     behaviour = under("tests/actors/", "tests/conformance/", "tests/doors/", "tests/telemetry/")
-    refuse((path, found) for path in behaviour for found in tidy.private_attributes(trees()[path]))
+    refuse((path, finding) for path in behaviour for finding in tidy.private_attributes(trees()[path]))
 
 
 def test_every_module_has_a_test() -> None:
@@ -146,7 +148,7 @@ def test_every_module_has_a_test() -> None:
     tests = {
         path: text for path, text in files().items() if path.startswith("tests/") and path.endswith(".py")
     }
-    refuse(("src", found) for found in tidy.untested_modules(modules, tests))
+    refuse(("src", finding) for finding in tidy.untested_modules(modules, tests))
 
 
 def test_nothing_tells_where_it_was_made() -> None:
@@ -157,7 +159,7 @@ def test_nothing_tells_where_it_was_made() -> None:
 def test_changelog_is_well_formed() -> None:
     """CHANGELOG.md keeps the form of Keep a Changelog, and speaks of the version in pyproject.toml."""
     text = files()["CHANGELOG.md"]
-    refuse(("CHANGELOG.md", found) for found in tidy.changelog_form(text))
+    refuse(("CHANGELOG.md", finding) for finding in tidy.changelog_form(text))
     version = tomllib.loads(files()["pyproject.toml"])["project"]["version"]
     assert f"[{version}]" in text or "[Unreleased]" in text
 
@@ -169,6 +171,8 @@ def test_migrations_are_numbered_without_gaps() -> None:
         if path.startswith("src/") and "/migrations/" in path and path.endswith(".sql"):
             folder, _, name = path.rpartition("/")
             dialects.setdefault(folder, []).append(name)
-    refuse((folder, found) for folder, names in dialects.items() for found in tidy.migration_numbers(names))
+    refuse(
+        (folder, finding) for folder, names in dialects.items() for finding in tidy.migration_numbers(names)
+    )
     counts = {folder: len(names) for folder, names in dialects.items()}
     assert len(set(counts.values())) <= 1, f"the dialects differ in their migrations: {counts}"

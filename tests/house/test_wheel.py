@@ -14,17 +14,17 @@ def test_wheel_carries_package_example_and_types(tmp_path: Path) -> None:
     run = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     (wheel,) = tmp_path.glob("*.whl")
-    held = set(zipfile.ZipFile(wheel).namelist())
-    wanted = {
+    names = set(zipfile.ZipFile(wheel).namelist())
+    files = {
         path.relative_to(ROOT / "src").as_posix()
         for path in (ROOT / "src/makegood").rglob("*")
         if path.is_file() and path.suffix in {".py", ".sql", ".typed", ".html", ".css", ".js"}
     }
-    wanted |= {f"makegood/examples/orders/{path.name}" for path in (ROOT / "examples/orders").glob("*.py")}
-    wanted |= {
+    files |= {f"makegood/examples/orders/{path.name}" for path in (ROOT / "examples/orders").glob("*.py")}
+    files |= {
         f"makegood/examples/orders/page/{path.name}" for path in (ROOT / "examples/orders/page").iterdir()
     }
-    assert "makegood/py.typed" in wanted
-    assert wanted <= held, sorted(wanted - held)
+    assert "makegood/py.typed" in files
+    assert files <= names, sorted(files - names)
     left_out = ("tests/", "src/", "docs/", "proofs/", "benchmarks/", "makegood/proofs/")
-    assert not [name for name in held if name.startswith(left_out)]
+    assert not [name for name in names if name.startswith(left_out)]

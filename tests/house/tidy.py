@@ -78,12 +78,12 @@ def too_many_attributes(tree: ast.Module) -> Iterator[tuple[str, Finding]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             names = {
-                found.attr
+                target.attr
                 for method in node.body
                 if isinstance(method, FUNCTIONS)
-                for found in ast.walk(method)
-                if isinstance(found, ast.Attribute) and isinstance(found.ctx, ast.Store)
-                if dotted(found.value) == "self"
+                for target in ast.walk(method)
+                if isinstance(target, ast.Attribute) and isinstance(target.ctx, ast.Store)
+                if dotted(target.value) == "self"
             }
             if len(names) > MOST_ATTRIBUTES:
                 what = f"{node.name} has {len(names)} attributes, at most {MOST_ATTRIBUTES}"
@@ -143,9 +143,9 @@ def banned_word(tree: ast.Module) -> Iterator[Finding]:
     """The public surface speaks our glossary: no job, worker, handler, backend, broker, peer or activity."""
 
     def check(name: str, line: int, kind: str) -> Iterator[Finding]:
-        found = sorted(words_of(name) & BANNED_WORDS)
-        if found and not name.startswith("_") and name not in FOREIGN_NAMES:
-            yield line, f"{kind} {name!r} says {found[0]!r}: see docs/learn/glossary.md"
+        words = sorted(words_of(name) & BANNED_WORDS)
+        if words and not name.startswith("_") and name not in FOREIGN_NAMES:
+            yield line, f"{kind} {name!r} says {words[0]!r}: see docs/learn/glossary.md"
 
     def visit(body: list[ast.stmt]) -> Iterator[Finding]:
         for node in body:
@@ -226,7 +226,7 @@ CLOCKS_AND_CHANCE = {
 
 def own_clock_or_chance(tree: ast.Module) -> Iterator[Finding]:
     """The engine reads time and chance through injected objects only, so that a seed can replay it."""
-    allowed = {"random.Random", "random.SystemRandom"}
+    exceptions = {"random.Random", "random.SystemRandom"}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in {"time", "random", "uuid"}:
             yield (
@@ -237,7 +237,7 @@ def own_clock_or_chance(tree: ast.Module) -> Iterator[Finding]:
             continue
         name = dotted(node)
         if name in CLOCKS_AND_CHANCE or (
-            name.startswith("random.") and name.count(".") == 1 and name not in allowed
+            name.startswith("random.") and name.count(".") == 1 and name not in exceptions
         ):
             yield node.lineno, f"{name} in the engine: take a Clock or a random.Random as argument"
 
@@ -290,8 +290,8 @@ def sql_from_values(tree: ast.Module) -> Iterator[Finding]:
             holes = [*node.args, *(k.value for k in node.keywords)]
         if isinstance(node, ast.expr) and SQL.search(" ".join(texts)):
             for hole in holes:
-                called = hole.func if isinstance(hole, ast.Call) else hole
-                name = dotted(called).split(".")[-1]
+                function = hole.func if isinstance(hole, ast.Call) else hole
+                name = dotted(function).split(".")[-1]
                 if name != "len" and not SQL_PARTS.search(name):  # a count of parameters numbers the next: $3
                     yield node.lineno, f"puts {ast.unparse(hole)!r} into the text of a statement"
 
@@ -323,13 +323,13 @@ def module_state(tree: ast.Module) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Global):
             yield node.lineno, f"global {', '.join(node.names)}: hold it in an object"
-        changed = ""
+        table = ""
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
-            changed = dotted(node.value)
+            table = dotted(node.value)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
-            changed = dotted(node.func.value)
-        if isinstance(node, ast.expr) and changed in tables:
-            yield node.lineno, f"changes the module's {changed}"
+            table = dotted(node.func.value)
+        if isinstance(node, ast.expr) and table in tables:
+            yield node.lineno, f"changes the module's {table}"
 
 
 # Spelt so that this file does not itself say what it forbids.
@@ -412,13 +412,13 @@ def untested_modules(modules: dict[str, str], tests: dict[str, str]) -> Iterator
         package, _, stem = module.rpartition(".")
         if any(re.search(rf"/test_{re.escape(stem)}(_\w+)?\.py$", test) for test in tests):
             return True
-        named = re.compile(
+        pattern = re.compile(
             rf"\b{re.escape(module)}\b|from {re.escape(package or module)} import [^\n]*\b{re.escape(stem)}\b"
             if stem != "__main__"
             else rf'"-m", "{re.escape(package)}"'
         )
         word = stem if stem != "__main__" else package
-        return any(word in text and named.search(text) for text in tests.values())
+        return any(word in text and pattern.search(text) for text in tests.values())
 
     for module, path in sorted(modules.items()):
         parts = module.split(".")

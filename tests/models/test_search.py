@@ -28,30 +28,30 @@ def searching(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.timeout(300)  # compiling and searching, on a machine that may do other things
 def test_a_part_of_the_models_has_the_expected_verdicts() -> None:
     """One variant of each model, and of each fence that is switched off, is searched to its end."""
-    done = searching("--tested")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 not as expected" in done.stdout
+    process = searching("--tested")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "0 not as expected" in process.stdout
 
 
 def test_a_wrong_verdict_is_found() -> None:
     """A search whose variant is said to hold, and does not, tells which assertion failed."""
     wrong = models.Variant("wrong", "quick", "holds", 37, 0.0, "-", "", "leader.pml", "")
-    found = models.search(wrong)
-    assert found.verdict == "violated"
-    assert "assertion violated" in found.text
+    result = models.search(wrong)
+    assert result.verdict == "violated"
+    assert "assertion violated" in result.text
 
 
 def test_what_cannot_be_compiled_has_no_verdict() -> None:
     """A mistake in a model is not taken for a violation."""
-    found = models.search(
+    result = models.search(
         models.Variant("broken", "quick", "violated", 1, 0.0, "-", "", "leader.pml -Dproctype=", "")
     )
-    assert found.verdict == "unknown"
-    assert found.text
+    assert result.verdict == "unknown"
+    assert result.text
 
 
 def test_a_variant_that_is_not_listed_is_refused() -> None:
     """The script says so, and how to find the right name."""
-    done = searching("no-such-variant")
-    assert done.returncode == 2
-    assert "no such variant: no-such-variant" in done.stderr
+    process = searching("no-such-variant")
+    assert process.returncode == 2
+    assert "no such variant: no-such-variant" in process.stderr

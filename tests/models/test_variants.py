@@ -64,8 +64,8 @@ def test_a_line_that_is_no_variant_is_refused(line: str) -> None:
 def test_measured_numbers_go_into_their_line_alone() -> None:
     """What was searched is written back, everything else stays as it was."""
     text = "# a | b\na | quick | holds | 1 | 2 | - | what | a.pml -DX\nb | quick | holds | 1 | 2 | - | what | a.pml\n"
-    found = models.written(text, {"a": models.Found("holds", 7, 0.25)})
-    assert found == text.replace("a | quick | holds | 1 | 2 |", "a | quick | holds | 7         | 0.25  |")
+    output = models.written(text, {"a": models.Found("holds", 7, 0.25)})
+    assert output == text.replace("a | quick | holds | 1 | 2 |", "a | quick | holds | 7         | 0.25  |")
 
 
 def test_a_verdict_is_read_from_what_the_search_says() -> None:

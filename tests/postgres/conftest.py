@@ -39,11 +39,11 @@ def server_of_the_run() -> Iterator[PrivateServer]:
 def server(server_of_the_run: PrivateServer) -> Iterator[PrivateServer]:
     """The server, running; a test may stop it or change its settings."""
     assert server_of_the_run.folder is not None
-    changed = server_of_the_run.folder / "data/postgresql.auto.conf"
-    before = changed.read_bytes()
+    configuration = server_of_the_run.folder / "data/postgresql.auto.conf"
+    before = configuration.read_bytes()
     yield server_of_the_run
     server_of_the_run.start()
-    if changed.read_bytes() != before:
+    if configuration.read_bytes() != before:
         server_of_the_run.run("alter system reset all", database="postgres")
         server_of_the_run.run("select pg_reload_conf()", database="postgres")
 
@@ -63,39 +63,39 @@ def url(request: pytest.FixtureRequest, server: PrivateServer) -> Iterator[str]:
         server.start()
         server.drop_database(name)
         return
-    shared: str = request.getfixturevalue("shared_url")
-    yield shared
+    common_url: str = request.getfixturevalue("shared_url")
+    yield common_url
     server.start()
     others = "select pg_terminate_backend(pid) from pg_stat_activity where datname = 'shared'"
     server.run(others, database="postgres")
-    asyncio.run(PostgresWorld(shared).clean())
+    asyncio.run(PostgresWorld(common_url).clean())
 
 
 @pytest.fixture
 def store(url: str, runner: asyncio.Runner) -> Iterator[PostgresStore]:
     """An open store."""
-    made = PostgresStore(url)
-    runner.run(made.open())
-    yield made
-    runner.run(made.close())
+    new_store = PostgresStore(url)
+    runner.run(new_store.open())
+    yield new_store
+    runner.run(new_store.close())
 
 
 @pytest.fixture
 def proxy(server: PrivateServer, runner: asyncio.Runner) -> Iterator[Proxy]:
     """A proxy in front of the server."""
-    made = Proxy(server.port)
-    runner.run(made.start())
-    yield made
-    runner.run(made.stop())
+    new_proxy = Proxy(server.port)
+    runner.run(new_proxy.start())
+    yield new_proxy
+    runner.run(new_proxy.stop())
 
 
 @pytest.fixture
 def behind(url: str, server: PrivateServer, proxy: Proxy, runner: asyncio.Runner) -> Iterator[PostgresStore]:
     """An open store whose connections go through the proxy."""
-    made = PostgresStore(url.replace(f":{server.port}/", f":{proxy.port}/"))
-    runner.run(made.open())
-    yield made
-    runner.run(made.close())
+    new_store = PostgresStore(url.replace(f":{server.port}/", f":{proxy.port}/"))
+    runner.run(new_store.open())
+    yield new_store
+    runner.run(new_store.close())
 
 
 @pytest.fixture

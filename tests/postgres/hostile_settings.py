@@ -72,12 +72,12 @@ where context in ('user', 'superuser') order by name
 def hostile() -> Iterator[PrivateServer]:
     """A server of these tests' own."""
     try:
-        made = PrivateServer(database="postgres", settings=SETTINGS)
+        private_server = PrivateServer(database="postgres", settings=SETTINGS)
     except ConfigError as missing:
         pytest.skip(f"postgres: {missing}")
-    with made:
-        made.create_database("hostile", "template0")
-        yield made
+    with private_server:
+        private_server.create_database("hostile", "template0")
+        yield private_server
 
 
 def values(row: dict[str, Any]) -> list[str]:
@@ -92,12 +92,12 @@ def values(row: dict[str, Any]) -> list[str]:
     if kind == "enum":
         return [value for value in row["enumvals"] if value != row["setting"]]
     if kind in ("integer", "real"):
-        found = {
+        numbers = {
             row["min_val"],
             row["max_val"],
             "1" if float(row["min_val"]) < 1 < float(row["max_val"]) else row["min_val"],
         }
-        return sorted(found - {row["setting"]})
+        return sorted(numbers - {row["setting"]})
     return TEXTS.get(name, [])
 
 
@@ -160,9 +160,9 @@ async def seen(url: str) -> dict[str, Any]:
         fourth = await client.submit(wrong, "it", key="wrong")
         answers["results"] = [await task.result(timeout=PATIENCE) for task in (first, second, third)]
         answers["again"] = (third.created, again.created)
-        with pytest.raises(mg.TaskUndone) as undone:
+        with pytest.raises(mg.TaskUndone) as error:
             await fourth.result(timeout=PATIENCE)
-        answers["undone"] = str(undone.value.cause)
+        answers["undone"] = str(error.value.cause)
         answers["found"] = sorted(str(view.key) for view in await client.find(mg.Filter(limit=10)))
         answers["moves"] = [
             [move[1:3] for event in await node.store.tasks.history(int(view.id)) for move in event.moves]
@@ -185,9 +185,9 @@ async def seen(url: str) -> dict[str, Any]:
 def test_every_setting_one_at_a_time(hostile: PrivateServer) -> None:
     """All that differ are named at the end."""
     columns = ("name", "vartype", "min_val", "max_val", "enumvals", "setting")
-    known = asyncio.run(_rows(hostile.url))
-    url, wanted, wrong = hostile.url_of("hostile"), None, []
-    for row in [None, *(dict(zip(columns, found, strict=True)) for found in known)]:
+    rows = asyncio.run(_rows(hostile.url))
+    url, reference, wrong = hostile.url_of("hostile"), None, []
+    for row in [None, *(dict(zip(columns, row_values, strict=True)) for row_values in rows)]:
         for value in [""] if row is None else values(row):
             hostile.run("drop schema if exists makegood, makegood_election cascade", database="hostile")
             if row is not None:
@@ -195,7 +195,7 @@ def test_every_setting_one_at_a_time(hostile: PrivateServer) -> None:
                     f"alter database hostile set {_quoted(row['name'])} = {_literal(row['name'], value)}"
                 )
             try:
-                found = asyncio.run(_within(seen(url)))
+                answers = asyncio.run(_within(seen(url)))
             except (
                 MakegoodError,
                 TimeoutError,
@@ -204,14 +204,16 @@ def test_every_setting_one_at_a_time(hostile: PrivateServer) -> None:
                 AssertionError,
                 OSError,
             ) as fault:
-                found = f"{type(fault).__name__}: {fault}"
+                answers = f"{type(fault).__name__}: {fault}"
             hostile.run("alter database hostile reset all")
-            wanted = found if row is None else wanted
-            assert isinstance(wanted, dict), wanted
+            reference = answers if row is None else reference
+            assert isinstance(reference, dict), reference
             refusal = REFUSED.get((row["name"], value)) if row is not None else None
-            if found != wanted and not (refusal and isinstance(found, str) and refusal in found):
+            if answers != reference and not (refusal and isinstance(answers, str) and refusal in answers):
                 differing = (
-                    found if isinstance(found, str) else {k: v for k, v in found.items() if v != wanted[k]}
+                    answers
+                    if isinstance(answers, str)
+                    else {k: v for k, v in answers.items() if v != reference[k]}
                 )
                 assert row is not None
                 wrong.append(f"{row['name']} = {value}: {differing}")

@@ -88,14 +88,14 @@ $lay$
 
 def called() -> list[str]:
     """Return the names of everything that looks like a function in the texts that the package sends to PostgreSQL."""
-    found: set[str] = set()
+    names: set[str] = set()
     for file in (
         *_SOURCES.glob("store/postgres/*.py"),
         *_SOURCES.glob("election/stores/*.py"),
         _SOURCES / "messaging/outbox/postgres.py",
     ):
-        found.update(re.findall(r"\b([a-z][a-z0-9_]*)\(", file.read_text(encoding="utf-8")))
-    return sorted(found - {"format"})
+        names.update(re.findall(r"\b([a-z][a-z0-9_]*)\(", file.read_text(encoding="utf-8")))
+    return sorted(names - {"format"})
 
 
 async def lay(url: str, path: str) -> None:
@@ -113,10 +113,10 @@ async def lay(url: str, path: str) -> None:
                 f"create function public.sprung_{kind}() returns bool language plpgsql as $f$begin raise exception 'trap: type {kind}'; end$f$;"
                 f"create domain public.{kind} as pg_catalog.{kind} check (public.sprung_{kind}())"
             )
-        laid = await owner.fetchval(
+        count = await owner.fetchval(
             "select count(*) from pg_operator where oprnamespace = 'public'::regnamespace"
         )
-        assert laid > 3000, laid
+        assert count > 3000, count
         await owner.execute("reset role")
         await owner.execute(f'alter database "{name}" set search_path = {path}')
     finally:

@@ -30,11 +30,11 @@ class Wire:
 
     async def connect(self, *where: Any, **how: Any) -> Connection:
         """Make a connection."""
-        made: Connection = await asyncpg.connect(*where, **how)
-        self.made.append(made)
+        connection: Connection = await asyncpg.connect(*where, **how)
+        self.made.append(connection)
         if len(self.made) == self.silent:
             self.hush()
-        return made
+        return connection
 
     def hush(self) -> None:
         """Let no answer come back from now on."""
@@ -48,7 +48,7 @@ class Wire:
     def left(self) -> list[str]:
         """Return what goes on: tasks of the store and of its driver, open connections."""
         tasks = [repr(task) for task in asyncio.all_tasks() if _of_the_store(task)]
-        return tasks + [repr(made) for made in self.made if not made.is_closed()]
+        return tasks + [repr(connection) for connection in self.made if not connection.is_closed()]
 
 
 def _of_the_store(task: "asyncio.Task[Any]") -> bool:
@@ -83,12 +83,12 @@ async def test_a_close_in_the_middle_of_everything_leaves_nothing(url: str, serv
         await store.open()
         await asyncio.gather(store.now(), store.alerts.views(1), store.transact(nothing, waits=False))
         wire.hush()
-        asked = [
+        calls = [
             asyncio.create_task(work)
             for work in (store.now(), store.alerts.views(1), store.transact(nothing, waits=False))
         ]
         await asyncio.sleep(0)
         await store.close()
         assert wire.left() == []
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(each) for each in found] == [StoreUnavailableError] * 3
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(each) for each in results] == [StoreUnavailableError] * 3

@@ -110,7 +110,7 @@ async def test_a_store_is_found_behind_a_host_of_no_use(url: str, why: str) -> N
     async with UselessHost(OF_NO_USE[why]) as useless:
         store = PostgresStore(behind(url, useless.port))
         await store.open()
-        assert (await store.tasks.submit([draft(1)]))[0].created
+        assert (await store.tasks.submit([draft(1)]))[0].is_new
         assert await store.tasks.find(mg.Filter())
         assert 1 <= useless.visits <= 2  # without a sslmode the driver may try a second time without TLS
         await store.close()
@@ -122,12 +122,12 @@ async def test_so_are_leases_and_an_outbox(url: str, why: str, db: Any) -> None:
         async with open_leases(behind(url, useless.port), timeout="5s") as leases:
             assert await leases.acquire(f"reports {why}", "host-1", f"nonce {why}", 0.1) is not None
             assert (await leases.read(f"reports {why}")) is not None
-        seen = useless.visits
+        visits = useless.visits
         outbox = open_outbox(behind(url, useless.port))
         with pytest.raises(ConfigError, match=MISSING.partition("{")[0][:10] or "outbox"):
             await outbox.open()  # reached, and it has no such table
         await outbox.close()
-        assert useless.visits > seen
+        assert useless.visits > visits
 
 
 async def test_a_closed_port_a_full_queue_of_connections_and_a_standby_are_passed_over(
@@ -146,7 +146,7 @@ async def test_a_closed_port_a_full_queue_of_connections_and_a_standby_are_passe
             ports = 1, full.getsockname()[1], copy.port, silent.port
             store = PostgresStore(behind(url, *ports))
             await store.open()
-            assert (await store.tasks.submit([draft(1)]))[0].created
+            assert (await store.tasks.submit([draft(1)]))[0].is_new
             await store.close()
     finally:
         for one in (*waiting, full):
@@ -158,11 +158,11 @@ async def test_each_host_is_named_with_what_ails_it(server: PrivateServer) -> No
     async with UselessHost(SILENT) as silent, UselessHost(OF_NO_USE["no connection left"]) as full:
         place = server.url.rpartition("@")[2]
         url = behind(server.url.replace(f"@{place}", "@127.0.0.1:1/makegood"), silent.port, full.port)
-        with pytest.raises(StoreUnavailableError) as caught:
+        with pytest.raises(StoreUnavailableError) as error:
             await PostgresStore(url).open()
-        assert f"127.0.0.1:{silent.port} does not answer" in str(caught.value)
-        assert f"127.0.0.1:{full.port} has no connection left" in str(caught.value)
-        assert "127.0.0.1:1 refuses connections" in str(caught.value)
+        assert f"127.0.0.1:{silent.port} does not answer" in str(error.value)
+        assert f"127.0.0.1:{full.port} has no connection left" in str(error.value)
+        assert "127.0.0.1:1 refuses connections" in str(error.value)
 
 
 async def test_a_wrong_password_is_named_even_behind_a_host_of_no_use(url: str) -> None:
@@ -198,7 +198,7 @@ async def test_each_address_of_a_name_has_its_share(
     ):
         store = PostgresStore(f"{url.replace('@127.0.0.1:', '@db.test:')}?connect_timeout=2")
         await store.open()
-        assert (await store.tasks.submit([draft(1)]))[0].created
+        assert (await store.tasks.submit([draft(1)]))[0].is_new
         assert 1 <= useless.visits <= 2
         await store.close()
 
@@ -245,18 +245,18 @@ async def test_a_running_store_leaves_a_server_that_falls_silent(
     """The way to the first host carries nothing any more; the second one is another way to the same server."""
     store = PostgresStore(behind(url, proxy.port, query="connect_timeout=1"), patience=1.0)
     await store.open()
-    assert (await store.tasks.submit([draft(1)]))[0].created
-    rung = asyncio.Event()
-    store.subscribe("pending", rung.set)
+    assert (await store.tasks.submit([draft(1)]))[0].is_new
+    ring = asyncio.Event()
+    store.subscribe("pending", ring.set)
     proxy.silent = True
-    assert (await store.tasks.submit([draft(2)]))[0].created
-    rung.clear()
+    assert (await store.tasks.submit([draft(2)]))[0].is_new
+    ring.clear()
     other = PostgresStore(url)
     await other.open()
 
     async def heard() -> bool:
         await other.tasks.submit([draft(other_ids.pop())])
-        return rung.is_set()
+        return ring.is_set()
 
     other_ids = list(range(100, 100_000))
     await until(heard, "a wake-up over the second host")

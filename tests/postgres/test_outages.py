@@ -71,7 +71,7 @@ class Submitting:
             n = self.number
             try:
                 (answer,) = await self.store.tasks.submit([draft(n)])
-                assert answer.created
+                assert answer.is_new
                 self.acknowledged.append(n)
             except StoreUnavailableError:
                 self.refused.append(n)
@@ -79,10 +79,10 @@ class Submitting:
 
     async def beyond(self, count: int) -> None:
         """Wait until ``count`` more were acknowledged."""
-        wanted = len(self.acknowledged) + count
+        goal = len(self.acknowledged) + count
 
         async def reached() -> bool:
-            return len(self.acknowledged) >= wanted
+            return len(self.acknowledged) >= goal
 
         await until(reached, f"{count} submissions")
 
@@ -104,9 +104,9 @@ async def test_acknowledged_is_kept_and_refused_was_not_written(
     for one in loads:
         one.stopping = True
     await asyncio.gather(*going)
-    found = {view.id for view in await store.tasks.find(Filter(limit=1_000_000))}
-    assert found == {n for one in loads for n in one.acknowledged}
-    assert not found & {n for one in loads for n in one.refused}
+    ids = {view.id for view in await store.tasks.find(Filter(limit=1_000_000))}
+    assert ids == {n for one in loads for n in one.acknowledged}
+    assert not ids & {n for one in loads for n in one.refused}
 
 
 async def test_a_terminated_session_is_replaced_unnoticed(store: PostgresStore, db: Any) -> None:
@@ -129,12 +129,12 @@ async def test_a_connection_dropped_between_preparing_and_running_a_statement_is
     """The driver then raises an AttributeError of its own; a Supervisor that was stopped for a while ended with it."""
     scheduler = await running(store, 1)
     driver: Any = asyncpg.Connection
-    prepare, torn = driver._get_statement, list[Any]()
+    prepare, connections = driver._get_statement, list[Any]()
 
     async def then_dropped(self: Any, *arguments: Any, **options: Any) -> Any:
         statement = await prepare(self, *arguments, **options)
-        if not torn:
-            torn.append(self)
+        if not connections:
+            connections.append(self)
             self.terminate()
         return statement
 
@@ -142,8 +142,8 @@ async def test_a_connection_dropped_between_preparing_and_running_a_statement_is
     if question == "heartbeat":
         assert await store.nodes.heartbeat(scheduler.node, info())
     else:
-        assert (await store.tasks.submit([draft(2)]))[0].created
-    assert torn
+        assert (await store.tasks.submit([draft(2)]))[0].is_new
+    assert connections
 
 
 async def noticed(store: PostgresStore) -> None:
@@ -153,11 +153,11 @@ async def noticed(store: PostgresStore) -> None:
     until it knows what became of it, and so reports nothing at once.
     """
     for connection in tuple(store._database.dialer.living):
-        gone = asyncio.Event()
-        connection.add_termination_listener(lambda _, gone=gone: gone.set())
+        end = asyncio.Event()
+        connection.add_termination_listener(lambda _, end=end: end.set())
         if not connection.is_closed():
             async with asyncio.timeout(60):
-                await gone.wait()
+                await end.wait()
 
 
 async def test_a_stopped_server_is_reported_at_once_by_every_slice(
@@ -184,7 +184,7 @@ async def test_a_stopped_server_is_reported_at_once_by_every_slice(
                 await ask
     server.start()
     assert await store.leases.renew(grant)
-    assert (await store.tasks.submit([draft(2)]))[0].created
+    assert (await store.tasks.submit([draft(2)]))[0].is_new
 
 
 async def test_a_parameter_that_the_server_does_not_take_is_no_outage(url: str) -> None:
@@ -213,9 +213,9 @@ async def test_a_refused_connection_names_the_server_and_the_remedy_and_never_th
     port, _, database = url.rpartition(":")[2].partition("/")
     old = change[0].format(password=password, port=port, database=database)
     store = open_store(url.replace(old, change[1]))
-    with pytest.raises(error, match=words) as caught:
+    with pytest.raises(error, match=words) as failure:
         await store.open()
-    chain: BaseException | None = caught.value
+    chain: BaseException | None = failure.value
     while chain is not None:
         assert password not in str(chain)
         assert "wrong-secret" not in repr(chain)
@@ -234,7 +234,7 @@ async def test_a_password_changed_while_we_run_is_an_outage_and_not_a_crash(
     with pytest.raises(StoreUnavailableError, match="refuses this user or password"):
         await guest.tasks.submit([draft(1)])
     await db.execute("alter role guest password 'first'")
-    assert (await guest.tasks.submit([draft(1)]))[0].created
+    assert (await guest.tasks.submit([draft(1)]))[0].is_new
     await guest.close()
     await db.execute("drop role guest")
 
@@ -254,7 +254,7 @@ async def test_a_read_only_database_is_an_outage(store: PostgresStore, url: str,
             await ask
     await db.execute("set default_transaction_read_only = off")
     await db.execute(f'alter database "{name}" reset default_transaction_read_only')
-    assert (await store.tasks.submit([draft(2)]))[0].created
+    assert (await store.tasks.submit([draft(2)]))[0].is_new
 
 
 async def test_a_session_that_turns_read_only_is_left(store: PostgresStore, db: Any) -> None:
@@ -265,7 +265,7 @@ async def test_a_session_that_turns_read_only_is_left(store: PostgresStore, db: 
             await lane.link.connection.execute("set default_transaction_read_only = on")
     with pytest.raises(StoreUnavailableError, match="read-only"):
         await store.tasks.submit([draft(2)])
-    assert (await store.tasks.submit([draft(2)]))[0].created
+    assert (await store.tasks.submit([draft(2)]))[0].is_new
 
 
 async def test_wake_ups_are_heard_again_after_the_listener_was_lost(
@@ -273,21 +273,21 @@ async def test_wake_ups_are_heard_again_after_the_listener_was_lost(
 ) -> None:
     other = PostgresStore(url)
     await other.open()
-    rung = asyncio.Event()
-    store.subscribe("pending", rung.set)
+    ring = asyncio.Event()
+    store.subscribe("pending", ring.set)
     await other.tasks.submit([draft(1)])
     async with asyncio.timeout(60):
-        await rung.wait()
-    rung.clear()
+        await ring.wait()
+    ring.clear()
     await thrown_out(store, db)
     async with asyncio.timeout(60):
-        await rung.wait()  # what was said meanwhile may have been missed
+        await ring.wait()  # what was said meanwhile may have been missed
     listening = "select count(*) from pg_stat_activity where query like 'LISTEN%' or query = 'select 1'"
     await until(lambda: db.fetchval(listening), "the listener to be back")
-    rung.clear()
+    ring.clear()
     await other.tasks.submit([draft(2)])
     async with asyncio.timeout(60):
-        await rung.wait()
+        await ring.wait()
     await other.close()
 
 
@@ -319,7 +319,7 @@ async def test_a_commit_that_waits_for_its_standby_is_not_called_done_when_the_w
             await until(lambda: db.fetchval("select count(*) from makegood.task where id = 2"), "the row")
             await until(lambda: db.fetchval(ours), "the confirmation to wait for the standby")
             assert not going.done()
-    assert [a.created for a in await going] == [True]
+    assert [a.is_new for a in await going] == [True]
     assert "synchronous replication" in caplog.text
 
 
@@ -352,7 +352,7 @@ async def test_another_databases_notification_that_waits_is_named(
     await db.execute("alter system reset synchronous_standby_names")
     await db.execute("select pg_reload_conf()")
     await notifying
-    assert (await store.tasks.submit([draft(1)]))[0].created
+    assert (await store.tasks.submit([draft(1)]))[0].is_new
     await store.close()
     await other.close()
     server.drop_database("other")
@@ -373,7 +373,7 @@ async def test_a_write_that_hangs_is_dropped_after_its_patience_and_still_answer
 
         await until(explained, "the reason")
         assert not going.done()
-    assert [a.created for a in await going] == [True]
+    assert [a.is_new for a in await going] == [True]
     assert await db.fetchval("select count(*) from makegood.task where id = 2") == 1
     await store.close()
 
@@ -423,13 +423,13 @@ async def test_a_store_that_never_saw_a_timeline_does_not_take_its_first_for_a_n
 
 async def test_sessions_shared_by_a_pooling_proxy_are_found(url: str, store: PostgresStore) -> None:
     """Two of our connections that are one session of the server, as behind PgBouncer in transaction mode."""
-    shared = await asyncpg.connect(url)
+    connection = await asyncpg.connect(url)
 
     class Pooled:
         """A client's connection to the proxy."""
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(shared, name)
+            return getattr(connection, name)
 
         def get_server_pid(self) -> int:
             return 4711
@@ -443,7 +443,7 @@ async def test_sessions_shared_by_a_pooling_proxy_are_found(url: str, store: Pos
     assert await store.admin.check() is not None
     with pytest.raises(ConfigError, match="pool_mode=transaction"):
         await PostgresStore(url, driver=driver).admin.check()
-    await shared.close()
+    await connection.close()
 
 
 async def test_an_orderly_end_leaves_no_lane_behind_and_old_ones_are_forgotten(url: str, db: Any) -> None:
@@ -461,11 +461,11 @@ async def test_a_lane_whose_row_is_gone_draws_a_new_one(store: PostgresStore, db
     """As after a fail-over that lost it, or a sleep of more than a day."""
     mine = await running(store, 1)
     await db.execute("delete from makegood.writer")
-    assert (await store.tasks.submit([draft(2)]))[0].created
+    assert (await store.tasks.submit([draft(2)]))[0].is_new
     await db.execute("delete from makegood.writer")
     assert await mine.claim(5) == [2]
     await db.execute("update makegood.writer set number = number + 7")
-    assert (await mine.commit(begin(mine[1], 1))).lost == set()
+    assert (await mine.commit(begin(mine[1], 1))).losses == set()
     payments = await agent(store)
     await db.execute("delete from makegood.writer")
     assert len(await store.requests.take(payments, [offer()])) == 3

@@ -52,9 +52,9 @@ async def test_a_misspelt_service_reaches_no_database(form: str, service: str) -
         lambda: open_leases(wrong),
         lambda: open_outbox(wrong),
     ]
-    for opened in openers:
+    for opener in openers:
         with pytest.raises(ConfigError, match="names the service 'shopp', which is not defined"):
-            opened()
+            opener()
 
 
 async def test_pgdatabase_counts_when_the_url_names_none(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,13 +96,13 @@ async def test_a_server_without_a_connection_left_names_how_many_a_node_needs(ur
         f"create role {role} login password 'secret' connection limit 1; grant usage on schema makegood to {role}"
     )
     parts = urlsplit(url)
-    limited = f"postgresql://{role}:secret@{parts.hostname}:{parts.port}{parts.path}"
+    limited_url = f"postgresql://{role}:secret@{parts.hostname}:{parts.port}{parts.path}"
     try:
-        taken = await asyncpg.connect(limited)
+        connection = await asyncpg.connect(limited_url)
         with pytest.raises(mg.StoreUnavailableError, match=r"has no connection left .*: a Node needs five"):
-            async with mg.Client(limited):
+            async with mg.Client(limited_url):
                 pass
-        await taken.close()
+        await connection.close()
     finally:
         await admin.execute(f"drop owned by {role}; drop role {role}")
         await admin.close()

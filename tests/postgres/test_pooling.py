@@ -28,12 +28,12 @@ Pooled = Callable[..., str]
 
 
 @pytest.fixture
-def pooled(open_folder: Path, url: str) -> Iterator[Pooled]:
+def pooler(open_folder: Path, url: str) -> Iterator[Pooled]:
     """Starts a PgBouncer with a pool_mode; returns the URL through it."""
     program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
     if program is None:
         pytest.skip("pgbouncer is not installed: `make` installs it where apt-get may")
-    found = urlsplit(url)
+    parts = urlsplit(url)
     with contextlib.ExitStack() as stack:
 
         def start(mode: str, **settings: object) -> str:
@@ -41,10 +41,10 @@ def pooled(open_folder: Path, url: str) -> Iterator[Pooled]:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
             ini, log = open_folder / "pooler.ini", open_folder / "pooler.log"
-            known = {"default_pool_size": 2, "ignore_startup_parameters": "extra_float_digits", **settings}
-            lines = "".join(f"{name}={value}\n" for name, value in known.items())
+            options = {"default_pool_size": 2, "ignore_startup_parameters": "extra_float_digits", **settings}
+            lines = "".join(f"{name}={value}\n" for name, value in options.items())
             ini.write_text(
-                f"[databases]\n* = host={found.hostname} port={found.port} user={found.username} password={found.password}\n"
+                f"[databases]\n* = host={parts.hostname} port={parts.port} user={parts.username} password={parts.password}\n"
                 f"[pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port={port}\nauth_type=any\nunix_socket_dir=\n"
                 f"pool_mode={mode}\n{lines}",
                 encoding="utf-8",
@@ -57,7 +57,7 @@ def pooled(open_folder: Path, url: str) -> Iterator[Pooled]:
             stack.callback(process.wait, 10)
             stack.callback(process.kill)
             _listening(port, process, log)
-            return f"postgresql://{found.username}@127.0.0.1:{port}/{found.path.lstrip('/')}"
+            return f"postgresql://{parts.username}@127.0.0.1:{port}/{parts.path.lstrip('/')}"
 
         yield start
 
@@ -86,10 +86,10 @@ select current_setting('search_path'), current_setting('application_name') like 
 async def traces(url: str) -> Traces:
     """Return what another program finds in the sessions that the pooler hands out."""
     connections = [await asyncpg.connect(url, statement_cache_size=0, timeout=5) for _ in range(3)]
-    found = [tuple(await connection.fetchrow(TRACES) or ()) for connection in connections * 2]
+    rows = [tuple(await connection.fetchrow(TRACES) or ()) for connection in connections * 2]
     for connection in connections:
         await connection.close()
-    return found
+    return rows
 
 
 async def through_client(url: str) -> None:
@@ -133,11 +133,11 @@ async def through_migration(url: str) -> None:
 @pytest.mark.parametrize("mode", ["transaction", "statement"])
 @pytest.mark.parametrize("size", [1, 4])
 async def test_everything_refuses_shared_sessions_by_name_and_leaves_no_trace(
-    pooled: Pooled, mode: str, size: int
+    pooler: Pooled, mode: str, size: int
 ) -> None:
     """Also with extra settings that let an election's parameters through."""
     passing = "extra_float_digits,lock_timeout,statement_timeout"
-    url = pooled(mode, default_pool_size=size, ignore_startup_parameters=passing)
+    url = pooler(mode, default_pool_size=size, ignore_startup_parameters=passing)
     before = await traces(url)
     for attempt in (
         through_client, through_sync_client, through_node, through_leases, through_check, through_migration,
@@ -145,16 +145,16 @@ async def test_everything_refuses_shared_sessions_by_name_and_leaves_no_trace(
         with pytest.raises(ConfigError, match=r"pool_mode=transaction.*pool_mode=session"):
             await attempt(url)
         assert set(await traces(url)) == set(before), attempt.__name__
-    (found,) = await PostgresStore(url).admin.examine()
-    assert (found.check, found.severity) == ("pooling", "error")
-    assert "pool_mode=transaction" in found.what
-    assert "pool_mode=session" in found.remedy
+    (finding,) = await PostgresStore(url).admin.examine()
+    assert (finding.check, finding.severity) == ("pooling", "error")
+    assert "pool_mode=transaction" in finding.what
+    assert "pool_mode=session" in finding.remedy
     assert set(await traces(url)) == set(before)
 
 
-async def test_shared_sessions_are_found_whatever_else_uses_the_pool(pooled: Pooled) -> None:
+async def test_shared_sessions_are_found_whatever_else_uses_the_pool(pooler: Pooled) -> None:
     """Other programs take sessions from it all the time, and it hands out the one that has rested longest."""
-    url = pooled("transaction", default_pool_size=4, server_round_robin=1)
+    url = pooler("transaction", default_pool_size=4, server_round_robin=1)
     stopping = asyncio.Event()
 
     async def load() -> None:
@@ -171,8 +171,8 @@ async def test_shared_sessions_are_found_whatever_else_uses_the_pool(pooled: Poo
     await asyncio.gather(*loads)
 
 
-async def test_a_node_works_through_session_pooling_with_five_connections(pooled: Pooled) -> None:
-    url = pooled("session", default_pool_size=5, query_wait_timeout=3)
+async def test_a_node_works_through_session_pooling_with_five_connections(pooler: Pooled) -> None:
+    url = pooler("session", default_pool_size=5, query_wait_timeout=3)
     app = mg.App("shop")
     agent = app.agent("counter")
 
@@ -198,9 +198,9 @@ FEW = r"proxy is in between.*default_pool_size"
         {"default_pool_size": 1, "query_wait_timeout": 1}, {"default_pool_size": 9, "max_client_conn": 1},
     ],
 )  # fmt: skip
-async def test_a_pooler_with_too_few_connections_is_named(pooled: Pooled, limits: dict[str, int]) -> None:
+async def test_a_pooler_with_too_few_connections_is_named(pooler: Pooled, limits: dict[str, int]) -> None:
     """Whether its queue lets a connection wait, ends the wait, or takes no more of them: the error says where connections are lacking."""
-    url = pooled("session", **limits)
+    url = pooler("session", **limits)
     with pytest.raises(StoreUnavailableError, match=FEW):
         await through_node(f"{url}?connect_timeout=2")
 
@@ -210,28 +210,28 @@ async def test_a_pooler_with_too_few_connections_is_named(pooled: Pooled, limits
     [{"default_pool_size": 2, "query_wait_timeout": 1}, {"default_pool_size": 9, "max_client_conn": 2}],
 )
 async def test_a_node_that_lacks_connections_once_it_runs_says_so(
-    pooled: Pooled, limits: dict[str, int], caplog: pytest.LogCaptureFixture
+    pooler: Pooled, limits: dict[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two were enough to start."""
 
     async def said() -> object:
         return re.search(FEW, caplog.text)
 
-    async with mg.Node(mg.App("shop"), pooled("session", **limits), options=Options(drain="0s")):
+    async with mg.Node(mg.App("shop"), pooler("session", **limits), options=Options(drain="0s")):
         await until(said, "the reason in the log")
 
 
-async def test_session_pooling_will_do(pooled: Pooled) -> None:
+async def test_session_pooling_will_do(pooler: Pooled) -> None:
     """The same proxy, one session for each connection."""
-    found = await PostgresStore(pooled("session")).admin.examine()
-    assert [one.severity for one in found if one.check == "pooling"] == ["ok"]
+    findings = await PostgresStore(pooler("session")).admin.examine()
+    assert [one.severity for one in findings if one.check == "pooling"] == ["ok"]
 
 
-def test_doctor_says_so(pooled: Pooled, server: PrivateServer, tmp_path: Path) -> None:
+def test_doctor_says_so(pooler: Pooled, server: PrivateServer, tmp_path: Path) -> None:
     """Exit 1 and what to do; beside the proxy the same server is sound but for the durability that it was told to forgo."""
-    shop = Shop(tmp_path, pooled("transaction"))
-    seen = shop.json("doctor", code=1)
-    assert [(one["check"], one["severity"]) for one in seen["findings"]] == [
+    shop = Shop(tmp_path, pooler("transaction"))
+    report = shop.json("doctor", code=1)
+    assert [(one["check"], one["severity"]) for one in report["findings"]] == [
         ("database", "ok"),
         ("pooling", "error"),
     ]

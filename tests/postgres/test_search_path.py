@@ -36,7 +36,7 @@ SOON = Options(
 
 
 @pytest.fixture(params=[FIRST, USUAL], ids=["public first", "usual path"])
-def trapped(
+def trap_url(
     request: pytest.FixtureRequest, server: PrivateServer, url: str, runner: asyncio.Runner
 ) -> Iterator[str]:
     """A database full of traps, on whose default path ``public`` stands."""
@@ -45,8 +45,8 @@ def trapped(
     server.run("drop owned by mallory", database=url.rpartition("/")[2])
 
 
-async def test_the_traps_are_sprung_by_what_is_not_exact(trapped: str) -> None:
-    connection = await asyncpg.connect(trapped)
+async def test_the_traps_are_sprung_by_what_is_not_exact(trap_url: str) -> None:
+    connection = await asyncpg.connect(trap_url)
     with pytest.raises(asyncpg.RaiseError, match="trap: operator"):
         await connection.fetch("select 1::numeric * 2")
     await connection.close()
@@ -104,11 +104,11 @@ async def ended(client: mg.Client, key: str) -> TaskView:
             await moment()
 
 
-async def test_a_shop_runs_between_the_traps(trapped: str) -> None:
+async def test_a_shop_runs_between_the_traps(trap_url: str) -> None:
     """Orders, failures, undos, operators, queues, the inbox with a table of the user's: no trap is sprung."""
-    await own_table(trapped)
+    await own_table(trap_url)
     shop = Shop()
-    async with Node(shop.app, trapped, options=SOON) as node:
+    async with Node(shop.app, trap_url, options=SOON) as node:
         client = node.client
         good = await client.submit(shop.place_order, "good", key="good", reply_to="queue:web")
         again = await client.submit(shop.place_order, "good", key="good")
@@ -117,13 +117,13 @@ async def test_a_shop_runs_between_the_traps(trapped: str) -> None:
         bad = await client.submit(shop.place_order, "bad", reply_to="https://hooks.invalid/x")
         with pytest.raises(mg.TaskUndone):
             await bad.result(timeout=60)
-        stuck = await client.submit(shop.place_order, "stuck")
+        stuck_task = await client.submit(shop.place_order, "stuck")
         with pytest.raises(mg.TaskInError):
-            await stuck.result(timeout=60)
+            await stuck_task.result(timeout=60)
         shop.broken.clear()
-        await stuck.undo(why="the stock is open")
+        await stuck_task.undo(why="the stock is open")
         with pytest.raises(mg.TaskUndone):
-            await stuck.result(timeout=60)
+            await stuck_task.result(timeout=60)
         await client.send("orders", "by message", id="m-1")
         assert (await ended(client, "by message")).state == "processed"
         web = client.queue("web")
@@ -145,12 +145,12 @@ async def test_every_connection_of_the_store_sets_its_path_before_anything_else(
 
     async def driver(*args: Any, **options: Any) -> Any:
         connection = await asyncpg.connect(*args, **options)
-        sent: list[str] = []
+        queries: list[str] = []
 
         def note(record: Any) -> None:
-            if not sent:
+            if not queries:
                 firsts.append(record.query)
-            sent.append(record.query)
+            queries.append(record.query)
 
         connection.add_query_logger(note)
         return connection
@@ -174,12 +174,12 @@ async def test_every_connection_of_the_store_sets_its_path_before_anything_else(
     }
 
 
-async def test_a_submission_in_the_callers_transaction_springs_none(trapped: str) -> None:
+async def test_a_submission_in_the_callers_transaction_springs_none(trap_url: str) -> None:
     """On a connection with the caller's own path: new tasks, a known key, notices to a queue and to a webhook; on two drivers."""
-    await own_table(trapped)
+    await own_table(trap_url)
     shop = Shop()
-    async with mg.Client(trapped) as client:
-        connection = await asyncpg.connect(trapped)
+    async with mg.Client(trap_url) as client:
+        connection = await asyncpg.connect(trap_url)
         for n, to in enumerate((None, "queue:web", "https://hooks.invalid/x")):
             async with connection.transaction():
                 await connection.execute(f"insert into shop_order (id) values ('{n}')")
@@ -191,10 +191,10 @@ async def test_a_submission_in_the_callers_transaction_springs_none(trapped: str
         await connection.close()
 
 
-def test_nor_on_a_driver_that_blocks(trapped: str, runner: asyncio.Runner) -> None:
-    runner.run(own_table(trapped))
+def test_nor_on_a_driver_that_blocks(trap_url: str, runner: asyncio.Runner) -> None:
+    runner.run(own_table(trap_url))
     shop = Shop()
-    with mg.SyncClient(trapped) as client, psycopg.connect(trapped) as connection:
+    with mg.SyncClient(trap_url) as client, psycopg.connect(trap_url) as connection:
         connection.execute("insert into shop_order (id) values ('4')")
         for _ in range(2):
             task = client.submit(
@@ -203,19 +203,23 @@ def test_nor_on_a_driver_that_blocks(trapped: str, runner: asyncio.Runner) -> No
             assert task.id
 
 
-async def test_messages_in_the_callers_transaction_spring_none(trapped: str) -> None:
+async def test_messages_in_the_callers_transaction_spring_none(trap_url: str) -> None:
     """Sent (new, known with the same value, with another one, with the queue full) and acknowledged."""
-    async with mg.Client(trapped, queue_limit=2) as client:
-        connection = await asyncpg.connect(trapped)
+    async with mg.Client(trap_url, queue_limit=2) as client:
+        connection = await asyncpg.connect(trap_url)
         async with connection.transaction():
-            made = [
+            answers = [
                 await client.send("orders", value, id="m-1", delay=0, expires="1h", connection=connection)
                 for value in ("a", "a", "b")
             ]
             await client.send("orders", "c", headers={"x": "y"}, reply_to="queue:web", connection=connection)
             with pytest.raises(mg.QueueFullError):
                 await client.send("orders", "d", connection=connection)
-        assert [(one.created, one.conflict) for one in made] == [(True, False), (False, False), (False, True)]
+        assert [(one.created, one.conflict) for one in answers] == [
+            (True, False),
+            (False, False),
+            (False, True),
+        ]
         queue = client.queue("orders")
         for message in await queue.receive(2, timeout="60s"):
             async with connection.transaction():
@@ -224,9 +228,9 @@ async def test_messages_in_the_callers_transaction_spring_none(trapped: str) -> 
         await connection.close()
 
 
-async def test_an_election_between_the_traps(trapped: str) -> None:
+async def test_an_election_between_the_traps(trap_url: str) -> None:
     """Its connections, and the guard in a transaction of the leader's own."""
-    async with open_leases(trapped) as leases:
+    async with open_leases(trap_url) as leases:
         grant = await leases.acquire("cron", "me", "n1", 30.0)
         assert grant is not None
         assert await leases.renew(grant)
@@ -234,7 +238,7 @@ async def test_an_election_between_the_traps(trapped: str) -> None:
         view = await leases.read("cron")
         assert view is not None
         assert view.holder == "me"
-        connection = await asyncpg.connect(trapped)
+        connection = await asyncpg.connect(trap_url)
         async with connection.transaction():
             fence: Fence = getattr(leases, "fence")(grant)  # noqa: B009 - only some stores have one
             sql = fence.sql
@@ -247,21 +251,21 @@ async def test_an_election_between_the_traps(trapped: str) -> None:
         assert await leases.past_terms("cron")
 
 
-async def test_an_outbox_between_the_traps(trapped: str) -> None:
+async def test_an_outbox_between_the_traps(trap_url: str) -> None:
     """Its table is found by the role's own path, in whatever schema it is, and its statements meet no trap."""
-    connection = await asyncpg.connect(trapped)
+    connection = await asyncpg.connect(trap_url)
     await connection.execute(
         'create schema "An App"; set search_path = "An App", pg_catalog;'
-        + ddl(trapped)
+        + ddl(trap_url)
         + "insert into makegood_outbox (key, queue, payload) values ('a', 'orders', '1'), ('b', 'orders', '2')"
     )
-    name = trapped.rpartition("/")[2]
+    name = trap_url.rpartition("/")[2]
     path = await connection.fetchval(
         "select reset_val from pg_catalog.pg_settings where name operator(pg_catalog.=) 'search_path'"
     )
     await connection.execute(f'alter database "{name}" set search_path = "An App", {path}')
     await connection.close()
-    outbox = open_outbox(trapped)
+    outbox = open_outbox(trap_url)
     await outbox.open()
     async with outbox.take(10, ("other",)) as taking:
         assert [entry.key for entry in taking.entries] == ["a", "b"]
@@ -276,6 +280,6 @@ async def test_the_name_of_a_table_is_never_run(url: str, db: Any) -> None:
     name = 'generation" where pg_catalog.pg_sleep(0) is not null--'
     await db.execute(f'create table makegood."{name.replace(chr(34), chr(34) * 2)}" (a int)')
     store = PostgresStore(url)
-    found = await store.admin.schema()
-    assert found.rows[name] == 0
+    status = await store.admin.schema()
+    assert status.rows[name] == 0
     await store.close()

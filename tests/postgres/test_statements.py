@@ -53,25 +53,27 @@ class Sent:
 
     def since(self) -> list[str]:
         """Return what was sent since the last call, without what makes a connection ready and, every few seconds, keeps it alive."""
-        sent, self.statements = self.statements, []
-        ready = [s for s in sent if "set_config" not in s and "generation" not in s and "pg_control" not in s]
+        statements, self.statements = self.statements, []
+        ready = [
+            s for s in statements if "set_config" not in s and "generation" not in s and "pg_control" not in s
+        ]
         return [s for s in ready if s != KEEPS_ALIVE]
 
 
 @asynccontextmanager
 async def watched(url: str) -> AsyncIterator[tuple[PostgresStore, Sent]]:
     """Open a store whose statements are seen, all its connections made."""
-    sent = Sent()
-    store = PostgresStore(url, driver=sent.driver)
+    recorder = Sent()
+    store = PostgresStore(url, driver=recorder.driver)
     await store.open()
     alerts = [store.alerts.alert([Alert("no_leader")]) for _ in range(_WRITERS)]
     await asyncio.gather(*alerts, store.tasks.submit([draft(1_000_000)]))
     (answer,) = await store.tasks.submit([draft(1_000_001)])
-    assert answer.created
+    assert answer.is_new
     mine = await hand(store)
     assert len(await mine.claim(10)) == 2
-    sent.since()
-    yield store, sent
+    recorder.since()
+    yield store, recorder
     await store.close()
 
 
@@ -79,58 +81,58 @@ async def watched(url: str) -> AsyncIterator[tuple[PostgresStore, Sent]]:
 async def test_each_batch_is_one_statement_and_one_round_trip(url: str, size: int) -> None:
     """Submitting, committing, taking, answering: no BEGIN, no COMMIT, whatever the size."""
     tasks = range(1, size + 1)
-    async with watched(url) as (store, sent):
+    async with watched(url) as (store, recorder):
         mine = await hand(store)
         payments = await agent(store)
-        sent.since()
+        recorder.since()
         await store.tasks.submit([draft(n) for n in tasks])
-        assert len(sent.since()) == 1
+        assert len(recorder.since()) == 1
         assert len(await mine.claim(1000)) == size
         # BEGIN, find and lock, read, write, COMMIT
-        assert len(sent.since()) == 5
+        assert len(recorder.since()) == 5
         await mine.commit(*(begin(mine[n], 1, done(mine[n], 0)) for n in tasks))
-        assert len(sent.since()) == 1
-        taken = await store.requests.take(payments, [offer(size)])
-        assert len(taken) == size
-        assert len(sent.since()) == 1
-        assert all(await store.requests.answer(payments, [reply(r) for r in taken]))
-        assert len(sent.since()) == 1
+        assert len(recorder.since()) == 1
+        requests = await store.requests.take(payments, [offer(size)])
+        assert len(requests) == size
+        assert len(recorder.since()) == 1
+        assert all(await store.requests.answer(payments, [reply(r) for r in requests]))
+        assert len(recorder.since()) == 1
         await store.tasks.inbox(mine.node, 1000)
-        assert len(sent.since()) == 1
+        assert len(recorder.since()) == 1
 
 
 async def test_calls_that_come_while_a_commit_runs_share_the_next(url: str) -> None:
-    async with watched(url) as (store, sent):
+    async with watched(url) as (store, recorder):
         mine = await hand(store)
         payments = await agent(store)
-        sent.since()
+        recorder.since()
         await asyncio.gather(*(store.tasks.submit([draft(n)]) for n in range(1, 301)))
-        assert len(sent.since()) == 1
+        assert len(recorder.since()) == 1
         assert len(await mine.claim(1000)) == 300
-        taken = await store.requests.take(payments, [offer(300)])
-        sent.since()
-        answers = await asyncio.gather(*(store.requests.answer(payments, [reply(r)]) for r in taken))
+        requests = await store.requests.take(payments, [offer(300)])
+        recorder.since()
+        answers = await asyncio.gather(*(store.requests.answer(payments, [reply(r)]) for r in requests))
         assert all(ok for (ok,) in answers)
-        assert len(sent.since()) == 1
+        assert len(recorder.since()) == 1
 
 
 async def test_more_than_the_most_together_go_in_several_statements(url: str) -> None:
-    async with watched(url) as (store, sent):
+    async with watched(url) as (store, recorder):
         await asyncio.gather(*(store.tasks.submit([draft(n)]) for n in range(1, 2502)))
-        assert len(sent.since()) == 3
+        assert len(recorder.since()) == 3
 
 
 async def test_a_decision_that_is_lost_costs_two_more_statements(url: str) -> None:
     """The first fails, as a row is missing that it deletes; the second looks for losers and writes nothing; the third writes the rest."""
-    async with watched(url) as (store, sent):
+    async with watched(url) as (store, recorder):
         await store.tasks.submit([draft(n) for n in range(1, 101)])
         mine = await hand(store)
         await mine.claim(1000)
         await mine.commit(done(mine[7], 0))
-        sent.since()
-        got = await mine.commit(*(done(mine[n], 0) for n in range(1, 101)))
-        assert got.lost == {7}
-        assert len(sent.since()) == 3
+        recorder.since()
+        outcome = await mine.commit(*(done(mine[n], 0) for n in range(1, 101)))
+        assert outcome.losses == {7}
+        assert len(recorder.since()) == 3
 
 
 # Plans
@@ -159,13 +161,13 @@ async def test_only_a_lock_that_a_take_over_waits_for_is_a_fence(
 
     async def take_over() -> str:
         await other.execute("update makegood.task set epoch = epoch + 1, locked_by = 99 where id = 1")
-        found: str = await other.fetchval("select state from makegood.step where task = 1 and idx = 0")
-        return found
+        state: str = await other.fetchval("select state from makegood.step where task = 1 and idx = 0")
+        return state
 
     going = asyncio.create_task(take_over())
-    blocked = "select count(*) from pg_locks where not granted"
+    query = "select count(*) from pg_locks where not granted"
     watcher = await asyncpg.connect(url)
-    while not going.done() and not await watcher.fetchval(blocked):  # noqa: ASYNC110 - the server has no event for it
+    while not going.done() and not await watcher.fetchval(query):  # noqa: ASYNC110 - the server has no event for it
         await asyncio.sleep(0)
     assert going.done() is not waits
     await change.commit()
@@ -194,8 +196,8 @@ async def test_a_take_over_waits_for_our_commit_and_loads_what_it_wrote(
         (lambda: old.claim(1, decisions=[decision])) if claiming else (lambda: old.commit(decision))
     )
     going = asyncio.ensure_future(commit())
-    held = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
-    while not await db.fetchval(held):
+    query = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+    while not await db.fetchval(query):
         assert not going.done()
     taker = await asyncpg.connect(url)
     taking = asyncio.create_task(
@@ -210,7 +212,7 @@ async def test_a_take_over_waits_for_our_commit_and_loads_what_it_wrote(
     await taking
     assert await taker.fetchval("select state from makegood.step where task = 1 and idx = 0") == "done"
     await taker.close()
-    assert (await old.commit(to_state(old[1], "processed"))).lost == {1}
+    assert (await old.commit(to_state(old[1], "processed"))).losses == {1}
 
 
 async def test_a_deadlock_is_tried_again(store: PostgresStore, url: str, db: Any) -> None:
@@ -226,7 +228,7 @@ async def test_a_deadlock_is_tried_again(store: PostgresStore, url: str, db: Any
         assert not going.done()
     await db.execute("select 1 from makegood.task where id = 1 for update")  # ours gives way
     await strange.commit()
-    assert (await going).lost == set()
+    assert (await going).losses == set()
     await watcher.close()
 
 
@@ -237,11 +239,11 @@ async def test_a_stuck_transaction_does_not_hold_up_the_supervisor(store: Postgr
     assert len(await old.claim(10)) == 3
     grant = await store.leases.acquire("supervisor", "me", "nonce", 60)
     assert grant is not None
-    stuck = db.transaction()
-    await stuck.start()
+    blocker = db.transaction()
+    await blocker.start()
     await db.execute("select 1 from makegood.task where id = 2 for update")
     assert await store.supervision.release_dead(grant, 10) == [1, 3]
-    await stuck.rollback()
+    await blocker.rollback()
     assert await store.supervision.release_dead(grant, 10) == [2]
 
 
@@ -272,12 +274,12 @@ async def test_what_is_behind_a_message_just_being_taken_waits_for_it(store: Pos
     taking = db.transaction()
     await taking.start()
     await db.execute("select 1 from makegood.message where id = 'a' for update")
-    handed = await store.queues.receive_messages("web", "me", 5, 30.0, 5)
-    assert (handed.messages, handed.dead) == ([], 0)
-    assert 0 < (handed.rest or 0) < 0.1
+    delivery = await store.queues.receive_messages("web", "me", 5, 30.0, 5)
+    assert (delivery.messages, delivery.dead) == ([], 0)
+    assert 0 < (delivery.rest or 0) < 0.1
     await taking.rollback()
-    handed = await store.queues.receive_messages("web", "me", 5, 30.0, 5)
-    assert [m.id for m in handed.messages] == ["a", "b"]
+    delivery = await store.queues.receive_messages("web", "me", 5, 30.0, 5)
+    assert [m.id for m in delivery.messages] == ["a", "b"]
 
 
 # Shapes
@@ -304,28 +306,28 @@ async def test_tasks_of_many_shapes_in_one_submission(store: PostgresStore, coun
         )
         for n in range(1, 121)
     ]
-    assert all(a.created for a in await store.tasks.submit(drafts))
+    assert all(a.is_new for a in await store.tasks.submit(drafts))
     for n in (1, 5, 60, 120):
-        found = await store.tasks.detail(n)
-        assert found is not None
-        assert [s.name for s in found.steps] == [f"s{i}-{n % count}" for i in range(3)]
-        assert (found.task.key, found.task.priority) == (f"k{n}" if n % 2 else None, n % 10)
+        detail = await store.tasks.detail(n)
+        assert detail is not None
+        assert [s.name for s in detail.steps] == [f"s{i}-{n % count}" for i in range(3)]
+        assert (detail.task.key, detail.task.priority) == (f"k{n}" if n % 2 else None, n % 10)
     again = await store.tasks.submit(drafts)
-    assert [a.created for a in again] == [False] * 120
-    assert [a.collided for a in again] == [n % 2 == 0 for n in range(1, 121)]
+    assert [a.is_new for a in again] == [False] * 120
+    assert [a.key_collision for a in again] == [n % 2 == 0 for n in range(1, 121)]
 
 
 async def test_the_server_shows_which_process_a_session_belongs_to(url: str, db: Any) -> None:
     """Its roles and its name: whoever looks for the holder of a lock finds the process. A URL's own application_name goes before."""
     names = "select distinct application_name from pg_stat_activity where application_name like 'makegood %' and datname = current_database()"
     long = f"{'x' * 60}-web-7-4711"
-    for name, shown in (("web-7-4711", "web-7-4711"), (long, long[-33:])):
+    for name, name_part in (("web-7-4711", "web-7-4711"), (long, long[-33:])):
         async with Node(None, url, roles=("scheduler", "supervisor"), name=name):
-            found = await db.fetch(names)
-            assert [row[0] for row in found] == [f"makegood scheduler supervisor {shown}"]
+            sessions = await db.fetch(names)
+            assert [row[0] for row in sessions] == [f"makegood scheduler supervisor {name_part}"]
     async with Client(url):
-        ((found,),) = await db.fetch(names)
-        assert found.startswith("makegood client ")
-        assert found.endswith(f"-{os.getpid()}")
+        ((sessions,),) = await db.fetch(names)
+        assert sessions.startswith("makegood client ")
+        assert sessions.endswith(f"-{os.getpid()}")
     async with Client(f"{url}?application_name=makegood%20mine"):
         assert [row[0] for row in await db.fetch(names)] == ["makegood mine"]

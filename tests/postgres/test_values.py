@@ -24,15 +24,15 @@ def with_error(memory: Any, error: str) -> Any:
 async def test_a_nul_in_a_decision_is_found_among_many_and_named(store: PostgresStore) -> None:
     mine = await running(store, *range(1, 65))
     decisions = [with_error(mine[n], NUL if n in (17, 40) else "fine") for n in range(1, 65)]
-    got = await mine.commit(*decisions)
-    assert [task for task, _ in got.guilty] == [17, 40]
-    assert all("refuses a value" in reason for _, reason in got.guilty)
+    outcome = await mine.commit(*decisions)
+    assert [task for task, _ in outcome.guilty] == [17, 40]
+    assert all("refuses a value" in reason for _, reason in outcome.guilty)
     for n in (16, 17, 18):
-        found = await store.tasks.detail(n)
-        assert found is not None
-        assert found.task.state == ("error" if n == 17 else "processing")
-        assert found.steps[0].error == (None if n == 17 else "fine")
-        assert found.steps[0].state == ("in_doubt" if n == 17 else "running")
+        detail = await store.tasks.detail(n)
+        assert detail is not None
+        assert detail.task.state == ("error" if n == 17 else "processing")
+        assert detail.steps[0].error == (None if n == 17 else "fine")
+        assert detail.steps[0].state == ("in_doubt" if n == 17 else "running")
         assert [a.kind for a in await store.alerts.views(task=n)] == (["unreadable"] if n == 17 else [])
 
 
@@ -49,8 +49,8 @@ async def test_a_number_out_of_range_is_the_fault_of_its_task_alone(store: Postg
     too_big = replace(mine[1].steps[0], attempt=2**40, round=2)
     decision = unchanged(mine[1])
     decision.steps[0] = too_big
-    got = await mine.commit(decision, begin(mine[2], 1))
-    assert [task for task, _ in got.guilty] == [1]
+    outcome = await mine.commit(decision, begin(mine[2], 1))
+    assert [task for task, _ in outcome.guilty] == [1]
     assert (await store.tasks.detail(2)).steps[1].state == "running"  # type: ignore[union-attr]
 
 
@@ -64,9 +64,9 @@ async def test_a_guilty_claim_does_not_hold_up_its_batch_nor_losers(store: Postg
     def make(memory: Any) -> Any:
         return with_error(memory, NUL) if memory.id == 3 else begin(memory)
 
-    got = await mine.claim(5, make, decisions=[begin(mine[1], 1), late])
-    assert got == [4]
-    assert mine.committed.lost == {2}
+    ids = await mine.claim(5, make, decisions=[begin(mine[1], 1), late])
+    assert ids == [4]
+    assert mine.committed.losses == {2}
     assert [task for task, _ in mine.committed.guilty] == [3]
     assert (await store.tasks.detail(1)).steps[1].state == "running"  # type: ignore[union-attr]
 
@@ -80,7 +80,7 @@ async def test_of_submissions_that_share_a_statement_only_the_guilty_fails(store
             assert "NUL" in str(answer)
         else:
             assert isinstance(answer, list)
-            assert answer[0].created
+            assert answer[0].is_new
 
 
 async def test_a_priority_that_nobody_would_claim_is_refused(store: PostgresStore) -> None:
@@ -93,11 +93,11 @@ async def test_a_request_that_cannot_be_read_goes_to_error_and_the_others_are_ta
 ) -> None:
     await running(store, 1, 2)
     await db.execute("update makegood.request set body = 'not ours' where task = 1")
-    taken = await store.requests.take(await agent(store), [offer()])
-    assert [r.task for r in taken] == [2]
-    found = await store.tasks.detail(1)
-    assert found is not None
-    assert (found.task.state, found.steps[0].state) == ("error", "in_doubt")
+    requests = await store.requests.take(await agent(store), [offer()])
+    assert [r.task for r in requests] == [2]
+    detail = await store.tasks.detail(1)
+    assert detail is not None
+    assert (detail.task.state, detail.steps[0].state) == ("error", "in_doubt")
 
 
 async def test_a_first_dispatch_is_its_request_row_alone_and_seen_as_running(
@@ -106,19 +106,27 @@ async def test_a_first_dispatch_is_its_request_row_alone_and_seen_as_running(
     """The step's row follows with the reply; whoever reads, and the Supervisor who judges, knows the attempt."""
     mine = await running(store, 1)
     assert await db.fetchval("select state from makegood.step where task = 1 and idx = 0") == "waiting"
-    (loaded,) = await store.tasks.load(mine.node, [1])
-    assert (loaded.steps[0].state, loaded.steps[0].attempt, loaded.steps[0].doing) == ("running", 1, "do")
+    (snapshot,) = await store.tasks.load(mine.node, [1])
+    assert (snapshot.steps[0].state, snapshot.steps[0].attempt, snapshot.steps[0].doing) == (
+        "running",
+        1,
+        "do",
+    )
     payments = await agent(store)
     await store.requests.take(payments, [offer()])
     await db.execute("update makegood.request set complete_by = 0")
     grant = await store.leases.acquire("supervisor", "me", "nonce", 60)
     assert grant is not None
     assert (await store.supervision.judge(grant, 1.0, 10)).requests == [(1, 0, 1, 1)]
-    found = await db.fetchrow("select state, attempt from makegood.step where task = 1 and idx = 0")
-    assert tuple(found) == ("running", 1)
-    (loaded,) = await store.tasks.load(mine.node, [1])
-    assert (loaded.steps[0].state, loaded.steps[0].attempt, loaded.steps[0].doing) == ("running", 1, None)
-    assert [m.kind for m in loaded.messages] == ["expired"]
+    row = await db.fetchrow("select state, attempt from makegood.step where task = 1 and idx = 0")
+    assert tuple(row) == ("running", 1)
+    (snapshot,) = await store.tasks.load(mine.node, [1])
+    assert (snapshot.steps[0].state, snapshot.steps[0].attempt, snapshot.steps[0].doing) == (
+        "running",
+        1,
+        None,
+    )
+    assert [m.kind for m in snapshot.messages] == ["expired"]
 
 
 async def test_what_a_task_at_rest_would_leave_in_flight_is_not_written(

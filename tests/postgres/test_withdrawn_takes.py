@@ -44,18 +44,18 @@ async def test_a_release_does_not_overtake_the_take_that_it_withdraws(url: str, 
         await releasing
         while await db.fetch(BUSY, pid):  # the server has no event for it
             pass
-        seen = await leases.read("lead")
-        assert seen is not None
-        assert seen.holder is None, "the take came after the release: nobody knows of its lease"
+        lease = await leases.read("lead")
+        assert lease is not None
+        assert lease.holder is None, "the take came after the release: nobody knows of its lease"
 
 
 async def test_other_calls_do_not_wait_for_a_take_that_nobody_waits_for(url: str, db: Any) -> None:
     """And its connection is gone once it has ended."""
     async with open_leases(url) as leases:
         async with a_take_that_stands_still(leases, db) as pid:
-            seen = await leases.read("lead")
-            assert seen is not None
-            assert seen.holder is None
+            lease = await leases.read("lead")
+            assert lease is not None
+            assert lease.holder is None
         while pid in [row["pid"] for row in await db.fetch(SESSIONS)]:  # the server has no event for it
             pass
         assert len(await db.fetch(SESSIONS)) == 1

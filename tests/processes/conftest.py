@@ -26,8 +26,8 @@ _NUMBERS = itertools.count(1)
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder with a short path: sockets stand in it."""
-    with tempfile.TemporaryDirectory(prefix="makegood-") as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="makegood-") as path:
+        yield Path(path)
 
 
 def started() -> PrivateServer:
@@ -68,12 +68,12 @@ def server() -> Iterator[PrivateServer]:
 def world(request: pytest.FixtureRequest, folder: Path) -> Iterator[World]:
     """A world on each store."""
     if request.param == "sqlite":
-        made = World(folder, f"sqlite:///{folder}/store.db")
+        new_world = World(folder, f"sqlite:///{folder}/store.db")
     else:
-        shared: PrivateServer = request.getfixturevalue("shared_server")
-        made = World(folder, shared.create_database(f"test_{next(_NUMBERS)}", TEMPLATE))
-    yield made
-    made.end()
+        private_server: PrivateServer = request.getfixturevalue("shared_server")
+        new_world = World(folder, private_server.create_database(f"test_{next(_NUMBERS)}", TEMPLATE))
+    yield new_world
+    new_world.end()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -83,8 +83,8 @@ def pytest_runtest_makereport(
     """Add what is known of the worlds to the report of a failed test."""
     report = yield
     if report.when == "call" and report.failed:
-        for made in World.of_test:
-            report.sections.append(("the world", asyncio.run(made.report())))
+        for each_world in World.of_test:
+            report.sections.append(("the world", asyncio.run(each_world.report())))
     return report
 
 

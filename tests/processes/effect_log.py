@@ -92,13 +92,13 @@ class Books:
         """Bring the effect about, once per key; return the answer that the key has."""
         verdict = "done"
         with self._transaction() as tx:
-            known = tx.execute("select value from answer where key = ?", (ask.key,)).fetchone()
+            row = tx.execute("select value from answer where key = ?", (ask.key,)).fetchone()
             if tx.execute("select 1 from tombstone where key = ?", (ask.key,)).fetchone():
                 verdict = "tombstone"
             elif _stale(tx, ask):
                 verdict = "stale"
-            elif known:
-                verdict, value = "repeated", known[0]
+            elif row:
+                verdict, value = "repeated", row[0]
             else:
                 _enter(tx, ask, ask.key, 1)
                 tx.execute("insert into answer values (?, ?)", (ask.key, value))
@@ -128,8 +128,8 @@ class Books:
         with self._transaction() as tx:
             stands = tx.execute("select sum(change) from entry where key = ?", (about,)).fetchone()[0] == 1
             _note(tx, ask, "probe", "stands" if stands else "nothing", pid)
-            found = tx.execute("select value from answer where key = ?", (about,)).fetchone()
-        return found[0] if stands and found else None
+            row = tx.execute("select value from answer where key = ?", (about,)).fetchone()
+        return row[0] if stands and row else None
 
     # -- for tests -----------------------------------------------------------------------------------------------------
 
@@ -158,8 +158,8 @@ class Books:
 
 def _stale(tx: sqlite3.Connection, ask: Ask) -> bool:
     """Look at the scope's fence, and raise it."""
-    seen = tx.execute("select generation, attempt from fence where scope = ?", (ask.scope,)).fetchone()
-    if seen is not None and ask.token < tuple(seen):
+    row = tx.execute("select generation, attempt from fence where scope = ?", (ask.scope,)).fetchone()
+    if row is not None and ask.token < tuple(row):
         return True
     tx.execute("insert or replace into fence values (?, ?, ?)", (ask.scope, *ask.token))
     return False
@@ -186,7 +186,7 @@ def _refuse(verdict: str, ask: Ask) -> None:
         raise TombstoneError(f"{ask.key} was undone before")
 
 
-def audit(books: Books, expected: Mapping[str, Mapping[str, int]]) -> list[str]:
+def audit(books: Books, effects: Mapping[str, Mapping[str, int]]) -> list[str]:
     """Return what is wrong with the books, in plain words; nothing when each effect stands as often as expected.
 
     ``expected``: order's id -> step -> how many of its effects stand (0 or 1). Whatever the state store says is not
@@ -206,11 +206,11 @@ def audit(books: Books, expected: Mapping[str, Mapping[str, int]]) -> list[str]:
             wrong.append(
                 f"the effect under {key} went {changes}: done once, and undone at most once, is right"
             )
-    for ref, steps in expected.items():
-        for step, wanted in steps.items():
-            found = standing.pop((ref, step), 0)
-            if found != wanted:
-                wrong.append(f"{step} of order {ref} stands {found} times, {wanted} is right")
+    for ref, steps in effects.items():
+        for step, right in steps.items():
+            count = standing.pop((ref, step), 0)
+            if count != right:
+                wrong.append(f"{step} of order {ref} stands {count} times, {right} is right")
     wrong += [
         f"{step} of order {ref} was not expected, it stands {n} times"
         for (ref, step), n in standing.items()

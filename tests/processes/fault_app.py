@@ -82,8 +82,8 @@ def bring_about(order: Order) -> str:
     value = f"{mg.current_call().step} of {order.id}"
     try:
         value = service().do(ask(order), value, os.getpid())
-    except TombstoneError as gone:
-        raise mg.Refused(str(gone)) from gone
+    except TombstoneError as error:
+        raise mg.Refused(str(error)) from error
     meet(fault, "after")
     return value
 
@@ -103,8 +103,8 @@ def look(order: Order) -> mg.Happened[str] | mg.NotHappened:
     begin(order, "probe")
     undoes = mg.current_call().undoes
     assert undoes is not None
-    found = service().asked(ask(order), undoes, os.getpid())
-    return mg.NOT_HAPPENED if found is None else mg.Happened(found)
+    booking = service().asked(ask(order), undoes, os.getpid())
+    return mg.NOT_HAPPENED if booking is None else mg.Happened(booking)
 
 
 @shelf.action(complete_within="2m", retry=ONCE, recover=BRIEF)

@@ -62,10 +62,10 @@ def end_now() -> None:
 
 def stop_now(folder: Path) -> None:
     """Stop until ``Child.resume``. SIGCONT alone leads no further: the test may let other threads end their transaction."""
-    told = folder / f"{os.getpid()}.resumed"
-    told.unlink(missing_ok=True)
+    resume = folder / f"{os.getpid()}.resumed"
+    resume.unlink(missing_ok=True)
     os.kill(os.getpid(), signal.SIGSTOP)
-    while not told.exists():
+    while not resume.exists():
         time.sleep(0.005)
 
 
@@ -144,16 +144,16 @@ class Seen(Doubled):
         """Points: claiming, deciding and retrying before, claimed, handing and dispatched after."""
         if batch.claim is not None and batch.claim.limit:
             await self._at("claiming")
-        if any(decision.consumed for decision in batch.decisions):
+        if any(decision.used_requests for decision in batch.decisions):
             await self._at("deciding")
         elif any(request.attempt > 1 for decision in batch.decisions for request in decision.requests):
             await self._at("retrying")
-        committed = await self._store.tasks.commit(batch)
-        claimed = [held.task.id for held, _ in committed.claimed]
-        sent = [
+        outcome = await self._store.tasks.commit(batch)
+        claims = [memory.task.id for memory, _ in outcome.claims]
+        sends = [
             [r.task, r.idx, r.attempt]
             for decision in batch.decisions
-            if decision.before.id not in committed.lost
+            if decision.before.id not in outcome.losses
             for r in decision.requests
         ]
         self._note(
@@ -161,27 +161,27 @@ class Seen(Doubled):
             node=batch.node,
             wanted=batch.claim.limit if batch.claim is not None else 0,
             decided=[decision.before.id for decision in batch.decisions],
-            claimed=claimed,
-            lost=sorted(committed.lost),
-            sent=sent,
+            claimed=claims,
+            lost=sorted(outcome.losses),
+            sent=sends,
         )
-        if claimed:
+        if claims:
             await self._at("claimed")
-            if any(decision.handed for _, decision in committed.claimed):
+            if any(decision.handovers for _, decision in outcome.claims):
                 await self._at("handing")
-        if sent:
+        if sends:
             await self._at("dispatched")
-        return committed
+        return outcome
 
     async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> TaskMessages:
         """Point: heard, when there is a reply."""
-        found = await self._store.tasks.inbox(node, limit, room)
-        kinds = [m.kind for messages in found.messages.values() for m in messages]
+        inbox = await self._store.tasks.inbox(node, limit, room)
+        kinds = [m.kind for messages in inbox.messages.values() for m in messages]
         if kinds:
             self._note("inbox", kinds=kinds)
         if REPLIES.intersection(kinds):
             await self._at("heard")
-        return found
+        return inbox
 
     # -- the Agents' calls ---------------------------------------------------------------------------------------------------
 
@@ -195,28 +195,32 @@ class Seen(Doubled):
                 return Taken()
             self._strike("taken")
             self._shut = True
-            taken = Taken(msgspec.json.decode(line, type=Request) for line in file.read_bytes().splitlines())
+            requests = Taken(
+                msgspec.json.decode(line, type=Request) for line in file.read_bytes().splitlines()
+            )
         else:
-            taken = await self._store.requests.take(node, offers, alone=alone)
-        if taken:
+            requests = await self._store.requests.take(node, offers, alone=alone)
+        if requests:
             self._note(
-                "take", requests=[[r.task, r.idx, r.attempt, r.doing, r.isolate] for r in taken], alone=alone
+                "take",
+                requests=[[r.task, r.idx, r.attempt, r.doing, r.isolate] for r in requests],
+                alone=alone,
             )
             if self._due("taken", "copy"):
                 self._strike("taken")
                 part = file.with_suffix(".part")
-                part.write_bytes(b"\n".join(msgspec.json.encode(r) for r in taken))
+                part.write_bytes(b"\n".join(msgspec.json.encode(r) for r in requests))
                 part.rename(file)
             await self._at("taken")
-        return taken
+        return requests
 
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Points: answering before (``twice`` sends each reply two more times), answered after."""
         if self._due("answering", "wait"):
             self._shut = True
         await self._at("answering")
-        accepted = await self._store.requests.answer(node, replies)
-        self._note("answer", node=node, replies=_short(replies), accepted=accepted)
+        in_time = await self._store.requests.answer(node, replies)
+        self._note("answer", node=node, replies=_short(replies), accepted=in_time)
         if self._due("answering", "twice"):
             self._strike("answering")
             again = await self._store.requests.answer(node, [*replies, *replies])
@@ -224,9 +228,9 @@ class Seen(Doubled):
             await self._pass_file(f"{self._name}.go")
             again = await self._store.requests.answer(node, replies)
             self._note("answered much later again", replies=_short(replies), accepted=again)
-        if any(accepted):
+        if any(in_time):
             await self._at("answered")
-        return accepted
+        return in_time
 
     # -- the submission process's calls --------------------------------------------------------------------------------------
 
@@ -234,20 +238,20 @@ class Seen(Doubled):
         self, queue: str, taker: str, limit: int, lease: float, threshold: int
     ) -> Handed:
         """Point: received."""
-        handed = await self._store.queues.receive_messages(queue, taker, limit, lease, threshold)
-        if handed.messages:
-            self._note("received", messages=[[m.id, m.tries] for m in handed.messages])
+        delivery = await self._store.queues.receive_messages(queue, taker, limit, lease, threshold)
+        if delivery.messages:
+            self._note("received", messages=[[m.id, m.tries] for m in delivery.messages])
             await self._at("received")
-        return handed
+        return delivery
 
     async def send_messages(
         self, messages: Sequence[Outgoing], most: int, most_bytes: int = NO_LIMIT
     ) -> list[Sent]:
         """Point: carried."""
-        sent = await self._store.queues.send_messages(messages, most, most_bytes)
-        self._note("sent", messages=[[m.id, m.created] for m in sent])
+        answers = await self._store.queues.send_messages(messages, most, most_bytes)
+        self._note("sent", messages=[[m.id, m.created] for m in answers])
         await self._at("carried")
-        return sent
+        return answers
 
     async def accept(self, caller: Caller, receipt: Receipt) -> bool:
         """Point: acknowledging, after it, in the open transaction."""
@@ -261,9 +265,9 @@ class Seen(Doubled):
         self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool, idle: float = 60.0
     ) -> T:
         """Point: accepted, after it."""
-        done = await self._store.transact(work, waits=waits, idle=idle)
+        result = await self._store.transact(work, waits=waits, idle=idle)
         await self._at("accepted")
-        return done
+        return result
 
     # -- the Supervisor's calls ----------------------------------------------------------------------------------------------
 
@@ -271,34 +275,34 @@ class Seen(Doubled):
         """Points: judging before, judged after when there was something."""
         await self._at("judging")
         # In a task of its own: an answer is written down even when the caller's term ended while it was on its way.
-        judged = await asyncio.shield(asyncio.create_task(self._judge(term, grace, limit)))
-        if isinstance(judged, FencedOffError):
-            raise judged
-        if judged.requests:
-            self._note("judged", epoch=term.epoch, requests=[list(request) for request in judged.requests])
+        verdict = await asyncio.shield(asyncio.create_task(self._judge(term, grace, limit)))
+        if isinstance(verdict, FencedOffError):
+            raise verdict
+        if verdict.requests:
+            self._note("judged", epoch=term.epoch, requests=[list(request) for request in verdict.requests])
             await self._at("judged")
-        return judged
+        return verdict
 
     async def _judge(self, term: Grant, grace: float, limit: int) -> Judged | FencedOffError:
         try:
             return await self._store.supervision.judge(term, grace, limit)
-        except FencedOffError as refused:
+        except FencedOffError as error:
             self._note("fenced off", epoch=term.epoch)
-            return refused
+            return error
 
     async def release_dead(self, term: Grant, limit: int) -> list[int]:
         """Point: releasing, before."""
         await self._at("releasing")
-        freed = await self._store.supervision.release_dead(term, limit)
-        if freed:
-            self._note("freed", epoch=term.epoch, tasks=freed)
-        return freed
+        tasks = await self._store.supervision.release_dead(term, limit)
+        if tasks:
+            self._note("freed", epoch=term.epoch, tasks=tasks)
+        return tasks
 
     async def starved(self, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
         """Write down that a pass came to its end."""
-        found = await self._store.supervision.starved(term, after, limit, outage)
-        self._note("pass", epoch=term.epoch, starved=found)
-        return found
+        alerts = await self._store.supervision.starved(term, after, limit, outage)
+        self._note("pass", epoch=term.epoch, starved=alerts)
+        return alerts
 
 
 def _short(replies: Sequence[tuple[int, TaskMessage]]) -> list[list[object]]:

@@ -93,13 +93,13 @@ class ForkServer:
         self, command: Sequence[str], *, folder: Path, log: Path, environment: Mapping[str, str]
     ) -> Forked:
         """Start a process, ``python -m`` with ``command``, in a folder; what it prints goes to ``log``."""
-        asked = {"command": command, "folder": str(folder), "log": str(log), "environment": environment}
+        order = {"command": command, "folder": str(folder), "log": str(log), "environment": environment}
         log.write_bytes(b"")
-        told = self._begun()
+        connection = self._begun()
         control(PR_SET_CHILD_SUBREAPER, 1)  # whoever loses its parent now becomes our child
         try:
-            told.send(json.dumps({**asked, "parent": os.getpid()}, default=dict).encode())
-            pid = int(told.recv(LONGEST))
+            connection.send(json.dumps({**order, "parent": os.getpid()}, default=dict).encode())
+            pid = int(connection.recv(LONGEST))
         finally:
             control(PR_SET_CHILD_SUBREAPER, 0)
         return Forked(pid)
@@ -127,7 +127,7 @@ class ForkServer:
 
 def forked(asker: socket.socket) -> dict[str, Any] | None:
     """Fork whenever asked to. Returns in each new process, with what was asked; None in the old one, when nobody asks any more."""
-    while asked := asker.recv(LONGEST):
+    while order := asker.recv(LONGEST):
         readable, writable = os.pipe()
         between = os.fork()
         if not between:
@@ -140,8 +140,8 @@ def forked(asker: socket.socket) -> dict[str, Any] | None:
                 time.sleep(0.0002)
             os.close(readable)
             os.close(writable)
-            found: dict[str, Any] = json.loads(asked)
-            return found
+            program: dict[str, Any] = json.loads(order)
+            return program
         os.close(writable)
         os.waitpid(between, 0)
         asker.send(os.read(readable, 32))
@@ -149,20 +149,20 @@ def forked(asker: socket.socket) -> dict[str, Any] | None:
     return None
 
 
-def become(asked: dict[str, Any]) -> None:
+def become(order: dict[str, Any]) -> None:
     """Make this process the one that was asked for, and run its module."""
     control(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != asked["parent"]:
+    if os.getppid() != order["parent"]:
         os._exit(1)  # it has died meanwhile
     os.setpgid(0, 0)
-    os.chdir(asked["folder"])
-    with Path(asked["log"]).open("wb") as log:
+    os.chdir(order["folder"])
+    with Path(order["log"]).open("wb") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     os.environ.clear()
-    os.environ.update(asked["environment"])
-    sys.path[:0] = [asked["folder"], *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    sys.argv = asked["command"]
+    os.environ.update(order["environment"])
+    sys.path[:0] = [order["folder"], *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    sys.argv = order["command"]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
@@ -175,9 +175,9 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # what is shared stays shared
     with socket.socket(fileno=int(sys.argv[1])) as asker:
-        asked = forked(asker)
-    if asked is not None:
-        become(asked)
+        order = forked(asker)
+    if order is not None:
+        become(order)
 
 
 if __name__ == "__main__":

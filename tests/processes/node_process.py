@@ -44,28 +44,28 @@ def store_of(url: str, poll: object) -> Store:
     return open_store(url)
 
 
-async def live(given: argparse.Namespace) -> None:
+async def live(arguments: argparse.Namespace) -> None:
     """Run until told to stop."""
-    module, _, name = given.app.partition(":")
+    module, _, name = arguments.app.partition(":")
     app: App = getattr(importlib.import_module(module), name)
-    options = Options(**given.options)
-    real = store_of(given.store, options.poll_every)
-    seen = Seen(real, given.folder, given.name, given.fault)
+    options = Options(**arguments.options)
+    real = store_of(arguments.store, options.poll_every)
+    observer = Seen(real, arguments.folder, arguments.name, arguments.fault)
     await real.open(migrate=True)
     try:
         node = Node(
             app,
-            seen,
-            roles=given.roles,
-            agents=given.agents,
-            name=given.name,
+            observer,
+            roles=arguments.roles,
+            agents=arguments.agents,
+            name=arguments.name,
             options=options,
-            outbox=given.outbox,
+            outbox=arguments.outbox,
         )
         await node.run(lambda: print("started", node.number, flush=True))
     finally:
         await real.close()
-        seen.shut()
+        observer.shut()
 
 
 def main() -> None:
@@ -75,8 +75,8 @@ def main() -> None:
     )
     try:
         asyncio.run(live(arguments()))
-    except MakegoodError as refused:
-        print(f"{type(refused).__name__}: {refused}", flush=True)
+    except MakegoodError as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
         sys.exit(UNUSABLE)
 
 

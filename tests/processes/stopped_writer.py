@@ -14,13 +14,13 @@ from pathlib import Path
 from tests.processes.fault_points import stop_now
 
 
-def transaction(file: str, inside: threading.Event, continued: threading.Event) -> None:
+def transaction(file: str, inside: threading.Event, resume: threading.Event) -> None:
     """Hold the lock from before the stop until after it."""
     connection = sqlite3.connect(file, isolation_level=None)
     connection.execute("begin immediate")
     print("inside", flush=True)
     inside.set()
-    continued.wait()
+    resume.wait()
     connection.execute("commit")
     print("ended", flush=True)
     connection.close()
@@ -28,15 +28,15 @@ def transaction(file: str, inside: threading.Event, continued: threading.Event) 
 
 def main() -> None:
     """Begin a transaction in a thread of its own, stop or be stopped."""
-    inside, continued = threading.Event(), threading.Event()
-    signal.signal(signal.SIGCONT, lambda *_: continued.set())
-    writer = threading.Thread(target=transaction, args=(sys.argv[1], inside, continued))
+    inside, resume = threading.Event(), threading.Event()
+    signal.signal(signal.SIGCONT, lambda *_: resume.set())
+    writer = threading.Thread(target=transaction, args=(sys.argv[1], inside, resume))
     writer.start()
     inside.wait()
     if sys.argv[2:]:
         stop_now(Path.cwd())
     else:
-        while not continued.is_set():
+        while not resume.is_set():
             time.sleep(0.005)
     writer.join()
     print("on", flush=True)

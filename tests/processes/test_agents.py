@@ -54,8 +54,8 @@ async def charged_again(world: World, task: TaskHandle[Any]) -> None:
     assert (view.epoch, view.failure_count) == (1, 1)
     assert await world.steps(task) == CHARGED_AGAIN
     assert await world.moves(task, "charge") == TRIED_AGAIN
-    judged = world.children["supervisor"].trace("judged")
-    assert [entry["requests"] for entry in judged] == [[[task.number, 1, 1, 1]]]
+    verdicts = world.children["supervisor"].trace("judged")
+    assert [entry["requests"] for entry in verdicts] == [[[task.number, 1, 1, 1]]]
     assert world.service.arrivals("charge") == 2
     assert await world.left_over() == []
     assert await world.alerts() == []
@@ -109,8 +109,8 @@ async def test_reply_after_complete_by(world: World) -> None:
         before = (await world.view(task), await world.steps(task))
         assert before[1] == CHARGED_AGAIN
         slow.go_on()
-        said = await world.until(lambda: slow.trace("answer"), "the late reply arrives", slow)
-        assert [(e["replies"], e["accepted"]) for e in said] == [
+        answers = await world.until(lambda: slow.trace("answer"), "the late reply arrives", slow)
+        assert [(e["replies"], e["accepted"]) for e in answers] == [
             ([[task.number, "done", 1, "do", 1]], [False])
         ]
         assert "done came too late for step 1, attempt 1" in await world.notes(task)
@@ -128,10 +128,10 @@ async def test_duplicate_request(world: World) -> None:
         task = await world.submit(fault_app.fill, "a")
         await world.ended(task, "processed")
         assert [e["requests"] for e in first.trace("take")] == [[[task.number, 1, 1, "do", False]]]
-        said = await world.until(lambda: second.trace("answer"), "the second process answers too", second)
+        answers = await world.until(lambda: second.trace("answer"), "the second process answers too", second)
         assert second.trace("take")[0]["requests"] == first.trace("take")[0]["requests"]
         assert [e["accepted"] for e in first.trace("answer")] == [[True]]
-        assert [e["accepted"] for e in said] == [[False]]
+        assert [e["accepted"] for e in answers] == [[False]]
         assert world.service.arrivals("charge") == 2
         assert world.service.calls("charge") == ["done", "repeated"]
         assert await world.steps(task) == ALL_DONE_AT_ONCE
@@ -214,8 +214,8 @@ async def woken_in_vain(world: World, sleeper: Child) -> None:
     """Resume a stopped agents' process and see that its reply is refused and that it lives on under a new number."""
     assert sleeper.trace("answer") == []
     sleeper.resume()
-    said = await world.until(lambda: sleeper.trace("answer"), "the late reply arrives", sleeper)
-    assert [entry["accepted"] for entry in said] == [[False]]
+    answers = await world.until(lambda: sleeper.trace("answer"), "the late reply arrives", sleeper)
+    assert [entry["accepted"] for entry in answers] == [[False]]
     numbers = {row["id"] for row in await world.rows("node") if row["name"] == sleeper.name}
     assert len(numbers) == 2 or await world.until(
         lambda: renamed(world, sleeper), "it gets a new number", sleeper

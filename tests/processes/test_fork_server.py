@@ -27,9 +27,9 @@ sys.exit(int(sys.argv[1]))
 def fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
     """What forks, in whose environment there is a variable that the forked have not."""
     monkeypatch.setenv("OTHERS", "1")
-    made = ForkServer()
-    yield made
-    made.close()
+    server = ForkServer()
+    yield server
+    server.close()
 
 
 def launch(fork_server: ForkServer, folder: Path, word: str) -> Forked:
@@ -46,26 +46,26 @@ def test_it_runs_a_module_with_all_that_a_program_has_of_its_own(
     """Arguments, folder, environment, process group, standard streams, a parent that waits for it, chance."""
     chances = set()
     for code in ("3", "0"):
-        forked = launch(fork_server, tmp_path, code)
-        assert forked.wait(10) == forked.poll() == int(code)
-        said, numbers, *rest = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
+        process = launch(fork_server, tmp_path, code)
+        assert process.wait(10) == process.poll() == int(code)
+        context, numbers, *rest = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
         program = str(tmp_path / "program.py")
-        assert said == f'["__main__", ["{program}", "{code}"], "{tmp_path}", "yes", false, true]'
+        assert context == f'["__main__", ["{program}", "{code}"], "{tmp_path}", "yes", false, true]'
         assert sorted(rest) == ["''", "aloud"]
         chance, pid, parent = numbers.split()
-        assert (int(pid), int(parent)) == (forked.pid, os.getpid())
+        assert (int(pid), int(parent)) == (process.pid, os.getpid())
         chances.add(chance)
     assert len(chances) == 2
 
 
 def test_its_end_is_seen_and_waited_for_only_so_long(fork_server: ForkServer, tmp_path: Path) -> None:
     """It has stopped itself, is not taken for ended, and dies of a signal, which is told as such."""
-    forked = launch(fork_server, tmp_path, "wait")
+    process = launch(fork_server, tmp_path, "wait")
     with pytest.raises(subprocess.TimeoutExpired):
-        forked.wait(0.2)
-    assert forked.poll() is None
+        process.wait(0.2)
+    assert process.poll() is None
     fork_server.close()
-    assert forked.poll() is None, "what was forked goes on"
-    forked.kill()
-    assert forked.wait(10) == forked.returncode == -signal.SIGKILL
-    forked.kill()
+    assert process.poll() is None, "what was forked goes on"
+    process.kill()
+    assert process.wait(10) == process.returncode == -signal.SIGKILL
+    process.kill()

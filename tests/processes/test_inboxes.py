@@ -42,16 +42,16 @@ async def test_inboxes_killed_around_their_transactions(world: World) -> None:
     """Both kinds of handlers, ``def`` and ``async def``, in one process."""
     async with world:
         await prepare(world)
-        doomed = [world.start(point, "inbox", fault=f"{point}:kill") for point in POINTS]
-        await world.started(*doomed)
-        numbers, sent = itertools.count(1), []
-        while any(child.alive() for child in doomed):  # until each has had one
+        victims = [world.start(point, "inbox", fault=f"{point}:kill") for point in POINTS]
+        await world.started(*victims)
+        numbers, ids = itertools.count(1), []
+        while any(child.alive() for child in victims):  # until each has had one
             id_ = f"o-{next(numbers):04}"
-            sent.append(id_)
-            queue = QUEUES[len(sent) % 2]
+            ids.append(id_)
+            queue = QUEUES[len(ids) % 2]
             message = Outgoing(queue=queue, id=id_, body=f'{{"id":"{id_}"}}'.encode(), remember=600.0)
             await world.client.store.queues.send_messages([message] * 10, 10_000)
-        for child, point in zip(doomed, POINTS, strict=True):
+        for child, point in zip(victims, POINTS, strict=True):
             await world.dies(child, point)
         await world.started(*(world.start(f"later-{n}", "inbox") for n in range(2)))
 
@@ -59,9 +59,9 @@ async def test_inboxes_killed_around_their_transactions(world: World) -> None:
             return not await world.client.messages()
 
         await world.until(empty, "the queue is empty", limit=60)
-        assert await orders(world) == sent
+        assert await orders(world) == ids
         tasks = await world.client.find(Filter(limit=10_000))
-        assert len(tasks) == len(sent)
+        assert len(tasks) == len(ids)
         assert await world.alerts() == []
 
 
@@ -76,18 +76,18 @@ def outbox(world: World, request: pytest.FixtureRequest) -> Iterator[str]:
 
 async def execute(url: str, *statements: str) -> list[Any]:
     """Execute statements in the application's database; returns the rows of the last one."""
-    found: list[Any] = []
+    rows: list[Any] = []
     if url.startswith("sqlite"):
         with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=60)) as file:
             for statement in statements:
-                found = file.execute(statement).fetchall()
+                rows = file.execute(statement).fetchall()
             file.commit()
-            return found
+            return rows
     connection = await importlib.import_module("asyncpg").connect(url)
     try:
         for statement in statements:
-            found = await connection.fetch(statement)
-        return found
+            rows = await connection.fetch(statement)
+        return rows
     finally:
         await connection.close()
 
@@ -95,16 +95,16 @@ async def execute(url: str, *statements: str) -> list[Any]:
 async def test_relays_killed_between_take_over_and_deletion(world: World, outbox: str) -> None:
     async with world:
         await execute(outbox, ddl(outbox))
-        doomed = [world.start(f"doomed-{n}", outbox=outbox, fault="carried:kill") for n in range(3)]
-        await world.started(*doomed)
+        victims = [world.start(f"doomed-{n}", outbox=outbox, fault="carried:kill") for n in range(3)]
+        await world.started(*victims)
         keys: list[str] = []
-        while any(child.alive() for child in doomed):  # until each has had one
+        while any(child.alive() for child in victims):  # until each has had one
             keys.append(f"o-{len(keys):04}")
             await execute(
                 outbox,
                 f"insert into makegood_outbox (key, queue, payload) values ('{keys[-1]}', 'orders', '1')",
             )
-        for child in doomed:
+        for child in victims:
             await world.dies(child, "carried")
         assert await execute(outbox, "select key from makegood_outbox"), (
             "what the dead had carried is still there"
@@ -115,14 +115,14 @@ async def test_relays_killed_between_take_over_and_deletion(world: World, outbox
             return not await execute(outbox, "select key from makegood_outbox")
 
         await world.until(empty, "the outbox is empty", limit=60)
-        carried = await world.client.messages("orders", limit=10_000)
+        views = await world.client.messages("orders", limit=10_000)
         # Each of several relays skips the entries that another one holds.
-        assert sorted(view.message.id for view in carried) == keys
+        assert sorted(view.message.id for view in views) == keys
         again = [
             id_
             for name in world.children
             for entry in world.children[name].trace("sent")
-            for id_, created in entry["messages"]
-            if not created
+            for id_, is_new in entry["messages"]
+            if not is_new
         ]
         assert again, "nothing was carried twice: the fault was none"

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="re
 def peak(child: Child) -> int:
     """Return the most memory that a process has had, in bytes."""
     status = Path(f"/proc/{child.pid}/status").read_text(encoding="ascii")
-    (found,) = re.findall(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
-    return int(found) * 1024
+    (kilobytes,) = re.findall(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    return int(kilobytes) * 1024
 
 
 @pytest.mark.timeout(400)  # above the sum of the limits below
@@ -49,8 +49,8 @@ async def test_forty_large_tasks_do_not_fill_a_scheduler_nor_its_successor(world
         agent = world.start("agent", "agent")
 
         async def over() -> bool:
-            found = await world.client.find()
-            return len(found) == TASKS and {view.state for view in found} == {"processed"}
+            tasks = await world.client.find()
+            return len(tasks) == TASKS and {view.state for view in tasks} == {"processed"}
 
         await world.until(over, "all are processed", second, agent, limit=180)
         assert peak(second) < BOUND, "requests and results of those under way come on top"

@@ -47,9 +47,9 @@ async def test_store_away_for_ten_seconds_with_tasks_in_flight(
             (folder / "free").touch()  # the action ends, and its reply finds no store
             await asyncio.sleep(10)
         supervisor = crew[2]
-        passed = len(supervisor.trace("pass"))
+        count = len(supervisor.trace("pass"))
         await world.until(
-            lambda: len(supervisor.trace("pass")) > passed, "a pass after the outage", *crew, limit=60
+            lambda: len(supervisor.trace("pass")) > count, "a pass after the outage", *crew, limit=60
         )
         for task in [slow, *tasks]:
             view = await world.ended(task, "processed", limit=60)
@@ -99,14 +99,14 @@ async def test_store_read_only_sqlite(folder: Path) -> None:
     (folder / "store").chmod(0o555)
     world = World(folder, url)
     try:
-        barred = world.start("barred", "scheduler", "agent", plain_user=True)
-        assert await world.ends(barred) == UNUSABLE
-        assert "StoreUnavailableError" in barred.log()
-        assert "give this user write access to the file and its folder" in barred.log()
-        told = world.launch("told", ["makegood", "scheduler", "--store", url], plain_user=True)
-        assert await world.ends(told) == UNREACHABLE
-        assert "write access" in told.log()
-        assert "Traceback" not in told.log() + barred.log()
+        child = world.start("barred", "scheduler", "agent", plain_user=True)
+        assert await world.ends(child) == UNUSABLE
+        assert "StoreUnavailableError" in child.log()
+        assert "give this user write access to the file and its folder" in child.log()
+        plain = world.launch("told", ["makegood", "scheduler", "--store", url], plain_user=True)
+        assert await world.ends(plain) == UNREACHABLE
+        assert "write access" in plain.log()
+        assert "Traceback" not in plain.log() + child.log()
         assert digest(file) == before
     finally:
         world.end()
@@ -149,11 +149,11 @@ async def test_wrong_password_postgres(folder: Path, server: PrivateServer) -> N
     wrong = url.replace(password, WRONG)
     async with World(folder, url) as world:
         task = await world.submit(fault_app.carry, "a")
-        barred = world.start("barred", "scheduler", "agent", url=wrong)
-        assert await world.ends(barred, limit=8) == UNUSABLE
-        told = world.launch("told", ["makegood", "scheduler", "--store", wrong])
-        assert await world.ends(told, limit=8) == USAGE
-        for log in (barred.log(), told.log()):
+        child = world.start("barred", "scheduler", "agent", url=wrong)
+        assert await world.ends(child, limit=8) == UNUSABLE
+        plain = world.launch("told", ["makegood", "scheduler", "--store", wrong])
+        assert await world.ends(plain, limit=8) == USAGE
+        for log in (child.log(), plain.log()):
             assert "refuses this user or password" in log
             assert "user postgres" in log
             assert WRONG not in log
@@ -173,11 +173,11 @@ async def test_no_access_sqlite(folder: Path) -> None:
     (folder / "store.db").chmod(0)
     world = World(folder, url)
     try:
-        barred = world.start("barred", "scheduler", "agent", plain_user=True)
-        assert await world.ends(barred) == UNUSABLE
-        told = world.launch("told", ["makegood", "scheduler", "--store", url], plain_user=True)
-        assert await world.ends(told) == UNREACHABLE
-        for log in (barred.log(), told.log()):
+        child = world.start("barred", "scheduler", "agent", plain_user=True)
+        assert await world.ends(child) == UNUSABLE
+        plain = world.launch("told", ["makegood", "scheduler", "--store", url], plain_user=True)
+        assert await world.ends(plain) == UNREACHABLE
+        for log in (child.log(), plain.log()):
             assert (
                 "it belongs to root, and this user may not open it" in log
                 or "read and write access to the file" in log

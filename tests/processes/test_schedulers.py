@@ -28,8 +28,8 @@ async def test_two_schedulers_and_one_task(world: World) -> None:
         for rival in rivals:
             rival.go_on()
         view = await world.ended(task, "processed")
-        got = [entry["claimed"] for rival in rivals for entry in rival.trace("commit") if entry["claimed"]]
-        assert got == [[task.number]]
+        claims = [entry["claimed"] for rival in rivals for entry in rival.trace("commit") if entry["claimed"]]
+        assert claims == [[task.number]]
         after_the_gate = [
             next(
                 e for e in rival.trace("commit") if e["wanted"] and e["at"] >= rival.trace("struck")[0]["at"]
@@ -100,8 +100,8 @@ async def taken_over(world: World, task: TaskHandle[Any]) -> None:
     assert (view.epoch, view.failure_count) == (2, 1)
     assert await world.steps(task) == ALL_DONE_AT_ONCE
     assert await world.moves(task, "task") == TAKEN_OVER
-    freed = world.children["supervisor"].trace("freed")
-    assert [entry["tasks"] for entry in freed] == [[task.number]]
+    releases = world.children["supervisor"].trace("freed")
+    assert [entry["tasks"] for entry in releases] == [[task.number]]
     assert [row["lost"] for row in await world.rows("task")] == [0]
     assert await world.left_over() == []
     assert await world.alerts() == []
@@ -124,8 +124,8 @@ async def test_scheduler_killed_with_a_request_in_memory(world: World) -> None:
         (request,) = await world.rows("request")
         assert (request["task"], request["attempt"]) == (task.number, 1)
         assert (request["taken_by"], request["body"]) == (first.number(), None)
-        begun = world.service.arrivals("charge")
-        assert begun == len(refs) - 1
+        count = world.service.arrivals("charge")
+        assert count == len(refs) - 1
         world.start("both-2", "scheduler", "agent")
         world.start("supervisor", "supervisor")
         view = await world.ended(task, "processed")
@@ -139,7 +139,7 @@ async def test_scheduler_killed_with_a_request_in_memory(world: World) -> None:
             "running",
             "done",
         ]
-        assert world.service.arrivals("charge") == begun + 1
+        assert world.service.arrivals("charge") == count + 1
         assert await world.left_over() == []
         world.audit({ref: {"charge": 1, "send": 1} for ref in refs})
 

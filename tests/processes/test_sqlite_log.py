@@ -37,13 +37,13 @@ async def largest_log(path: Path, children: list[Child]) -> int:
 
 def losses(path: Path, children: list[Child]) -> list[str]:
     """Return what is wrong: acknowledged tasks that the file does not have, and what SQLite and makegood say."""
-    acknowledged = {
-        ids.parse(found)
+    successes = {
+        ids.parse(task_id)
         for child in children
-        for found in re.findall(r"^task (\S+)$", child.log(), re.MULTILINE)
+        for task_id in re.findall(r"^task (\S+)$", child.log(), re.MULTILINE)
     }
-    assert acknowledged
-    said = [
+    assert successes
+    damages = [
         line
         for child in children
         for line in child.log().splitlines()
@@ -51,11 +51,11 @@ def losses(path: Path, children: list[Child]) -> list[str]:
     ]
     try:
         with closing(sqlite3.connect(path)) as file:
-            stored = {number for (number,) in file.execute("select id from makegood_task")}
-            said += [text for (text,) in file.execute("pragma integrity_check(5)") if text != "ok"]
+            rows = {number for (number,) in file.execute("select id from makegood_task")}
+            damages += [text for (text,) in file.execute("pragma integrity_check(5)") if text != "ok"]
     except sqlite3.DatabaseError as damage:
-        return [*said, str(damage)]
-    return [*said, *(f"task {number} is lost" for number in acknowledged - stored)]
+        return [*damages, str(damage)]
+    return [*damages, *(f"task {number} is lost" for number in successes - rows)]
 
 
 async def test_processes_that_merge_in_the_worst_moment_lose_nothing(folder: Path) -> None:

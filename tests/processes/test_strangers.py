@@ -208,8 +208,8 @@ async def serving(world: World, *children: Child) -> None:
 
 async def goes_on(world: World, count: int, *living: Child) -> None:
     """Wait until there are so many entries more in the ledger."""
-    seen = entries(world)
-    await world.until(lambda: entries(world) > seen + count, "work is under way", *living)
+    start = entries(world)
+    await world.until(lambda: entries(world) > start + count, "work is under way", *living)
 
 
 def entries(world: World) -> int:

@@ -56,8 +56,8 @@ async def test_two_supervisors_one_stopped_past_its_lease_and_resumed(world: Wor
         await overdue(world)
         assert second.trace("judged") == []
         sleeper.resume()
-        fenced = await world.until(lambda: sleeper.trace("fenced off"), "the old leader is refused", sleeper)
-        assert [entry["epoch"] for entry in fenced] == [1]
+        fences = await world.until(lambda: sleeper.trace("fenced off"), "the old leader is refused", sleeper)
+        assert [entry["epoch"] for entry in fences] == [1]
         assert second.trace("judged") == [], "the test came too late: the new leader judged first"
         assert (await world.view(task)).failure_count == 0
         world.start("till-2", "agent", agents=["till"])
@@ -106,8 +106,8 @@ async def test_poison_that_kills_the_agents_process_each_time(world: World) -> N
         for n in (1, 2, 3):
             victim = world.start(f"still-{n}", "agent", agents=["still"])
             await world.dies(victim)
-            ((_, idx, attempt, doing, isolated),) = victim.trace("take")[-1]["requests"]
-            assert (idx, attempt, doing, isolated) == (1, n, "do", n == 3)
+            ((_, idx, attempt, doing, alone),) = victim.trace("take")[-1]["requests"]
+            assert (idx, attempt, doing, alone) == (1, n, "do", n == 3)
         world.start("still-4", "agent", agents=["still"])
         view = await world.ended(task, "undone")
         assert view.failure_count == 3

@@ -96,12 +96,12 @@ class Fleet:
 
     def call(self, version: str, *words: str, code: int = 0) -> str:
         """Run Python to its end; return what it wrote."""
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, *words], cwd=self.folder, env=self._environment(version), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
-        assert done.returncode == code, done.stdout
-        return done.stdout
+        assert process.returncode == code, process.stdout
+        return process.stdout
 
     def _environment(self, version: str) -> dict[str, str]:
         bare = {name: value for name, value in os.environ.items() if not name.startswith("MAKEGOOD_")}
@@ -141,8 +141,8 @@ def url(request: pytest.FixtureRequest, folder: Path) -> str:
     """An empty store."""
     if request.param == "sqlite":
         return f"sqlite:///{folder}/store.db"
-    shared: PrivateServer = request.getfixturevalue("shared_server")
-    return another_database(shared)
+    private_server: PrivateServer = request.getfixturevalue("shared_server")
+    return another_database(private_server)
 
 
 SUBMIT = f"""
@@ -184,14 +184,14 @@ async def test_two_versions_share_a_store_and_each_other_s_tasks(
     finally:
         fleet.end()
     assert ends == {order: "undone" if order % 5 == 0 else "processed" for order in range(ORDERS)}
-    done = collections.defaultdict[str, set[int]](set)
+    marks = collections.defaultdict[str, set[int]](set)
     for _, what, order, _ in fleet.effects():
-        done[what].add(int(order))
-    refused = {order for order in range(ORDERS) if order % 5 == 0}
-    assert done["charge"] == set(range(ORDERS)) - refused
-    assert done["refund"] <= refused  # of a charge that was in doubt when its process was killed
-    assert refused <= done["release"] | (set(range(ORDERS)) - done["reserve"])
-    assert done["release"] <= refused
+        marks[what].add(int(order))
+    refusals = {order for order in range(ORDERS) if order % 5 == 0}
+    assert marks["charge"] == set(range(ORDERS)) - refusals
+    assert marks["refund"] <= refusals  # of a charge that was in doubt when its process was killed
+    assert refusals <= marks["release"] | (set(range(ORDERS)) - marks["reserve"])
+    assert marks["release"] <= refusals
     assert {version for version, *_ in fleet.effects()} == {"this", "next"}
     by_next = [row for row in await rows(url, "step") if b'"next":"next"' in bytes(row["spec"])]
     assert {orders[row["task"]] for row in by_next} == set(range(1, ORDERS, 2))

@@ -123,8 +123,8 @@ class Child:
         """Return what it did with its store, in order."""
         file = self.folder / f"{self.name}.trace"
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        found: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
-        return [entry for entry in found if what is None or entry["what"] == what]
+        entries: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
+        return [entry for entry in entries if what is None or entry["what"] == what]
 
 
 @dataclass(slots=True)
@@ -268,10 +268,10 @@ class World:
         """Wait until ``condition`` holds and return what it said; the processes ``living`` must not end before."""
         end = time.monotonic() + limit
         while True:
-            said = condition()
-            found = await said if isinstance(said, Awaitable) else said
-            if found:
-                return found
+            result = condition()
+            value = await result if isinstance(result, Awaitable) else result
+            if value:
+                return value
             for child in living:
                 if not child.alive():
                     raise NotReachedError(f"{child.name} ended ({child.process.returncode}) before {what}")
@@ -334,8 +334,8 @@ class World:
 
     async def moves(self, task: TaskHandle[Any], who: str) -> list[str]:
         """Return the states that the task (``who`` = "task") or a step went through, with the first one."""
-        found = [move for event in await self.history(task) for move in event.moves if move[0] == who]
-        return [found[0][1], *(after for _, _, after, _ in found)] if found else []
+        steps = [move for event in await self.history(task) for move in event.moves if move[0] == who]
+        return [steps[0][1], *(after for _, _, after, _ in steps)] if steps else []
 
     async def notes(self, task: TaskHandle[Any]) -> str:
         """Return the notes in a task's history: late replies and the like."""
@@ -343,8 +343,8 @@ class World:
 
     async def alerts(self, task: TaskHandle[Any] | None = None) -> list[str]:
         """Return the kinds of the alerts, oldest first."""
-        found = await self.client.store.alerts.views(1000, None if task is None else task.number)
-        return [alert.kind for alert in reversed(found)]
+        views = await self.client.store.alerts.views(1000, None if task is None else task.number)
+        return [alert.kind for alert in reversed(views)]
 
     async def epoch(self) -> int:
         """Return the epoch of the Supervisors' lease, 0 when it was never taken."""
@@ -362,14 +362,14 @@ class World:
 
     async def left_over(self) -> list[str]:
         """Return what should not be left when all tasks are at rest: requests, messages, locks."""
-        found = [f"request {row}" for row in await self.rows("request")]
-        found += [f"message {row}" for row in await self.rows("inbox")]
-        found += [f"lock of {ids.show(row['id'])}" for row in await self.rows("task") if row["locked_by"]]
-        return found
+        leftovers = [f"request {row}" for row in await self.rows("request")]
+        leftovers += [f"message {row}" for row in await self.rows("inbox")]
+        leftovers += [f"lock of {ids.show(row['id'])}" for row in await self.rows("task") if row["locked_by"]]
+        return leftovers
 
-    def audit(self, expected: Mapping[str, Mapping[str, int]]) -> None:
+    def audit(self, effects: Mapping[str, Mapping[str, int]]) -> None:
         """See that the service's books are right: order -> step -> effects that stand."""
-        wrong = effect_log.audit(self.service, expected)
+        wrong = effect_log.audit(self.service, effects)
         assert not wrong, "\n".join(wrong)
 
     # -- the report ------------------------------------------------------------------------------------------------------

@@ -17,12 +17,12 @@ def pairs() -> None:
 @pytest.fixture
 def synchronous(pairs: None) -> Iterator[ReplicaPair]:
     """A pair whose commits are acknowledged when both servers have them."""
-    with ReplicaPair(synchronous=True) as made:
-        yield made
+    with ReplicaPair(synchronous=True) as pair:
+        yield pair
 
 
 @pytest.fixture
 def asynchronous(pairs: None) -> Iterator[ReplicaPair]:
     """A pair whose standby may be behind."""
-    with ReplicaPair() as made:
-        yield made
+    with ReplicaPair() as pair:
+        yield pair

@@ -63,9 +63,9 @@ class Load:
 
     async def beyond(self, count: int) -> None:
         """Wait until ``count`` more were acknowledged."""
-        wanted = len(self.acknowledged) + count
+        goal = len(self.acknowledged) + count
         async with asyncio.timeout(PATIENCE):
-            while len(self.acknowledged) < wanted:
+            while len(self.acknowledged) < goal:
                 self._news.clear()
                 await self._news.wait()
 
@@ -82,7 +82,7 @@ async def tasks(client: mg.Client) -> dict[str, TaskView]:
 
 async def ended(client: mg.Client, keys: Iterable[str] | None = None) -> dict[str, TaskView]:
     """Wait until these tasks (default: all) are at rest; returns all tasks."""
-    wanted = None if keys is None else set(keys)
+    goal = None if keys is None else set(keys)
     last: dict[str, TaskView] = {}
 
     async def rest() -> bool:
@@ -91,16 +91,16 @@ async def ended(client: mg.Client, keys: Iterable[str] | None = None) -> dict[st
             last.update(await tasks(client))
         except StoreUnavailableError:
             return False
-        return all(view.state in AT_REST for key, view in last.items() if wanted is None or key in wanted)
+        return all(view.state in AT_REST for key, view in last.items() if goal is None or key in goal)
 
     await until(rest, "the tasks to end")
     return last
 
 
-async def balanced(client: mg.Client, service: Service, found: dict[str, TaskView]) -> None:
+async def balanced(client: mg.Client, service: Service, views: dict[str, TaskView]) -> None:
     """Compare the record with the books: processed = every step done, each effect stands once; undone = none stands."""
     wrong = {}
-    for key, view in found.items():
+    for key, view in views.items():
         detail = await client.store.tasks.detail(view.id)
         assert detail is not None
         states = {step.state for step in detail.steps}

@@ -43,8 +43,8 @@ async def test_an_effect_undone_in_the_lost_stretch(
         assert service.standing("regretted") == {}
         await asyncio.to_thread(asynchronous.primary.kill)
         await asyncio.to_thread(asynchronous.promote)
-        found = await ended(node.client)
-        assert (found["regretted"].state, service.standing("regretted")) == (state, {})
+        views = await ended(node.client)
+        assert (views["regretted"].state, service.standing("regretted")) == (state, {})
 
 
 async def test_a_cancel_in_the_lost_stretch_is_forgotten(asynchronous: ReplicaPair) -> None:
@@ -74,8 +74,8 @@ async def test_a_cancel_in_the_lost_stretch_is_forgotten(asynchronous: ReplicaPa
         await asyncio.to_thread(asynchronous.primary.kill)
         service.reopen("ship")
         await asyncio.to_thread(asynchronous.promote)
-        found = await ended(node.client)
-        assert (found["cancelled"].state, service.standing("cancelled")) == ("processed", {"ship": 1})
+        views = await ended(node.client)
+        assert (views["cancelled"].state, service.standing("cancelled")) == ("processed", {"ship": 1})
         assert [a.kind for a in await node.store.alerts.views() if a.task is None] == ["generation"]
 
 

@@ -121,11 +121,11 @@ class Service:
 
     def standing(self, order: str) -> dict[str, int]:
         """Return how many effects of an order stand, by step; those of which none does are left out."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for entry in self.books.values():
             if entry.order == order:
-                found[entry.step] += entry.net
-        return {step: net for step, net in found.items() if net}
+                counts[entry.step] += entry.net
+        return {step: net for step, net in counts.items() if net}
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ FULL, ROOMY = "20m", "200m"
 def server() -> Iterator[PrivateServer]:
     """A server that finds deadlocks at once."""
     try:
-        made = PrivateServer(settings={"deadlock_timeout": "100ms"})
+        private = PrivateServer(settings={"deadlock_timeout": "100ms"})
     except ConfigError as missing:
         pytest.skip(f"postgres: {missing}")
-    with made:
-        yield made
+    with private:
+        yield private
 
 
 @pytest.fixture
@@ -84,10 +84,10 @@ async def test_deadlocks_cost_a_try_and_nothing_else(server: PrivateServer) -> N
         contrary.stopping = True
         await asyncio.gather(*going)
         await watcher.close()
-        found = await ended(node.client)
-        assert {key for load in loads for key in load.acknowledged} == found.keys()
-        assert not found.keys() & {key for load in loads for key in load.unwritten}
-        await balanced(node.client, service, found)
+        views = await ended(node.client)
+        assert {key for load in loads for key in load.acknowledged} == views.keys()
+        assert not views.keys() & {key for load in loads for key in load.unwritten}
+        await balanced(node.client, service, views)
 
 
 async def test_a_full_disk_is_an_outage_that_loses_nothing(server: PrivateServer, disk: Path) -> None:
@@ -98,7 +98,7 @@ async def test_a_full_disk_is_an_outage_that_loses_nothing(server: PrivateServer
     server.run("create database crowded tablespace small")
     url, service = server.url_of("crowded"), Service()
     orders = shop(service)
-    acknowledged: list[str] = []
+    keys: list[str] = []
     rng = random.Random(1)
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(mg.Node(orders.app, url, options=BRISK))
@@ -106,26 +106,26 @@ async def test_a_full_disk_is_an_outage_that_loses_nothing(server: PrivateServer
 
         async def fill() -> None:
             while True:
-                key, bulk = f"order-{len(acknowledged)}", rng.randbytes(10_000)
+                key, bulk = f"order-{len(keys)}", rng.randbytes(10_000)
                 await client.submit(orders.place_order, Order(key, note=bulk.hex()), key=key)
-                acknowledged.append(key)
+                keys.append(key)
 
         # A page of which a part still fitted is told in other words than one for which there was no room at all.
         full = r"DiskFullError.*(No space left|wrote only \d+ of \d+ bytes).*nothing was written"
         with pytest.raises(StoreUnavailableError, match=full):
             await fill()
-        assert acknowledged
+        assert keys
         try:
-            assert (await tasks(client)).keys() == set(acknowledged)
+            assert (await tasks(client)).keys() == set(keys)
         except (
             StoreUnavailableError
         ) as unopened:  # where the server has just vacuumed its catalogue, a new session needs room
             assert "could not write init file" in str(unopened)  # noqa: PT017 - not always raised
         enlarge(disk, ROOMY)
         await client.submit(orders.place_order, Order("after"), key="after")
-        found = await ended(node.client)
-        assert found.keys() == {*acknowledged, "after"}
-        assert {view.state for view in found.values()} == {"processed"}
-        await balanced(node.client, service, found)
+        views = await ended(node.client)
+        assert views.keys() == {*keys, "after"}
+        assert {view.state for view in views.values()} == {"processed"}
+        await balanced(node.client, service, views)
     server.drop_database("crowded")
     server.run("drop tablespace small")

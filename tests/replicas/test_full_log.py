@@ -19,7 +19,7 @@ from tests.waiting import until
 
 
 @pytest.fixture
-def cramped() -> Iterator[tuple[PrivateServer, Path]]:
+def tight_disk() -> Iterator[tuple[PrivateServer, Path]]:
     """A server of its own, and the small disk on which its log lies."""
     try:
         server = PrivateServer()
@@ -48,12 +48,12 @@ def spill(server: PrivateServer, ballast: Path) -> None:
 
 
 async def test_a_server_that_dies_of_a_full_disk_under_its_log_loses_nothing(
-    cramped: tuple[PrivateServer, Path],
+    tight_disk: tuple[PrivateServer, Path],
 ) -> None:
     """PostgreSQL ends itself when its log has no room, here under load. Callers are told of an outage; when there is room and the
     server is back, the same processes go on: what was acknowledged is there, what was refused is not, and all ends whole.
     """
-    server, disk = cramped
+    server, disk = tight_disk
     service = Service()
     orders = shop(service)
 
@@ -79,7 +79,7 @@ async def test_a_server_that_dies_of_a_full_disk_under_its_log_loses_nothing(
         await load.beyond(10)
         load.stop()
         await asyncio.gather(*going)
-        found = await ended(node.client)
-        assert found.keys() == set(load.acknowledged)
-        assert not found.keys() & {*load.unwritten, "refused"}
-        await balanced(node.client, service, found)
+        views = await ended(node.client)
+        assert views.keys() == set(load.acknowledged)
+        assert not views.keys() & {*load.unwritten, "refused"}
+        await balanced(node.client, service, views)

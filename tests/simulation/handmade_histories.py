@@ -82,8 +82,8 @@ class Story:
         self.note("lease", holder, name=LEASE, epoch=epoch, holder=holder, verb="renewed")
 
     def commit(
-        self, task: int, *moves: tuple[Any, ...], node: str = "s1", claim: int = 0, accepted: tuple[int, str, int, str] | None = None,
-        sent: Sequence[tuple[int, str, int]] = (), act: str = "", alert: str = "", ended: str = "", standing: Sequence[str] = (),
+        self, task: int, *moves: tuple[Any, ...], node: str = "s1", claim: int = 0, acceptance: tuple[int, str, int, str] | None = None,
+        requests: Sequence[tuple[int, str, int]] = (), act: str = "", alert: str = "", end: str = "", standing: Sequence[str] = (),
         submission: int = 1,
     ) -> None:  # fmt: skip
         """A Scheduler commits a Decision: everything at one moment."""
@@ -91,20 +91,20 @@ class Story:
         note = self.history.note
         if claim:
             note("claimed", node, task, epoch=claim, lost=0)
-        if accepted is not None:
-            idx, doing, attempt, reply = accepted
+        if acceptance is not None:
+            idx, doing, attempt, reply = acceptance
             note(
                 "accepted", node, task, idx=idx, doing=doing, attempt=attempt, reply=reply, complete_by=self.now + 5.0, now=self.now, came=self.now - 0.05
             )  # fmt: skip
         for move in moves:
             if move[0] != "task" and move[2] == "waiting" and move[1] in ("undone", "failed", "kept"):
                 self.rounds[task, move[0]] = self.rounds.get((task, move[0]), 1) + 1
-        told = [m if m[0] == "task" else (*m, 0, self.rounds.get((task, m[0]), 1)) for m in moves]
-        note("moved", node, task, moves=told, cause="", note="")
+        full_moves = [m if m[0] == "task" else (*m, 0, self.rounds.get((task, m[0]), 1)) for m in moves]
+        note("moved", node, task, moves=full_moves, cause="", note="")
         to_tell = [m[2] for m in moves if m[0] == "task" and m[2] != "pending"] if task in self.told else []
         for state in to_tell:
             self.notice(node, task, state)
-        for idx, doing, attempt in sent:
+        for idx, doing, attempt in requests:
             key = self.key(task, idx, "undo" if doing == "undo" else "do")
             round_ = self.rounds.get((task, idx), 1)
             note(
@@ -114,10 +114,8 @@ class Story:
             note("alert", node, task, alert=alert, step="", text=alert)
         if act:
             note("act", node, task, what=act, verdict="applied", reason="")
-        if ended:
-            note(
-                "ended", node, task, state=ended, result=False, standing=list(standing), submission=submission
-            )
+        if end:
+            note("ended", node, task, state=end, result=False, standing=list(standing), submission=submission)
         note("store", node, outcome="committed", verbs=["commit"])
         if to_tell:
             self.hear(task)
@@ -146,12 +144,12 @@ class Story:
         """Submitted, claimed, and the first step done, the second one asked for."""
         self.submit(task)
         self.commit(
-            task, ("task", "pending", "processing"), (0, "waiting", "ready"), (0, "ready", "running"), claim=1, sent=[(0, "do", 1)]
+            task, ("task", "pending", "processing"), (0, "waiting", "ready"), (0, "ready", "running"), claim=1, requests=[(0, "do", 1)]
         )  # fmt: skip
         self.ask(task, 0, 1, reply="done")
         self.commit(
-            task, (0, "running", "done"), (1, "waiting", "ready"), (1, "ready", "running"), accepted=(0, "do", 1, "done"),
-            sent=[(1, "do", 1)],
+            task, (0, "running", "done"), (1, "waiting", "ready"), (1, "ready", "running"), acceptance=(0, "do", 1, "done"),
+            requests=[(1, "do", 1)],
         )  # fmt: skip
 
     def processed(self, task: int) -> None:
@@ -159,7 +157,7 @@ class Story:
         self.begin(task)
         self.ask(task, 1, 1, reply="done")
         self.commit(
-            task, (1, "running", "done"), ("task", "processing", "processed"), accepted=(1, "do", 1, "done"), ended="processed",
+            task, (1, "running", "done"), ("task", "processing", "processed"), acceptance=(1, "do", 1, "done"), end="processed",
             standing=STEPS,
         )  # fmt: skip
 
@@ -172,15 +170,15 @@ class Story:
         self.note("late", "a1", task, idx=1, doing="do", attempt=1)
         self.note("refused", "a1", task, what="reply", idx=1, attempt=1, why="late or superseded")
         self.commit(
-            task, ("task", "processing", "undoing"), (1, "in_doubt", "undoing"), act="cancel", sent=[(1, "undo", 2)]
+            task, ("task", "processing", "undoing"), (1, "in_doubt", "undoing"), act="cancel", requests=[(1, "undo", 2)]
         )  # fmt: skip
         self.ask(task, 1, 2, doing="undo", net=0, reply="done")
         self.commit(
-            task, (1, "undoing", "undone"), (0, "done", "undoing"), accepted=(1, "undo", 2, "done"), sent=[(0, "undo", 2)]
+            task, (1, "undoing", "undone"), (0, "done", "undoing"), acceptance=(1, "undo", 2, "done"), requests=[(0, "undo", 2)]
         )  # fmt: skip
         self.ask(task, 0, 2, doing="undo", net=0, reply="done")
         self.commit(
-            task, (0, "undoing", "undone"), ("task", "undoing", "undone"), accepted=(0, "undo", 2, "done"), ended="undone"
+            task, (0, "undoing", "undone"), ("task", "undoing", "undone"), acceptance=(0, "undo", 2, "done"), end="undone"
         )  # fmt: skip
 
     def resubmitted(self, task: int) -> None:
@@ -191,16 +189,16 @@ class Story:
         )  # fmt: skip
         self.commit(
             task, ("task", "pending", "processing"), (0, "waiting", "ready"), (0, "ready", "running"), claim=3, node="s2",
-            sent=[(0, "do", 3)],
+            requests=[(0, "do", 3)],
         )  # fmt: skip
         self.ask(task, 0, 3, reply="done")
         self.commit(
-            task, (0, "running", "done"), (1, "waiting", "ready"), (1, "ready", "running"), accepted=(0, "do", 3, "done"),
-            sent=[(1, "do", 3)], node="s2",
+            task, (0, "running", "done"), (1, "waiting", "ready"), (1, "ready", "running"), acceptance=(0, "do", 3, "done"),
+            requests=[(1, "do", 3)], node="s2",
         )  # fmt: skip
         self.ask(task, 1, 3, reply="done")
         self.commit(
-            task, (1, "running", "done"), ("task", "processing", "processed"), accepted=(1, "do", 3, "done"), ended="processed",
+            task, (1, "running", "done"), ("task", "processing", "processed"), acceptance=(1, "do", 3, "done"), end="processed",
             submission=2, node="s2",
         )  # fmt: skip
 
@@ -211,7 +209,7 @@ class Story:
         self.ask(task, 1, 1, net=0, reply="permanent")
         self.commit(
             task, ("task", "pending", "processing"), (1, "running", "failed"), ("task", "processing", "error"), claim=2, node="s2",
-            accepted=(1, "do", 1, "permanent"), alert="held", ended="error", standing=["reserve"],
+            acceptance=(1, "do", 1, "permanent"), alert="held", end="error", standing=["reserve"],
         )  # fmt: skip
 
     def guarded(self, task: int) -> None:
@@ -219,24 +217,24 @@ class Story:
         self.note("circuit", "a1", agent="shop/a", state="closed")
         self.submit(task)
         self.commit(
-            task, ("task", "pending", "processing"), (0, "waiting", "ready"), (0, "ready", "running"), claim=1, sent=[(0, "do", 1)]
+            task, ("task", "pending", "processing"), (0, "waiting", "ready"), (0, "ready", "running"), claim=1, requests=[(0, "do", 1)]
         )  # fmt: skip
         self.ask(task, 0, 1, net=None)
         self.note("circuit", "a1", agent="shop/a", state="open")
         self.note("reply", "a1", task, idx=0, doing="do", attempt=1, reply="gave_up")
-        self.commit(task, (0, "running", "in_doubt"), accepted=(0, "do", 1, "gave_up"))
+        self.commit(task, (0, "running", "in_doubt"), acceptance=(0, "do", 1, "gave_up"))
         self.note("circuit", "a1", agent="shop/a", state="half-open")
-        self.commit(task, (0, "in_doubt", "running"), sent=[(0, "do", 2)])
+        self.commit(task, (0, "in_doubt", "running"), requests=[(0, "do", 2)])
         self.ask(task, 0, 2, reply="done")
         self.note("circuit", "a1", agent="shop/a", state="release")
         self.note("circuit", "a1", agent="shop/a", state="closed")
         self.commit(
-            task, (0, "running", "done"), (1, "waiting", "ready"), (1, "ready", "running"), accepted=(0, "do", 2, "done"),
-            sent=[(1, "do", 1)],
+            task, (0, "running", "done"), (1, "waiting", "ready"), (1, "ready", "running"), acceptance=(0, "do", 2, "done"),
+            requests=[(1, "do", 1)],
         )  # fmt: skip
         self.ask(task, 1, 1, reply="done")
         self.commit(
-            task, (1, "running", "done"), ("task", "processing", "processed"), accepted=(1, "do", 1, "done"), ended="processed",
+            task, (1, "running", "done"), ("task", "processing", "processed"), acceptance=(1, "do", 1, "done"), end="processed",
             standing=STEPS,
         )  # fmt: skip
 
@@ -290,16 +288,16 @@ def final(history: History, **changes: Any) -> Final:
             steps |= {(event.task, idx): ("waiting", 1) for idx in range(len(STEPS))}
         elif event.kind == "released":
             tasks[event.task] = "pending"
-            moved = [Move("task", "processing", "pending", "")]
-            rows.setdefault(event.task, []).append(EventView(0, event.task, event.at, 1, moved))
+            requeue = [Move("task", "processing", "pending", "")]
+            rows.setdefault(event.task, []).append(EventView(0, event.task, event.at, 1, requeue))
         elif event.kind == "moved":
-            named = [
+            moves = [
                 Move("task", m[1], m[2], "claimed")
                 if m[0] == "task"
                 else Move(STEPS[m[0]], m[1], m[2], "reply")
                 for m in event["moves"]
             ]
-            rows.setdefault(event.task, []).append(EventView(0, event.task, event.at, 1, named))
+            rows.setdefault(event.task, []).append(EventView(0, event.task, event.at, 1, moves))
             for move in event["moves"]:
                 if move[0] == "task":
                     tasks[event.task] = move[2]
@@ -308,8 +306,8 @@ def final(history: History, **changes: Any) -> Final:
     details = [
         _detail(task, state, [steps[task, idx] for idx in range(len(STEPS))]) for task, state in tasks.items()
     ]
-    known = Final(tasks=details, histories=rows)
-    return replace(known, **changes)
+    outcome = Final(tasks=details, histories=rows)
+    return replace(outcome, **changes)
 
 
 def _detail(task: int, state: TaskState, steps: Sequence[tuple[StepState, int]]) -> TaskDetail:

@@ -49,29 +49,29 @@ class Worlds:
     """Makes the worlds of mutants, one after another."""
 
     app: App = field(default_factory=storm_app)
-    guarded: App = field(default_factory=partial(storm_app, guarded=True))
+    guarded: App = field(default_factory=partial(storm_app, breakers=True))
     template: bytes = field(default_factory=empty_store)
 
-    def world(self, found: Mutant, seed: int, *, sound: bool = False) -> StormWorld:
+    def world(self, mutant: Mutant, seed: int, *, sound: bool = False) -> StormWorld:
         """Return the world of a mutant and a seed, not yet begun; the engine in it is as it is."""
-        services = SERVICES_OF_STORM if sound or found.services is None else found.services
-        drawn = orders if found.only is None else partial(orders, only=found.only)
-        app = self.guarded if found.swarm.around is not None and found.swarm.around.guarded else self.app
+        services = SERVICES_OF_STORM if sound or mutant.services is None else mutant.services
+        draw_orders = orders if mutant.only is None else partial(orders, only=mutant.only)
+        app = self.guarded if mutant.swarm.around is not None and mutant.swarm.around.guarded else self.app
         world = StormWorld(
-            seed, app=app, orders=drawn, services=services, once=ONCE, swarm=found.swarm, grounds=Grounds(self.template)
+            seed, app=app, orders=draw_orders, services=services, once=ONCE, swarm=mutant.swarm, grounds=Grounds(self.template)
         )  # fmt: skip
-        if found.twist is not None:
-            found.twist(world)
+        if mutant.twist is not None:
+            mutant.twist(world)
         return world
 
-    def run(self, found: Mutant, seed: int, *, sound: bool = False) -> Outcome:
+    def run(self, mutant: Mutant, seed: int, *, sound: bool = False) -> Outcome:
         """Return how the world of a mutant and a seed ended; ``sound``: that of its twin, in which every rule holds."""
         with pytest.MonkeyPatch.context() as m:
             if not sound:
-                found.patch(m)
-            outcome = self.world(found, seed, sound=sound).run()
-        if found.look is not None:
-            outcome.findings += found.look(outcome)
+                mutant.patch(m)
+            outcome = self.world(mutant, seed, sound=sound).run()
+        if mutant.look is not None:
+            outcome.findings += mutant.look(outcome)
         return outcome
 
 
@@ -85,10 +85,10 @@ def seen_by(outcome: Outcome) -> tuple[str, ...]:
     return tuple(sorted({name if re.fullmatch(r"[IL]\d+", name) else "other" for name in names}, key=_order))
 
 
-def killers(found: Mutant, worlds: Worlds, seeds: Iterable[int]) -> Iterator[tuple[int, tuple[str, ...]]]:
+def killers(mutant: Mutant, worlds: Worlds, seeds: Iterable[int]) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield the seeds that kill a mutant, and what saw it."""
     for seed in seeds:
-        outcome = worlds.run(found, seed)
+        outcome = worlds.run(mutant, seed)
         if outcome.findings:
             yield seed, seen_by(outcome)
 
@@ -105,11 +105,11 @@ def recorded() -> dict[str, list[str]]:
     return {row[0].strip("`"): row for row in rows}
 
 
-def seeds(found: Mutant) -> list[int]:
+def seeds(mutant: Mutant) -> list[int]:
     """Return the seeds of a mutant, the recorded one first."""
-    row = recorded().get(found.name)
+    row = recorded().get(mutant.name)
     first = [int(row[2])] if row is not None and row[2].isdecimal() else []
-    return first + [seed for seed in range(found.within) if seed not in first]
+    return first + [seed for seed in range(mutant.within) if seed not in first]
 
 
 def record(new: Mapping[str, list[str]]) -> None:
@@ -120,11 +120,11 @@ def record(new: Mapping[str, list[str]]) -> None:
     TABLE.write_text(before + _MARK + _HEAD + "".join(lines))
 
 
-def row(found: Mutant, count: int, killed: Sequence[tuple[int, tuple[str, ...]]]) -> list[str]:
+def row(mutant: Mutant, count: int, kills: Sequence[tuple[int, tuple[str, ...]]]) -> list[str]:
     """Return a mutant's row of the table."""
-    first = str(killed[0][0]) if killed else "none"
-    by = ", ".join(sorted({name for _, names in killed for name in names}, key=_order)) or "nothing"
-    return [f"`{found.name}`", found.rule.replace("``", "`"), first, str(count), str(len(killed)), by]
+    first = str(kills[0][0]) if kills else "none"
+    by = ", ".join(sorted({name for _, names in kills for name in names}, key=_order)) or "nothing"
+    return [f"`{mutant.name}`", mutant.rule.replace("``", "`"), first, str(count), str(len(kills)), by]
 
 
 def main() -> None:
@@ -132,24 +132,24 @@ def main() -> None:
     own; ``--record``: into the table; ``--why``: what is wrong.
     """
     logging.disable(logging.CRITICAL)
-    asked = sys.argv[1:]
-    most = int(asked.pop(asked.index("--seeds") + 1)) if "--seeds" in asked else 0
+    arguments = sys.argv[1:]
+    most = int(arguments.pop(arguments.index("--seeds") + 1)) if "--seeds" in arguments else 0
     worlds = Worlds()
-    for name in [name for name in asked if not name.startswith("--")] or list(MUTANTS):
-        found, began = MUTANTS[name], time.process_time()
-        count = most or found.within
-        killed = list(killers(found, worlds, range(count)))
-        if "--why" in asked and killed:
-            print("\n".join(worlds.run(found, killed[0][0]).findings[:5]))
-        clean = worlds.run(found, killed[0][0] if killed else 0, sound=True).findings
-        told = row(found, count, killed)
-        spent = (time.process_time() - began) / count
+    for name in [name for name in arguments if not name.startswith("--")] or list(MUTANTS):
+        mutant, began = MUTANTS[name], time.process_time()
+        count = most or mutant.within
+        kills = list(killers(mutant, worlds, range(count)))
+        if "--why" in arguments and kills:
+            print("\n".join(worlds.run(mutant, kills[0][0]).findings[:5]))
+        clean = worlds.run(mutant, kills[0][0] if kills else 0, sound=True).findings
+        cells = row(mutant, count, kills)
+        seconds = (time.process_time() - began) / count
         print(
-            f"{name}: {len(killed)} of {count}, first {told[2]}, {told[5]}; {spent:.2f} s a seed; twin {clean[:1] or 'clean'}",
+            f"{name}: {len(kills)} of {count}, first {cells[2]}, {cells[5]}; {seconds:.2f} s a seed; twin {clean[:1] or 'clean'}",
             flush=True,
         )
-        if "--record" in asked:
-            record({name: told})
+        if "--record" in arguments:
+            record({name: cells})
 
 
 if __name__ == "__main__":

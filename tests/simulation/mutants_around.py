@@ -39,7 +39,7 @@ TOLD = replace(
 )
 """Everybody wants to be told, and those who listen are killed and stopped like all others."""
 QUEUED = replace(
-    TOLD, around=Around(told=1.0, consumers=2), points={"kill": 0.01, "stop": 0.01}, driven={"kill": 0.5}
+    TOLD, around=Around(told=1.0, consumers=2), points={"kill": 0.01, "stop": 0.01}, rates={"kill": 0.5}
 )
 """The same by queue alone, in worse weather."""
 
@@ -49,9 +49,9 @@ def notice_lost(m: pytest.MonkeyPatch) -> None:
     """The end of a task is written without its notice."""
     true = notices.write
 
-    def forgetful(tx: Writing, made: list[Notice]) -> None:
-        if kept := [notice for notice in made if notice.state not in ENDS]:
-            true(tx, kept)
+    def forgetful(tx: Writing, batch: list[Notice]) -> None:
+        if remainder := [notice for notice in batch if notice.state not in ENDS]:
+            true(tx, remainder)
 
     m.setattr(notices, "write", forgetful)
 
@@ -62,9 +62,9 @@ def notice_before_the_commit(m: pytest.MonkeyPatch) -> None:
     true = slices.TaskSlice.commit
 
     async def hasty(self: slices.TaskSlice, batch: Any) -> Any:
-        made = [notice for decision in batch.decisions for notice in decision.notices]
-        if made:
-            await self._db.write(partial(notices.write, batch=made))
+        early = [notice for decision in batch.decisions for notice in decision.notices]
+        if early:
+            await self._db.write(partial(notices.write, batch=early))
             for decision in batch.decisions:
                 decision.notices.clear()
         return await true(self, batch)
@@ -108,13 +108,13 @@ def acknowledged_without_the_task(m: pytest.MonkeyPatch) -> None:
 @mutant(SENT, "place_order")
 def messages_not_deduplicated(m: pytest.MonkeyPatch) -> None:
     """A queue takes a message again that it knows by its id."""
-    true, sent = slices.QueueSlice.send_messages, itertools.count()
+    true, counter = slices.QueueSlice.send_messages, itertools.count()
 
     async def forgetful(
         self: slices.QueueSlice, messages: Sequence[Outgoing], most: int, most_bytes: int
     ) -> list[Sent]:
-        renamed = [changed(one, id=f"{one.id}#{next(sent)}") for one in messages]
-        return await true(self, renamed, most, most_bytes)
+        copies = [changed(one, id=f"{one.id}#{next(counter)}") for one in messages]
+        return await true(self, copies, most, most_bytes)
 
     m.setattr(slices.QueueSlice, "send_messages", forgetful)
 

@@ -25,9 +25,14 @@ def never_tried_twice(m: pytest.MonkeyPatch) -> None:
     true = AttemptRunner.answer
 
     async def twice(runner: AttemptRunner, attempt: Attempt, action: Any) -> TaskMessage | None:
-        said = await true(runner, attempt, action)
-        if not action.retry.never or attempt.request.doing != "do" or said is None or said.kind != "gave_up":
-            return said
+        reply = await true(runner, attempt, action)
+        if (
+            not action.retry.never
+            or attempt.request.doing != "do"
+            or reply is None
+            or reply.kind != "gave_up"
+        ):
+            return reply
         attempt.retries, attempt.phase = 1, "waiting"
         return await true(runner, attempt, action)
 
@@ -35,7 +40,7 @@ def never_tried_twice(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    replace(FAULTS_OF_ALL_KINDS, storm=40.0, services={"service late": 0.4}, driven={"operator": 2.0}),
+    replace(FAULTS_OF_ALL_KINDS, storm=40.0, services={"service late": 0.4}, rates={"operator": 2.0}),
     "never",
     twist=resubmitting,
 )
@@ -74,7 +79,7 @@ def hold_no_withdraw(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    replace(FAULTS_OF_ALL_KINDS, tasks=8, points={}, services={}, driven={"operator": 0.2}, storm=60.0),
+    replace(FAULTS_OF_ALL_KINDS, tasks=8, points={}, services={}, rates={"operator": 0.2}, storm=60.0),
     "settle",
     twist=wavering,
 )
@@ -82,13 +87,13 @@ def undo_by_key(m: pytest.MonkeyPatch) -> None:
     """An undo undoes whatever is in place of its step, not what was done under the key that it names."""
     true = StormService._undo
 
-    def whatever(service: StormService, sent: Any, entry: Any) -> Any:
+    def whatever(service: StormService, request: Any, entry: Any) -> Any:
         for key, other in service.books.items():
-            if other.net and key.startswith(f"{sent.scope}/"):
-                sent.about = key
-                service.undone_by.discard(sent.key)
-                return true(service, sent, other)
-        return true(service, sent, entry)
+            if other.net and key.startswith(f"{request.scope}/"):
+                request.about = key
+                service.undone_by.discard(request.key)
+                return true(service, request, other)
+        return true(service, request, entry)
 
     m.setattr(StormService, "_undo", whatever)
 
@@ -104,7 +109,7 @@ class _Apart(dict[int, list[TaskMessage]]):
 
 
 @mutant(
-    replace(FAULTS_OF_ALL_KINDS, tasks=8, points={"slow commit": 0.5}, driven={"operator": 1.0}, services={}),
+    replace(FAULTS_OF_ALL_KINDS, tasks=8, points={"slow commit": 0.5}, rates={"operator": 1.0}, services={}),
     "place_order",
 )
 def two_decisions(m: pytest.MonkeyPatch) -> None:

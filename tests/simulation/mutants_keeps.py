@@ -16,11 +16,11 @@ PAUSES = replace(
     tasks=6,
     storm=40.0,
     points={"kill": 0.004, "stop": 0.004},
-    driven={"stop": 0.3, "outage": 0.15, "kill": 0.1},
+    rates={"stop": 0.3, "outage": 0.15, "kill": 0.1},
     services={"service does it and times out": 0.3, "service hangs": 0.1},
 )
 """The store is away for long, processes stand still for long, and services do what they do not answer."""
-ALONE = replace(PAUSES, layout=LAYOUTS[1], points={}, driven={}, services={"service refuses": 0.1})
+ALONE = replace(PAUSES, layout=LAYOUTS[1], points={}, rates={}, services={"service refuses": 0.1})
 """One process, which now and then stands still in the middle of a call, and does all itself when it wakes up."""
 ONE_AGENT = replace(ALONE, layout=LAYOUTS[2])
 """One process of agents, which stands still while others go on, and then finds what they have asked for."""

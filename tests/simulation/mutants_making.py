@@ -58,4 +58,4 @@ def named_in(module: ModuleType) -> dict[str, Mutant]:
     >>> named_in(ModuleType("empty"))
     {}
     """
-    return {name: found for name, found in vars(module).items() if isinstance(found, Mutant)}
+    return {name: mutant for name, mutant in vars(module).items() if isinstance(mutant, Mutant)}

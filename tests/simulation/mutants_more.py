@@ -86,7 +86,7 @@ def stuck_stops_others(m: pytest.MonkeyPatch) -> None:
     m.setattr(undo, "barred", all_barred)
 
 
-@mutant(replace(DOUBTFUL, layout=APART, driven={"operator": 3.0, "kill": 0.5}), "place_order")
+@mutant(replace(DOUBTFUL, layout=APART, rates={"operator": 3.0, "kill": 0.5}), "place_order")
 def cancelled_in_flight(m: pytest.MonkeyPatch) -> None:
     """A pending task that is cancelled is undone at once, whatever is in flight or in place."""
     m.setattr(acts, "_untouched", lambda _work: True)
@@ -100,7 +100,7 @@ def cancelled_after_the_end(m: pytest.MonkeyPatch) -> None:
     m.setattr(states, "TASK_MOVES", table)
 
 
-@mutant(replace(FAULTS_OF_ALL_KINDS, services={}, driven={"kill": 0.2}), "never", twist=distant)
+@mutant(replace(FAULTS_OF_ALL_KINDS, services={}, rates={"kill": 0.2}), "never", twist=distant)
 def never_undone_blindly(m: pytest.MonkeyPatch) -> None:
     """A step in doubt at a service without keys is undone although nobody can tell whether it happened."""
     m.setattr(rules, "must_be_definite", lambda step: rules.policy(step).remembers)
@@ -133,7 +133,7 @@ def late_reply(m: pytest.MonkeyPatch) -> None:
         layout=SUPERVISORS,
         points={},
         messages={"drop": 0.4},
-        driven={"kill": 0.3},
+        rates={"kill": 0.3},
         storm=30.0,
     ),
     twist=aimed("stop", "judge asked", 0.3),
@@ -161,22 +161,22 @@ def agent_hides_its_tries(m: pytest.MonkeyPatch) -> None:
     """An agent does not say that an earlier try of the same attempt is unanswered."""
     true = attempt_runner._message
 
-    def certain(request: Any, kind: str, **said: Any) -> TaskMessage:
-        return true(request, kind, **{**said, "unclear": False})
+    def certain(request: Any, kind: str, **fields: Any) -> TaskMessage:
+        return true(request, kind, **{**fields, "unclear": False})
 
     m.setattr(attempt_runner, "_message", certain)
 
 
 @mutant(
-    replace(DOUBTFUL, tasks=12, services={"service late": 0.5, "service refuses": 0.4}, driven={}), "settle"
+    replace(DOUBTFUL, tasks=12, services={"service late": 0.5, "service refuses": 0.4}, rates={}), "settle"
 )
 def forgets_refusal(m: pytest.MonkeyPatch) -> None:
     """A service that is declared with ``remembers`` forgets its refusals."""
     true = StormService._do
 
-    def forgetful(service: StormService, sent: Any, entry: Any) -> Any:
-        entry.refused, entry.refused_token = False, None
-        return true(service, sent, entry)
+    def forgetful(service: StormService, request: Any, entry: Any) -> Any:
+        entry.is_refused, entry.refused_token = False, None
+        return true(service, request, entry)
 
     m.setattr(StormService, "_do", forgetful)
 
@@ -189,7 +189,7 @@ def service_probe_does_not_fence(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    replace(FAULTS_OF_ALL_KINDS, storm=30.0, services={}, driven={"operator": 2.0}), "never", twist=distant
+    replace(FAULTS_OF_ALL_KINDS, storm=30.0, services={}, rates={"operator": 2.0}), "never", twist=distant
 )
 def hasty_operator(m: pytest.MonkeyPatch) -> None:
     """An operator says *failed* while something can still arrive."""
@@ -215,7 +215,7 @@ class _Wall:
         return str(self._clock.boot_id())
 
 
-@mutant(replace(FAULTS_OF_ALL_KINDS, driven={"clock jump": 1.0}, skew=30.0, layout=APART), "place_order")
+@mutant(replace(FAULTS_OF_ALL_KINDS, rates={"clock jump": 1.0}, skew=30.0, layout=APART), "place_order")
 def store_clock_of_each(m: pytest.MonkeyPatch) -> None:
     """The store's clock is the wall clock of whoever looks."""
     true = FleetMember._store

@@ -17,7 +17,7 @@ BACK = replace(
     points={},
     messages={},
     services={"service late": 0.3, "service does it and times out": 0.3},
-    driven={"operator": 4.0},
+    rates={"operator": 4.0},
     storm=30.0,
 )
 """Cancels and late calls, and in their midst the store goes back."""
@@ -30,9 +30,9 @@ def _no_generation(m: pytest.MonkeyPatch) -> None:
 def _no_tombstone(m: pytest.MonkeyPatch) -> None:
     true = StormService._do
 
-    def forgetful(service: StormService, sent: Any, entry: Any) -> Any:
-        entry.gone = False
-        return true(service, sent, entry)
+    def forgetful(service: StormService, request: Any, entry: Any) -> Any:
+        entry.is_undone = False
+        return true(service, request, entry)
 
     m.setattr(StormService, "_do", forgetful)
 

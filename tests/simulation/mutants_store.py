@@ -54,7 +54,7 @@ def store_fence(m: pytest.MonkeyPatch) -> None:
         FAULTS_OF_ALL_KINDS,
         layout=SCHEDULERS,
         points={},
-        driven={"operator": 2.0},
+        rates={"operator": 2.0},
         services={"service fails": 0.6, "service late": 0.2},
     ),
     twist=aimed("stop", "commit asked", 0.1),
@@ -74,7 +74,7 @@ def task_epoch(m: pytest.MonkeyPatch) -> None:
         layout=SUPERVISORS,
         points={},
         messages={"drop": 0.4},
-        driven={"kill": 0.3},
+        rates={"kill": 0.3},
         storm=30.0,
     ),
     twist=aimed("stop", "release_dead asked", 0.5),
@@ -87,14 +87,14 @@ def supervisor_epoch(m: pytest.MonkeyPatch) -> None:
 @mutant(replace(FAULTS_OF_ALL_KINDS, layout=SUPERVISORS, engine=EAGER), "place_order", within=20)
 def supervisor_cas(m: pytest.MonkeyPatch) -> None:
     """The Supervisor reads which requests are overdue, and writes its verdict later, whatever has become of them."""
-    seen: dict[str, list[Any]] = {}
+    memory: dict[str, list[Any]] = {}
     overdue = supervision.OVERDUE
 
     true = supervision.judge
 
     def blind(tx: Any, term: Any, grace: float, limit: int) -> Any:
-        before = seen.pop(term.nonce, [])
-        seen[term.nonce] = tx.rows(overdue, (tx.now, tx.now - grace, limit))
+        before = memory.pop(term.nonce, [])
+        memory[term.nonce] = tx.rows(overdue, (tx.now, tx.now - grace, limit))
         stale: Any = _Remembering(tx, overdue, before)
         return true(stale, term, grace, limit)
 
@@ -128,33 +128,33 @@ def half_a_batch(m: pytest.MonkeyPatch) -> None:
     def halved(w: Any, first: Any = ()) -> None:
         rest = [change for change in first if change[0] in ("handed", "moved")]
         first = [change for change in first if change not in rest]
-        later = {name: getattr(w, name) for name in ("requests", "handed", "events", "timers", "alerts")}
-        for name, found in later.items():
-            setattr(w, name, type(found)())
+        later = {name: getattr(w, name) for name in ("requests", "handovers", "events", "timers", "alerts")}
+        for name, value in later.items():
+            setattr(w, name, type(value)())
         true(w, first)
         connection = w.tx.connection
         for sql in (*["release makegood"] * w.tx.careful, "commit", "begin immediate"):
             connection.execute(sql)
         if w.tx.careful:
             connection.execute("savepoint makegood")
-        for name, found in later.items():
-            setattr(w, name, found)
-        written = (
-            "dropped",
+        for name, value in later.items():
+            setattr(w, name, value)
+        names = (
+            "stale_timers",
             "withdraw",
-            "rested",
+            "rests",
             "claims",
-            "processed",
+            "task_ends",
             "tasks",
-            "sent",
-            "done",
+            "sends",
+            "step_ends",
             "steps",
             "steps_with",
             "steps_late",
             "counts",
-            "added",
+            "new_steps",
         )
-        for name in (*written, "audits", "read"):
+        for name in (*names, "audits", "read"):
             setattr(w, name, type(getattr(w, name))())
         true(w, rest)
 
@@ -167,10 +167,10 @@ def acknowledged_before_the_commit(m: pytest.MonkeyPatch) -> None:
     true = slices.TaskSlice.inbox
 
     async def emptied(store: slices.TaskSlice, node: int, limit: int) -> Any:
-        found = await true(store, node, limit)
-        read = [(m.seq, task) for task, messages in found.messages.items() for m in messages]
+        inbox = await true(store, node, limit)
+        read = [(m.seq, task) for task, messages in inbox.messages.items() for m in messages]
         await store._db.write(partial(_throw_away, read=read))
-        return found
+        return inbox
 
     m.setattr(slices.TaskSlice, "inbox", emptied)
 
@@ -189,7 +189,7 @@ def retried_without_looking(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    replace(FAULTS_OF_ALL_KINDS, driven={"clock jump": 4.0}, skew=30.0, messages={}, tasks=6),
+    replace(FAULTS_OF_ALL_KINDS, rates={"clock jump": 4.0}, skew=30.0, messages={}, tasks=6),
     "held",
     twist=aimed("stop", "do before call", 0.3),
     look=called_after_complete_by,
@@ -207,17 +207,19 @@ def born_held_not_adopted(m: pytest.MonkeyPatch) -> None:
     """A task that was submitted beside a Scheduler is not taken over when its caller was cancelled meanwhile."""
     true = eager_submission.EagerSubmissions._hold
 
-    def forgets(eager: Any, prepared: Any, slots: Any) -> None:
-        if prepared.answered.done():
-            eager._tasks.weights.drop(prepared.draft.id)
+    def forgets(eager: Any, submission: Any, slots: Any) -> None:
+        if submission.answered.done():
+            eager._tasks.weights.drop(submission.draft.id)
         else:
-            true(eager, prepared, slots)
+            true(eager, submission, slots)
 
     m.setattr(eager_submission.EagerSubmissions, "_hold", forgets)
-    m.setattr(first_decision, "begun", lambda _held: None)  # what has begun is found again by its first reply
+    m.setattr(
+        first_decision, "begun", lambda _memory: None
+    )  # what has begun is found again by its first reply
 
 
-@mutant(replace(FAULTS_OF_ALL_KINDS, tasks=12, points={}, driven={"outage": 1.0}, pace=1.0), "place_order")
+@mutant(replace(FAULTS_OF_ALL_KINDS, tasks=12, points={}, rates={"outage": 1.0}, pace=1.0), "place_order")
 def slots_of_lost_decisions(m: pytest.MonkeyPatch) -> None:
     """A slot that was set aside for a request is not released when the Decision is not written."""
     true = slot_pool.Reservation.__exit__

@@ -71,7 +71,7 @@ UNDOING = replace(
     FAULTS_OF_ALL_KINDS,
     tasks=6,
     services={**BAD_SERVICES, "service refuses": 0.2},
-    driven={"operator": 2.0},
+    rates={"operator": 2.0},
     pace=1.0,
 )
 """Many tasks that are undone, for all reasons there are."""
@@ -79,7 +79,7 @@ DOUBTFUL = replace(
     FAULTS_OF_ALL_KINDS,
     tasks=6,
     services={"service late": 0.5, "service hangs": 0.1},
-    driven={"operator": 3.0},
+    rates={"operator": 3.0},
 )
 """Calls arrive long after their callers have given up, while an operator cancels."""
 
@@ -104,11 +104,9 @@ class _Aimed(Faults):
 
     def strikes(self, name: str, process: str, able: tuple[str, ...]) -> str | None:
         """Strike as aimed, otherwise as chance has it."""
-        struck = super().strikes(name, process, able)
-        aimed = (
-            self.on and self.kind in able and name.startswith(self.name) and self.rng.random() < self.share
-        )
-        return self.kind if aimed else struck
+        kind = super().strikes(name, process, able)
+        hit = self.on and self.kind in able and name.startswith(self.name) and self.rng.random() < self.share
+        return self.kind if hit else kind
 
 
 def aimed(kind: str, name: str, share: float) -> Twist:
@@ -131,33 +129,33 @@ class _Gate(StormService):
         super().__init__(world, name, kind="fenced")
         self.turned_away: set[int] = set()
 
-    def carry_out(self, sent: Any) -> Any:
+    def carry_out(self, request: Any) -> Any:
         """Refuse at the gate, or do what arrived."""
-        if sent.doing == "do" and (sent.call in self.turned_away or self.world.draw() < 0.3):
-            self.turned_away.add(sent.call)
+        if request.doing == "do" and (request.call in self.turned_away or self.world.draw() < 0.3):
+            self.turned_away.add(request.call)
             return Permanent(f"{self.name}: not today")
-        return super().carry_out(sent)
+        return super().carry_out(request)
 
 
 def gated(world: StormWorld) -> None:
     """Put a gate in front of the services that honour key and token."""
-    for name, found in world.services.items():
-        if found.kind == "fenced":
+    for name, service in world.services.items():
+        if service.kind == "fenced":
             world.services[name] = _Gate(world, name)
 
 
 class _Distant(StormService):
     """A service to which most actions travel long; its probes and undos are quick."""
 
-    def _send(self, sent: Any, delay: float) -> None:
-        far = sent.doing == "do" and self.world.draw() < 0.8
-        super()._send(sent, 4.0 + self.world.draw() * 26.0 if far else delay)
+    def _send(self, request: Any, delay: float) -> None:
+        far = request.doing == "do" and self.world.draw() < 0.8
+        super()._send(request, 4.0 + self.world.draw() * 26.0 if far else delay)
 
 
 def distant(world: StormWorld) -> None:
     """Let most actions arrive when nobody waits for them any more."""
-    for name, found in world.services.items():
-        world.services[name] = _Distant(world, name, kind=found.kind)
+    for name, service in world.services.items():
+        world.services[name] = _Distant(world, name, kind=service.kind)
 
 
 def distant_carrier(world: StormWorld) -> None:
@@ -168,17 +166,17 @@ def distant_carrier(world: StormWorld) -> None:
 class _Stubborn(StormService):
     """A service that often says of an undo that it cannot be done, as long as the storm lasts."""
 
-    def _undo(self, sent: Any, entry: Any) -> Any:
+    def _undo(self, request: Any, entry: Any) -> Any:
         if self.world.storming and self.world.draw() < 0.5:  # type: ignore[attr-defined]  # it is a World
-            self._note(sent, 0, "refused")
+            self._note(request, 0, "refused")
             return Permanent(f"{self.name}: cannot be taken back")
-        return super()._undo(sent, entry)
+        return super()._undo(request, entry)
 
 
 def obstinate(world: StormWorld) -> None:
     """Let undos fail."""
-    for name, found in world.services.items():
-        world.services[name] = _Stubborn(world, name, kind=found.kind)
+    for name, service in world.services.items():
+        world.services[name] = _Stubborn(world, name, kind=service.kind)
 
 
 def stubborn(world: StormWorld) -> None:
@@ -189,12 +187,12 @@ def stubborn(world: StormWorld) -> None:
 
 def impatient(world: StormWorld) -> None:
     """Let customers lose patience within milliseconds, while their order is being written."""
-    asked, rng = world.customers._submit, random.Random(f"{world.seed} impatience")
+    submit, rng = world.customers._submit, random.Random(f"{world.seed} impatience")
 
     async def briefly(*args: Any) -> None:
         try:
             async with asyncio.timeout(rng.uniform(0.0, 0.01) if rng.random() < 0.5 else None):
-                await asked(*args)
+                await submit(*args)
         except TimeoutError:
             return
 
@@ -226,15 +224,15 @@ def _do_nothing_but(world: StormWorld, acts: Mapping[TaskState, str]) -> None:
 class _Sluggish(StormService):
     """A service to which many undos travel long."""
 
-    def _send(self, sent: Any, delay: float) -> None:
-        far = sent.doing == "undo" and self.world.draw() < 0.4
-        super()._send(sent, 3.0 + self.world.draw() * 15.0 if far else delay)
+    def _send(self, request: Any, delay: float) -> None:
+        far = request.doing == "undo" and self.world.draw() < 0.4
+        super()._send(request, 3.0 + self.world.draw() * 15.0 if far else delay)
 
 
 def sluggish(world: StormWorld) -> None:
     """Let many undos arrive late."""
-    for name, found in world.services.items():
-        world.services[name] = _Sluggish(world, name, kind=found.kind)
+    for name, service in world.services.items():
+        world.services[name] = _Sluggish(world, name, kind=service.kind)
 
 
 def wavering(world: StormWorld) -> None:
@@ -246,7 +244,7 @@ def wavering(world: StormWorld) -> None:
 def called_after_complete_by(outcome: Outcome) -> list[str]:
     """Return the calls of actions that began after their complete-by in true time, which no agent knows."""
     within = {"reserve": 4.0, "charge": 3.0}
-    taken = {
+    starts = {
         (event.task, event["idx"], event["attempt"]): event.at
         for event in outcome.history.of("taken")
         if event["doing"] == "do"
@@ -258,7 +256,7 @@ def called_after_complete_by(outcome: Outcome) -> list[str]:
     }
     began = {
         (task, idx, attempt, names[task, idx]): at
-        for (task, idx, attempt), at in taken.items()
+        for (task, idx, attempt), at in starts.items()
         if (task, idx) in names
     }
     late: list[str] = []

@@ -40,14 +40,14 @@ def goes_back(world: StormWorld) -> None:
         finally:
             going.cancel()
         await asyncio.gather(going, return_exceptions=True)
-        if not going.cancelled() and (failed := going.exception()) is not None:
-            raise failed
+        if not going.cancelled() and (error := going.exception()) is not None:
+            raise error
 
     async def cancels(client: Any, *_: Any) -> None:
         with suppress(StoreUnavailableError):
-            found = await client.find(Filter(states=("pending", "processing"), limit=10))
-            if found:
-                await world.operator._do(client.task(rng.choice(found).id), "cancel")
+            tasks = await client.find(Filter(states=("pending", "processing"), limit=10))
+            if tasks:
+                await world.operator._do(client.task(rng.choice(tasks).id), "cancel")
 
     world._live = lived  # type: ignore[method-assign]  # of this one world
     world.operator._one = cancels  # type: ignore[method-assign, assignment]  # of this one world
@@ -69,7 +69,7 @@ async def _go_back(world: StormWorld, rng: random.Random) -> None:
     while not _all_asked(world):  # noqa: ASYNC110 - virtual time
         await asyncio.sleep(0.05)
     await asyncio.sleep(rng.uniform(0.0, 0.5))
-    backup, known = sqlite3.connect(":memory:"), len(world.history.events)
+    backup, length = sqlite3.connect(":memory:"), len(world.history.events)
     with closing(backup), closing(sqlite3.connect(world.path)) as file:
         file.backup(backup)
         await asyncio.sleep(rng.uniform(4.0, 12.0))
@@ -82,8 +82,8 @@ async def _go_back(world: StormWorld, rng: random.Random) -> None:
         backup.backup(file)
         with file:
             begin_anew(WriteTransaction(file, world.loop.time(), Interner()), Act("restored"))
-        world.history.events[known:] = [
-            event for event in world.history.events[known:] if event.kind in _KEPT
+        world.history.events[length:] = [
+            event for event in world.history.events[length:] if event.kind in _KEPT
         ]
         _forget(world.recorder, file)
     world.history.note("restored")
@@ -94,7 +94,7 @@ async def _go_back(world: StormWorld, rng: random.Random) -> None:
 
 def _all_asked(world: StormWorld) -> bool:
     """Whether every order was told its task, and its step was asked for."""
-    if len(world.customers.told) < world.swarm.tasks:
+    if len(world.customers.acks) < world.swarm.tasks:
         return False
     with closing(sqlite3.connect(f"{world.path.absolute().as_uri()}?mode=ro", uri=True)) as file:
         return not file.execute("select count(*) from makegood_step where attempt = 0").fetchone()[0]
@@ -102,7 +102,7 @@ def _all_asked(world: StormWorld) -> bool:
 
 def _forget(recorder: Recorder, file: sqlite3.Connection) -> None:
     """Let the recorder know what the store now says, and no more."""
-    recorder.heard.clear()
+    recorder.memory_replies.clear()
     recorder.came.clear()
     recorder.steps.clear()
     for task, idx, name, attempt, round_ in file.execute(

@@ -75,8 +75,8 @@ async def stamp(order: str) -> str:
 
 @stamp.probe
 async def find_stamp(order: str) -> mg.Happened[str] | mg.NotHappened:
-    found: mg.Happened[str] | mg.NotHappened = await Remote.letters.probe(order)
-    return found
+    answer: mg.Happened[str] | mg.NotHappened = await Remote.letters.probe(order)
+    return answer
 
 
 @stamp.undo

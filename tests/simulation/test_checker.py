@@ -76,8 +76,8 @@ def given_up_for_no_reason(history: History) -> History:
 def excused_and_counted(history: History) -> History:
     """The failure of what was under way when the circuit opened counts all the same."""
     at = find(history, picks("accepted", 5, reply="gave_up"))
-    counted = replace(history.events[at], kind="counted", fields={"idx": 0, "failures": 1})
-    return History(events=[*history.events[: at + 1], counted, *history.events[at + 1 :]])
+    failure = replace(history.events[at], kind="counted", fields={"idx": 0, "failures": 1})
+    return History(events=[*history.events[: at + 1], failure, *history.events[at + 1 :]])
 
 
 def taken_by_two(history: History) -> History:
@@ -90,7 +90,7 @@ def without_undo_of_reserve(history: History) -> History:
     story = Story()
     story.now = 3.5
     story.commit(
-        2, (1, "undoing", "undone"), ("task", "undoing", "undone"), accepted=(1, "undo", 2, "done"), ended="undone"
+        2, (1, "undoing", "undone"), ("task", "undoing", "undone"), acceptance=(1, "undo", 2, "done"), end="undone"
     )  # fmt: skip
     ours = story.history.events
     later = [e for e in history.events if e.at > 3.95]
@@ -103,7 +103,7 @@ def undo_in_wrong_order(history: History) -> History:
     story.lead("v1", 1)
     story.processed(1)
     story.commit(
-        1, ("task", "processed", "undoing"), (0, "done", "undoing"), claim=2, act="undo", sent=[(0, "undo", 2)]
+        1, ("task", "processed", "undoing"), (0, "done", "undoing"), claim=2, act="undo", requests=[(0, "undo", 2)]
     )  # fmt: skip
     return story.history
 
@@ -118,7 +118,7 @@ def undo_without_decision(history: History) -> History:
 def undo_of_what_never_started(history: History) -> History:
     story = Story()
     story.submit(1)
-    story.commit(1, ("task", "pending", "undoing"), claim=1, act="cancel", sent=[(1, "undo", 1)])
+    story.commit(1, ("task", "pending", "undoing"), claim=1, act="cancel", requests=[(1, "undo", 1)])
     return story.history
 
 
@@ -136,7 +136,7 @@ def given_up_in_silence(history: History) -> History:
     story.commit(1, (1, "running", "in_doubt"))
     story.commit(
         1, ("task", "processing", "undoing"), ("task", "undoing", "error"), act="cancel", alert="undo_incomplete",
-        ended="error", standing=STEPS,
+        end="error", standing=STEPS,
     )  # fmt: skip
     return story.history
 
@@ -153,9 +153,9 @@ def started_too_soon(history: History) -> History:
 def done_without_reply(history: History) -> History:
     """The late reply of a judged attempt makes its step done after all."""
     at = find(history, picks("refused", 2))
-    moved = Event(2.85, "moved", "s1", 2, {"moves": [(1, "in_doubt", "done", 1, 1)], "cause": "", "note": ""})
+    move = Event(2.85, "moved", "s1", 2, {"moves": [(1, "in_doubt", "done", 1, 1)], "cause": "", "note": ""})
     return changed(
-        History(events=[*history.events[: at + 1], moved, *history.events[at + 1 :]]),
+        History(events=[*history.events[: at + 1], move, *history.events[at + 1 :]]),
         moving(2, 1, "in_doubt", "undoing"),
         moves=[("task", "processing", "undoing"), (1, "done", "undoing", 2, 1)],
     )
@@ -188,11 +188,11 @@ def renewed_by_the_old_one(history: History) -> History:
 def superseded_judges(history: History) -> History:
     """The first leader judges after the second was elected."""
     at = find(history, picks("judged", 2))
-    elected = Event(history.events[at].at - 0.01, "lease", "v2", 0,
+    election = Event(history.events[at].at - 0.01, "lease", "v2", 0,
                     {"name": LEASE, "epoch": 2, "holder": "v2", "verb": "acquired"})  # fmt: skip
     events = [e for e in history.events if e.fields.get("epoch") != 2 or e.kind != "lease"]
     at = events.index(history.events[at])
-    return History(events=[*events[:at], elected, *events[at:]])
+    return History(events=[*events[:at], election, *events[at:]])
 
 
 def judged_after_giving_back(history: History) -> History:
@@ -326,7 +326,7 @@ def test_a_good_history_passes_and_every_invariant_had_something_to_look_at() ->
     report = check(history, final(history))
     assert report.ok, str(report)
     assert report.idle == []
-    assert report.excused == {}
+    assert report.excuses == {}
 
 
 @pytest.mark.parametrize(
@@ -336,9 +336,9 @@ def test_a_falsified_history_is_caught(name: str, says: str, falsify: Falsify) -
     """The violation stands under its invariant, tells what went wrong, and shows an event of the history."""
     history = falsify(good())
     report = check(history, final(history))
-    found = [v for v in report.of(name) if says in v.text]
-    assert found, f"{name} does not say {says!r}:\n{report}"
-    assert all(event in history.events for v in found for event in v.events)
+    violations = [v for v in report.of(name) if says in v.text]
+    assert violations, f"{name} does not say {says!r}:\n{report}"
+    assert all(event in history.events for v in violations for event in v.events)
     assert name in report.broken()
 
 
@@ -366,10 +366,10 @@ def test_a_task_that_never_ends_breaks_l1() -> None:
     story.begin(2)
     story.rest(2)
     report = check(story.history, final(story.history))
-    (found,) = report.of("L1")
-    assert found.task == 2
-    assert "the task is processing" in found.text
-    assert "charge running" in found.text
+    (violation,) = report.of("L1")
+    assert violation.task == 2
+    assert "the task is processing" in violation.text
+    assert "charge running" in violation.text
 
 
 def test_a_store_that_holds_fewer_tasks_than_it_acknowledged_breaks_i12() -> None:
@@ -380,15 +380,15 @@ def test_a_store_that_holds_fewer_tasks_than_it_acknowledged_breaks_i12() -> Non
 
 def test_no_rule_is_vacuous() -> None:
     """Every invariant has a rule and a falsified history."""
-    falsified = {name for name, *_ in FALSE} | {name for name, *_ in LAST} | {"L1"}
-    assert falsified == {rule.name for rule in RULES}
+    names = {name for name, *_ in FALSE} | {name for name, *_ in LAST} | {"L1"}
+    assert names == {rule.name for rule in RULES}
 
 
 def test_an_empty_history_passes_nothing_in_silence() -> None:
     """Nothing was violated, and the report says of each invariant that there was nothing to look at."""
     report = check(History())
     assert report.ok
-    assert set(report.idle) | set(report.excused) == {rule.name for rule in RULES}
+    assert set(report.idle) | set(report.excuses) == {rule.name for rule in RULES}
     assert "nothing to look at: I1, I2" in str(report)
     assert "not applicable: I14, nothing was removed" in str(report)
 
@@ -396,12 +396,12 @@ def test_an_empty_history_passes_nothing_in_silence() -> None:
 def test_a_history_that_never_says_when_a_reply_came_does_not_pass_for_in_time() -> None:
     """Half of I3 had nothing to look at then, and the report says so."""
     history = good()
-    told = [
+    events = [
         replace(event, fields={name: value for name, value in event.fields.items() if name != "came"})
         for event in history.events
     ]
     assert "I3, in time" not in str(check(history))
-    assert "not applicable: I3, in time, no event" in str(check(History(events=told)))
+    assert "not applicable: I3, in time, no event" in str(check(History(events=events)))
 
 
 @pytest.mark.parametrize(("name", "part"), [(rule.name, rule.part) for rule in RULES if rule.part])
@@ -410,8 +410,8 @@ def test_what_a_world_lacks_is_said_not_to_apply(name: str, part: tuple[str, str
     history = good()
     kind, why = part
     bare = History(events=[event for event in history.events if event.kind != kind])
-    assert check(bare, final(bare)).excused == {name: why}
-    assert check(history, final(history)).excused == {}
+    assert check(bare, final(bare)).excuses == {name: why}
+    assert check(history, final(history)).excuses == {}
 
 
 def test_what_an_operator_has_twice_counts_as_a_first_request() -> None:
@@ -428,7 +428,7 @@ def test_what_an_operator_has_twice_counts_as_a_first_request() -> None:
 
 def test_without_keys_that_are_forgotten_i18_does_not_apply() -> None:
     report = check(good())
-    assert report.excused["I18"] == "no step was sent whose service forgets its key"
+    assert report.excuses["I18"] == "no step was sent whose service forgets its key"
 
 
 def test_acts_are_found_wherever_their_commit_notes_them() -> None:
@@ -445,19 +445,19 @@ def test_an_undo_may_end_in_error_when_an_alert_says_why(kind: str, step: str) -
     """The step before is barred by the one that is stuck, so that one needs no alert of its own."""
     history = given_up_in_silence(good())
     assert [v.text for v in check(history, final(history)).of("I9") if "reserve" in v.text] == []
-    told = repeated(history, picks("alert", 1), later=0.0, alert=kind, step=step)
-    assert check(told, final(told)).of("I9") == []
+    repetition = repeated(history, picks("alert", 1), later=0.0, alert=kind, step=step)
+    assert check(repetition, final(repetition)).of("I9") == []
 
 
 def test_what_the_store_writes_of_a_release_is_not_a_decision() -> None:
     """The store's own history has a row for a freed task; it must not count as a Scheduler's Decision."""
     history = good()
     at = find(history, picks("released", 4))
-    freed = history.events[at]
+    release = history.events[at]
     moves = {"moves": [("task", "processing", "pending")], "cause": "", "note": ""}
-    row = replace(freed, kind="moved", fields=moves)
-    noted = replace(freed, kind="moved", node="a1", fields={**moves, "moves": []})
-    events = [*history.events[: at + 1], row, noted, *history.events[at + 1 :]]
+    row = replace(release, kind="moved", fields=moves)
+    note = replace(release, kind="moved", node="a1", fields={**moves, "moves": []})
+    events = [*history.events[: at + 1], row, note, *history.events[at + 1 :]]
     assert check(History(events=events), final(history)).ok
 
 
@@ -524,7 +524,7 @@ def test_the_report_shows_the_rule_the_words_and_the_events() -> None:
     text = str(report)
     assert "I8 (one silence is counted once" in text
     at = history.events[find(history, picks("judged", 2))].at
-    said = f"the silence of attempt 1 of charge was counted twice: at {at:.3f} s by v1 and at {at + 0.01:.3f} s by v1"
-    assert said in text
+    sentence = f"the silence of attempt 1 of charge was counted twice: at {at:.3f} s by v1 and at {at + 0.01:.3f} s by v1"
+    assert sentence in text
     assert "judged    task 2" in text
     assert "looked at: I1 7" in text

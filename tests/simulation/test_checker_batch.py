@@ -88,7 +88,7 @@ def batch_of(history: History, *more: History) -> RunCounts:
     batch = RunCounts()
     for one in (history, *more):
         rows = final(history)
-        batch.add(one, check(one, rows), enabled=ENABLED, label="seed 1")
+        batch.add(one, check(one, rows), kinds=ENABLED, label="seed 1")
     return batch
 
 
@@ -96,7 +96,7 @@ def full() -> RunCounts:
     """Return a batch that lacks nothing: an eventful history, and a good one that comes to rest."""
     batch = RunCounts()
     for history in (eventful(), good()):
-        batch.add(history, check(history, final(history)), enabled=ENABLED)
+        batch.add(history, check(history, final(history)), kinds=ENABLED)
     return batch
 
 

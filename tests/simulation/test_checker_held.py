@@ -19,7 +19,7 @@ def begun() -> Story:
     story.submit(1)
     story.commit(
         1, ("task", "pending", "processing"), (0, "waiting", "ready"), (0, "ready", "running"), (1, "waiting", "ready"),
-        (1, "ready", "running"), claim=1, sent=[(0, "do", 1), (1, "do", 1)],
+        (1, "ready", "running"), claim=1, requests=[(0, "do", 1), (1, "do", 1)],
     )  # fmt: skip
     story.ask(1, 0, 1, net=None, reply="refused")
     story.ask(1, 1, 1, net=None)
@@ -28,9 +28,9 @@ def begun() -> Story:
 
 def probed(story: Story) -> None:
     """The first step fails, and the second one's silence is judged: a probe is asked for."""
-    story.commit(1, (0, "running", "failed"), accepted=(0, "do", 1, "refused"))
+    story.commit(1, (0, "running", "failed"), acceptance=(0, "do", 1, "refused"))
     story.note("judged", "v1", 1, idx=1, attempt=1, failures=1, epoch=1)
-    story.commit(1, (1, "running", "in_doubt"), sent=[(1, "probe", 2)])
+    story.commit(1, (1, "running", "in_doubt"), requests=[(1, "probe", 2)])
 
 
 def given_back(story: Story, state: str) -> None:
@@ -76,6 +76,6 @@ def test_a_task_that_was_undone_in_vain_goes_forward_again_when_it_is_resubmitte
     story = begun()
     story.commit(1, ("task", "processing", "undoing"), act="cancel")
     probed(story)
-    story.commit(1, ("task", "undoing", "error"), alert="undo_incomplete", ended="error")
+    story.commit(1, ("task", "undoing", "error"), alert="undo_incomplete", end="error")
     story.commit(1, ("task", "error", "pending"), act="resubmit")
     assert [violation.text for violation in wrong(story)] == [TAKEN]

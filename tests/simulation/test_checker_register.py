@@ -1,4 +1,4 @@
-"""Linearizability of one task's register: the search agrees with trying every order. (``tests/conformance/test_register.py`` asks the real stores.)"""
+"""Linearizability of one task's register: the search agrees with trying every order. (``tests/conformance/test_linearizability.py`` asks the real stores.)"""
 
 import itertools
 from collections.abc import Sequence
@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from proofs.linearizable import RecordedCall, Register, linearizable, step
 
 
-def op(
-    call: str, who: str, began: float, returned: float | None, *answered: int | bool | None
-) -> RecordedCall:
-    """Return a call; ``answered``: its answer and, but for a claim, its epoch."""
-    return RecordedCall(call, who, began, returned, *answered)  # type: ignore[arg-type] # a literal, from the test
+def op(call: str, who: str, began: float, end: float | None, *answer: int | bool | None) -> RecordedCall:
+    """Return a call; ``answer``: its answer and, but for a claim, its epoch."""
+    return RecordedCall(call, who, began, end, *answer)  # type: ignore[arg-type] # a literal, from the test
 
 
 def test_a_claim_and_its_completion() -> None:
@@ -63,10 +61,10 @@ def test_completed_and_requeued_cannot_both_be() -> None:
 
 
 def test_a_call_whose_answer_was_lost_may_have_happened_or_not() -> None:
-    lost = op("claim", "a", 0, None, None)
-    assert linearizable([lost, op("claim", "b", 5, 6, 0)]), "it happened"
-    assert linearizable([lost, op("claim", "b", 5, 6, 1)]), "it did not"
-    assert linearizable([lost, op("claim", "b", 5, 6, 3)]) is None, "there is no such epoch"
+    claim = op("claim", "a", 0, None, None)
+    assert linearizable([claim, op("claim", "b", 5, 6, 0)]), "it happened"
+    assert linearizable([claim, op("claim", "b", 5, 6, 1)]), "it did not"
+    assert linearizable([claim, op("claim", "b", 5, 6, 3)]) is None, "there is no such epoch"
 
 
 def test_a_store_that_skips_what_is_being_written_may_find_nothing_meanwhile() -> None:
@@ -82,8 +80,8 @@ def test_even_then_what_took_effect_must_be_explained() -> None:
     assert linearizable(both_win, skipping=True) is None
     alone = [op("claim", "a", 0, 1, 0), op("claim", "b", 2, 3, 1)]
     assert linearizable(alone, skipping=True) is None
-    kept = [op("claim", "a", 0, 1, 1), op("complete", "a", 2, 4, False, 1), op("claim", "b", 3, 5, 0)]
-    assert linearizable(kept, skipping=True) is None
+    calls = [op("claim", "a", 0, 1, 1), op("complete", "a", 2, 4, False, 1), op("claim", "b", 3, 5, 0)]
+    assert linearizable(calls, skipping=True) is None
 
 
 @st.composite
@@ -93,22 +91,22 @@ def histories(draw: st.DrawFn) -> list[RecordedCall]:
     for n in range(draw(st.integers(1, 6))):  # six factorial orders are quickly tried
         call = draw(st.sampled_from(["claim", "complete", "requeue"]))
         began = float(n) + draw(st.floats(-2, 0))
-        returned = float(n) + draw(st.floats(0.1, 3))
-        calls.append(op(call, draw(st.sampled_from("ab")), began, returned, None, draw(st.integers(0, 2))))
-    state, answered = Register(), []
+        end = float(n) + draw(st.floats(0.1, 3))
+        calls.append(op(call, draw(st.sampled_from("ab")), began, end, None, draw(st.integers(0, 2))))
+    state, answers = Register(), []
     for one in calls:  # each takes effect at the moment n, which lies within every one's time
         state, answer = step(state, one)
-        answered.append(replace(one, answer=answer, returned=None if draw(st.booleans()) and draw(st.booleans()) else one.returned))  # fmt: skip
-    return answered
+        answers.append(replace(one, answer=answer, returned=None if draw(st.booleans()) and draw(st.booleans()) else one.returned))  # fmt: skip
+    return answers
 
 
 def every_order(calls: Sequence[RecordedCall]) -> bool:
     """Try every order of every choice of calls whose answers were lost: slow, and plainly right."""
-    known = [one for one in calls if one.returned is not None]
-    lost = [one for one in calls if one.returned is None]
-    for count in range(len(lost) + 1):
-        for some in itertools.combinations(lost, count):
-            for order in itertools.permutations([*known, *some]):
+    complete = [one for one in calls if one.returned is not None]
+    open_calls = [one for one in calls if one.returned is None]
+    for count in range(len(open_calls) + 1):
+        for some in itertools.combinations(open_calls, count):
+            for order in itertools.permutations([*complete, *some]):
                 if _explains(order):
                     return True
     return False
@@ -138,5 +136,5 @@ def test_the_search_agrees_with_trying_every_order(
     at = place % len(calls)
     one = calls[at]
     false = replace(one, answer=answer if one.call == "claim" else answer % 2 == 0)
-    told = [*calls[:at], false, *calls[at + 1 :]]
-    assert (linearizable(told) is not None) is every_order(told)
+    mistake = [*calls[:at], false, *calls[at + 1 :]]
+    assert (linearizable(mistake) is not None) is every_order(mistake)

@@ -16,7 +16,7 @@ PART = 60
 
 
 @pytest.fixture(scope="module")
-def tried() -> Iterator[Everywhere]:
+def everywhere_run() -> Iterator[Everywhere]:
     """The runs, whose noise is not printed."""
     logging.disable(logging.CRITICAL)
     yield Everywhere()
@@ -33,60 +33,60 @@ def test_every_kind_of_fault_has_points_in_every_workflow(blows: list[FaultCase]
     """Messages travel only between processes; everything else strikes in every layout."""
     there = {(blow.workflow, blow.layout, blow.kind) for blow in blows}
     between = {"duplicate", "late reply", "drop"}
-    wanted = {
+    points = {
         (workflow, layout, kind)
         for workflow in WORKFLOWS
         for layout in LAYOUTS_TRIED
         for kind in KINDS
         if layout == "apart" or kind not in between
     }
-    assert there == wanted
+    assert there == points
 
 
 def test_a_fault_at_points_everywhere_leaves_every_task_whole(blows: list[FaultCase]) -> None:
     """Sixty of some four thousand, over all workflows, layouts and kinds."""
     step = len(blows) // PART + 1
     tally = several(blows[::step])
-    assert {blow.replay: found for blow, found in tally.failed.items()} == {}
+    assert {blow.replay: findings for blow, findings in tally.failed.items()} == {}
     assert tally.runs >= PART - 1
     for (workflow, _, _), ends in tally.ends.items():
-        allowed = {"undone"} if workflow == "undone_order" else {"processed", "undone"}
-        assert ends.keys() <= allowed, "one fault alone never needs an operator"
+        states = {"undone"} if workflow == "undone_order" else {"processed", "undone"}
+        assert ends.keys() <= states, "one fault alone never needs an operator"
 
 
-def test_every_kind_once_where_it_matters_most(tried: Everywhere, blows: list[FaultCase]) -> None:
+def test_every_kind_once_where_it_matters_most(everywhere_run: Everywhere, blows: list[FaultCase]) -> None:
     """The last point of each kind that belongs to a Scheduler's commit, an agent's reply or its request."""
-    chosen = {
+    cases = {
         (blow.layout, blow.kind): blow
         for blow in blows
         if blow.workflow == "undone_order" and (" commit" in blow.name or blow.name in ("reply", "request"))
     }
-    assert {kind for _, kind in chosen} >= KINDS.keys() - {"store down"}
-    for blow in chosen.values():
-        assert tried.strike(blow).findings == [], blow.replay
+    assert {kind for _, kind in cases} >= KINDS.keys() - {"store down"}
+    for blow in cases.values():
+        assert everywhere_run.strike(blow).findings == [], blow.replay
 
 
-def test_a_blow_is_struck_where_it_says(tried: Everywhere, blows: list[FaultCase]) -> None:
+def test_a_blow_is_struck_where_it_says(everywhere_run: Everywhere, blows: list[FaultCase]) -> None:
     """The run before the fault is the calm one: the same point has the same name."""
     for blow in blows[:: len(blows) // 8]:
-        fault = tried.strike(blow).history.of("fault")[0]
+        fault = everywhere_run.strike(blow).history.of("fault")[0]
         assert (fault["what"], fault["point"]) == (KINDS[blow.kind], blow.name)
 
 
-def test_a_blow_that_strikes_nothing_is_a_finding(tried: Everywhere) -> None:
+def test_a_blow_that_strikes_nothing_is_a_finding(everywhere_run: Everywhere) -> None:
     """A run that met no fault proves nothing."""
-    found = tried.strike(FaultCase("place_order", "together", "kill", 10**6)).findings
-    assert found == ["nothing struck: the run never came to point 1000000"]
+    findings = everywhere_run.strike(FaultCase("place_order", "together", "kill", 10**6)).findings
+    assert findings == ["nothing struck: the run never came to point 1000000"]
 
 
 def test_the_command_counts_tells_and_says_how_to_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 0 when all ended whole, 1 when one did not: then the command that replays it is printed."""
-    asked = ["--workflow", "place_order", "--layout", "apart", "--kind", "late reply"]
-    told = CliRunner().invoke(everywhere.main, [*asked, "--json"])
-    assert told.exit_code == 0
-    counted = json.loads(told.stdout)
-    assert (counted["runs"], counted["failed"]) == (6, [])
-    assert counted["ends"][0]["processed"] + counted["ends"][0].get("undone", 0) == 6
+    arguments = ["--workflow", "place_order", "--layout", "apart", "--kind", "late reply"]
+    result = CliRunner().invoke(everywhere.main, [*arguments, "--json"])
+    assert result.exit_code == 0
+    counts = json.loads(result.stdout)
+    assert (counts["runs"], counts["failed"]) == (6, [])
+    assert counts["ends"][0]["processed"] + counts["ends"][0].get("undone", 0) == 6
 
     strike = Everywhere.strike
 
@@ -96,7 +96,7 @@ def test_the_command_counts_tells_and_says_how_to_replay(monkeypatch: pytest.Mon
         return outcome
 
     monkeypatch.setattr(Everywhere, "strike", wrong)
-    told = CliRunner().invoke(everywhere.main, asked)
-    assert told.exit_code == 1
-    assert "falsified" in told.stdout
-    assert told.stdout.count("again: python -m proofs.everywhere --workflow place_order") == 6
+    result = CliRunner().invoke(everywhere.main, arguments)
+    assert result.exit_code == 1
+    assert "falsified" in result.stdout
+    assert result.stdout.count("again: python -m proofs.everywhere --workflow place_order") == 6

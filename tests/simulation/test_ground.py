@@ -25,9 +25,9 @@ def rows(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """Return all that is in a store's file."""
     connection = sqlite3.connect(path)
     tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
-    found = {table: connection.execute(f"select * from {table}").fetchall() for table in tables}
+    contents = {table: connection.execute(f"select * from {table}").fetchall() for table in tables}
     connection.close()
-    return found
+    return contents
 
 
 def used(ground: Ground) -> sqlite3.Connection:
@@ -58,10 +58,10 @@ def test_what_was_there_is_gone_numbers_begin_anew_and_the_log_is_empty() -> Non
 
 
 def test_every_seed_has_the_same_history_on_a_ground_that_others_have_used() -> None:
-    shared = Storms()
-    shared.run(215)
+    storms = Storms()
+    storms.run(215)
     for seed in (0, 3, 11, 84, 0):
-        assert shared.run(seed).history.digest() == Storms().run(seed).history.digest()
+        assert storms.run(seed).history.digest() == Storms().run(seed).history.digest()
 
 
 def test_processes_that_were_killed_leave_no_file_open(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,9 +14,9 @@ from makegood.testing.simulator.loop import DeadlockError, SimulatedProcess, Wor
 @pytest.fixture
 def world() -> Iterator[WorldLoop]:
     """A loop, thrown away in the end with all that is left in it."""
-    made = WorldLoop(random.Random(1))
-    yield made
-    made.dispose()
+    new_loop = WorldLoop(random.Random(1))
+    yield new_loop
+    new_loop.dispose()
 
 
 def start(on: WorldLoop, process: SimulatedProcess, work: Coroutine[Any, Any, Any]) -> None:
@@ -33,13 +33,13 @@ def test_two_hours_take_no_time(world: WorldLoop) -> None:
 
 
 def test_timeouts_and_task_groups_work_as_ever(world: WorldLoop) -> None:
-    said: list[tuple[str, float]] = []
+    ticks: list[tuple[str, float]] = []
 
     async def slow(name: str, seconds: float) -> None:
         try:
             await asyncio.sleep(seconds)
         finally:
-            said.append((name, world.time()))
+            ticks.append((name, world.time()))
 
     async def main() -> None:
         async with asyncio.timeout(2), asyncio.TaskGroup() as group:
@@ -48,7 +48,7 @@ def test_timeouts_and_task_groups_work_as_ever(world: WorldLoop) -> None:
 
     with pytest.raises(TimeoutError):
         world.run_until_complete(main())
-    assert said == [("a", 1.0), ("b", 2.0)]
+    assert ticks == [("a", 1.0), ("b", 2.0)]
 
 
 def test_when_nothing_can_happen_any_more_that_is_said(world: WorldLoop) -> None:
@@ -79,14 +79,14 @@ def test_what_breaks_in_the_worlds_own_callbacks_is_not_lost(world: WorldLoop) -
     world.call_later(1.0, breaks, context=Context())
     world.call_later(1.0, breaks, context=SimulatedProcess("n1").context)
     world.run_until_complete(asyncio.sleep(2.0))
-    assert len(world.broken) == 1
-    assert "the books are gone" in world.broken[0]
+    assert len(world.defects) == 1
+    assert "the books are gone" in world.defects[0]
 
 
 @pytest.mark.parametrize("how", ["sleeps", "awaits", "works in a thread"])
 def test_of_a_killed_process_not_even_a_finally_runs(world: WorldLoop, how: str) -> None:
     """As with SIGKILL; a cancelled task would clean up."""
-    said: list[str] = []
+    steps: list[str] = []
     victim = SimulatedProcess("victim")
     hangs = world.create_future()
 
@@ -97,12 +97,12 @@ def test_of_a_killed_process_not_even_a_finally_runs(world: WorldLoop, how: str)
             elif how == "awaits":
                 await hangs
             else:
-                await asyncio.to_thread(said.append, "thread")
+                await asyncio.to_thread(steps.append, "thread")
         except BaseException:
-            said.append("except")
+            steps.append("except")
             raise
         finally:
-            said.append("finally")
+            steps.append("finally")
 
     async def main() -> None:
         start(world, victim, work())
@@ -112,39 +112,39 @@ def test_of_a_killed_process_not_even_a_finally_runs(world: WorldLoop, how: str)
         await asyncio.sleep(5)
 
     world.run_until_complete(main())
-    assert said == []
+    assert steps == []
 
 
 def test_a_stopped_process_goes_on_later_as_if_nothing_had_been(world: WorldLoop) -> None:
-    said: list[float] = []
-    paused = SimulatedProcess("paused")
+    times: list[float] = []
+    pausing = SimulatedProcess("paused")
 
     async def tick() -> None:
         for _ in range(4):
             await asyncio.sleep(1)
-            said.append(world.time())
+            times.append(world.time())
 
     async def main() -> None:
-        start(world, paused, tick())
+        start(world, pausing, tick())
         await asyncio.sleep(1.5)
-        paused.stopped = True
+        pausing.is_stopped = True
         await asyncio.sleep(10)
-        assert said == [1.0]
-        world.resume(paused)
+        assert times == [1.0]
+        world.resume(pausing)
         await asyncio.sleep(5)
 
     world.run_until_complete(main())
-    assert said == [1.0, 11.5, 12.5, 13.5]
+    assert times == [1.0, 11.5, 12.5, 13.5]
 
 
 def test_what_a_dead_process_sent_still_arrives(world: WorldLoop) -> None:
     """A message under way belongs to the world."""
-    arrived: list[str] = []
+    arrivals: list[str] = []
     sender = SimulatedProcess("sender")
 
     async def send() -> None:
-        world.call_later(1, arrived.append, "message", context=Context())
-        world.call_later(1, arrived.append, "own timer")
+        world.call_later(1, arrivals.append, "message", context=Context())
+        world.call_later(1, arrivals.append, "own timer")
 
     async def main() -> None:
         start(world, sender, send())
@@ -153,19 +153,19 @@ def test_what_a_dead_process_sent_still_arrives(world: WorldLoop) -> None:
         await asyncio.sleep(5)
 
     world.run_until_complete(main())
-    assert arrived == ["message"]
+    assert arrivals == ["message"]
 
 
 def interleaving(seed: int) -> str:
     """Return in which order three processes of five steps each ran under a seed."""
     world = WorldLoop(random.Random(seed))
-    said: list[str] = []
+    steps: list[str] = []
     processes = [SimulatedProcess(name) for name in "abc"]
 
     async def work() -> None:
         for n in range(5):
             process = current_process()
-            said.append(f"{process.name}{n}" if process else "?")
+            steps.append(f"{process.name}{n}" if process else "?")
             await asyncio.sleep(0)
 
     async def main() -> None:
@@ -175,7 +175,7 @@ def interleaving(seed: int) -> str:
 
     world.run_until_complete(main())
     world.dispose()
-    return " ".join(said)
+    return " ".join(steps)
 
 
 def test_the_seed_decides_between_processes_and_nothing_else_does() -> None:
@@ -187,18 +187,18 @@ def test_the_seed_decides_between_processes_and_nothing_else_does() -> None:
 def test_within_a_process_callbacks_keep_their_order() -> None:
     """As asyncio promises; only processes race."""
     for seed in range(20):
-        said = interleaving(seed).split()
+        words = interleaving(seed).split()
         for name in "abc":
-            assert [word for word in said if word[0] == name] == [f"{name}{n}" for n in range(5)]
+            assert [word for word in words if word[0] == name] == [f"{name}{n}" for n in range(5)]
 
 
 def test_a_signal_reaches_the_process_that_listens_to_it(world: WorldLoop) -> None:
-    heard: list[SimulatedProcess | None] = []
+    receivers: list[SimulatedProcess | None] = []
     listener = SimulatedProcess("listener")
 
     async def listen() -> None:
-        told: Callable[[], None] = lambda: heard.append(current_process())  # noqa: E731 - as a program would
-        asyncio.get_running_loop().add_signal_handler(15, told)
+        handler: Callable[[], None] = lambda: receivers.append(current_process())  # noqa: E731 - as a program would
+        asyncio.get_running_loop().add_signal_handler(15, handler)
 
     async def main() -> None:
         start(world, listener, listen())
@@ -208,18 +208,18 @@ def test_a_signal_reaches_the_process_that_listens_to_it(world: WorldLoop) -> No
         await asyncio.sleep(0.1)
 
     world.run_until_complete(main())
-    assert heard == [listener]
+    assert receivers == [listener]
 
 
 def test_throwing_a_world_away_runs_nothing_and_warns_of_nothing(recwarn: pytest.WarningsRecorder) -> None:
     world, process = WorldLoop(random.Random(1)), SimulatedProcess("p")
-    said: list[str] = []
+    steps: list[str] = []
 
     async def work() -> None:
         try:
             await asyncio.sleep(100)
         finally:
-            asyncio.get_running_loop().call_soon(said.append, "late")
+            asyncio.get_running_loop().call_soon(steps.append, "late")
 
     async def main() -> None:
         start(world, process, work())
@@ -227,5 +227,5 @@ def test_throwing_a_world_away_runs_nothing_and_warns_of_nothing(recwarn: pytest
 
     world.run_until_complete(main())
     world.dispose()
-    assert said == []
+    assert steps == []
     assert not recwarn.list

@@ -22,12 +22,12 @@ def worlds() -> Iterator[Worlds]:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_rule_that_is_switched_off_is_missed_and_its_twin_is_clean(worlds: Worlds, name: str) -> None:
     """Within the mutant's seeds a violation is found, and the same seed with every rule in force finds none."""
-    found = MUTANTS[name]
-    if found.night and not os.environ.get(NIGHT):
-        pytest.skip(f"{found.within} seeds: too many for every run; set {NIGHT}=1")
-    killed = next(killers(found, worlds, seeds(found)), None)
-    assert killed is not None, f"{name} lives through {found.within} seeds although {found.rule}"
-    assert worlds.run(found, killed[0], sound=True).findings == []
+    mutant = MUTANTS[name]
+    if mutant.night and not os.environ.get(NIGHT):
+        pytest.skip(f"{mutant.within} seeds: too many for every run; set {NIGHT}=1")
+    kill = next(killers(mutant, worlds, seeds(mutant)), None)
+    assert kill is not None, f"{name} lives through {mutant.within} seeds although {mutant.rule}"
+    assert worlds.run(mutant, kill[0], sound=True).findings == []
 
 
 @pytest.mark.parametrize("seed", [0, 1, 24])
@@ -40,8 +40,8 @@ def test_the_table_in_the_documentation_is_the_list_of_the_mutants() -> None:
     """Every mutant has its row with its rule, in order, and one of its seeds has killed it."""
     rows = recorded()
     assert list(rows) == list(MUTANTS)
-    for name, (_, rule, first, of, killed, by) in rows.items():
+    for name, (_, rule, first, of, kills, by) in rows.items():
         assert rule == MUTANTS[name].rule.replace("``", "`")
         assert 0 <= int(first) < int(of)
-        assert 1 <= int(killed) <= int(of)
+        assert 1 <= int(kills) <= int(of)
         assert by

@@ -14,7 +14,7 @@ from makegood import testing
 from makegood.errors import ConfigError
 from makegood.testing import crash_everywhere
 from makegood.testing.kit import crashing
-from tests.simulation.test_plugin_told import ALONE
+from tests.simulation.test_plugin_reports import ALONE
 
 pytest_plugins = ["pytester"]
 
@@ -70,12 +70,12 @@ def test_a_good_workflow_passes_at_every_point(folder: pytest.Pytester) -> None:
 
 def test_a_key_that_is_not_passed_on_is_found_and_replayed(folder: pytest.Pytester) -> None:
     """The command to see it again comes first, then the seed, what is wrong and why, the timeline; the command fails alike."""
-    found = run(folder, "@crash_everywhere" + ORDER.format(how="", workflow="naive_order"))
-    found.assert_outcomes(failed=1)
-    told = failure(found)
-    assert told[0].startswith("see it again with: pytest 'test_it.py::test_order' --makegood-seed=0/")
-    assert re.match(r"seed 0, fault \d+ of \d+: '.*' strikes the \w+ at ", told[2])
-    text = "\n".join(told)
+    result = run(folder, "@crash_everywhere" + ORDER.format(how="", workflow="naive_order"))
+    result.assert_outcomes(failed=1)
+    lines = failure(result)
+    assert lines[0].startswith("see it again with: pytest 'test_it.py::test_order' --makegood-seed=0/")
+    assert re.match(r"seed 0, fault \d+ of \d+: '.*' strikes the \w+ at ", lines[2])
+    text = "\n".join(lines)
     assert re.search(
         r"DOUBLE EFFECT: step charge_without_key was done 2 times at payments, at \d+\.\d+ s and again", text
     )
@@ -83,10 +83,10 @@ def test_a_key_that_is_not_passed_on_is_found_and_replayed(folder: pytest.Pytest
     assert re.search(
         r"^>> .* payments: do charge_without_key/1/do -> ok, is in place 2 times", text, re.MULTILINE
     )
-    command = shlex.split(told[0].partition("pytest ")[2])
+    command = shlex.split(lines[0].partition("pytest ")[2])
     again = folder.runpytest_subprocess("-p", "no:cacheprovider", *command)
     again.assert_outcomes(failed=1)
-    assert story(failure(again)) == story(told)
+    assert story(failure(again)) == story(lines)
 
 
 def failure(result: pytest.RunResult) -> list[str]:
@@ -97,19 +97,19 @@ def failure(result: pytest.RunResult) -> list[str]:
     return lines[start:end]
 
 
-def story(told: list[str]) -> list[str]:
+def story(lines: list[str]) -> list[str]:
     """Return what was wrong and what happened."""
-    return told[told.index("What is wrong:") :]
+    return lines[lines.index("What is wrong:") :]
 
 
 def test_a_service_that_honours_neither_fails_and_says_why(folder: pytest.Pytester) -> None:
     """A key was sent, but the service does not look at it; the test says what to declare."""
-    found = run(
+    result = run(
         folder,
         "@crash_everywhere" + ORDER.format(how=", keys=False, token=False", workflow="place_order"),
     )
-    found.assert_outcomes(failed=1)
-    text = "\n".join(failure(found))
+    result.assert_outcomes(failed=1)
+    text = "\n".join(failure(result))
     assert "DOUBLE EFFECT: step charge was done 2 times at payments" in text
     assert "Why: payments honours no keys: whoever asks twice is served twice" in text
     assert "retry=mg.NEVER" in text
@@ -132,16 +132,16 @@ async def test_letter(world):
 def test_a_late_request_after_its_undo_wants_a_token_or_a_memory(folder: pytest.Pytester) -> None:
     """Keys alone do not stop a request that arrives after its undo; the output names the remedy, and the remedy helps."""
     late = "import makegood as mg\n@crash_everywhere(kinds=['late'])" + CANCELLED
-    found = run(folder, late.format(how=", token=False", workflow="place_order", step="charge"))
-    found.assert_outcomes(failed=1)
-    text = "\n".join(failure(found))
+    result = run(folder, late.format(how=", token=False", workflow="place_order", step="charge"))
+    result.assert_outcomes(failed=1)
+    text = "\n".join(failure(result))
     assert "LEFT IN PLACE: step charge is undone, yet what it did at payments" in text
     assert "the request arrived after its undo, and payments compares no tokens" in text
     assert "remembers=True" in text
-    settled = late.format(how=", token=False", workflow="settled_order", step="charge_settled")
-    run(folder, settled).assert_outcomes(passed=1)
-    fenced = late.format(how="", workflow="place_order", step="charge")
-    run(folder, fenced).assert_outcomes(passed=1)
+    without_token = late.format(how=", token=False", workflow="settled_order", step="charge_settled")
+    run(folder, without_token).assert_outcomes(passed=1)
+    with_token = late.format(how="", workflow="place_order", step="charge")
+    run(folder, with_token).assert_outcomes(passed=1)
 
 
 def test_actions_in_threads_are_crashed_too(folder: pytest.Pytester) -> None:
@@ -155,16 +155,16 @@ def test_a_storm_finds_what_is_naive_and_its_seed_replays(folder: pytest.Pyteste
         'task.assert_processed_or_undone()\n    assert bank.standing() == (task.state == "processed")',
         "task.assert_whole()",
     )
-    found = run(folder, text, "--makegood-faults=kill,late")
-    found.assert_outcomes(failed=1)
-    told = failure(found)
-    assert re.search(r"--makegood-seed=\d+ --makegood-faults=kill,late$", told[0])
-    assert "DOUBLE EFFECT: step charge_without_key was done" in "\n".join(told)
+    result = run(folder, text, "--makegood-faults=kill,late")
+    result.assert_outcomes(failed=1)
+    lines = failure(result)
+    assert re.search(r"--makegood-seed=\d+ --makegood-faults=kill,late$", lines[0])
+    assert "DOUBLE EFFECT: step charge_without_key was done" in "\n".join(lines)
     again = folder.runpytest_subprocess(
-        "-p", "no:cacheprovider", *shlex.split(told[0].partition("pytest ")[2])
+        "-p", "no:cacheprovider", *shlex.split(lines[0].partition("pytest ")[2])
     )
     again.assert_outcomes(failed=1)
-    assert story(failure(again)) == story(told)
+    assert story(failure(again)) == story(lines)
 
 
 def test_a_good_workflow_weathers_storms(folder: pytest.Pytester) -> None:
@@ -196,8 +196,8 @@ def test_without_the_plugin_all_works_with_its_own_settings(folder: pytest.Pytes
         how="", workflow="place_order"
     )
     run(folder, text, "-p", "no:makegood").assert_outcomes(passed=2)
-    refused = run(folder, text, "-p", "no:makegood", "--makegood-seed=1")
-    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    result = run(folder, text, "-p", "no:makegood", "--makegood-seed=1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
 def test_fixtures_parameters_classes_and_skips_are_as_usual(folder: pytest.Pytester) -> None:
@@ -224,9 +224,9 @@ async def test_skipped(world):
 async def test_failed(world):
     pytest.fail("on purpose")
 """
-    found = run(folder, text)
-    found.assert_outcomes(passed=2, skipped=1, failed=1)
-    found.stdout.fnmatch_lines(
+    result = run(folder, text)
+    result.assert_outcomes(passed=2, skipped=1, failed=1)
+    result.stdout.fnmatch_lines(
         ["*a calm world, in which nothing ever fails*", "*your test said: Failed: on purpose*"]
     )
 
@@ -244,14 +244,14 @@ async def test_order(world):
     task = await world.submit(workflow, "o7")
     await world.run_to_rest()
 """
-    found = run(folder, text)
-    found.assert_outcomes(failed=1)
-    found.stdout.fnmatch_lines(["*does not run the same way twice*random.Random(world.seed)*"])
+    result = run(folder, text)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*does not run the same way twice*random.Random(world.seed)*"])
 
 
 def test_what_cannot_be_meant_in_a_world_is_refused_with_what_to_write(folder: pytest.Pytester) -> None:
     """One test each; all of them fail, and each says what to write instead."""
-    meant = {
+    lines = {
         "pass": "submitted no task",
         "await world.run_to_rest()": "there is nothing to wait for",
         "world.kill('agent')": "the processes start with the first world.submit",
@@ -264,13 +264,13 @@ def test_what_cannot_be_meant_in_a_world_is_refused_with_what_to_write(folder: p
         "await world.submit(shop.letter, 'o7'); await world.until(lambda: False, within='1m')": "within 60 virtual seconds",
     }
     text = "".join(
-        f"@crash_everywhere\nasync def test_{n}(world):\n    {line}\n\n" for n, line in enumerate(meant)
+        f"@crash_everywhere\nasync def test_{n}(world):\n    {line}\n\n" for n, line in enumerate(lines)
     )
-    found = run(folder, text)
-    found.assert_outcomes(failed=len(meant))
-    for n, said in enumerate(meant.values()):
-        section = "\n".join(found.outlines).split(f"_ test_{n} _")[1].split("\n____")[0]
-        assert said in section
+    result = run(folder, text)
+    result.assert_outcomes(failed=len(lines))
+    for n, hint in enumerate(lines.values()):
+        section = "\n".join(result.outlines).split(f"_ test_{n} _")[1].split("\n____")[0]
+        assert hint in section
 
 
 @pytest.mark.parametrize(

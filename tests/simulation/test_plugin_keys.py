@@ -42,7 +42,7 @@ def travel(order: str) -> str:
 
 
 def test_a_workflow_whose_services_take_other_keys_survives_a_crash_everywhere() -> None:
-    heard: set[str] = set()
+    keys: set[str] = set()
     effects: list[int] = []
 
     @crash_everywhere(at_most=12)
@@ -53,7 +53,7 @@ def test_a_workflow_whose_services_take_other_keys_survives_a_crash_everywhere()
         await world.run_to_rest()
         task.assert_processed_or_undone()
         for service in world._stage.services.values():
-            heard.update(one.told or "" for one in service.heard)
+            keys.update(one.told or "" for one in service.heard)
             effects.append(len(service.effects))
             for effect in service.effects:
                 assert effect.told is not None
@@ -61,5 +61,5 @@ def test_a_workflow_whose_services_take_other_keys_survives_a_crash_everywhere()
                 assert effect.told != effect.truth
 
     test_travel()
-    assert {len(key) for key in heard} == {28, 36}
+    assert {len(key) for key in keys} == {28, 36}
     assert sum(effects) > 12

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.simulation.test_plugin_told import run
+from tests.simulation.test_plugin_reports import run
 
 pytest_plugins = ["pytester"]
 
 TRIP = """
-import asyncio, concurrent.futures, socket, urllib.request
+import asyncio, concurrent.futures, os, socket, subprocess, urllib.request
 import aiohttp, anyio, anyio.to_thread, asyncpg, httpx2, requests
 
 trips = mg.App("trips")
@@ -49,6 +49,18 @@ async def by_requests():
 
 async def by_urllib():
     urllib.request.urlopen(URL)
+
+async def by_subprocess():
+    subprocess.run(["true"], check=True)
+
+async def by_subprocess_in_a_thread():
+    await asyncio.to_thread(subprocess.run, ["true"])
+
+async def by_shell():
+    os.system("true")
+
+async def by_asyncio_subprocess():
+    await asyncio.create_subprocess_exec("true")
 
 async def by_aiohttp():
     async with aiohttp.ClientSession() as session, session.get(URL):
@@ -95,6 +107,10 @@ CALLS = {
     "by_own_pool": "socket.getaddrinfo",
     "by_requests": "socket.getaddrinfo",
     "by_urllib": "socket.getaddrinfo",
+    "by_subprocess": "subprocess.Popen",
+    "by_subprocess_in_a_thread": "subprocess.Popen",
+    "by_shell": "os.system",
+    "by_asyncio_subprocess": "loop.subprocess_exec",
     "by_aiohttp": "loop.sock_connect",
     "by_asyncpg": "loop.create_connection",
     "in_a_group": "loop.create_connection",
@@ -102,23 +118,24 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("swallowed", [False, True], ids=["raised", "swallowed"])
+@pytest.mark.parametrize("swallow", [False, True], ids=["raised", "swallowed"])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_probe_that_asks_for_a_real_network_fails_the_test(
-    pytester: pytest.Pytester, call: str, swallowed: bool
+    pytester: pytest.Pytester, call: str, swallow: bool
 ) -> None:
     """It is recorded where it is refused: what becomes of the error on its way does not matter."""
-    probe = SWALLOWED.format(call=call) if swallowed else f"await {call}()\n    return mg.NOT_HAPPENED"
-    told = run(pytester, TRIP.replace("{probe}", probe))
-    assert "1 failed" in told
+    probe = SWALLOWED.format(call=call) if swallow else f"await {call}()\n    return mg.NOT_HAPPENED"
+    output = run(pytester, TRIP.replace("{probe}", probe))
+    assert "1 failed" in output
     assert (
-        f"your test said: NotSimulatedError: {CALLS[call]}() was called, and a simulated world has no" in told
+        f"your test said: NotSimulatedError: {CALLS[call]}() was called, and a simulated world has no"
+        in output
     )
-    assert call == "by_own_pool" or "(step book)" in told  # such a thread does not know the step
+    assert call == "by_own_pool" or "(step book)" in output  # such a thread does not know the step
 
 
 @pytest.mark.parametrize(
-    ("probe", "said"),
+    ("probe", "hint"),
     [
         (
             "raise OSError('the desk is away')",
@@ -128,9 +145,9 @@ def test_a_probe_that_asks_for_a_real_network_fails_the_test(
     ],
 )
 def test_a_probe_that_never_answers_is_named_as_not_proved(
-    pytester: pytest.Pytester, probe: str, said: str | None
+    pytester: pytest.Pytester, probe: str, hint: str | None
 ) -> None:
-    told = run(pytester, TRIP.replace("{probe}", probe))
-    assert "1 passed" in told
-    assert (said is None) == ("the probe of trips/desk/book" not in told)
-    assert said is None or said in told
+    output = run(pytester, TRIP.replace("{probe}", probe))
+    assert "1 passed" in output
+    assert (hint is None) == ("the probe of trips/desk/book" not in output)
+    assert hint is None or hint in output

@@ -61,10 +61,10 @@ async def do_without_headers(order: str) -> str:
 
 
 async def do_and_fail_at_first(order: str) -> str:
-    done = await do(order)
+    answer = await do(order)
     if mg.current_call().attempt == 1:
         raise RuntimeError("no word of it")
-    return done
+    return answer
 
 
 def do_in_a_thread(order: str) -> str:
@@ -119,10 +119,10 @@ def written(
     probes: Callable[..., Any] | None = None,
     *,
     fences: bool = False,
-    **declared: Any,
+    **terms: Any,
 ) -> Any:
     """Return a workflow of one action that asks the service."""
-    action: Any = outside.action(complete_within="20s", name=name, **declared)(does)
+    action: Any = outside.action(complete_within="20s", name=name, **terms)(does)
     if undoes is not None:
         action.undo(undoes)
     if probes is not None:
@@ -317,9 +317,9 @@ def test_what_is_right_for_its_service_holds_in_storms(case: Case) -> None:
 
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: f"{case.workflow.name} {'/'.join(case.row[:3])[:9]}")
 def test_what_is_wrong_for_its_service_is_caught_with_the_mend(case: Case) -> None:
-    with pytest.raises(UnprovedError) as caught:
+    with pytest.raises(UnprovedError) as error:
         prove(case)
-    assert re.search(case.said, str(caught.value).partition("\n\nWhat happened")[0], re.DOTALL)
+    assert re.search(case.said, str(error.value).partition("\n\nWhat happened")[0], re.DOTALL)
 
 
 def test_each_row_of_the_page_is_tried_both_ways() -> None:
@@ -341,8 +341,8 @@ def test_a_service_that_is_only_asked_counts_as_called_and_not_as_the_one_that_s
         pytest.fail("something else is wrong")
 
     proof = Proof(lambda stage: script(World(stage)))
-    with pytest.raises(UnprovedError) as caught:
+    with pytest.raises(UnprovedError) as error:
         proof.calm(0)
-    assert "something else is wrong" in str(caught.value)
-    assert "at mirror" not in str(caught.value).partition("What happened")[0]
-    assert proof.called == {"it": True, "mirror": True}
+    assert "something else is wrong" in str(error.value)
+    assert "at mirror" not in str(error.value).partition("What happened")[0]
+    assert proof.calls == {"it": True, "mirror": True}

@@ -8,7 +8,7 @@ from makegood.testing.kit import limits
 from makegood.testing.kit.progress import Progress
 from makegood.testing.kit.proof import Proof, UnprovedError
 from tests.simulation import shop_for_plugin as shop
-from tests.simulation.test_plugin_told import order, run
+from tests.simulation.test_plugin_reports import order, run
 
 pytest_plugins = ["pytester"]
 
@@ -71,7 +71,7 @@ def test_a_workflow_that_fails_in_a_calm_world_fails_the_test(pytester: pytest.P
         "storms": "simulate(seeds=2)",
         "meant": "crash_everywhere(at_most=2, fails=True)",
     }
-    told = run(
+    output = run(
         pytester,
         WRONG
         + "".join(
@@ -81,10 +81,10 @@ def test_a_workflow_that_fails_in_a_calm_world_fails_the_test(pytester: pytest.P
         ),
         "--tb=short",
     )
-    assert "10 failed, 5 passed" in told
+    assert "10 failed, 5 passed" in output
     for workflow, cause in FAILING.items():
         for how in ("points", "storms"):
-            section = told.split(f"_ test_{workflow}_{how} _")[1].split("\n____")[0]
+            section = output.split(f"_ test_{workflow}_{how} _")[1].split("\n____")[0]
             assert f"is undone although nothing struck: {cause}" in section
             assert "fails=True" in section
 
@@ -196,7 +196,7 @@ def test_until_says_how_the_tasks_are_when_it_was_in_vain() -> None:
 
 def test_real_time_in_a_calm_world_is_told_to_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever sleeps for real does so in every world."""
-    said: list[str] = []
+    lines: list[str] = []
     monkeypatch.setattr(limits, "_SLOW", -1.0)
     monkeypatch.setattr(limits, "_SECOND", 10_000_000_000)
 
@@ -206,7 +206,7 @@ def test_real_time_in_a_calm_world_is_told_to_who_waits(monkeypatch: pytest.Monk
         await world.submit(shop.place_order, "o7")
         await world.run_to_rest()
 
-    proof = Proof(script, progress=Progress(said.append, said.append, first=0.0, steady=0.0))
+    proof = Proof(script, progress=Progress(lines.append, lines.append, first=0.0, steady=0.0))
     proof.progress.begin()
     proof.everywhere(0, ("kill",), 3)
-    assert any("of real time: time.sleep and real services do not belong here" in line for line in said)
+    assert any("of real time: time.sleep and real services do not belong here" in line for line in lines)

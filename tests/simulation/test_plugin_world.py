@@ -92,7 +92,7 @@ def test_the_operator_undoes_what_was_processed_and_starts_it_again() -> None:
 
 def test_an_error_is_settled_by_the_operator() -> None:
     """A letter that may or may not have gone out is held; the operator looks, and says so."""
-    settled: list[str] = []
+    outcomes: list[str] = []
 
     @crash_everywhere(kinds=["kill", "fails"])
     async def test_letter(world: World) -> None:
@@ -106,11 +106,11 @@ def test_an_error_is_settled_by_the_operator() -> None:
                 task, "stamp", outcome=outcome, value="letters-1" if outcome == "done" else None
             )
             await world.run_to_rest()
-            settled.append(outcome)
+            outcomes.append(outcome)
             assert task.steps["stamp"] == outcome
 
     test_letter()
-    assert settled
+    assert outcomes
 
 
 def played(script: Any, **how: Any) -> Stage:
@@ -130,10 +130,10 @@ def test_what_a_service_hears_is_what_it_was_told() -> None:
         await world.run_to_rest()
 
     stage = played(script)
-    heard = [(each.doing, each.step, each.told, each.token) for each in stage.services["payments"].heard]
-    (done, charged, key, first), (undone, _, named, second) = heard
-    assert (done, charged, undone) == ("do", "charge", "undo")
-    assert key == named == stage.services["payments"].effects[0].told
+    calls = [(each.doing, each.step, each.told, each.token) for each in stage.services["payments"].heard]
+    (action, step, key, first), (undo, _, other_key, second) = calls
+    assert (action, step, undo) == ("do", "charge", "undo")
+    assert key == other_key == stage.services["payments"].effects[0].told
     assert first is not None
     assert second is not None
     assert second > first
@@ -141,21 +141,21 @@ def test_what_a_service_hears_is_what_it_was_told() -> None:
 
 def test_a_fakes_own_refusal_reaches_the_action_and_undoes_the_task() -> None:
     """What the fake raises is the answer; under the same key it is given again, and the fake is not asked twice."""
-    asked: list[str] = []
+    orders: list[str] = []
 
     def refuse(order: str, _cents: int) -> str:
-        asked.append(order)
+        orders.append(order)
         raise mg.Permanent("card refused")
 
     @crash_everywhere(at_most=40)
     async def test_refused(world: World) -> None:
-        asked.clear()
+        orders.clear()
         services(world, do=refuse)
         task = await world.submit(shop.place_order, "o7")
         await world.run_to_rest()
         task.assert_undone()
         assert "card refused" in task.cause
-        assert len(asked) == 1
+        assert len(orders) == 1
         assert task.steps == {"reserve": "undone", "charge": "failed"} or task.steps["charge"] == "undone"
 
     test_refused()
@@ -163,10 +163,10 @@ def test_a_fakes_own_refusal_reaches_the_action_and_undoes_the_task() -> None:
 
 def test_an_undo_that_the_fake_refuses_leaves_it_standing() -> None:
     """The fake's undo gets the answer of its do; what it refuses was not taken back."""
-    refused: list[str] = []
+    answers: list[str] = []
 
     def keep(answer: str) -> None:
-        refused.append(answer)
+        answers.append(answer)
         raise mg.Permanent("too late")
 
     async def script(world: World) -> None:
@@ -179,7 +179,7 @@ def test_an_undo_that_the_fake_refuses_leaves_it_standing() -> None:
         assert bank.standing() == 1
 
     played(script)
-    assert set(refused) == {"payments-1"}
+    assert set(answers) == {"payments-1"}
 
 
 def test_a_test_that_never_ends_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

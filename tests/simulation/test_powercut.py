@@ -32,16 +32,16 @@ def heard() -> None:
     """Skip, aloud, where SQLite cannot be listened to."""
     try:
         library()
-    except ListeningError as hidden:
-        pytest.skip(f"power cuts: {hidden}")
+    except ListeningError as error:
+        pytest.skip(f"power cuts: {error}")
 
 
 @pytest.fixture(scope="module")
 def world() -> RecordedWorld:
     """The recording of a seed."""
-    made = cutting.record(SEED)
-    assert isinstance(made, RecordedWorld)
-    return made
+    recording = cutting.record(SEED)
+    assert isinstance(recording, RecordedWorld)
+    return recording
 
 
 def test_whatever_the_disk_holds_nothing_acknowledged_is_lost_and_the_engine_ends_every_task_whole(
@@ -62,11 +62,11 @@ def test_whatever_the_disk_holds_nothing_acknowledged_is_lost_and_the_engine_end
 def test_a_store_that_is_just_being_made_is_there_or_can_be_made() -> None:
     """In its real threads, from an empty folder; once somebody was told of the store, a task, an end, it is there."""
     result = CliRunner().invoke(main, ["--birth", "--each", "1", "--json"])
-    told = json.loads(result.stdout)
-    assert told["failed"] == []
+    report = json.loads(result.stdout)
+    assert report["failed"] == []
     assert result.exit_code == 0
-    assert told["points"] > 10
-    assert sum(told["images"].values()) > 50
+    assert report["points"] > 10
+    assert sum(report["images"].values()) > 50
 
 
 @pytest.mark.parametrize("level", ["normal", "off"])
@@ -119,8 +119,8 @@ def test_a_store_that_skips_what_the_log_holds_is_found_out(
     without = dict.fromkeys(world.tape.base, b"")
 
     def drop_log(point: object, style: str, rng: random.Random) -> dict[str, bytes]:
-        made = image(point, style, rng)  # type: ignore[arg-type]
-        return {name: data for name, data in made.items() if name in without}
+        files = image(point, style, rng)  # type: ignore[arg-type]
+        return {name: data for name, data in files.items() if name in without}
 
     monkeypatch.setattr(cutting, "record", lambda *_: world)
     monkeypatch.setattr("proofs.powercut.disk.image", drop_log)
@@ -165,9 +165,9 @@ def test_a_failing_image_is_kept_and_its_command_says_which(
     assert result.exit_code == 1
     assert f"seed {SEED}, point 40, dropped: lost: everything" in result.stdout
     assert f"--seed {SEED} --point 40 --each 1 --resume 1 --again 1 --keep" in result.stdout
-    kept = sorted(tmp_path.iterdir())
-    assert kept
-    assert (kept[0] / "world.db").stat().st_size > 100_000
+    images = sorted(tmp_path.iterdir())
+    assert images
+    assert (images[0] / "world.db").stat().st_size > 100_000
 
 
 def test_what_sqlite_does_is_heard_as_it_is(tmp_path: Path) -> None:
@@ -183,10 +183,10 @@ def test_what_sqlite_does_is_heard_as_it_is(tmp_path: Path) -> None:
                 connection.execute("pragma synchronous = full")
                 connection.execute("create table t (x)")
                 connection.execute("insert into t values (zeroblob(20000))")
-    heard = len(tape.entries)
+    length = len(tape.entries)
     with closing(sqlite3.connect(folder / "b.db", isolation_level=None)) as connection:
         connection.execute("create table t (x)")
-    assert len(tape.entries) == heard
+    assert len(tape.entries) == length
     assert {entry.name for entry in tape.entries} == {"a.db", "a.db-journal", "a.db-wal"}
     assert {entry.kind for entry in tape.entries} >= {"created", "wrote", "synced", "deleted"}
     end = list(points(tape))[-1]
@@ -217,16 +217,17 @@ class Telling:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"), [(Hidden, "hides its functions"), (Another, "another one was found: the day before")]
+    ("loader", "pattern"),
+    [(Hidden, "hides its functions"), (Another, "another one was found: the day before")],
 )
 def test_a_sqlite_that_cannot_be_heard_is_said_so_and_nothing_passes(
-    monkeypatch: pytest.MonkeyPatch, found: type, told: str
+    monkeypatch: pytest.MonkeyPatch, loader: type, pattern: str
 ) -> None:
-    monkeypatch.setattr("proofs.powercut.listening.ctypes.CDLL", found)
-    with pytest.raises(ListeningError, match=told):
+    monkeypatch.setattr("proofs.powercut.listening.ctypes.CDLL", loader)
+    with pytest.raises(ListeningError, match=pattern):
         library()
     result = CliRunner().invoke(main, ["--birth"])
-    assert (result.exit_code, told in result.stderr.replace("\n", " ")) == (2, True)
+    assert (result.exit_code, pattern in result.stderr.replace("\n", " ")) == (2, True)
 
 
 def test_a_birth_has_no_seed_and_its_command_says_so() -> None:
@@ -248,7 +249,7 @@ def test_merges_of_the_log_are_on_the_tape() -> None:
     with closing(RecordedWorld(3, template=empty_store(page=PAGE))) as world:
         assert world.log_pages == 4
         world.record()
-        merged = [
+        writes = [
             entry for entry in world.tape.entries if entry.kind == "wrote" and entry.name == world.path.name
         ]
-    assert len(merged) > 200
+    assert len(writes) > 200

@@ -27,22 +27,22 @@ def quiet() -> Iterator[None]:
 
 
 @given(st.integers(0, 200), st.sets(st.integers(0, 199), max_size=6))
-def test_what_is_needed_is_left_and_nothing_else(size: int, needed: set[int]) -> None:
+def test_what_is_needed_is_left_and_nothing_else(size: int, essentials: set[int]) -> None:
     """Whatever it is, and wherever it stands."""
-    wanted = {n for n in needed if n < size}
-    assert minimal(range(size), lambda some: wanted <= set(some), 10_000) == sorted(wanted)
+    elements = {n for n in essentials if n < size}
+    assert minimal(range(size), lambda some: elements <= set(some), 10_000) == sorted(elements)
 
 
 def test_a_search_that_may_ask_no_more_gives_what_it_has() -> None:
     """And what it has fails still."""
-    asked: list[Sequence[int]] = []
+    questions: list[Sequence[int]] = []
 
     def fails(some: Sequence[int]) -> bool:
-        asked.append(some)
+        questions.append(some)
         return {3, 40} <= set(some)
 
     left = minimal(range(64), fails, 5)
-    assert len(asked) == 5
+    assert len(questions) == 5
     assert {3, 40} <= set(left) < set(range(64))
 
 
@@ -64,9 +64,9 @@ def test_a_sound_world_is_not_shrunk() -> None:
 
 def failing(name: str, nth: int = 0) -> tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], StormWorld]]:
     """Return a mutant, and what makes the ``nth`` world that kills it, from 0."""
-    found, worlds = MUTANTS[name], Worlds()
-    seed, _ = next(islice(killers(found, worlds, seeds(found)), nth, None))
-    return found.patch, partial(worlds.world, found, seed)
+    mutant, worlds = MUTANTS[name], Worlds()
+    seed, _ = next(islice(killers(mutant, worlds, seeds(mutant)), nth, None))
+    return mutant.patch, partial(worlds.world, mutant, seed)
 
 
 def test_of_what_is_left_nothing_can_be_spared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,15 +75,15 @@ def test_of_what_is_left_nothing_can_be_spared(monkeypatch: pytest.MonkeyPatch) 
         "retried_without_looking", 2
     )  # the two before it need a third of their blows and more
     patch(monkeypatch)
-    found = shrunk(make)
-    assert found is not None
-    assert found.outcome.findings
-    assert len(found.blows) < found.whole / 3
-    assert {"ambiguous committed", "order"} <= {blow.what for blow in found.blows}
-    for n in range(len(found.blows)):
+    result = shrunk(make)
+    assert result is not None
+    assert result.outcome.findings
+    assert len(result.blows) < result.whole / 3
+    assert {"ambiguous committed", "order"} <= {blow.what for blow in result.blows}
+    for n in range(len(result.blows)):
         world = make()
-        world.faults.only = frozenset(found.blows[:n] + found.blows[n + 1 :])
-        assert not violated(world.run()) & violated(found.outcome)
+        world.faults.only = frozenset(result.blows[:n] + result.blows[n + 1 :])
+        assert not violated(world.run()) & violated(result.outcome)
 
 
 def test_a_blow_says_itself_in_a_line() -> None:
@@ -102,10 +102,10 @@ def test_the_command_tells_what_a_seed_needs(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("proofs.shrinking.shrunk", partial(shrunk, most=8))
     seed = next(str(n) for n in range(60) if Storms("sequence").run(n).findings)
     arguments = ["--seed", seed, "--workflow", "sequence", "--shrink"]
-    failed = run(main, [*arguments, "--json"])
-    assert failed.exit_code == 1
-    told = json.loads(failed.output)
-    assert 1 <= len(told["needed"]) < told["of"]
+    result = run(main, [*arguments, "--json"])
+    assert result.exit_code == 1
+    report = json.loads(result.output)
+    assert 1 <= len(report["needed"]) < report["of"]
     text = run(main, arguments)
     assert text.exit_code == 1
-    assert f"seed {seed} needs {len(told['needed'])} of {told['of']} faults and orders" in text.output
+    assert f"seed {seed} needs {len(report['needed'])} of {report['of']} faults and orders" in text.output

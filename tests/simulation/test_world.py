@@ -60,12 +60,12 @@ def test_in_a_calm_world_an_order_takes_a_commit_per_step_and_one_more(
 
 
 def test_every_layout_survives_kills(order: Storms) -> None:
-    killed = 0
+    deaths = 0
     for seed, layout in enumerate(LAYOUTS):
         outcome = order.run(seed, kills(layout=layout, strength=2.0))
         assert outcome.findings == []
-        killed += outcome.faults.get("kill", 0)
-    assert killed > 20
+        deaths += outcome.faults.get("kill", 0)
+    assert deaths > 20
 
 
 def test_a_process_that_is_told_to_end_twice_ends_and_not_the_simulator_with_it(storms: Storms) -> None:
@@ -78,7 +78,7 @@ def test_an_undo_is_probed_between_two_schedulers_also_of_a_task_that_would_hold
     swarm = StormSwarm(
         layout=LAYOUTS[4], tasks=6, storm=40.0, pace=1.0, bell_loss=0.5,
         services={"service refuses": 0.2, "service late": 0.2, "service hangs": 0.15},
-        driven={"operator": 1.0, "orderly stop": 0.15, "kill": 0.1, "stop": 0.1},
+        rates={"operator": 1.0, "orderly stop": 0.15, "kill": 0.1, "stop": 0.1},
     )  # fmt: skip
     assert Storms("held_apart").run(84, swarm).findings == []
 
@@ -106,7 +106,7 @@ print([storms.run(seed).history.digest() for seed in (0, 3, 11, 215)])
 
 
 def test_a_seed_means_the_same_in_every_process_whatever_its_hashes() -> None:
-    said = {
+    digests = {
         subprocess.run(
             [sys.executable, "-c", DIGESTS],
             env={"PYTHONHASHSEED": hashes},
@@ -116,7 +116,7 @@ def test_a_seed_means_the_same_in_every_process_whatever_its_hashes() -> None:
         ).stdout
         for hashes in ("1", "77", "random")
     }
-    assert len(said) == 1
+    assert len(digests) == 1
 
 
 def test_a_plan_strikes_at_the_point_that_it_names(order: Storms) -> None:
@@ -124,29 +124,29 @@ def test_a_plan_strikes_at_the_point_that_it_names(order: Storms) -> None:
     points: list[FaultPoint] = []
     calm_run = order.run(7, calm(), plan=lambda point: points.append(point))  # noqa: PLW0108 - returns None
     assert calm_run.points == len(points) > 100
-    chosen = next(
+    target = next(
         point for point in points if point.name.startswith("commit commit") and "kill" in point.able
     )
-    outcome = order.run(7, calm(), plan=lambda point: "kill" if point.number == chosen.number else None)
+    outcome = order.run(7, calm(), plan=lambda point: "kill" if point.number == target.number else None)
     faults = [(event["what"], event["point"]) for event in outcome.history.of("fault")]
-    assert faults[0] == ("kill", chosen.name)
+    assert faults[0] == ("kill", target.name)
     assert outcome.findings == []
 
 
 def test_a_commit_whose_process_was_killed_in_it_left_nothing(order: Storms) -> None:
     """Killed before the commit nothing of it is in the history or the store; after it, all."""
     for name, outcome_wanted in (("commit commit", "rolled back"), ("committed commit", "committed")):
-        struck: list[int] = []
+        strikes: list[int] = []
 
-        def plan(point: FaultPoint, name: str = name, struck: list[int] = struck) -> str | None:
-            if point.name.startswith(name) and not struck:
-                struck.append(point.number)
+        def plan(point: FaultPoint, name: str = name, strikes: list[int] = strikes) -> str | None:
+            if point.name.startswith(name) and not strikes:
+                strikes.append(point.number)
                 return "kill"
             return None
 
         outcome = order.run(7, calm(), plan=plan)
-        killed = next(n for n, event in enumerate(outcome.history.events) if event.kind == "fault")
-        around = outcome.history.events[max(0, killed - 6) : killed + 3]
+        kill = next(n for n, event in enumerate(outcome.history.events) if event.kind == "fault")
+        around = outcome.history.events[max(0, kill - 6) : kill + 3]
         assert outcome_wanted in [event["outcome"] for event in around if event.kind == "store"]
         assert outcome.findings == []
 
@@ -171,10 +171,10 @@ def test_processes_share_connections_and_nobody_finds_what_another_left_open(tmp
 def test_storms_open_their_file_twice_however_often_processes_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice in all: the second storm finds the connections of the first."""
     order = Storms(ORDER)
-    opened: list[str] = []
+    uris: list[str] = []
 
     def noted(uri: str, **how: Any) -> sqlite3.Connection:
-        opened.append(uri)
+        uris.append(uri)
         return connect(uri, **how)
 
     monkeypatch.setattr(world_files, "connect", noted)
@@ -182,7 +182,7 @@ def test_storms_open_their_file_twice_however_often_processes_start(monkeypatch:
         outcome = order.run(seed, kills(strength=2.0))
         assert outcome.findings == []
         assert outcome.faults["restart"] > 5
-    assert len(opened) == 2
+    assert len(uris) == 2
 
 
 def test_without_healing_a_world_does_not_pass_as_one_at_rest(order: Storms) -> None:

@@ -41,16 +41,16 @@ class Server:
 
     def heard(self, pattern: str, times: int = 1) -> list["re.Match[str]"]:
         """Wait until it has said what matches ``pattern``, so many times; returns the matches."""
-        found: list[re.Match[str]] = []
+        matches: list[re.Match[str]] = []
 
         def enough() -> bool:
-            found[:] = [match for line in self.lines if (match := re.search(pattern, line))]
-            return len(found) >= times or self._ended
+            matches[:] = [match for line in self.lines if (match := re.search(pattern, line))]
+            return len(matches) >= times or self._ended
 
         with self._news:
             self._news.wait_for(enough, PATIENCE)
-        assert len(found) >= times, "\n".join([f"{pattern!r} was not said {times} times:", *self.lines])
-        return found
+        assert len(matches) >= times, "\n".join([f"{pattern!r} was not said {times} times:", *self.lines])
+        return matches
 
     def kill(self) -> None:
         """End it and its children at once: some take long to say good-bye."""

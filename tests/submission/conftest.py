@@ -36,5 +36,5 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 @pytest.fixture(params=DOORS)
 def door(request: pytest.FixtureRequest, tmp_path: Path) -> Door:
     """Each kind of connection."""
-    made, kind = DOORS[request.param]
-    return made(world_of(kind, request, tmp_path))
+    make, kind = DOORS[request.param]
+    return make(world_of(kind, request, tmp_path))

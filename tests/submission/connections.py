@@ -48,10 +48,10 @@ class World(ABC):
 
     def counts(self) -> tuple[int, int, int]:
         """Return how many orders, tasks and steps are committed."""
-        found = self.rows(
+        row = self.rows(
             "select (select count(*) from orders), (select count(*) from {task}), (select count(*) from {step})"
         )
-        return tuple(found[0])
+        return tuple(row[0])
 
     @property
     def place(self) -> str:
@@ -72,9 +72,9 @@ class SQLiteWorld(World):
         """Return what a statement finds."""
         connection = sqlite3.connect(self.path)
         with connection:
-            found = connection.execute(sql.format(**{name: f"makegood_{name}" for name in TABLES})).fetchall()
+            rows = connection.execute(sql.format(**{name: f"makegood_{name}" for name in TABLES})).fetchall()
         connection.close()
-        return found
+        return rows
 
 
 class PostgresWorld(World):
@@ -143,9 +143,9 @@ class Player:
         """Submit, in either way."""
         return await self.settled(self.client.submit(*args, **options))
 
-    async def settled(self, found: Any) -> Any:
+    async def settled(self, answer: Any) -> Any:
         """Return an answer, in either way."""
-        return found if self.door.blocks else await found
+        return answer if self.door.blocks else await answer
 
 
 async def _first(cursor: Any) -> Any:
@@ -343,8 +343,8 @@ class Alchemy(Door):
 
     async def run(self, connection: Any, sql: str) -> Any:
         """Execute."""
-        found = connection.execute(sa.text(sql))
-        return found.scalar() if found.returns_rows else None
+        result = connection.execute(sa.text(sql))
+        return result.scalar() if result.returns_rows else None
 
 
 class AlchemySession(Alchemy):
@@ -400,8 +400,8 @@ class AsyncAlchemy(Door):
 
     async def run(self, connection: Any, sql: str) -> Any:
         """Execute."""
-        found = await connection.execute(sa.text(sql))
-        return found.scalar() if found.returns_rows else None
+        result = await connection.execute(sa.text(sql))
+        return result.scalar() if result.returns_rows else None
 
 
 class AsyncAlchemySession(AsyncAlchemy):
@@ -441,17 +441,17 @@ class Django(Door):
             settings.configure(DATABASES={}, USE_TZ=True)
             django.setup()
         self.alias = alias or f"of {world.url}"
-        given: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": world.place[1:]}
+        database: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": world.place[1:]}
         if isinstance(world, PostgresWorld):
-            known = psycopg.conninfo.conninfo_to_dict(world.url)
-            given = {"ENGINE": "django.db.backends.postgresql", "NAME": known.pop("dbname")}
-            given |= {
-                name.upper(): known.pop(name)
+            parameters = psycopg.conninfo.conninfo_to_dict(world.url)
+            database = {"ENGINE": "django.db.backends.postgresql", "NAME": parameters.pop("dbname")}
+            database |= {
+                name.upper(): parameters.pop(name)
                 for name in ("user", "password", "host", "port")
-                if name in known
+                if name in parameters
             }
-            given["OPTIONS"] = known
-        connections.settings[self.alias] = connections.configure_settings({"default": given})["default"]
+            database["OPTIONS"] = parameters
+        connections.settings[self.alias] = connections.configure_settings({"default": database})["default"]
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Any]:

@@ -83,7 +83,7 @@ async def awaited_undone(*, result: str | None) -> None:
 
 def failing(name: str, *, awaits: bool, retry: Retry, recover: mg.Recover = RETRIED) -> Any:
     """Declare an action that fails for good after all its tries and attempts, with a probe that is asked between them."""
-    declared = desk.action(complete_within="5s", name=name, retry=retry, recover=recover, undo=mg.NOTHING)
+    declare = desk.action(complete_within="5s", name=name, retry=retry, recover=recover, undo=mg.NOTHING)
 
     def blocking(to: str) -> str:
         seen(name)
@@ -94,7 +94,7 @@ def failing(name: str, *, awaits: bool, retry: Retry, recover: mg.Recover = RETR
         await asyncio.sleep(0)
         raise OSError
 
-    action = declared(awaiting if awaits else blocking)
+    action = declare(awaiting if awaits else blocking)
 
     def probe(to: str) -> mg.Happened[str] | mg.NotHappened:
         seen(f"{name} probe")
@@ -250,8 +250,8 @@ async def test_an_agent_of_another_process(world: World) -> None:
         if agent.returncode is None:
             agent.kill()
             await agent.wait()
-    found = json.loads(out)
-    assert found["def"] == found["async def"] == [["process", ""]]
+    contexts = json.loads(out)
+    assert contexts["def"] == contexts["async def"] == [["process", ""]]
 
 
 # -- inboxes -------------------------------------------------------------------------------------------------
@@ -355,8 +355,8 @@ async def kept_after(work: Callable[[], Any]) -> list[Any]:
         await asyncio.sleep(0)
     await asyncio.to_thread(int)  # what a thread may still hold
     gc.collect()
-    found = alive()
-    return [] if found is None else gc.get_referrers(found)
+    referent = alive()
+    return [] if referent is None else gc.get_referrers(referent)
 
 
 async def test_no_object_of_a_request_is_kept_alive(world: World) -> None:
@@ -461,8 +461,8 @@ def third(digits: int) -> str:
 @sums.action(complete_within="5s", undo=mg.NOTHING)
 async def third_awaiting(digits: int, before: str) -> str:
     """The same, awaited."""
-    found, decimal.getcontext().prec = decimal.getcontext().prec, digits
-    return f"{before}, {found}"
+    precision, decimal.getcontext().prec = decimal.getcontext().prec, digits
+    return f"{before}, {precision}"
 
 
 @arithmetic.workflow()

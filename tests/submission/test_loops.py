@@ -36,10 +36,10 @@ def on_another_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 async def refused(*works: Callable[[], Coroutine[Any, Any, Any]]) -> None:
     """Each of these is refused on another loop, while this one runs on."""
     for n, work in enumerate(works):
-        said = await asyncio.to_thread(on_another_loop, work)
-        assert isinstance(said, mg.ClosedError), (n, said)
-        assert ELSEWHERE in str(said)
-        assert "SyncClient" in str(said)
+        error = await asyncio.to_thread(on_another_loop, work)
+        assert isinstance(error, mg.ClosedError), (n, error)
+        assert ELSEWHERE in str(error)
+        assert "SyncClient" in str(error)
 
 
 async def test_after_the_end_of_its_loop_the_remedy_is_a_new_client(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def test_a_client_of_a_loop_that_has_ended_is_refused(world: World) -> None:
         task = first.run(begin())
         with pytest.raises(mg.ClosedError, match="not the one that runs here"):
             asyncio.run(client.find())
-        home = client._opened.home
+        home = client._opened_store.home
         first.run(client.close())  # so that the test leaves nothing open
-    client._opened.home = home  # as if it had not been closed
+    client._opened_store.home = home  # as if it had not been closed
     asyncio.run(go_on(task))
 
 
@@ -152,6 +152,6 @@ async def test_the_callers_own_connection_may_be_used_on_any_loop(tmp_path: Path
             async with door.begin() as connection:
                 return (await client.submit(far, "a", connection=connection)).id
 
-        found = await asyncio.to_thread(on_another_loop, submit)
-        assert isinstance(found, str), found
-        assert (await client.task(found).status()).task.state == "pending"
+        task_id = await asyncio.to_thread(on_another_loop, submit)
+        assert isinstance(task_id, str), task_id
+        assert (await client.task(task_id).status()).task.state == "pending"

@@ -28,10 +28,10 @@ def orders(world: World) -> int:
 
 async def received(shop: Player, **options: Any) -> list[QueueMessage]:
     """Receive what is there."""
-    found: list[QueueMessage] = await shop.settled(
+    messages: list[QueueMessage] = await shop.settled(
         shop.client.queue("web", **options).receive(10, timeout="0s")
     )
-    return found
+    return messages
 
 
 def test_a_message_is_sent_with_the_callers_row_or_not_at_all(door: Door) -> None:
@@ -52,8 +52,8 @@ def test_a_message_is_sent_with_the_callers_row_or_not_at_all(door: Door) -> Non
                 raise BackError
         assert (orders(shop.world), await received(shop)) == (0, [])
         async with door.begin() as connection:
-            sent = await shop.settled(shop.client.send("web", {"n": 1}, connection=connection, **options))
-            assert (sent.id, sent.created) == ("m-1", True)
+            answer = await shop.settled(shop.client.send("web", {"n": 1}, connection=connection, **options))
+            assert (answer.id, answer.created) == ("m-1", True)
             again = await shop.settled(shop.client.send("web", {"n": 1}, connection=connection, id="m-1"))
             other = await shop.settled(shop.client.send("web", {"n": 2}, connection=connection, id="m-1"))
             assert (again.created, again.conflict, other.conflict) == (False, False, True)
@@ -104,8 +104,8 @@ def test_a_full_queue_leaves_the_transaction_as_it_was(door: Door) -> None:
             with pytest.raises(mg.QueueFullError, match="queue web is full") as full:
                 await shop.settled(shop.client.send("web", 3, connection=connection))
             assert (full.value.limit, full.value.room) == (2, 0)
-            known = await shop.settled(shop.client.send("web", 2, id="b", connection=connection))
-            assert not known.created, "what is there needs no room"
+            answer = await shop.settled(shop.client.send("web", 2, id="b", connection=connection))
+            assert not answer.created, "what is there needs no room"
             with pytest.raises(mg.ConfigError):
                 await shop.settled(shop.client.send("web", 1, id="\x00", connection=connection))
             await door.run(connection, ORDER)
@@ -174,19 +174,19 @@ async def test_an_inbox_sends_in_its_own_transaction(world: World) -> None:
     def place(order: str) -> str:
         return pack(order)
 
-    seen: dict[str, mg.Client] = {}
+    clients: dict[str, mg.Client] = {}
     tries: list[int] = []
 
     @app.inbox("orders")
     async def accept(order: str, tx: mg.Transaction) -> mg.Plan[str]:
         tries.append(tx.message.tries)
-        await seen["client"].send("desk", f"delivery {len(tries)}", connection=tx)
+        await clients["client"].send("desk", f"delivery {len(tries)}", connection=tx)
         if len(tries) == 1:
             raise mg.Later("1ms")
         return place.plan(order)
 
     async with mg.Node(app, world.url, roles=("scheduler", "agent", "inbox")) as node:
-        seen["client"] = node.client
+        clients["client"] = node.client
         await node.client.send("orders", "o-1")
         (message,) = await node.client.queue("desk").receive(10, timeout="60s")
         assert message.value == "delivery 2"

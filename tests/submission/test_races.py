@@ -39,9 +39,9 @@ def sqlite(tmp_path: Path) -> SQLiteWorld:
     return SQLiteWorld(tmp_path / "shop.db")
 
 
-@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("with_commit", [True, False])
 async def test_who_comes_second_with_a_key_waits_for_the_first(
-    postgres: PostgresWorld, committed: bool
+    postgres: PostgresWorld, with_commit: bool
 ) -> None:
     """And gets the first one's task, or creates his own: never two, never an error."""
     one, two = await asyncpg.connect(postgres.url), await asyncpg.connect(postgres.url)
@@ -52,9 +52,9 @@ async def test_who_comes_second_with_a_key_waits_for_the_first(
         task = await client.submit(CHAIN, "a", key="k", connection=one)
         waiting = asyncio.create_task(client.submit(CHAIN, "a", key="k", connection=two))
         assert await still_waits(waiting)
-        await (first.commit() if committed else first.rollback())
+        await (first.commit() if with_commit else first.rollback())
         again = await asyncio.wait_for(waiting, 60)
-        assert (again.id == task.id, again.created) == (committed, not committed)
+        assert (again.id == task.id, again.created) == (with_commit, not with_commit)
         await two.execute(ORDER)
         await second.commit()
     await one.close()

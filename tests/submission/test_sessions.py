@@ -72,11 +72,11 @@ def committed(world: World, session: Any, *, connection: Any = None, add: bool =
         session.commit()
 
 
-@pytest.mark.parametrize("scoped", [False, True])
-def test_one_engine_for_some_classes_is_the_one(world: World, here: sa.Engine, *, scoped: bool) -> None:
+@pytest.mark.parametrize("from_scope", [False, True])
+def test_one_engine_for_some_classes_is_the_one(world: World, here: sa.Engine, *, from_scope: bool) -> None:
     """Though the session as a whole is bound to none."""
     make = sessionmaker(binds={Order: here})
-    committed(world, scoped_session(make) if scoped else make())
+    committed(world, scoped_session(make) if from_scope else make())
     assert world.counts() == (1, 1, 1)
 
 
@@ -95,10 +95,10 @@ def test_one_engine_for_some_classes_is_the_one(world: World, here: sa.Engine, *
 def test_several_engines_are_refused_by_name(
     world: World, here: sa.Engine, there: sa.Engine, make: Callable[..., Session], *, add: bool
 ) -> None:
-    with pytest.raises(mg.TransactionError, match=SEVERAL) as refused:
+    with pytest.raises(mg.TransactionError, match=SEVERAL) as error:
         committed(world, make(here, there), add=add)
     assert here.url.database is not None
-    assert here.url.database in str(refused.value)
+    assert here.url.database in str(error.value)
     assert world.counts() == (0, 0, 0)
 
 
@@ -149,6 +149,6 @@ def test_an_asynchronous_session_of_several_engines_is_refused(world: World, the
 
 def test_passwords_are_not_in_the_message(world: World, here: sa.Engine) -> None:
     other = sa.create_engine("postgresql+psycopg://shop:secret@127.0.0.1/other")
-    with pytest.raises(mg.TransactionError, match=r"shop:\*\*\*@") as refused:
+    with pytest.raises(mg.TransactionError, match=r"shop:\*\*\*@") as error:
         committed(world, Session(here, binds={Log: other}), add=False)
-    assert "secret" not in str(refused.value)
+    assert "secret" not in str(error.value)

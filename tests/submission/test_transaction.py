@@ -46,7 +46,7 @@ def test_both_are_rolled_back_together(door: Door) -> None:
 
 
 def test_what_its_submitter_is_told_stands_or_falls_with_it_too(door: Door) -> None:
-    told = "select told, notified from {task}"
+    sql = "select told, notified from {task}"
     waiting = "select n.sequence, l.host, l.last from {notice} n join {listener} l on l.task = n.task"
 
     async def story(shop: Player) -> None:
@@ -60,7 +60,7 @@ def test_what_its_submitter_is_told_stands_or_falls_with_it_too(door: Door) -> N
             task = await shop.submit(CHAIN, "a", connection=connection, **options)
             await door.run(connection, ORDER)
         assert shop.world.counts() == (1, 1, 3)
-        assert [tuple(row) for row in shop.world.rows(told)] == [("received", 1)]
+        assert [tuple(row) for row in shop.world.rows(sql)] == [("received", 1)]
         assert [tuple(row) for row in shop.world.rows(waiting)] == [(1, "shop.example", 1)]
         assert (await shop.settled(task.status())).reply_to == "https://shop.example/"
         async with door.begin() as connection:
@@ -77,10 +77,10 @@ def test_the_same_key_leaves_the_transaction_alone(door: Door) -> None:
         async with door.begin() as connection:
             again = await shop.submit(CHAIN, "a", key="k", connection=connection)
             assert (again.id, again.created) == (before.id, False)
-            with pytest.raises(mg.KeyConflict) as refused:
+            with pytest.raises(mg.KeyConflict) as error:
                 await shop.submit(CHAIN, "b", key="k", connection=connection)
-            assert refused.value.task_id == before.id
-            assert "with other inputs (order: another text): use another key" in str(refused.value)
+            assert error.value.task_id == before.id
+            assert "with other inputs (order: another text): use another key" in str(error.value)
             new = await shop.submit(CHAIN, "b", key="l", connection=connection)
             twice = await shop.submit(CHAIN, "b", key="l", connection=connection)
             assert (new.created, twice.created, twice.id) == (True, False, new.id)

@@ -13,8 +13,8 @@ from makegood.options import Options
 from makegood.store.protocol import Store
 from makegood.telemetry import Telemetry
 from tests.conformance.conftest import (
-    counted,
     counting,
+    counting_store,
     counts,
     databases,
     other,
@@ -27,8 +27,8 @@ from tests.conformance.conftest import (
 __all__ = [
     "Numbers",
     "asked",
-    "counted",
     "counting",
+    "counting_store",
     "counts",
     "databases",
     "other",
@@ -53,8 +53,8 @@ class Numbers:
 
     def __call__(self, name: str, **labels: str) -> float | None:
         """Return the sum of the samples with these labels, None when there is none."""
-        found = self.of(name, **labels)
-        return sum(found) if found else None
+        samples = self.of(name, **labels)
+        return sum(samples) if samples else None
 
     def of(self, name: str, **labels: str) -> list[float]:
         """Return the samples with these labels."""
@@ -66,12 +66,12 @@ class Numbers:
 
     def table(self, name: str, *labels: str) -> dict[tuple[str, ...], float]:
         """Return the samples by the values of some labels, summed."""
-        found: dict[tuple[str, ...], float] = {}
+        values: dict[tuple[str, ...], float] = {}
         for s in self.samples:
             if s.name == name:
                 key = tuple(s.labels[label] for label in labels)
-                found[key] = found.get(key, 0.0) + s.value
-        return found
+                values[key] = values.get(key, 0.0) + s.value
+        return values
 
 
 async def asked(address: str, path: str, *lines: str, method: str = "GET") -> tuple[int, dict[str, str], str]:
@@ -80,10 +80,10 @@ async def asked(address: str, path: str, *lines: str, method: str = "GET") -> tu
     reader, writer = await asyncio.open_connection(host, int(port))
     head = "\r\n".join([f"{method} {path} HTTP/1.1", "Host: here", *lines, "", ""])
     writer.write(head.encode())
-    got = (await reader.read()).decode()
+    response = (await reader.read()).decode()
     writer.close()
     await writer.wait_closed()
-    top, _, text = got.partition("\r\n\r\n")
+    top, _, text = response.partition("\r\n\r\n")
     first, *rest = top.split("\r\n")
     return int(first.split(" ")[1]), dict(line.lower().split(": ", 1) for line in rest), text
 

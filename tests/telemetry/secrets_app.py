@@ -66,6 +66,6 @@ def note(card: Card) -> str:
 @app.workflow()
 def buy(order: Order) -> Any:
     """Hold, charge, note what the bank said."""
-    paid = charge(order, hold(order))
-    note(paid)
-    return paid
+    payment = charge(order, hold(order))
+    note(payment)
+    return payment

@@ -22,16 +22,16 @@ SILENT = 1400
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
     """A shop whose store is set up, and whose console has a user."""
-    made = Shop(tmp_path)
+    new_shop = Shop(tmp_path)
     settings = tmp_path / "makegood.toml"
     settings.write_text(f'[console_users]\n"ann" = "admin {hashed(PASSWORD)}"\n', encoding="utf-8")
     settings.chmod(0o600)
-    assert made.call("store", "migrate").exit_code == 0
+    assert new_shop.call("store", "migrate").exit_code == 0
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[1], 4096), before[1]))
-    yield made
+    yield new_shop
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    made.close()
+    new_shop.close()
 
 
 @pytest.mark.parametrize("says", [b"", b"GET / HTTP/1.1\r\nX: "])

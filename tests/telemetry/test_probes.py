@@ -43,8 +43,8 @@ async def until(telemetry: Telemetry, name: str, status: int) -> str:
     """Wait until a probe answers so; return what it says."""
     async with asyncio.timeout(60):
         while True:
-            got, _, text = await asked(telemetry.address, f"/{name}")
-            if got == status:
+            code, _, text = await asked(telemetry.address, f"/{name}")
+            if code == status:
                 return text
             await moment()
 
@@ -77,11 +77,11 @@ async def test_a_node_is_alive_before_it_is_ready_and_ready_once_it_has_started(
 
 
 async def test_a_node_that_drains_is_alive_and_not_ready(store: Store) -> None:
-    app, begun, go = mg.App("shop"), asyncio.Event(), asyncio.Event()
+    app, start, go = mg.App("shop"), asyncio.Event(), asyncio.Event()
 
     @app.agent("desk").action(complete_within="20s", undo=mg.NOTHING)
     async def work(x: int) -> int:
-        begun.set()
+        start.set()
         await go.wait()
         return x
 
@@ -93,7 +93,7 @@ async def test_a_node_that_drains_is_alive_and_not_ready(store: Store) -> None:
     node = Node(app, store, options=BEATING, telemetry=telemetry)
     await node.start()
     await node.client.submit(do, 1)
-    await begun.wait()
+    await start.wait()
     stopping = asyncio.create_task(node.stop())
     assert await until(telemetry, "readyz", 503) == "not ready: draining\n"
     assert await states(telemetry) == {"livez": 200, "readyz": 503, "startupz": 200}
@@ -166,8 +166,8 @@ def test_an_address_that_cannot_be_meant_is_refused_with_what_to_write(listen: s
 
 
 async def test_a_port_that_is_taken_is_refused_before_the_store_is_opened(store: Store) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listen = f"127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(mg.ConfigError, match=rf"listen='{listen}'.*in use.*another process"):
             async with (
                 watched(None, store, roles=("scheduler",)) as _,
@@ -277,9 +277,9 @@ async def test_connections_that_say_nothing_make_room_for_one_that_asks(says: by
 async def test_under_a_flood_of_silent_connections_every_probe_is_answered(says: bytes) -> None:
     """As fast as a thread can open them, and each is held: 40 of 40."""
     async with serving(ok) as server:
-        begun = asyncio.get_running_loop().run_in_executor
+        run_in_executor = asyncio.get_running_loop().run_in_executor
         with flooding(server.address, says) as under_way:
-            assert await begun(None, under_way.wait, 60)
+            assert await run_in_executor(None, under_way.wait, 60)
             assert [(await asked(server.address, "/livez"))[0] for _ in range(40)] == [200] * 40
             assert len(server.connections) <= MOST_AT_ONCE
         assert (await asked(server.address, "/livez"))[0] == 200, "the last: nothing is on its way at the end"

@@ -55,13 +55,13 @@ class Served:
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
     """A shop whose store is set up and where nothing runs; the leaky app is there, too."""
-    made = Shop(tmp_path)
+    new_shop = Shop(tmp_path)
     (tmp_path / "leaky.py").write_text(
         (Path(__file__).parent / "secrets_app.py").read_text(encoding="utf-8"), encoding="utf-8"
     )
-    assert made.call("store", "migrate").exit_code == 0
-    yield made
-    made.close()
+    assert new_shop.call("store", "migrate").exit_code == 0
+    yield new_shop
+    new_shop.close()
 
 
 def probed(role: Served) -> tuple[int, str]:
@@ -112,10 +112,10 @@ def test_every_role_answers_and_their_numbers_add_up_to_the_work_done(shop: Shop
             "--timeout",
             "30s",
         )
-    refused = shop.call(
+    refusal = shop.call(
         "task", "submit", "kiosk:buy", '{"id": "no", "card": "declined"}', "--wait", "--timeout", "30s"
     )
-    assert refused.exit_code == 5
+    assert refusal.exit_code == 5
     roles = (scheduler, agent, supervisor, inbox)
     for role in roles:
         assert [role.get(path) for path in ("/livez", "/readyz", "/startupz")] == [(200, "ok\n")] * 3
@@ -131,9 +131,9 @@ def test_every_role_answers_and_their_numbers_add_up_to_the_work_done(shop: Shop
         ("till", "charge", "permanent"): 1,
         ("till", "print_receipt", "ok"): 3,
     }
-    timed = by_role[1].table("makegood_step_duration_seconds_count", "agent", "step", "doing")
-    assert timed["till", "charge", "do"] == 4
-    assert timed["stock", "reserve", "undo"] == 1
+    durations = by_role[1].table("makegood_step_duration_seconds_count", "agent", "step", "doing")
+    assert durations["till", "charge", "do"] == 4
+    assert durations["stock", "reserve", "undo"] == 1
     assert by_role[1]("makegood_step_schedule_to_start_seconds_count") == sum(attempts.values())
     assert by_role[1]("makegood_commit_batch_size_sum", op="answer") == sum(attempts.values())
     while not supervisor.numbers()(
@@ -163,7 +163,7 @@ def test_run_tells_people_where_it_listens_and_refuses_where_it_cannot(shop: Sho
 
 def test_logs_say_which_task_step_and_attempt_and_never_a_payload(shop: Shop) -> None:
     """Every way in which a step can go wrong, at the finest level, as JSON: fields are there, the secret is not."""
-    served = Served(
+    node = Served(
         shop,
         "run",
         "leaky:app",
@@ -175,13 +175,13 @@ def test_logs_say_which_task_step_and_attempt_and_never_a_payload(shop: Shop) ->
     tasks = {}
     for how in ("fine", "down", "odd", "unfit", "stuck"):
         order = json.dumps({"secret": SECRET, "how": how})
-        made = shop.call("task", "submit", "leaky:buy", order, "--wait", "--timeout", "30s", "--json")
-        tasks[how] = json.loads(made.stdout)["id"]
-    assert served.process.stderr is not None
+        submission = shop.call("task", "submit", "leaky:buy", order, "--wait", "--timeout", "30s", "--json")
+        tasks[how] = json.loads(submission.stdout)["id"]
+    assert node.process.stderr is not None
     lines: list[dict[str, Any]] = []
     while not lines or (lines[-1]["logger"], lines[-1].get("task")) != ("makegood.alerts", tasks["stuck"]):
-        lines.append(json.loads(served.process.stderr.readline()))
-    code, _, err = shop.stop(served.process)
+        lines.append(json.loads(node.process.stderr.readline()))
+    code, _, err = shop.stop(node.process)
     assert code == 0
     lines += [json.loads(line) for line in err.splitlines()]
     assert SECRET not in json.dumps(lines)

@@ -22,7 +22,7 @@ from makegood.telemetry import Telemetry
 from makegood.telemetry.sdk import TaskIds
 from makegood.telemetry.traces import SpanRef, Traces, made_of, place_of
 from tests.telemetry.conftest import QUICK
-from tests.telemetry.test_accounts import Bank, shop
+from tests.telemetry.test_task_metrics import Bank, shop
 
 
 class Recorder:
@@ -55,9 +55,9 @@ class Recorder:
 
 def context(span: ReadableSpan) -> trace.SpanContext:
     """Return a span's context."""
-    found = span.get_span_context()
-    assert found is not None
-    return found
+    span_context = span.get_span_context()
+    assert span_context is not None
+    return span_context
 
 
 def parent(span: ReadableSpan) -> int | None:
@@ -73,9 +73,9 @@ def says(span: ReadableSpan, *names: str) -> tuple[Any, ...]:
 @pytest.fixture
 def recorder() -> Iterator[Recorder]:
     """A provider whose ids are makegood's."""
-    made = Recorder()
-    yield made
-    made.provider.shutdown()
+    new_recorder = Recorder()
+    yield new_recorder
+    new_recorder.provider.shutdown()
 
 
 async def test_a_task_is_part_of_the_trace_in_which_it_was_submitted(
@@ -123,18 +123,18 @@ async def test_an_attempt_links_to_the_one_before_and_says_how_it_ended(
 
 async def test_what_an_action_calls_is_a_child_of_its_attempt(store: Store, recorder: Recorder) -> None:
     """In a coroutine and in a thread: spans made there, and the traceparent that a service is told."""
-    app, told = mg.App("shop"), dict[str, str]()
+    app, headers = mg.App("shop"), dict[str, str]()
     desk = app.agent("desk")
 
     @desk.action(complete_within="20s", undo=mg.NOTHING)
     async def one(x: int) -> int:
-        told["one"] = mg.current_call().headers["traceparent"]
+        headers["one"] = mg.current_call().headers["traceparent"]
         recorder.tracer.start_span("in one").end()
         return x
 
     @desk.action(complete_within="20s", undo=mg.NOTHING)
     def two(x: int) -> int:
-        told["two"] = mg.current_call().headers["traceparent"]
+        headers["two"] = mg.current_call().headers["traceparent"]
         recorder.tracer.start_span("in two").end()
         return x
 
@@ -147,7 +147,7 @@ async def test_what_an_action_calls_is_a_child_of_its_attempt(store: Store, reco
     for name in ("one", "two"):
         attempt = context(recorder.one(f"do {name}"))
         assert parent(recorder.one(f"in {name}")) == attempt.span_id
-        assert place_of(told[name]) == SpanRef(attempt.trace_id, attempt.span_id, int(attempt.trace_flags))
+        assert place_of(headers[name]) == SpanRef(attempt.trace_id, attempt.span_id, int(attempt.trace_flags))
 
 
 async def test_where_nobody_traced_the_submission_all_processes_agree_on_a_trace(
@@ -293,14 +293,14 @@ async def test_an_attempt_has_the_trace_of_its_task_and_nobodys_baggage(
     store: Store, recorder: Recorder
 ) -> None:
     """Of two customers' requests at the same moment, on a node that was started in a span with baggage of its own."""
-    app, carried = mg.App("shop"), Carried()
-    recorder.provider.add_span_processor(carried)
+    app, spans = mg.App("shop"), Carried()
+    recorder.provider.add_span_processor(spans)
     desk = app.agent("desk")
-    seen: dict[str, list[tuple[int, dict[str, object]]]] = {"ann": [], "bob": []}
+    contexts: dict[str, list[tuple[int, dict[str, object]]]] = {"ann": [], "bob": []}
 
     def note(customer: str) -> str:
-        found = trace.get_current_span().get_span_context()
-        seen[customer].append((found.trace_id, dict(baggage.get_all())))
+        span_context = trace.get_current_span().get_span_context()
+        contexts[customer].append((span_context.trace_id, dict(baggage.get_all())))
         otel.attach(baggage.set_baggage("from", "another attempt"))
         return customer
 
@@ -327,8 +327,8 @@ async def test_an_attempt_has_the_trace_of_its_task_and_nobodys_baggage(
                     await task.result("60s")
                     return span.get_span_context().trace_id
 
-            ann, bob = await asyncio.gather(*map(asyncio.create_task, map(request, seen)))
-    assert seen == {"ann": [(ann, {})] * 2, "bob": [(bob, {})] * 2}
-    assert {name: carried.by_name[name] for name in ("do one", "do two", "task buy")} == {
+            ann, bob = await asyncio.gather(*map(asyncio.create_task, map(request, contexts)))
+    assert contexts == {"ann": [(ann, {})] * 2, "bob": [(bob, {})] * 2}
+    assert {name: spans.by_name[name] for name in ("do one", "do two", "task buy")} == {
         "do one": {}, "do two": {}, "task buy": {},
     }  # fmt: skip

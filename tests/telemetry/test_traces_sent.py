@@ -42,10 +42,10 @@ class Collector:
 
         class Taking(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                sent = ExportTraceServiceRequest()
-                sent.ParseFromString(self.rfile.read(int(self.headers["Content-Length"])))
+                message = ExportTraceServiceRequest()
+                message.ParseFromString(self.rfile.read(int(self.headers["Content-Length"])))
                 with collector.came:
-                    for resource in sent.resource_spans:
+                    for resource in message.resource_spans:
                         names = {a.key: a.value.string_value for a in resource.resource.attributes}
                         collector.spans += [
                             (names["service.name"], span)
@@ -87,19 +87,19 @@ class Collector:
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     """A collector."""
-    made = Collector()
-    yield made
-    made.close()
+    new_collector = Collector()
+    yield new_collector
+    new_collector.close()
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
     """A shop with an app whose agent dies if it is to."""
-    made = Shop(tmp_path)
+    new_shop = Shop(tmp_path)
     (tmp_path / "frail.py").write_text(APP, encoding="utf-8")
-    assert made.call("store", "migrate").exit_code == 0
-    yield made
-    made.close()
+    assert new_shop.call("store", "migrate").exit_code == 0
+    yield new_shop
+    new_shop.close()
 
 
 def span_of(task: str, attempt: int) -> int:
@@ -126,14 +126,14 @@ def test_one_trace_over_all_processes_linked_across_a_death(shop: Shop, collecto
     assert first.wait(60) == 9
     second = shop.serve("agent", "frail:app", "desk", **collector.environ, **quick)
     shop.done("task", "watch", task, "--timeout", "60s")
-    found = collector.wait("submit do", "do work", "task do")
-    assert {span.trace_id.hex() for _, span in found.values()} == {"ab" * 16}
-    submit = found["submit do"][1]
+    spans = collector.wait("submit do", "do work", "task do")
+    assert {span.trace_id.hex() for _, span in spans.values()} == {"ab" * 16}
+    submit = spans["submit do"][1]
     assert submit.parent_span_id.hex() == "cd" * 8
-    service, attempt = found["do work"]
+    service, attempt = spans["do work"]
     assert service == "makegood"
-    assert attempt.parent_span_id == found["task do"][1].parent_span_id == submit.span_id
-    assert found["task do"][0] == "planner"
+    assert attempt.parent_span_id == spans["task do"][1].parent_span_id == submit.span_id
+    assert spans["task do"][0] == "planner"
     (link,) = attempt.links
     about = {a.key: a.value.int_value or a.value.string_value for a in attempt.attributes}
     number = int(about["makegood.step.attempt"])
@@ -157,9 +157,9 @@ def test_a_collector_that_is_away_hinders_nothing(shop: Shop) -> None:
     }
     process = shop.start("run", "frail:app", **environ)
     assert process.stderr is not None
-    while not (told := process.stderr.readline()).startswith("makegood: "):
-        assert told
-    assert "probes" not in told  # it listens nowhere
+    while not (line := process.stderr.readline()).startswith("makegood: "):
+        assert line
+    assert "probes" not in line  # it listens nowhere
     shop.done("task", "submit", "frail:do", "1", "--wait", "--timeout", "60s")
     code, _, err = shop.stop(process)
     assert code == 0, err

@@ -153,8 +153,8 @@ def place_gift(order: Order, wrapped: bool = False, *, note: str = "") -> list[s
     assert_type(one, str)
     assert_type(two, Parcel)
     assert_type(three, None)
-    taken = mg.when(two.no == "x", then=lambda: ship(order, "a").weight, otherwise=lambda: charge(order, "b"))
-    assert_type(taken, int | str)
+    choice = mg.when(two.no == "x", then=lambda: ship(order, "a").weight, otherwise=lambda: charge(order, "b"))
+    assert_type(choice, int | str)
     maybe = mg.when(hand_over(two), then=lambda: reserve(order))
     assert_type(maybe, str | None)
     mg.when(
@@ -162,12 +162,12 @@ def place_gift(order: Order, wrapped: bool = False, *, note: str = "") -> list[s
         then=lambda: email(order, "p"),
     )
     assert_type(measure(order)["box"][0], int)
-    held = mg.each(split(order), lambda parcel: reserve(Order(parcel.no, "sku", 1)), limit=100, at_once=5)
-    assert_type(held, list[str])
+    parcels = mg.each(split(order), lambda parcel: reserve(Order(parcel.no, "sku", 1)), limit=100, at_once=5)
+    assert_type(parcels, list[str])
     mg.each(split(order), hand_over)
     if wrapped and note:
         assert_type(place_order(order), str)
-    return held
+    return parcels
 
 
 @shop.workflow
@@ -180,8 +180,8 @@ def plans(order: Order) -> None:
     assert_type(place_gift.plan(order, wrapped=True, note="for you").with_(key=order.id), mg.Plan[list[str]])
     assert_type(touch.plan(order), mg.Plan[None])
     print(place_order.plan(order).steps[0].name)
-    untyped: mg.Plan[object] = place_order.plan(order)
-    print(untyped)
+    plan: mg.Plan[object] = place_order.plan(order)
+    print(plan)
 
 
 # -- clients ---------------------------------------------------------------------------------------------------------------
@@ -193,14 +193,14 @@ async def submit(order: Order) -> None:
         assert_type(task, mg.TaskHandle[str])
         try:
             assert_type(await task.result(timeout=60), str)
-        except mg.TaskUndone as undone:
-            print(undone.cause, undone.undone, undone.standing)
+        except mg.TaskUndone as undo:
+            print(undo.cause, undo.undone, undo.standing)
         except mg.TaskInError as error:
             print(error.cause, error.standing)
         gifts = await client.submit(place_gift, order, True)
         assert_type(await gifts.result(timeout="1m"), list[str])
-        planned = await client.submit(place_gift.plan(order, note="for you"), key=order.id, priority=9)
-        assert_type(planned, mg.TaskHandle[list[str]])
+        gift = await client.submit(place_gift.plan(order, note="for you"), key=order.id, priority=9)
+        assert_type(gift, mg.TaskHandle[list[str]])
         await (await client.submit(touch, order)).result()
     async with mg.Node(shop, "sqlite:///shop.db") as node:
         assert_type(await (await node.client.submit(place_order, order)).result(), str)

@@ -30,10 +30,10 @@ def mypy(cache: Path) -> Errors:
     ]  # fmt: skip
     run = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
     assert run.returncode in (0, 1), run.stdout + run.stderr
-    found: Errors = {"api.py": {}, "wrong.py": {}}
+    errors: Errors = {"api.py": {}, "wrong.py": {}}
     for file, line, text in re.findall(r"^(.+?):(\d+): error: (.*)$", run.stdout, re.MULTILINE):
-        found.setdefault(file, {})[int(line)] = text
-    return found
+        errors.setdefault(file, {})[int(line)] = text
+    return errors
 
 
 def pyright() -> Errors:
@@ -50,17 +50,17 @@ def pyright() -> Errors:
     ]
     run = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
     try:
-        told = json.loads(run.stdout)
+        report = json.loads(run.stdout)
     except json.JSONDecodeError:
         pytest.skip(
             f"pyright cannot be had here, types were not checked by it: {(run.stderr or run.stdout)[-300:]}"
         )
-    assert told["summary"]["filesAnalyzed"] == len(files), told
-    found: Errors = {file.name: {} for file in files}
-    for one in told["generalDiagnostics"]:
+    assert report["summary"]["filesAnalyzed"] == len(files), report
+    errors: Errors = {file.name: {} for file in files}
+    for one in report["generalDiagnostics"]:
         if one["severity"] == "error":
-            found[Path(one["file"]).name][one["range"]["start"]["line"] + 1] = one["message"]
-    return found
+            errors[Path(one["file"]).name][one["range"]["start"]["line"] + 1] = one["message"]
+    return errors
 
 
 @pytest.fixture(scope="module")

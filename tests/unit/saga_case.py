@@ -28,7 +28,7 @@ def result_of(index: int, *path: str | int) -> Ref:
 
 def action(idx: int, *after: int, args: Template | None = None, guards: Any = (), **policy: Any) -> StepPlan:
     """Return an action called "s<idx>" that comes after others; keyword arguments make its policy."""
-    declared = Policy(**{"within": 30.0, "undo_within": 10.0, **policy})
+    terms = Policy(**{"within": 30.0, "undo_within": 10.0, **policy})
     return StepPlan(
         idx,
         name=f"s{idx}",
@@ -37,7 +37,7 @@ def action(idx: int, *after: int, args: Template | None = None, guards: Any = ()
         args=args,
         after=after,
         guards=guards,
-        policy=declared,
+        policy=terms,
     )
 
 
@@ -94,9 +94,11 @@ class Case:
         """Let a step's timer fire."""
         return self.say(TaskMessage("retry", idx))
 
-    def act(self, kind: str, idx: int = -1, settled: str = "", value: bytes | None = None) -> tuple[str, str]:
+    def act(
+        self, kind: str, idx: int = -1, settlement: str = "", value: bytes | None = None
+    ) -> tuple[str, str]:
         """Let an operator act; returns the verdict and its reason."""
-        self.say(TaskMessage(kind, idx, settled=settled, value=value, act=ADA))  # type: ignore[arg-type]
+        self.say(TaskMessage(kind, idx, settled=settlement, value=value, act=ADA))  # type: ignore[arg-type]
         (answer,) = self.last.answers
         assert answer.state == self.task.state
         return answer.verdict, answer.outcome

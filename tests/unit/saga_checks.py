@@ -50,15 +50,15 @@ class Checked(Rows):
         self._check_counts(decision)
         self._check_rest(decision)
 
-    def _check_memory(self, held: HeldTask) -> None:
+    def _check_memory(self, memory: HeldTask) -> None:
         """What is held in memory is what another Scheduler would load, but for verdicts not yet read."""
         again = saga.hold(self.task, self.steps)
-        assert again.open == held.open
-        assert again.left == held.left
-        assert [sorted(f) for f in again.followers] == [sorted(f) for f in held.followers]
+        assert again.open == memory.open
+        assert again.left == memory.left
+        assert [sorted(f) for f in again.followers] == [sorted(f) for f in memory.followers]
         unread = {m.idx for m in [*self.inbox, *self.memory]}
         for i, step in enumerate(self.load()):
-            assert i in unread or step == held.steps[i], ("memory and rows differ", step.name)
+            assert i in unread or step == memory.steps[i], ("memory and rows differ", step.name)
 
     def _check_moves(self, decision: Decision) -> None:
         """Every move is in the table and has a reason."""
@@ -90,7 +90,7 @@ class Checked(Rows):
             self._check_predecessors(step)
             self.inputs[idx] = self._before(idx)
         else:
-            straight = before in decision.consumed and decision.before.goal == decision.task.goal
+            straight = before in decision.used_requests and decision.before.goal == decision.task.goal
             assert not straight or before not in self.probes or policy.never, "probed twice in a row"
             self.probes.add((idx, request.attempt))
 
@@ -117,8 +117,8 @@ class Checked(Rows):
 
     def _check_counts(self, decision: Decision) -> None:
         """Counts start at 0 for each direction and at resubmission, and never run past the threshold."""
-        turned = decision.task.goal not in (decision.before.goal, "hold")
-        if turned or decision.clear_complete_by:
+        turn = decision.task.goal not in (decision.before.goal, "hold")
+        if turn or decision.clear_complete_by:
             assert not any(step.failures for step in self.steps), "counts do not start at 0"
         for step in self.steps:
             policy = step.plan.policy
@@ -135,8 +135,8 @@ class Checked(Rows):
             assert not self.timers, "a timer at rest"
             assert all(s.doing is None and not s.waiting for s in self.load()), "in flight at rest"
             assert decision.release
-            entered = any(move.of_task and move.after == "error" for move in decision.moves)
-            assert bool(decision.alerts) or not entered, "error without an alert"
+            entry = any(move.of_task and move.after == "error" for move in decision.moves)
+            assert bool(decision.alerts) or not entry, "error without an alert"
         if self.task.state == "undone":
             left = [s.name for s in self.steps if s.state not in SETTLED]
             assert not left, ("left in an undone task", left)
@@ -149,14 +149,14 @@ class Checked(Rows):
             assert was.state in ("failed", "undone", "skipped", "waiting"), ("a new round over", was.state)
 
     def _reach(self, idx: int, edges: Sequence[Sequence[int]]) -> set[int]:
-        found: set[int] = set()
+        ancestors: set[int] = set()
         todo = [idx]
         while todo:
             for other in edges[todo.pop()]:
-                if other not in found:
-                    found.add(other)
+                if other not in ancestors:
+                    ancestors.add(other)
                     todo.append(other)
-        return found
+        return ancestors
 
     def _after(self, idx: int) -> set[int]:
         """Return all steps that come after this one."""
@@ -183,10 +183,10 @@ class Checked(Rows):
                 after.name,
                 after.state,
             )
-            kept = after.state == "kept" or self.steps[i].plan.kind != "action"
+            final = after.state == "kept" or self.steps[i].plan.kind != "action"
             policy = after.plan.policy
             if (
-                not kept
+                not final
                 and i in self.services
                 and policy is not None
                 and policy.undoable
@@ -196,8 +196,8 @@ class Checked(Rows):
 
     def _before(self, idx: int) -> frozenset[tuple[int, int]]:
         """Return the actions that come before a step, with the round in which they stand."""
-        found = self._reach(idx, self._edges()[1])
-        steps = [self.steps[i] for i in sorted(found)]
+        ancestors = self._reach(idx, self._edges()[1])
+        steps = [self.steps[i] for i in sorted(ancestors)]
         return frozenset(
             (s.plan.idx, s.round)
             for s in steps

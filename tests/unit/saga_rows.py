@@ -54,7 +54,7 @@ class Rows:
         self.r = r
         self.record = record
         self.shapes = saga.Shapes()
-        given = {"b": r.random() < 0.5, "l": json.loads(r.choice(ITEMS))}
+        values = {"b": r.random() < 0.5, "l": json.loads(r.choice(ITEMS))}
         plans = Planner(r).plan()
         self.steps = [Step(plan) for plan in plans]
         self.task = TaskRecord(
@@ -63,7 +63,7 @@ class Rows:
             "order",
             on_failure=r.choice(["undo", "undo", "undo", "hold"]),
             within=1.0,
-            inputs=(json.dumps(given).encode(),),
+            inputs=(json.dumps(values).encode(),),
             returns=Template(("", ""), (Ref("step", len(plans) - 1),)),
         )
         self.rows: dict[int, Row] = {}
@@ -96,27 +96,27 @@ class Rows:
 
     def claim(self) -> None:
         """A Scheduler takes the task (pending, or at rest with messages waiting), and decides at once."""
-        self.held = held = saga.hold(self.task, self.load())
+        self.held = memory = saga.hold(self.task, self.load())
         for _ in range(2):  # as if one of its shape had come before
-            self.shapes.share(held)
+            self.shapes.share(memory)
         first = [TaskMessage("claim")] if self.task.state == "pending" else []
         if first and self.task.lost >= 3:
             first.append(TaskMessage("poison"))
             self.record.seen["poison"] += 1
-        mended = saga.repair(held, self.inbox)
-        for message in mended:
+        repairs = saga.repair(memory, self.inbox)
+        for message in repairs:
             self.record.seen[f"repaired {message.doing} {message.kind}"] += 1
-        self.decide([*first, *mended, *self.inbox])
+        self.decide([*first, *repairs, *self.inbox])
 
-    def commit(self, held: HeldTask, decision: Decision) -> bool:
+    def commit(self, memory: HeldTask, decision: Decision) -> bool:
         """Write a Decision, whole or (when a request it consumes was judged meanwhile) not at all."""
-        for idx, attempt in decision.consumed:
+        for idx, attempt in decision.used_requests:
             row = self.rows.get(idx)
             if row is None or row.request.attempt != attempt:
                 self.record.seen["lost decision"] += 1
                 return False
-        self._write(held, decision)
-        assert not set(decision.withdraw) & set(decision.consumed), "used up and taken back"
+        self._write(memory, decision)
+        assert not set(decision.withdraw) & set(decision.used_requests), "used up and taken back"
         for idx, attempt in decision.withdraw:
             row = self.rows.get(idx)
             if row is not None and not row.taken and row.request.attempt == attempt:
@@ -124,23 +124,23 @@ class Rows:
                 self.memory.append(TaskMessage("withdrawn", idx, row.request.doing, attempt))
         return True
 
-    def _write(self, held: HeldTask, decision: Decision) -> None:
-        for idx, _ in decision.consumed:
+    def _write(self, memory: HeldTask, decision: Decision) -> None:
+        for idx, _ in decision.used_requests:
             del self.rows[idx]
-        for idx in decision.dropped:
+        for idx in decision.stale_timers:
             assert idx in self.timers, "a timer is dropped that is not there"
             self.timers.discard(idx)
         for idx, step in decision.steps.items():
             self.steps[idx] = step
-        self.steps += decision.added
-        for idx, (reset, increment) in decision.counted.items():
+        self.steps += decision.new_steps
+        for idx, (reset, increment) in decision.failure_counts.items():
             self.counts[idx] = (0 if reset else self.counts[idx]) + increment
         for request in decision.requests:
             assert request.idx not in self.rows, "two requests of one step in flight"
             self.rows[request.idx] = Row(request, taken=self.r.random() < 0.3)
         self.timers |= set(decision.timers)
         self.inbox = [m for m in self.inbox if m.seq not in decision.seqs]
-        failures = sum(n for _, n in decision.counted.values())
+        failures = sum(n for _, n in decision.failure_counts.values())
         assert decision.task.failure_count == decision.before.failure_count + failures
         self.task = decision.task
 
@@ -150,25 +150,27 @@ class Rows:
         """Let the rules decide, commit, check, and dispatch."""
         self.decisions += 1
         assert self.decisions < MOST_DECISIONS, "does not end"
-        held = self.held
-        assert held is not None
-        before = (list(held.steps), list(held.followers), list(held.open), held.left, held.task)
-        decision = saga.decide(held, messages, self.now)
-        assert before == (held.steps, held.followers, held.open, held.left, held.task), "the held was changed"
+        memory = self.held
+        assert memory is not None
+        before = (list(memory.steps), list(memory.followers), list(memory.open), memory.left, memory.task)
+        decision = saga.decide(memory, messages, self.now)
+        assert before == (memory.steps, memory.followers, memory.open, memory.left, memory.task), (
+            "the held was changed"
+        )
         # Between deciding and committing the Supervisor may judge what the Decision uses up.
-        judged = [i for i, row in self.rows.items() if row.acted and not row.answered]
-        if judged and self.r.random() < 0.03:
-            self.judge(self.r.choice(judged))
+        candidates = [i for i, row in self.rows.items() if row.acted and not row.answered]
+        if candidates and self.r.random() < 0.03:
+            self.judge(self.r.choice(candidates))
         old = list(self.steps)
-        if not self.commit(held, decision):
+        if not self.commit(memory, decision):
             self.memory.clear()
             self._silence()
-            self.held = held = saga.hold(self.task, self.load())
+            self.held = memory = saga.hold(self.task, self.load())
             for _ in range(2):  # as if one of its shape had come before
-                self.shapes.share(held)
-            self.memory += saga.repair(held, self.inbox)
+                self.shapes.share(memory)
+            self.memory += saga.repair(memory, self.inbox)
             return
-        saga.apply(held, decision)
+        saga.apply(memory, decision)
         self.check(old, decision)
         self._note(decision)
         if decision.release:
@@ -193,7 +195,7 @@ class Rows:
             self.record.seen[f"alert {alert.kind}"] += 1
             self.record.seen["key too old"] += "that the service keeps it" in alert.text
             assert alert.text
-        for step in [*decision.steps.values(), *decision.added]:
+        for step in [*decision.steps.values(), *decision.new_steps]:
             self.record.seen["late value"] += step.late is not None
         self.record.seen["folded"] += len(decision.moves) > 8
         self.record.seen["isolated"] += any(q.isolate for q in decision.requests)

@@ -28,7 +28,7 @@ KEEPS = 8.0
 
 class World(Checked):
     """One task from its submission until nobody has anything more to do. ``forgets``, ``certain``, ``hasty``, ``careless``: broken
-    promises. ``poisoned``: no action that has a probe is ever answered, its agent excuses all its failures, and no deadline ends the task.
+    promises. ``with_poison``: no action that has a probe is ever answered, its agent excuses all its failures, and no deadline ends the task.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class World(Checked):
         certain: bool = False,
         hasty: bool = False,
         careless: bool = False,
-        poisoned: bool = False,
+        with_poison: bool = False,
     ) -> None:
         super().__init__(r, record)
-        if not hostile and not poisoned:
+        if not hostile and not with_poison:
             self._forgetful()
         self.careless = careless
-        self.poisoned = poisoned
+        self.poisoned = with_poison
         self.in_vain: Counter[int] = Counter()
         self.hostile = hostile
         self.forgets, self.certain, self.hasty = forgets, certain, hasty
@@ -163,8 +163,8 @@ class World(Checked):
         """Return the action's result: always the same under the same key."""
         key = self.key(request.idx, request.round)
         if key not in self.values:
-            given = {"b": self.r.random() < 0.5, "l": json.loads(self.r.choice(ITEMS))}
-            self.values[key] = json.dumps(given).encode()
+            values = {"b": self.r.random() < 0.5, "l": json.loads(self.r.choice(ITEMS))}
+            self.values[key] = json.dumps(values).encode()
         return self.values[key]
 
     def _tries(self, idx: int, request: Request) -> tuple[str | None, bool]:
@@ -197,9 +197,9 @@ class World(Checked):
                     self.zombies.append(late)
                 unclear = not self.certain
                 continue
-            said = self._answer(doing, service, call)
-            assert said != "superseded", "a live attempt was refused by its token"
-            return said, unclear
+            verdict = self._answer(doing, service, call)
+            assert verdict != "superseded", "a live attempt was refused by its token"
+            return verdict, unclear
         return None, unclear
 
     def _in_time(self, service: Service, key: str, call: Callable[[], str]) -> None:
@@ -396,6 +396,6 @@ class World(Checked):
         elif task.state == "undone":
             assert real - harmless <= among("kept"), "an effect stands in an undone task"
         else:
-            listed = {s.plan.idx for s in standing(self.steps)}
-            assert real - harmless <= listed, "an effect that stands is not listed"
+            effects = {s.plan.idx for s in standing(self.steps)}
+            assert real - harmless <= effects, "an effect that stands is not listed"
             assert among("done") - harmless <= real, "done, but nothing stands"

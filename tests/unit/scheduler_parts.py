@@ -57,15 +57,15 @@ class Answers:
         """Answer with the tasks."""
         self.loads.append(tasks)
         self.meanwhile()
-        return [loaded for loaded in self.loaded if loaded.task.id in tasks]
+        return [snapshot for snapshot in self.loaded if snapshot.task.id in tasks]
 
     async def put_to_error(self, _node: int, task: int, reason: str) -> None:
         """Note it."""
         self.put.append((task, reason))
 
-    async def overtaken(self, node: int, lost: Sequence[tuple[int, int]]) -> None:
+    async def overtaken(self, node: int, losses: Sequence[tuple[int, int]]) -> None:
         """Note which Decisions were refused."""
-        self.refused += [(node, *each) for each in lost]
+        self.refused += [(node, *each) for each in losses]
 
 
 class Parts:
@@ -86,7 +86,7 @@ class Parts:
 
     def hold(self, task: int, *plans: StepPlan) -> None:
         """Hold a task that nothing was decided on yet."""
-        self.tasks.held[task] = saga.hold(TaskRecord(task, "shop", "order", epoch=1), map(Step, plans))
+        self.tasks.in_memory[task] = saga.hold(TaskRecord(task, "shop", "order", epoch=1), map(Step, plans))
 
 
 def loaded(task: int, *plans: StepPlan, **fields: Any) -> Loaded:

@@ -36,12 +36,12 @@ class Pool:
 
     def lend_all(self) -> dict[str, int]:
         """Set all slots aside."""
-        lent, self.free = self.free, dict.fromkeys(self.free, 0)
-        return lent
+        loan, self.free = self.free, dict.fromkeys(self.free, 0)
+        return loan
 
-    def give_back(self, lent: Mapping[str, int]) -> None:
+    def give_back(self, loan: Mapping[str, int]) -> None:
         """Take slots back."""
-        for address, n in lent.items():
+        for address, n in loan.items():
             self.free[address] += n
 
     def hand(self, request: Request, began: float, handed_at: float) -> None:

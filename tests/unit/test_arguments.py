@@ -59,9 +59,9 @@ def test_a_misspelt_option_is_refused_with_the_one_that_was_meant(
 ) -> None:
     with pytest.raises(
         MakegoodError, match=rf"there is no option '{wrong}' \(did you mean '{right}'\?\)"
-    ) as refused:
+    ) as error:
         call(**{wrong: 1})
-    assert refused.value.__cause__ is None
+    assert error.value.__cause__ is None
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_signature_and_documentation_stay() -> None:
 def test_all_mistakes_of_a_call_are_named_at_once() -> None:
     def ship(order: str, *, hold: str, by: str = "") -> None: ...
 
-    said = misfit(inspect.signature(ship), ["a", "b"], {"hodl": 1, "order": 2}, noun="parameter")
-    assert said == (
+    mistakes = misfit(inspect.signature(ship), ["a", "b"], {"hodl": 1, "order": 2}, noun="parameter")
+    assert mistakes == (
         "there is no parameter 'hodl' (did you mean 'hold'?); it takes 1 parameter by position, not 2; "
         "order is passed twice, by position and by name; hold is missing; there are order, hold, by"
     )

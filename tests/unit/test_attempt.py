@@ -88,13 +88,13 @@ def test_what_was_not_called_is_never_halted_and_looked_at_until_its_deadline() 
 
 @pytest.mark.parametrize("cancellable", [True, False])
 async def test_only_a_coroutine_is_cancelled_at_its_deadline(*, cancellable: bool) -> None:
-    one, blocked = attempt(), asyncio.Event()
-    one.work = asyncio.ensure_future(_until(blocked))
+    one, never = attempt(), asyncio.Event()
+    one.work = asyncio.ensure_future(_until(never))
     await asyncio.sleep(0)
     one.called(cancellable=cancellable)
     one.pass_deadline(10.0)
     assert bool(one.work.cancelling()) is cancellable
-    blocked.set()
+    never.set()
     await asyncio.gather(one.work, return_exceptions=True)
 
 

@@ -69,9 +69,9 @@ def began(lags: list[float]) -> list[float]:
         loop = asyncio.get_running_loop()
         spacing = BeginSpacing(1 / GAP, LoopClock(loop))
 
-        async def call(allowed: float, lag: float) -> None:
+        async def call(delay: float, lag: float) -> None:
             mine = attempt()
-            await pause(allowed)
+            await pause(delay)
             await spacing.wait(mine)
             await pause(lag)  # until a thread runs it
             moments.append(loop.time())

@@ -83,26 +83,26 @@ def test_an_answer_to_another_process_clears_others_and_is_one_since_the_first_f
 
 def test_what_its_failures_say_outlives_the_process() -> None:
     """A new process has heard nothing: two failures that counted stand for an answer between them."""
-    for failures, blamed in ((1, False), (2, True)):
+    for failures, guilty in ((1, False), (2, True)):
         evidence = Evidence()
         evidence.failed(step(1, failures), 10.0, 10.0)
         evidence.learn(None, [])
-        assert evidence.blames(step(1, failures)) is blamed
+        assert evidence.blames(step(1, failures)) is guilty
 
 
 def test_two_steps_that_fail_alone_need_more_than_an_outage_leaves_them() -> None:
     """It begins while some are answered: its first steps fail, another is answered, they fail again."""
-    for failures, blamed in ((2, False), (3, True)):
+    for failures, guilty in ((2, False), (3, True)):
         evidence = Evidence()
         for task in (1, 2):
             evidence.failed(step(task, failures), 10.0, 10.0)
         evidence.learn(None, [])
-        assert [evidence.blames(step(task, failures)) for task in (1, 2)] == [blamed] * 2
+        assert [evidence.blames(step(task, failures)) for task in (1, 2)] == [guilty] * 2
 
 
 def test_several_steps_are_to_blame_if_enough_others_were_answered_since_each_of_them_failed_first() -> None:
     """Five at least, and two for each step that fails, in whatever process."""
-    for answers, blamed in ((4, False), (5, True)):
+    for answers, guilty in ((4, False), (5, True)):
         evidence = Evidence()
         for task in (1, 2):
             evidence.failed(step(task), 10.0, 10.0)
@@ -111,7 +111,7 @@ def test_several_steps_are_to_blame_if_enough_others_were_answered_since_each_of
         for task in (1, 2):
             evidence.failed(step(task, 1), 20.0, 20.0)
         evidence.learn(None, [])
-        assert [evidence.blames(step(task, 1)) for task in (1, 2)] == [blamed] * 2
+        assert [evidence.blames(step(task, 1)) for task in (1, 2)] == [guilty] * 2
         evidence.learn(None, [FailingStep(step(3, 1), 20.5, 100)])
         assert not evidence.blames(step(1, 1)), "three need six"
 
@@ -168,12 +168,12 @@ def test_the_trial_calls_of_a_step_to_blame_count() -> None:
     for _ in range(3):
         end(circuit, "answered", 10.0, step(2), None)
     assert end(circuit, "failed", 12.0, step(1, 1), 1.0), "the service has answered since it failed last"
-    counted = []
+    counts = []
     for n in range(1, 5):
         circuit.evidence.learn(None, [])
-        counted.append(end(circuit, "failed", 12.0 + 20.0 * n, step(1, 1 + n), 12.0 + 20.0 * n - 5.0))
+        counts.append(end(circuit, "failed", 12.0 + 20.0 * n, step(1, 1 + n), 12.0 + 20.0 * n - 5.0))
         assert circuit.state == "open"
-    assert counted == [True] * 4
+    assert counts == [True] * 4
 
 
 def test_those_of_a_step_in_an_outage_do_not() -> None:

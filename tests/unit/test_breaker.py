@@ -13,119 +13,119 @@ def circuit(failures: int = 3, size: int = 8, reset: float = 30.0) -> Circuit:
     return Circuit(Breaker(failures=failures, reset=reset), size)
 
 
-def call(made: Circuit, outcome: Outcome, now: float = 0.0) -> bool:
+def call(breaker: Circuit, outcome: Outcome, now: float = 0.0) -> bool:
     """Let one call begin and end at once."""
-    return made.ended(made.began(now), outcome, now)
+    return breaker.ended(breaker.began(now), outcome, now)
 
 
 def opened(size: int = 8, now: float = 0.0) -> Circuit:
     """Return a circuit that has just opened."""
-    made = circuit(size=size)
+    breaker = circuit(size=size)
     for _ in range(3):
-        assert call(made, "failed", now)
-    assert made.state == "open"
-    return made
+        assert call(breaker, "failed", now)
+    assert breaker.state == "open"
+    return breaker
 
 
 def test_so_many_failures_in_a_row_open_it_and_an_answer_between_begins_anew() -> None:
-    made = circuit()
+    breaker = circuit()
     for outcome in ("failed", "failed", "answered", "failed", "failed"):
-        call(made, outcome)
-    assert made.closed
-    assert made.room(0.0, 8) == 8
-    call(made, "failed")
-    assert made.state == "open"
-    assert made.room(0.0, 8) == 0
+        call(breaker, outcome)
+    assert breaker.closed
+    assert breaker.room(0.0, 8) == 8
+    call(breaker, "failed")
+    assert breaker.state == "open"
+    assert breaker.room(0.0, 8) == 0
 
 
 @pytest.mark.parametrize("outcome", ["later", "neither"])
 def test_what_is_neither_answer_nor_failure_changes_nothing(outcome: Outcome) -> None:
-    made = circuit()
+    breaker = circuit()
     for each in ("failed", "failed", outcome, outcome, outcome):
-        call(made, each)
-    assert made.closed
-    call(made, "failed")
-    assert made.state == "open"
+        call(breaker, each)
+    assert breaker.closed
+    call(breaker, "failed")
+    assert breaker.state == "open"
 
 
 def test_after_reset_exactly_one_call_is_let_through() -> None:
-    made = opened()
-    assert made.room(29.9, 8) == 0
-    assert made.remaining(29.9) == pytest.approx(0.1)
-    assert made.room(30.0, 8) == 1
-    assert made.state == "half-open"
-    made.began(30.0)
-    assert made.room(31.0, 8) == 0
-    assert made.remaining(31.0) == 0
+    breaker = opened()
+    assert breaker.room(29.9, 8) == 0
+    assert breaker.remaining(29.9) == pytest.approx(0.1)
+    assert breaker.room(30.0, 8) == 1
+    assert breaker.state == "half-open"
+    breaker.began(30.0)
+    assert breaker.room(31.0, 8) == 0
+    assert breaker.remaining(31.0) == 0
 
 
 def test_a_canary_that_fails_opens_it_again_for_the_whole_time() -> None:
-    made = opened()
-    assert made.room(30.0, 8) == 1
-    assert not call(made, "failed", 35.0)  # for its step
-    assert made.state == "open"
-    assert made.remaining(35.0) == 30.0
+    breaker = opened()
+    assert breaker.room(30.0, 8) == 1
+    assert not call(breaker, "failed", 35.0)  # for its step
+    assert breaker.state == "open"
+    assert breaker.remaining(35.0) == 30.0
 
 
 def test_a_canary_to_which_the_service_says_later_gives_it_that_time() -> None:
-    made = opened()
-    made.room(30.0, 8)
-    call(made, "later", 31.0)
-    assert made.state == "open"
+    breaker = opened()
+    breaker.room(30.0, 8)
+    call(breaker, "later", 31.0)
+    assert breaker.state == "open"
 
 
 def test_a_canary_that_tells_nothing_is_followed_by_another() -> None:
-    made = opened()
-    made.room(30.0, 8)
-    call(made, "neither", 31.0)
-    assert made.state == "half-open"
-    assert made.room(31.0, 8) == 1
+    breaker = opened()
+    breaker.room(30.0, 8)
+    call(breaker, "neither", 31.0)
+    assert breaker.state == "half-open"
+    assert breaker.room(31.0, 8) == 1
 
 
 def test_it_is_released_step_by_step_by_answers() -> None:
-    made = opened(size=5)
-    made.room(30.0, 5)
-    call(made, "answered", 30.0)
-    most = [made.most]
-    while not made.closed:
-        assert made.state == "release"
-        tickets = [made.began(31.0) for _ in range(made.room(31.0, 5))]
-        assert made.room(31.0, 5) == 0
-        assert len(tickets) == made.most
-        made.ended(tickets[0], "answered", 31.0)
+    breaker = opened(size=5)
+    breaker.room(30.0, 5)
+    call(breaker, "answered", 30.0)
+    most = [breaker.most]
+    while not breaker.closed:
+        assert breaker.state == "release"
+        tickets = [breaker.began(31.0) for _ in range(breaker.room(31.0, 5))]
+        assert breaker.room(31.0, 5) == 0
+        assert len(tickets) == breaker.most
+        breaker.ended(tickets[0], "answered", 31.0)
         for ticket in tickets[1:]:
-            made.ended(ticket, "neither", 31.0)
-        most.append(made.most)
+            breaker.ended(ticket, "neither", 31.0)
+        most.append(breaker.most)
     assert most == [2, 3, 4, 5]
 
 
 def test_a_failure_in_the_release_halves_it_and_the_last_one_opens_it() -> None:
-    made = circuit(failures=10, size=16)
+    breaker = circuit(failures=10, size=16)
     for _ in range(10):
-        call(made, "failed")
-    made.room(30.0, 16)
+        call(breaker, "failed")
+    breaker.room(30.0, 16)
     for _ in range(8):
-        call(made, "answered", 30.0)
-    assert made.most == 9
+        call(breaker, "answered", 30.0)
+    assert breaker.most == 9
     for most in (4, 2, 1):
-        call(made, "failed", 30.0)
-        assert (made.state, made.most) == ("release", most)
-    call(made, "failed", 30.0)
-    assert made.state == "open"
+        call(breaker, "failed", 30.0)
+        assert (breaker.state, breaker.most) == ("release", most)
+    call(breaker, "failed", 30.0)
+    assert breaker.state == "open"
 
 
 def test_one_slot_is_released_by_the_canary_alone() -> None:
-    made = opened(size=1)
-    made.room(30.0, 1)
-    call(made, "answered", 30.0)
-    assert made.closed
+    breaker = opened(size=1)
+    breaker.room(30.0, 1)
+    call(breaker, "answered", 30.0)
+    assert breaker.closed
 
 
 def test_what_began_before_it_opened_counts_neither_here_nor_for_the_step() -> None:
-    made = circuit()
-    early = [made.began(0.0) for _ in range(8)]
-    assert [made.ended(ticket, "failed", 1.0) for ticket in early] == [True] * 3 + [False] * 5
-    assert made.remaining(1.0) == 30.0
+    breaker = circuit()
+    early = [breaker.began(0.0) for _ in range(8)]
+    assert [breaker.ended(ticket, "failed", 1.0) for ticket in early] == [True] * 3 + [False] * 5
+    assert breaker.remaining(1.0) == 30.0
     late = circuit()
     early = [late.began(0.0) for _ in range(5)]
     for ticket in early[:3]:
@@ -138,52 +138,52 @@ def test_what_began_before_it_opened_counts_neither_here_nor_for_the_step() -> N
 
 def test_a_repeated_attempt_counts_only_if_the_service_has_answered_since_its_step_failed() -> None:
     """Whatever process it failed in before, and however that one ended: nobody has to remember it."""
-    made = circuit(failures=10)
-    assert made.ended(made.began(5.0), "failed", 5.0)  # a first attempt
-    assert not made.ended(made.began(10.0), "failed", 10.0, since=5.0)  # nobody was answered, ever
-    call(made, "answered", 11.0)
-    assert not made.ended(made.began(16.0), "failed", 16.0, since=11.5)
-    assert made.ended(made.began(16.0), "failed", 16.0, since=10.5)
-    assert made.closed
+    breaker = circuit(failures=10)
+    assert breaker.ended(breaker.began(5.0), "failed", 5.0)  # a first attempt
+    assert not breaker.ended(breaker.began(10.0), "failed", 10.0, since=5.0)  # nobody was answered, ever
+    call(breaker, "answered", 11.0)
+    assert not breaker.ended(breaker.began(16.0), "failed", 16.0, since=11.5)
+    assert breaker.ended(breaker.began(16.0), "failed", 16.0, since=10.5)
+    assert breaker.closed
 
 
 def test_failures_that_count_for_no_step_open_it_all_the_same() -> None:
-    made = circuit()
+    breaker = circuit()
     for _ in range(3):
-        made.ended(made.began(1.0), "failed", 1.0, since=0.0)
-    assert made.state == "open"
+        breaker.ended(breaker.began(1.0), "failed", 1.0, since=0.0)
+    assert breaker.state == "open"
 
 
 def test_an_answer_elsewhere_releases_one_that_waits_for_a_canary() -> None:
     """Not one that is open, nor one whose canary is under way: that knows better how its own process fares."""
-    made = opened(size=4)
-    assert not made.answered_elsewhere(1.0)
-    made.room(30.0, 4)
-    canary = made.began(30.0)
-    assert not made.answered_elsewhere(31.0)
-    made.ended(canary, "neither", 32.0)
-    assert made.answered_elsewhere(33.0)
-    assert (made.state, made.most, made.evidence.answer_at) == ("release", 2, None)
-    call(made, "failed", 34.0)
-    call(made, "failed", 34.0)
-    assert made.state == "open"
+    breaker = opened(size=4)
+    assert not breaker.answered_elsewhere(1.0)
+    breaker.room(30.0, 4)
+    canary = breaker.began(30.0)
+    assert not breaker.answered_elsewhere(31.0)
+    breaker.ended(canary, "neither", 32.0)
+    assert breaker.answered_elsewhere(33.0)
+    assert (breaker.state, breaker.most, breaker.evidence.answer_at) == ("release", 2, None)
+    call(breaker, "failed", 34.0)
+    call(breaker, "failed", 34.0)
+    assert breaker.state == "open"
 
 
 def test_what_was_on_its_way_when_it_opened_is_let_begin_and_does_not_count() -> None:
-    made = opened()
-    ticket = made.began(1.0)
+    breaker = opened()
+    ticket = breaker.began(1.0)
     assert ticket == UNCOUNTED
-    assert not made.ended(ticket, "failed", 2.0)
-    assert made.remaining(2.0) == 28.0
+    assert not breaker.ended(ticket, "failed", 2.0)
+    assert breaker.remaining(2.0) == 28.0
 
 
 def test_jitter_adds_up_to_a_half_so_that_processes_do_not_ask_together() -> None:
     waits = set()
     rng = random.Random(1)
     for _ in range(50):
-        made = circuit(failures=1)
-        made.ended(made.began(0.0), "failed", 0.0, rng.random())
-        waits.add(round(made.remaining(0.0), 1))
+        breaker = circuit(failures=1)
+        breaker.ended(breaker.began(0.0), "failed", 0.0, rng.random())
+        waits.add(round(breaker.remaining(0.0), 1))
     assert min(waits) >= 30.0
     assert max(waits) <= 45.0
     assert len(waits) > 30
@@ -192,25 +192,25 @@ def test_jitter_adds_up_to_a_half_so_that_processes_do_not_ask_together() -> Non
 def test_whatever_happens_no_more_is_in_flight_than_its_state_allows() -> None:
     """Twenty thousand random events, with all that may overlap: open lets none begin, half-open one, release what it says."""
     rng = random.Random(7)
-    made, now = circuit(failures=2, size=6), 0.0
+    breaker, now = circuit(failures=2, size=6), 0.0
     flying: list[int] = []
-    seen: set[str] = set()
+    states: set[str] = set()
     for _ in range(20_000):
         now += rng.random() * 3
-        room = made.room(now, 6 - len(flying))
+        room = breaker.room(now, 6 - len(flying))
         assert 0 <= room <= 6 - len(flying)
-        assert made.state != "open" or room == 0
-        counted = [ticket for ticket in flying if ticket == made._term]
-        assert made.state in ("closed", "open") or len(counted) + room <= max(made.most, len(counted))
-        flying += [made.began(now) for _ in range(min(room, rng.randrange(3)))]
+        assert breaker.state != "open" or room == 0
+        tickets = [ticket for ticket in flying if ticket == breaker._term]
+        assert breaker.state in ("closed", "open") or len(tickets) + room <= max(breaker.most, len(tickets))
+        flying += [breaker.began(now) for _ in range(min(room, rng.randrange(3)))]
         if flying and rng.random() < 0.6:
             ticket = flying.pop(rng.randrange(len(flying)))
             good = rng.random() < (0.1 if now % 400 < 100 else 0.9)
-            made.ended(
+            breaker.ended(
                 ticket, "answered" if good else rng.choice(("failed", "failed", "later")), now, rng.random()
             )
-        seen.add(made.state)
-    assert seen == {"closed", "open", "half-open", "release"}
+        states.add(breaker.state)
+    assert states == {"closed", "open", "half-open", "release"}
 
 
 @pytest.mark.parametrize(

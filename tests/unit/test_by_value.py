@@ -142,23 +142,23 @@ DIFFERENT: list[tuple[Any, Any, Any, str]] = [
 
 @pytest.mark.parametrize(("annotation", "one", "other"), EQUAL)
 def test_equal_values_have_one_text(annotation: Any, one: Any, other: Any) -> None:
-    compared = ByValue(annotation, "v")
-    assert compared.text(encode(one)) == compared.text(encode(other))
-    assert listed(compared.differences("v", encode(one), encode(other))) == ""
+    comparison = ByValue(annotation, "v")
+    assert comparison.text(encode(one)) == comparison.text(encode(other))
+    assert listed(comparison.differences("v", encode(one), encode(other))) == ""
 
 
-@pytest.mark.parametrize(("annotation", "one", "other", "told"), DIFFERENT)
-def test_what_differs_is_named(annotation: Any, one: Any, other: Any, told: str) -> None:
+@pytest.mark.parametrize(("annotation", "one", "other", "differences"), DIFFERENT)
+def test_what_differs_is_named(annotation: Any, one: Any, other: Any, differences: str) -> None:
     """Texts and secrets are not shown; what is shown has a limit."""
-    compared = ByValue(annotation, "v")
-    assert compared.text(encode(one)) != compared.text(encode(other))
-    assert listed(compared.differences("v", encode(one), encode(other))) == told
+    comparison = ByValue(annotation, "v")
+    assert comparison.text(encode(one)) != comparison.text(encode(other))
+    assert listed(comparison.differences("v", encode(one), encode(other))) == differences
 
 
 def test_no_input_with_a_secret_name_is_shown() -> None:
     """Nor what may be a value: the key of a mapping."""
-    compared = ByValue(int, "api_key")
-    assert listed(compared.differences("api_key", b"1", b"2")) == "api_key: another value"
+    comparison = ByValue(int, "api_key")
+    assert listed(comparison.differences("api_key", b"1", b"2")) == "api_key: another value"
     of_cards = ByValue(dict[str, int], "v")
     assert listed(of_cards.differences("v", b'{"4242 4242":1}', b"{}")) == "v.an entry: is missing now"
 
@@ -169,11 +169,11 @@ def test_no_input_with_a_secret_name_is_shown() -> None:
 def test_numbers_are_compared_by_value(numbers: list[tuple[int, int, int]], data: st.DataObject) -> None:
     """Two lists of decimals have one text exactly if they are equal."""
     one = [Decimal(digits).scaleb(exponent) for digits, exponent, _ in numbers]
-    spelled = [Decimal(digits * 10**zeros).scaleb(exponent - zeros) for digits, exponent, zeros in numbers]
-    other = data.draw(st.permutations(spelled))
-    compared = ByValue(list[Decimal], "v")
-    assert compared.text(encode(one)) == compared.text(encode(spelled))
-    assert (compared.text(encode(one)) == compared.text(encode(other))) == (one == other)
+    spellings = [Decimal(digits * 10**zeros).scaleb(exponent - zeros) for digits, exponent, zeros in numbers]
+    other = data.draw(st.permutations(spellings))
+    comparison = ByValue(list[Decimal], "v")
+    assert comparison.text(encode(one)) == comparison.text(encode(spellings))
+    assert (comparison.text(encode(one)) == comparison.text(encode(other))) == (one == other)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
@@ -189,10 +189,12 @@ INSTANTS = st.datetimes(timezones=st.just(dt.UTC)).filter(lambda at: 1900 < at.y
 
 @given(INSTANTS, INSTANTS, st.integers(-23 * 60, 23 * 60))
 def test_instants_are_compared_by_value(one: dt.datetime, other: dt.datetime, minutes: int) -> None:
-    compared = ByValue(dict[str, dt.datetime], "v")
+    comparison = ByValue(dict[str, dt.datetime], "v")
     there = one.astimezone(dt.timezone(dt.timedelta(minutes=minutes)))
-    assert compared.text(encode({"at": one})) == compared.text(encode({"at": there}))
-    assert (compared.text(encode({"at": other})) == compared.text(encode({"at": there}))) == (one == other)
+    assert comparison.text(encode({"at": one})) == comparison.text(encode({"at": there}))
+    assert (comparison.text(encode({"at": other})) == comparison.text(encode({"at": there}))) == (
+        one == other
+    )
 
 
 # -- of a workflow ---------------------------------------------------------------------------------------------
@@ -246,6 +248,6 @@ def test_a_plan_without_a_key_is_not_compared(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(("annotation", "one", "other"), EQUAL)
 def test_equal_inputs_have_one_fingerprint(annotation: Any, one: Any, other: Any) -> None:
-    made = workflow(annotation)
-    assert made.plan(one).fingerprint == made.plan(other, note="").fingerprint
-    assert made.plan(one, "x").fingerprint != made.plan(one).fingerprint
+    flow = workflow(annotation)
+    assert flow.plan(one).fingerprint == flow.plan(other, note="").fingerprint
+    assert flow.plan(one, "x").fingerprint != flow.plan(one).fingerprint

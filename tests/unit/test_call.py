@@ -64,12 +64,12 @@ class Attempt:
 
 
 def test_the_key_is_the_steps_own_and_rises_with_the_round() -> None:
-    shown = ids.show(TASK)
+    task_id = ids.show(TASK)
     action, probe, undo = (Attempt(doing).call for doing in ("do", "probe", "undo"))
-    assert (action.key, action.undoes) == (f"s1-{shown}/charge-2/3/do", None)
+    assert (action.key, action.undoes) == (f"s1-{task_id}/charge-2/3/do", None)
     assert (probe.key, probe.undoes) == (action.key, action.key)
-    assert (undo.key, undo.undoes) == (f"s1-{shown}/charge-2/3/undo", action.key)
-    assert action.scope == probe.scope == undo.scope == f"s1-{shown}/charge-2"
+    assert (undo.key, undo.undoes) == (f"s1-{task_id}/charge-2/3/undo", action.key)
+    assert action.scope == probe.scope == undo.scope == f"s1-{task_id}/charge-2"
 
 
 @pytest.mark.parametrize("form", ["uuid", "uuid4", "quoted", "length=28"])
@@ -95,12 +95,12 @@ def test_any_form_may_be_had_of_a_key_that_is_declared_without_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("arguments", "words"),
     [((), "either a form"), (("uuid", 28), "either a form"), (("guid",), "not the form"), ((None, 19), "at least 20"),
      ((None, 65), "at most 64")],
 )  # fmt: skip
-def test_a_form_that_does_not_exist_is_refused(given: tuple[Any, ...], words: str) -> None:
-    form, length = (*given, None, None)[:2]
+def test_a_form_that_does_not_exist_is_refused(arguments: tuple[Any, ...], words: str) -> None:
+    form, length = (*arguments, None, None)[:2]
     for ask in (Attempt("undo").call.key_as, Attempt("undo").call.undoes_as):
         with pytest.raises(ConfigError, match=words):
             ask(form, length=length)
@@ -132,12 +132,12 @@ def test_tokens_compare_by_generation_then_attempt() -> None:
 def test_headers_say_all_of_it() -> None:
     attempt = Attempt("undo", trace="00-ab-cd-01")
     attempt.clock.seconds += 0.5
-    shown = ids.show(TASK)
+    task_id = ids.show(TASK)
     assert attempt.call.headers == {
-        "Idempotency-Key": f"s1-{shown}/charge-2/3/undo",
+        "Idempotency-Key": f"s1-{task_id}/charge-2/3/undo",
         "Makegood-Token": "4.5",
-        "Makegood-Scope": f"s1-{shown}/charge-2",
-        "Makegood-Undoes": f"s1-{shown}/charge-2/3/do",
+        "Makegood-Scope": f"s1-{task_id}/charge-2",
+        "Makegood-Undoes": f"s1-{task_id}/charge-2/3/do",
         "Makegood-Remaining": "28.500",
         "traceparent": "00-ab-cd-01",
     }
@@ -290,10 +290,10 @@ async def test_a_thread_does_not_wait_for_an_extension_beyond_its_deadline() -> 
     """The store may be away: the wait ends with the attempt, and says so."""
     attempt = Attempt()
     attempt.clock.seconds = 129.999
-    stuck = asyncio.Event()
+    never_set = asyncio.Event()
 
     async def never(seconds: float) -> bool:
-        await stuck.wait()
+        await never_set.wait()
         return True
 
     attempt.extend = never  # type: ignore[method-assign]  # as the store would while it is away

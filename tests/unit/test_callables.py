@@ -12,7 +12,7 @@ import pytest
 import makegood as mg
 from makegood.errors import DefinitionError
 from makegood.model.messages import TaskMessage
-from tests.unit.test_trying import answer
+from tests.unit.test_attempt_runner import answer
 
 RAN: list[str] = []
 
@@ -284,7 +284,7 @@ async def test_an_undo_that_returns_a_generator_did_nothing() -> None:
         return generator(5)
 
     action.undo(yields)
-    said = await answer(b'{"cents":5}', "undo", of=action)
-    assert said is not None
-    assert (said.kind, said.final) == ("gave_up", True)
-    assert "returned a generator" in (said.error or "")
+    reply = await answer(b'{"cents":5}', "undo", of=action)
+    assert reply is not None
+    assert (reply.kind, reply.final) == ("gave_up", True)
+    assert "returned a generator" in (reply.error or "")

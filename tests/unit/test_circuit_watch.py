@@ -41,7 +41,7 @@ class World:
         self.intake = Intake(beside_scheduler=False)
         self.watch = CircuitWatch(
             cast("Channel", self.channel), self.intake,
-            node=lambda: 1, changed=lambda: self.changes.append(self.state), inform=self.inform, clock=self.clock, rng=random.Random(1),
+            node=lambda: 1, on_change=lambda: self.changes.append(self.state), inform=self.inform, clock=self.clock, rng=random.Random(1),
         )  # fmt: skip
 
     async def inform(self, address: str) -> None:
@@ -109,10 +109,10 @@ async def test_what_others_know_is_read_only_before_a_step_that_has_failed() -> 
 
 async def test_what_runs_when_its_circuit_opens_is_excused_and_the_store_hears_of_it_until_it_did() -> None:
     world = World()
-    failed, other, former = world.attempt(1), world.attempt(2), world.attempt(3, node=7)
-    world.watch.judge(world.slots, failed, TaskMessage("gave_up"), [other, former])
+    failure, other, former = world.attempt(1), world.attempt(2), world.attempt(3, node=7)
+    world.watch.judge(world.slots, failure, TaskMessage("gave_up"), [other, former])
     assert world.changes == ["open", "open"]
-    assert (other.ticket, world.watch.excused) == (UNCOUNTED, [(1, 2, 0, 1), (7, 3, 0, 1)])
+    assert (other.ticket, world.watch.excuses) == (UNCOUNTED, [(1, 2, 0, 1), (7, 3, 0, 1)])
     assert world.intake.wake.is_set()
     assert world.watch.shut(world.slots)
     assert not world.watch.judge(world.slots, other, TaskMessage("gave_up"), [])
@@ -121,19 +121,19 @@ async def test_what_runs_when_its_circuit_opens_is_excused_and_the_store_hears_o
         await world.watch.excuse()
     world.channel.away = False
     await world.watch.excuse()
-    assert (world.channel.excused, world.watch.excused) == ([(2, 0, 1)], []), "not of another number's"
+    assert (world.channel.excused, world.watch.excuses) == ([(2, 0, 1)], []), "not of another number's"
 
 
 def test_what_the_end_of_the_process_cuts_off_is_excused_unless_its_failure_would_count() -> None:
     """A step's first attempt counts; a repeated one only if the service has answered another call since."""
     world = World()
-    first, repeated, since_answered = world.attempt(1), world.attempt(2), world.attempt(3)
-    repeated.since = since_answered.since = 5.0
+    first, retry, since_answered = world.attempt(1), world.attempt(2), world.attempt(3)
+    retry.since = since_answered.since = 5.0
     unsent = [(1, 4, TaskMessage("gave_up", 0, attempt=2, excused=True)), (1, 5, TaskMessage("gave_up"))]
-    world.watch.cut_off({"shop/bank": world.slots}, [first, repeated], unsent)
-    assert world.watch.excused == [(1, 4, 0, 2), (1, 2, 0, 1)]
-    assert (first.ticket is None, repeated.ticket) == (False, UNCOUNTED)
-    world.watch.excused.clear()
+    world.watch.cut_off({"shop/bank": world.slots}, [first, retry], unsent)
+    assert world.watch.excuses == [(1, 4, 0, 2), (1, 2, 0, 1)]
+    assert (first.ticket is None, retry.ticket) == (False, UNCOUNTED)
+    world.watch.excuses.clear()
     world.watch.judge(world.slots, first, TaskMessage("done"), [])
     world.watch.cut_off({"shop/bank": world.slots}, [since_answered], [])
-    assert not world.watch.excused
+    assert not world.watch.excuses

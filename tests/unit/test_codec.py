@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from makegood.base import sizes
 from makegood.errors import DefinitionError, PayloadError
 from makegood.payload import codec
-from tests.unit.test_inside import accepting
+from tests.unit.test_nested_annotations import accepting
 
 
 @dataclass
@@ -113,13 +113,13 @@ def test_json_values_come_back_without_an_annotation(value: object) -> None:
 
 
 def endless() -> list[object]:
-    found: list[object] = []
-    found.append(found)
-    return found
+    loop_list: list[object] = []
+    loop_list.append(loop_list)
+    return loop_list
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "pattern"),
     [
         (lambda: math.nan, "nan, which JSON does not have"),
         (lambda: {"a": [Box(math.inf, Order("o"))]}, "inf, which JSON does not have"),
@@ -132,10 +132,10 @@ def endless() -> list[object]:
         (lambda: Order, "type is not known to JSON"),
     ],
 )
-def test_what_json_cannot_hold_is_refused_with_the_reason(make: Callable[[], object], told: str) -> None:
-    with pytest.raises(PayloadError, match=rf"^the input order cannot be kept as JSON: .*({told})"):
+def test_what_json_cannot_hold_is_refused_with_the_reason(make: Callable[[], object], pattern: str) -> None:
+    with pytest.raises(PayloadError, match=rf"^the input order cannot be kept as JSON: .*({pattern})"):
         codec.encode(make(), what="the input order")
-    with pytest.raises(PayloadError, match=told):
+    with pytest.raises(PayloadError, match=pattern):
         codec.encode_with_holes([make()], lambda _: None, what="the arguments")
 
 
@@ -147,15 +147,15 @@ def test_a_payload_over_the_limit_names_size_limit_and_remedy() -> None:
     assert len(codec.encode("x" * 98, limit=100)) == 100
     with pytest.raises(
         PayloadError, match=r"101 bytes as JSON, the limit is 100: keep the data elsewhere"
-    ) as caught:
+    ) as error:
         codec.encode("x" * 99, limit=100, what="the result of charge")
-    assert (caught.value.size, caught.value.limit) == (101, 100)
+    assert (error.value.size, error.value.limit) == (101, 100)
     with pytest.raises(PayloadError, match="1,048,576"):
         codec.encode("x" * sizes.PAYLOAD_LIMIT)
 
 
 @pytest.mark.parametrize(
-    ("data", "annotation", "told"),
+    ("data", "annotation", "pattern"),
     [
         (b'{"id":3}', Order, r"the result does not fit Order: Expected `str`, got `int` - at `\$.id`"),
         (b"{", Order, "does not fit Order"),
@@ -165,13 +165,15 @@ def test_a_payload_over_the_limit_names_size_limit_and_remedy() -> None:
         (b"1", object, None),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_place(data: bytes, annotation: Any, told: str | None) -> None:
-    if told is None:
+def test_what_does_not_fit_is_refused_with_the_place(
+    data: bytes, annotation: Any, pattern: str | None
+) -> None:
+    if pattern is None:
         assert codec.decode(data, Any) == 1
         return
-    with pytest.raises(PayloadError, match=told) as caught:
+    with pytest.raises(PayloadError, match=pattern) as error:
         codec.decode(data, annotation, "the result")
-    assert "secret" not in str(caught.value), "payloads do not belong into messages"
+    assert "secret" not in str(error.value), "payloads do not belong into messages"
 
 
 def test_an_annotation_that_json_cannot_be_decoded_to_is_a_mistake_in_the_code() -> None:

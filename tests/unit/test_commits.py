@@ -19,7 +19,7 @@ async def test_what_is_committed_is_in_memory_and_its_requests_run() -> None:
     parts = Parts(**{BANK: 2})
     parts.hold(7, PLAN)
     await parts.commits.carry_out(dict(CLAIM), None)
-    assert parts.tasks.held[7].task.state == "processing"
+    assert parts.tasks.in_memory[7].task.state == "processing"
     assert [r.task for r in parts.pool.handed] == [7]
     assert parts.pool.free == {f"shop/{BANK}": 1}
     assert (parts.commits.writing, parts.wakeups.event.is_set()) == ({}, True)
@@ -28,9 +28,9 @@ async def test_what_is_committed_is_in_memory_and_its_requests_run() -> None:
 async def test_a_decision_that_is_lost_changes_nothing_and_its_task_is_read_again() -> None:
     parts = Parts(**{BANK: 1})
     parts.hold(7, PLAN)
-    parts.store.committed = lambda _batch: Committed(lost={7})
+    parts.store.committed = lambda _batch: Committed(losses={7})
     await parts.commits.carry_out(dict(CLAIM), None)
-    assert parts.tasks.held[7].task.state == "pending"
+    assert parts.tasks.in_memory[7].task.state == "pending"
     assert parts.tasks.reload == {7}
     assert (parts.pool.handed, parts.pool.free) == ([], {f"shop/{BANK}": 1})
     assert parts.store.refused == [(MINE, 7, 1)]
@@ -65,7 +65,7 @@ async def test_tasks_of_a_turn_that_nobody_expected_are_tried_in_parts() -> None
     await parts.commits.carry_out({7: [TaskMessage("claim")], 8: [TaskMessage("claim")]}, None)
     assert [type(defect) for defect in parts.defects] == [ZeroDivisionError]
     following = [parts.turns.next(), parts.turns.next()]
-    assert [set(each.taken) for each in following if each is not None] == [{7}, {8}]
+    assert [set(each.messages) for each in following if each is not None] == [{7}, {8}]
     assert parts.pool.free == {f"shop/{BANK}": 2}
 
 
@@ -73,13 +73,13 @@ async def test_a_claim_that_the_store_decides_twice_takes_its_slots_once() -> No
     """What was decided on an older lock of the same task is lost, and takes none."""
     parts = Parts(**{BANK: 2})
     parts.hold(7, PLAN)
-    found = [loaded(7, PLAN), loaded(8, PLAN)]
+    snapshots = [loaded(7, PLAN), loaded(8, PLAN)]
 
     def twice(batch: Batch) -> Committed:
         assert batch.decide is not None
-        batch.decide(found)
-        claimed = list[tuple[HeldTask, Decision]](batch.decide(found))
-        return Committed(lost={7}, claimed=claimed, more=True)
+        batch.decide(snapshots)
+        claims = list[tuple[HeldTask, Decision]](batch.decide(snapshots))
+        return Committed(losses={7}, claims=claims, more=True)
 
     parts.store.committed = twice
     parts.wakeups.pending = False
@@ -87,5 +87,5 @@ async def test_a_claim_that_the_store_decides_twice_takes_its_slots_once() -> No
     assert [r.task for r in parts.pool.handed] == [7]
     assert parts.pool.free == {f"shop/{BANK}": 1}
     assert parts.pool.queued == [f"shop/{BANK}"]
-    assert [*parts.tasks.held] == [7, 8]
+    assert [*parts.tasks.in_memory] == [7, 8]
     assert parts.wakeups.pending

@@ -160,7 +160,7 @@ def test_the_longest_key_that_a_service_takes_is_taken_and_one_longer_is_refused
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "pattern"),
     [
         (
             {"complete_within": None},
@@ -198,8 +198,8 @@ def test_the_longest_key_that_a_service_takes_is_taken_and_one_longer_is_refused
         ({"timeout": 3}, "there is no option 'timeout'; there are complete_within, undo, no_return, retry"),
     ],
 )
-def test_terms_that_cannot_be_meant_are_refused(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(DefinitionError, match=told):
+def test_terms_that_cannot_be_meant_are_refused(options: dict[str, Any], pattern: str) -> None:
+    with pytest.raises(DefinitionError, match=pattern):
         declared(**options)
 
 
@@ -234,7 +234,7 @@ def with_result(order: Order, result: str) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("fn", "told"),
+    ("fn", "pattern"),
     [
         (generator, "has a yield in it: return the result"),
         (async_generator, "has a yield in it"),
@@ -247,8 +247,8 @@ def with_result(order: Order, result: str) -> None: ...
         (lambda order: order, "name '<lambda>' is not allowed"),
     ],
 )
-def test_functions_that_cannot_be_actions_are_refused(fn: Any, told: str) -> None:
-    with pytest.raises(DefinitionError, match=told):
+def test_functions_that_cannot_be_actions_are_refused(fn: Any, pattern: str) -> None:
+    with pytest.raises(DefinitionError, match=pattern):
         declared(fn)
 
 
@@ -267,9 +267,9 @@ def test_two_actions_of_one_name_are_refused_and_both_places_named() -> None:
     bank.action(complete_within=1)(charge)
     with pytest.raises(
         DuplicateNameError, match=r"two actions named 'charge': .*test_declaration\.py:\d+ and .*name="
-    ) as caught:
+    ) as error:
         bank.action(complete_within=1, name="charge")(refund_all)
-    assert str(charge.__code__.co_firstlineno) in str(caught.value)
+    assert str(charge.__code__.co_firstlineno) in str(error.value)
     with pytest.raises(DuplicateNameError, match="two actions named 'charge'"):
         bank.action(complete_within=1, formerly=["charge"])(refund_all)
 

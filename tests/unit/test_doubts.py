@@ -16,7 +16,7 @@ def tried(doubts: Doubts, tasks: list[int], bad: int) -> None:
         if bad in part:
             doubts.met(part, FAULT, apart=True)
         else:
-            doubts.well(claimed=False, most=500)
+            doubts.well(with_claim=False, most=500)
 
 
 @pytest.mark.parametrize("bad", [1, 4, 7])
@@ -32,7 +32,7 @@ def test_an_exception_that_meets_task_after_task_is_none_of_theirs() -> None:
         doubts.condemn(task, FAULT)
     with pytest.raises(ValueError, match="a defect"):
         doubts.condemn(4, FAULT)
-    doubts.well(claimed=False, most=500)
+    doubts.well(with_claim=False, most=500)
     doubts.condemn(4, FAULT)
     assert [*doubts.unfit] == [1, 2, 3, 4]
 
@@ -41,12 +41,12 @@ def test_after_a_claim_that_failed_tasks_are_claimed_one_by_one_for_a_while() ->
     doubts = Doubts()
     doubts.claimed_badly([1, 2, 3], FAULT)
     assert (doubts.most, doubts.fine, doubts.unclaimable) == (1, False, {})
-    doubts.well(claimed=False, most=5)
+    doubts.well(with_claim=False, most=5)
     assert not doubts.fine, "nothing was claimed yet"
     doubts.claimed_badly([2], FAULT)
     assert [*doubts.unclaimable] == [2]
     for most in (2, 4, None):
-        doubts.well(claimed=True, most=5)
+        doubts.well(with_claim=True, most=5)
         assert (doubts.most, doubts.fine) == (most, True)
 
 

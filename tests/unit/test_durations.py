@@ -11,7 +11,7 @@ from makegood.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("duration", "expectation"),
     [
         ("200ms", 0.2),
         ("20s", 20.0),
@@ -23,9 +23,9 @@ from makegood.errors import ConfigError
         ("1.5s", 1.5),
     ],
 )
-def test_a_duration_is_read_in_every_form(written: Duration, meant: float) -> None:
-    assert seconds(written) == pytest.approx(meant)
-    assert seconds(timedelta(seconds=meant)) == pytest.approx(meant)
+def test_a_duration_is_read_in_every_form(duration: Duration, expectation: float) -> None:
+    assert seconds(duration) == pytest.approx(expectation)
+    assert seconds(timedelta(seconds=expectation)) == pytest.approx(expectation)
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ def test_what_is_no_duration_is_refused_by_name(wrong: Any) -> None:
 
 @pytest.mark.parametrize(("wrong", "text"), [("15", "15"), (" .5 ", ".5")])
 def test_a_number_that_is_a_text_is_told_that_it_has_no_unit(wrong: str, text: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as error:
         seconds(wrong, name="ttl")
-    assert str(refused.value) == f'ttl={wrong!r} has no unit: write "{text}s", or {text} without quotes'
+    assert str(error.value) == f'ttl={wrong!r} has no unit: write "{text}s", or {text} without quotes'
 
 
 @pytest.mark.parametrize("wrong", ["-5s", " -200ms", -1, -0.5, timedelta(seconds=-1)])

@@ -86,8 +86,8 @@ def test_belief_is_shorter_than_the_lease_by_twice_the_drift() -> None:
 async def test_the_work_is_cancelled_at_the_deadline_when_the_store_is_gone_and_awaited_before_release() -> (
     None
 ):
-    leases, ended = Leases(), []
-    begun = asyncio.get_running_loop().time()
+    leases, ends = Leases(), []
+    start = asyncio.get_running_loop().time()
     async for term in election(leases, "a").terms():
         async with term:
             leases.away = True
@@ -95,11 +95,11 @@ async def test_the_work_is_cancelled_at_the_deadline_when_the_store_is_gone_and_
                 await asyncio.Event().wait()
             finally:
                 await asyncio.shield(asyncio.sleep(0))
-                ended.append(asyncio.get_running_loop().time() - begun)
+                ends.append(asyncio.get_running_loop().time() - start)
                 leases.away = False
                 leases.log.append("work ended")
         break
-    assert 0.1 < ended[0] < belief(0.15)
+    assert 0.1 < ends[0] < belief(0.15)
     assert leases.log == ["a took 1", "work ended", "a released 1"]
     assert term.lost.is_set()
     assert term.remaining() == 0.0
@@ -121,23 +121,23 @@ async def test_a_renewal_without_an_answer_is_logged_with_its_reason_and_the_sec
         async with term:
             await asyncio.Event().wait()
         break
-    told = [record.getMessage() for record in caplog.records if "renewal" in record.getMessage()]
-    assert told
+    messages = [record.getMessage() for record in caplog.records if "renewal" in record.getMessage()]
+    assert messages
     assert re.fullmatch(
-        r"a renewal of the lease 'lead' failed, 0\.0 s left: no answer within \d\.\d s", told[-1]
+        r"a renewal of the lease 'lead' failed, 0\.0 s left: no answer within \d\.\d s", messages[-1]
     )
 
 
 async def test_a_refused_renewal_ends_the_term_at_once() -> None:
     leases = Leases()
-    begun = asyncio.get_running_loop().time()
+    start = asyncio.get_running_loop().time()
     brisk = Election("lead", leases, me="a", ttl=60, renew=0.05, clock=LoopClock(), rng=random.Random(1))
     async for term in brisk.terms():
         leases.refuse = True
         async with term:
             await asyncio.Event().wait()
         break
-    assert asyncio.get_running_loop().time() - begun < 50
+    assert asyncio.get_running_loop().time() - start < 50
 
 
 async def test_a_term_that_is_renewed_outlives_its_lease_and_release_lets_another_in_with_a_higher_epoch() -> (
@@ -148,9 +148,9 @@ async def test_a_term_that_is_renewed_outlives_its_lease_and_release_lets_anothe
     first = await anext(terms)
     async with first:
         await asyncio.get_running_loop().run_in_executor(None, lambda: None)
-        done = asyncio.Event()
-        asyncio.get_running_loop().call_later(0.3, done.set)
-        await done.wait()
+        end = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.3, end.set)
+        await end.wait()
         first.check()
     second = await anext(election(leases, "b").terms())
     assert (first.epoch, second.epoch) == (1, 2)
@@ -187,10 +187,10 @@ async def test_two_contenders_never_lead_at_once() -> None:
             async with term:
                 leading[0] += 1
                 most[0] = max(most[0], leading[0])
-                ended = asyncio.Event()
-                asyncio.get_running_loop().call_later(0.05, ended.set)
+                end = asyncio.Event()
+                asyncio.get_running_loop().call_later(0.05, end.set)
                 try:
-                    await ended.wait()
+                    await end.wait()
                 finally:
                     leading[0] -= 1
 

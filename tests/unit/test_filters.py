@@ -41,7 +41,7 @@ def test_a_term_means_one_condition(text: str, means: Filter) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "hint"),
     [
         ("stat:error", "'stat:error' is not understood; did you mean state:...?"),
         ("stat=error", "did you mean state=...?"),
@@ -59,10 +59,10 @@ def test_a_term_means_one_condition(text: str, means: Filter) -> None:
         ("key:\x00", "texts must be Unicode without NUL"),
     ],
 )
-def test_what_is_not_understood_names_what_is_known(text: str, told: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_what_is_not_understood_names_what_is_known(text: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as error:
         wanted(text)
-    assert told in str(refused.value)
+    assert hint in str(error.value)
 
 
 def test_a_filter_of_states_that_do_not_exist_is_refused() -> None:
@@ -72,7 +72,7 @@ def test_a_filter_of_states_that_do_not_exist_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "pattern"),
     [
         ({"states": "error"}, r"Filter\(\): states='error': pass a tuple"),
         (
@@ -90,6 +90,6 @@ def test_a_filter_of_states_that_do_not_exist_is_refused() -> None:
         ({"failing": "yes"}, r"failing='yes': pass True or False or None"),
     ],
 )
-def test_what_makes_no_sense_in_a_filter_is_refused(field: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_makes_no_sense_in_a_filter_is_refused(field: dict[str, Any], pattern: str) -> None:
+    with pytest.raises(ConfigError, match=pattern):
         Filter(**field)

@@ -15,18 +15,18 @@ from tests.clocks import HandClock
 def test_ids_rise_within_a_process_even_when_the_clock_goes_back() -> None:
     clock = HandClock()
     drawer = ids.TaskIdSource(clock, random.Random(1))
-    drawn = [drawer.draw() for _ in range(100)]
+    numbers = [drawer.draw() for _ in range(100)]
     clock.wall_seconds -= 3600
-    drawn += [drawer.draw() for _ in range(100)]
-    assert drawn == sorted(set(drawn))
-    assert all(0 < one < 2**63 for one in drawn)
+    numbers += [drawer.draw() for _ in range(100)]
+    assert numbers == sorted(set(numbers))
+    assert all(0 < one < 2**63 for one in numbers)
 
 
 @given(st.integers(min_value=0, max_value=2**63 - 1))
 def test_an_id_survives_being_shown_and_read(number: int) -> None:
-    shown = ids.show(number)
-    assert len(shown) == 13
-    assert ids.parse(shown) == ids.parse(shown.upper()) == number
+    text = ids.show(number)
+    assert len(text) == 13
+    assert ids.parse(text) == ids.parse(text.upper()) == number
 
 
 def test_a_long_decimal_is_taken_as_an_id_too() -> None:
@@ -38,9 +38,9 @@ def test_a_long_decimal_is_taken_as_an_id_too() -> None:
     ["", "42", "order-1", "0d3k9q2m7xabu", "x" * 14, "99999999999999999999", "zzzzzzzzzzzzz", "9" * 5000],
 )
 def test_what_cannot_be_an_id_says_how_one_looks(wrong: str) -> None:
-    with pytest.raises(TaskNotFoundError, match="13 letters and digits") as caught:
+    with pytest.raises(TaskNotFoundError, match="13 letters and digits") as error:
         ids.parse(wrong)
-    assert caught.value.task_id == wrong
+    assert error.value.task_id == wrong
 
 
 def test_the_key_is_the_same_for_every_attempt_and_differs_by_store_step_round_and_direction() -> None:

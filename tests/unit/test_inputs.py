@@ -20,21 +20,21 @@ def open_ended(order: str, *more: str, rush: bool = False) -> None:
 
 
 def test_a_call_by_position_with_all_inputs_needs_no_binding() -> None:
-    made = inputs_of(plain)
-    assert made.plain == 2
-    assert made.bound(("a",), {}) == (("a", 5), {})
+    inputs = inputs_of(plain)
+    assert inputs.plain == 2
+    assert inputs.bound(("a",), {}) == (("a", 5), {})
     assert inputs_of(open_ended).plain == -1
     with pytest.raises(mg.DefinitionError, match=r"submit\(flow\.plan\(rush=\.\.\.\)\)"):
         inputs_of(open_ended).bound((), {"haste": True})
 
 
 def test_an_input_is_held_to_its_annotation_and_to_the_limit() -> None:
-    made = inputs_of(plain)
-    assert [made.encoded(0, "a"), made.encoded(1, 7)] == [b'"a"', b"7"]
+    inputs = inputs_of(plain)
+    assert [inputs.encoded(0, "a"), inputs.encoded(1, 7)] == [b'"a"', b"7"]
     for n, value in ((1, "7"), (0, "x" * 200)):
         with pytest.raises(mg.PayloadError, match=r"the input \w+ of shop\.flow"):
-            made.encoded(n, value)
-    assert (made.held(1), made.annotation("return")) == (int, str)
+            inputs.encoded(n, value)
+    assert (inputs.held(1), inputs.annotation("return")) == (int, str)
     assert inputs_of(open_ended).held(1) is not str, "nobody knows which is which"
 
 

@@ -38,5 +38,5 @@ def test_a_free_slot_is_a_reason_to_look_only_where_something_may_wait(*, backlo
     intake.freed(slots)
     assert intake.wake.is_set() is looks
     intake.look(slots)
-    assert slots.rung
+    assert slots.needs_look
     assert intake.wake.is_set()

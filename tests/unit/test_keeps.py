@@ -28,9 +28,9 @@ def policy(**options: Any) -> Policy:
 @pytest.mark.parametrize("within", ["1s", "10s", "20s", "1m", "3m"])
 @pytest.mark.parametrize("keeps", ["1m", "5m", "10m", "24h"])
 def test_the_default_ends_before_the_key_is_forgotten(within: str, keeps: str) -> None:
-    found = policy(complete_within=within, keeps=keeps)
-    lasts = span(Recover(threshold=found.threshold, wait=found.wait, extended=found.extended), found.within)
-    assert lasts <= found.keeps or found.threshold == found.extended == 0
+    terms = policy(complete_within=within, keeps=keeps)
+    lasts = span(Recover(threshold=terms.threshold, wait=terms.wait, extended=terms.extended), terms.within)
+    assert lasts <= terms.keeps or terms.threshold == terms.extended == 0
 
 
 def test_the_default_stays_as_it_is_where_it_fits() -> None:
@@ -46,14 +46,14 @@ def test_the_longer_wait_is_shortened_first_and_then_the_attempts_are_fewer() ->
 
 
 def test_the_policy_of_the_undo_fits_too() -> None:
-    found = policy(keeps="5m")
-    assert (found.undo_threshold, found.undo_extended) == (3, 185.0)
+    terms = policy(keeps="5m")
+    assert (terms.undo_threshold, terms.undo_extended) == (3, 185.0)
 
 
 def test_a_written_one_that_does_not_fit_is_refused_with_the_numbers() -> None:
-    with pytest.raises(DefinitionError) as refused:
+    with pytest.raises(DefinitionError) as error:
         policy(keeps="5m", recover=mg.Recover(threshold=3, wait="5s", extended="5m"))
-    text = str(refused.value)
+    text = str(error.value)
     assert "shop/bank/charge" in text
     assert "5 attempts of 20s" in text
     assert "waits 5m15s between them, 6m55s in all" in text
@@ -61,8 +61,8 @@ def test_a_written_one_that_does_not_fit_is_refused_with_the_numbers() -> None:
 
 
 def test_a_written_one_that_fits_is_taken_as_it_is() -> None:
-    found = policy(keeps="5m", recover=mg.Recover(threshold=1, wait="10s", extended="30s"))
-    assert (found.threshold, found.wait, found.extended) == (1, 10.0, 30.0)
+    terms = policy(keeps="5m", recover=mg.Recover(threshold=1, wait="10s", extended="30s"))
+    assert (terms.threshold, terms.wait, terms.extended) == (1, 10.0, 30.0)
 
 
 @pytest.mark.parametrize("preset", [mg.keys.AZURE, mg.keys.DYNAMODB, mg.keys.SQS])
@@ -130,10 +130,12 @@ def shop(within: Any, keeps: Any = "24h") -> mg.App:
     return app
 
 
-@pytest.mark.parametrize(("within", "said"), [(None, "has no complete_within"), ("2d", "has 2d to complete")])
-def test_check_warns_of_a_workflow_that_may_take_longer(within: Any, said: str) -> None:
+@pytest.mark.parametrize(
+    ("within", "pattern"), [(None, "has no complete_within"), ("2d", "has 2d to complete")]
+)
+def test_check_warns_of_a_workflow_that_may_take_longer(within: Any, pattern: str) -> None:
     (warning,) = warnings_of(shop(within))
-    assert warning.startswith(f"workflow buy {said}, and the service of bank.pay keeps a key for 1d:")
+    assert warning.startswith(f"workflow buy {pattern}, and the service of bank.pay keeps a key for 1d:")
 
 
 @pytest.mark.parametrize(("within", "keeps"), [("24h", "24h"), ("1h", "24h"), (None, None)])

@@ -82,10 +82,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("body", "told"), REFUSED)
-def test_a_name_that_makes_the_key_too_long_is_refused_with_the_remedy(body: Any, told: str) -> None:
+@pytest.mark.parametrize(("body", "pattern"), REFUSED)
+def test_a_name_that_makes_the_key_too_long_is_refused_with_the_remedy(body: Any, pattern: str) -> None:
     with pytest.raises(
-        DefinitionError, match=rf'{told}, and the service of desk\.\w+ takes 44: .*key="uuid"'
+        DefinitionError, match=rf'{pattern}, and the service of desk\.\w+ takes 44: .*key="uuid"'
     ):
         plan(body)
 

@@ -15,10 +15,10 @@ def test_name_is_loaded_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     module.__dict__.update(one=object(), two=object())
     monkeypatch.setitem(sys.modules, "somewhere", package)
     monkeypatch.setitem(sys.modules, "somewhere.inside", module)
-    load, listed, exported = names("somewhere", {"inside": "one two"}, packages=("inside",))
+    load, listing, exports = names("somewhere", {"inside": "one two"}, packages=("inside",))
 
-    assert exported == ["one", "two"]
-    assert {"one", "two"} <= set(listed())
+    assert exports == ["one", "two"]
+    assert {"one", "two"} <= set(listing())
     assert load("one") is module.__dict__["one"] is package.__dict__["one"]
     assert "two" not in vars(package)
     assert load("inside") is module

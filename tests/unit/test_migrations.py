@@ -27,17 +27,17 @@ def test_the_script_makes_a_store_that_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "told"),
+    ("version", "pattern"),
     [
         (0, "no tables of makegood: run `makegood store migrate`"),
         (-1, rf"needs {migrations.needed('sqlite')}: run `makegood store migrate`"),
         (99, "newer makegood"),
     ],
 )
-def test_a_schema_that_does_not_fit_is_refused_with_the_remedy(version: int, told: str) -> None:
-    with pytest.raises(SchemaMismatchError, match=told) as caught:
+def test_a_schema_that_does_not_fit_is_refused_with_the_remedy(version: int, pattern: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=pattern) as error:
         migrations.verify("sqlite", version, "shop.db")
-    assert str(caught.value).startswith("shop.db")
+    assert str(error.value).startswith("shop.db")
     migrations.verify("sqlite", migrations.needed("sqlite"), "shop.db")
 
 

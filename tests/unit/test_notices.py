@@ -57,7 +57,7 @@ def test_an_undone_task_says_why_and_what_was_undone_and_what_stands() -> None:
     case.answer(0)
     assert said(case) == [(4, "undone")]
     (notice,) = case.last.notices
-    assert notice.undone == ("s0",)
+    assert notice.undone_steps == ("s0",)
     assert notice.standing == (("s1", "kept"),)
     assert "card refused" in notice.cause
     assert notice.result is None
@@ -117,8 +117,8 @@ def test_a_task_that_cannot_be_decided_tells_so() -> None:
 
 def test_an_event_says_no_more_than_belongs_to_its_state() -> None:
     notice = Notice(7, 2, "processing", ReplyTo("queue:web"), "shop", "place_order", "o-1")
-    made = json.loads(notices.head("5e", 1, notice, "2026-01-01T00:00:00Z") + notices.event(notice))
-    assert made == {
+    event = json.loads(notices.head("5e", 1, notice, "2026-01-01T00:00:00Z") + notices.event(notice))
+    assert event == {
         "specversion": "1.0", "id": "5e-1-0000000000007-2", "generation": 1, "time": "2026-01-01T00:00:00Z",
         "type": "dev.makegood.task.processing.v1", "source": "/makegood/shop/place_order", "subject": "0000000000007",
         "sequence": "0000000002", "datacontenttype": "application/json",
@@ -134,9 +134,9 @@ def test_texts_that_json_must_escape_come_through() -> None:
     notice = Notice(
         7, 3, "undone", reply, "shop", "place", "k\\é\n", cause='no "card"\x00', standing=(("a", "done"),)
     )
-    made = json.loads(notices.head("5e", 1, notice, "now") + notices.event(notice))
-    assert (made["correlationid"], made["data"]["key"]) == ('quo"te', "k\\é\n")
-    assert made["data"]["cause"] == 'no "card"\x00'
+    event = json.loads(notices.head("5e", 1, notice, "now") + notices.event(notice))
+    assert (event["correlationid"], event["data"]["key"]) == ('quo"te', "k\\é\n")
+    assert event["data"]["cause"] == 'no "card"\x00'
 
 
 @pytest.mark.parametrize(

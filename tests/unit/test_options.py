@@ -17,7 +17,7 @@ def test_durations_are_taken_in_every_form_and_read_as_seconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "pattern"),
     [
         ({"supervise_every": "fast"}, "supervise_every='fast'"),
         ({"max_tasks": 0}, "max_tasks=0"),
@@ -36,6 +36,6 @@ def test_durations_are_taken_in_every_form_and_read_as_seconds() -> None:
         ({"queue_bytes": 0}, "queue_bytes=0 must be at least 1 B"),
     ],
 )
-def test_a_setting_that_cannot_be_meant_is_named(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_setting_that_cannot_be_meant_is_named(wrong: dict[str, Any], pattern: str) -> None:
+    with pytest.raises(ConfigError, match=pattern):
         Options(**wrong)

@@ -10,10 +10,10 @@ from makegood.base.pacing import Pauses, rung
 
 def test_pauses_grow_with_jitter_to_a_limit() -> None:
     pauses = Pauses(random.Random(1), first=0.02, longest=1.0)
-    drawn = [pauses.draw() for _ in range(12)]
-    assert 0.01 <= drawn[0] <= 0.03
-    assert max(drawn) <= 1.5
-    assert drawn[-1] >= 0.5
+    draws = [pauses.draw() for _ in range(12)]
+    assert 0.01 <= draws[0] <= 0.03
+    assert max(draws) <= 1.5
+    assert draws[-1] >= 0.5
     pauses.reset()
     assert pauses.draw() <= 0.03
 

@@ -9,8 +9,8 @@ from makegood.model.policy import Then, verdict
 @pytest.mark.parametrize("threshold", [0, 1, 3, 10])
 def test_up_to_the_threshold_then_longer_then_the_verdict(threshold: int, then: Then) -> None:
     """Failures up to ``threshold`` wait ``wait``, one more try waits ``extended``, then ``then``; for ever."""
-    said = [verdict(n, threshold, then) for n in range(threshold + 5)]
-    assert said == ["retry"] * (threshold + 1) + ["extended"] + [then] * 3
+    verdicts = [verdict(n, threshold, then) for n in range(threshold + 5)]
+    assert verdicts == ["retry"] * (threshold + 1) + ["extended"] + [then] * 3
 
 
 def test_no_failure_is_no_verdict() -> None:

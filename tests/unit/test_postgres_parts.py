@@ -41,13 +41,13 @@ def test_an_address_is_named_without_its_password(url: str, where: str) -> None:
 
 
 def test_an_address_that_cannot_be_read_does_not_show_itself() -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         Address("postgresql://me:secret@[::1/x")
-    assert "secret" not in str(caught.value)
+    assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("fault", "lost", "data", "error"),
+    ("fault", "connection_loss", "data", "error"),
     [
         (ConnectionResetError(), True, False, StoreUnavailableError),
         (pg.ConnectionDoesNotExistError("gone"), True, False, StoreUnavailableError),
@@ -69,15 +69,17 @@ def test_an_address_that_cannot_be_read_does_not_show_itself() -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_faults_are_sorted(fault: Exception, lost: bool, data: bool, error: type[Exception]) -> None:
+def test_faults_are_sorted(
+    fault: Exception, connection_loss: bool, data: bool, error: type[Exception]
+) -> None:
     """The driver's families overlap; each fault is of one kind for us, and named in the family's words."""
-    assert (is_lost(fault), is_data(fault)) == (lost, data)
-    made = translated(fault, SERVER)
-    assert type(made) is error
+    assert (is_lost(fault), is_data(fault)) == (connection_loss, data)
+    error_ = translated(fault, SERVER)
+    assert type(error_) is error
     assert cause(fault) is (None if isinstance(fault, PayloadError) else fault)
     if error in (StoreUnavailableError, SchemaMismatchError, ConfigError):
-        assert SERVER in str(made)
-    assert ("docs/operate/security.md" in str(made)) == isinstance(fault, pg.LockNotAvailableError)
+        assert SERVER in str(error_)
+    assert ("docs/operate/security.md" in str(error_)) == isinstance(fault, pg.LockNotAvailableError)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +102,10 @@ def test_faults_are_sorted(fault: Exception, lost: bool, data: bool, error: type
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_a_refused_connection_is_explained(fault: Exception, error: type[Exception], words: str) -> None:
-    made = refused(fault, SERVER, url="postgresql://db/shop")
-    assert type(made) is error
-    assert SERVER in str(made)
-    assert words in str(made)
+    error_ = refused(fault, SERVER, url="postgresql://db/shop")
+    assert type(error_) is error
+    assert SERVER in str(error_)
+    assert words in str(error_)
 
 
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)))
@@ -121,8 +123,8 @@ def test_byte_strings_travel_joined_and_are_found_again(column: list[bytes | Non
     begins = [None if span is None else (span >> 32) - 1 for span in spans]
     sizes = [0 if span is None else span & 0xFFFFFFFF for span in spans]
     assert sum(sizes) == len(data)
-    found = [None if n is None else data[n : n + size] for n, size in zip(begins, sizes, strict=True)]
-    assert found == column
+    pieces = [None if n is None else data[n : n + size] for n, size in zip(begins, sizes, strict=True)]
+    assert pieces == column
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
@@ -196,11 +198,11 @@ def test_sweeps_that_have_become_dear_are_rested_from() -> None:
 
 
 async def test_calls_that_come_during_a_flush_share_the_next_and_limits_hold() -> None:
-    flushed: list[list[int]] = []
+    flushes: list[list[int]] = []
     going = asyncio.Event()
 
     async def flush(items: list[int]) -> list[int]:
-        flushed.append(list(items))
+        flushes.append(list(items))
         await going.wait()
         return [10 * item for item in items]
 
@@ -213,7 +215,7 @@ async def test_calls_that_come_during_a_flush_share_the_next_and_limits_hold() -
     going.set()
     assert await first == [10]
     assert [await one for one in rest] == [[20, 20], [30, 30], [40, 40]]
-    assert flushed == [[1], [2, 2, 3, 3], [4, 4]]
+    assert flushes == [[1], [2, 2, 3, 3], [4, 4]]
     assert await together.ask([]) == []
 
 
@@ -226,25 +228,25 @@ async def test_a_guilty_call_fails_alone_and_a_fault_fails_all() -> None:
         return items
 
     together: Together[int, int] = Together(BackgroundTasks(), flush, 100)  # type: ignore[arg-type]
-    got = await asyncio.gather(*(together.ask([n]) for n in (1, 13, 2)), return_exceptions=True)
-    assert [type(g) for g in got] == [list, PayloadError, list]
-    got = await asyncio.gather(*(together.ask([n]) for n in (1, 99)), return_exceptions=True)
-    assert [type(g) for g in got] == [StoreUnavailableError] * 2
+    answers = await asyncio.gather(*(together.ask([n]) for n in (1, 13, 2)), return_exceptions=True)
+    assert [type(g) for g in answers] == [list, PayloadError, list]
+    answers = await asyncio.gather(*(together.ask([n]) for n in (1, 99)), return_exceptions=True)
+    assert [type(g) for g in answers] == [StoreUnavailableError] * 2
     assert await together.ask([5]) == [5]
 
 
 async def test_a_caller_that_goes_away_does_not_disturb_the_others() -> None:
-    started = asyncio.Event()
+    start = asyncio.Event()
     going = asyncio.Event()
 
     async def flush(items: list[int]) -> list[int]:
-        started.set()
+        start.set()
         await going.wait()
         return items
 
     together: Together[int, int] = Together(BackgroundTasks(), flush, 100)  # type: ignore[arg-type]
     asking = [asyncio.create_task(together.ask([n])) for n in (1, 2)]
-    await started.wait()
+    await start.wait()
     asking[0].cancel()
     going.set()
     assert await asking[1] == [2]
@@ -253,19 +255,19 @@ async def test_a_caller_that_goes_away_does_not_disturb_the_others() -> None:
 
 
 async def test_calls_left_behind_at_the_end_are_told_that_nothing_was_written() -> None:
-    started = asyncio.Event()
+    start = asyncio.Event()
 
     async def flush(items: list[int]) -> list[int]:
-        started.set()
+        start.set()
         await asyncio.Event().wait()
         return items
 
     tasks = BackgroundTasks()
     together: Together[int, int] = Together(tasks, flush, 1)  # type: ignore[arg-type]
     asking = [asyncio.create_task(together.ask([n])) for n in (1, 2)]
-    await started.wait()
+    await start.wait()
     await tasks.settle(0.01)
     await tasks.cancel()
-    got = await asyncio.gather(*asking, return_exceptions=True)
-    assert "check whether it was committed" in str(got[0])
-    assert type(got[1]) is StoreUnavailableError
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+    assert "check whether it was committed" in str(answers[0])
+    assert type(answers[1]) is StoreUnavailableError

@@ -72,10 +72,10 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 def settled(url: str, environ: dict[str, str]) -> dict[str, str]:
     """Return what makegood takes a URL for, as libpq's parameters."""
     target = target_of(url, environ=environ)
-    found = {"user": target.user, "dbname": target.database, "port": ",".join(map(str, target.ports))}
+    settings = {"user": target.user, "dbname": target.database, "port": ",".join(map(str, target.ports))}
     if target.hosts:
-        found["host"] = ",".join(target.hosts)
-    return found | {name: target.values[name] for name in ("password", "sslmode") if name in target.values}
+        settings["host"] = ",".join(target.hosts)
+    return settings | {name: target.values[name] for name in ("password", "sslmode") if name in target.values}
 
 
 def of_libpq(url: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
@@ -86,18 +86,18 @@ def of_libpq(url: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch)
         monkeypatch.delenv(name)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    written = {o.keyword.decode(): o.val.decode() for o in pq.Conninfo.parse(url.encode()) if o.val}
-    if service := written.get("service"):
+    keywords = {o.keyword.decode(): o.val.decode() for o in pq.Conninfo.parse(url.encode()) if o.val}
+    if service := keywords.get("service"):
         monkeypatch.setenv("PGSERVICE", service)
     usual = {o.keyword.decode(): o.val.decode() for o in pq.Conninfo.get_defaults() if o.val}
-    values = {**usual, **written}
+    values = {**usual, **keywords}
     hosts, ports = values.get("host", "").split(","), values["port"].split(",")
     if len(ports) == 1:
         ports *= len(hosts)
-    found = {"user": values["user"], "dbname": values.get("dbname") or values["user"]}
-    found["port"] = ",".join(port or "5432" for port in ports)
-    found |= {name: values[name] for name in ("host", "password", "sslmode") if name in values}
-    return {name: value for name, value in found.items() if (name, value) != ("sslmode", "prefer")}
+    settings = {"user": values["user"], "dbname": values.get("dbname") or values["user"]}
+    settings["port"] = ",".join(port or "5432" for port in ports)
+    settings |= {name: values[name] for name in ("host", "password", "sslmode") if name in values}
+    return {name: value for name, value in settings.items() if (name, value) != ("sslmode", "prefer")}
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_service_is_looked_up_where_libpq_looks(tmp_path: Path) -> None:
 def test_every_parameter_of_libpq_is_known() -> None:
     """The test runs with libpq 18: a newer one may know more, which makegood then refuses as unknown."""
     theirs = {o.keyword.decode(): (o.envvar or b"").decode() for o in pq.Conninfo.get_defaults()}
-    ours = {name: known.env for name, known in PARAMETERS.items()}
+    ours = {name: parameter.env for name, parameter in PARAMETERS.items()}
     assert {name: env for name, env in theirs.items() if ours.get(name) != env} == {
         "client_encoding": "PGCLIENTENCODING"
     }
@@ -256,23 +256,23 @@ async def at_once(_: object) -> None:
 
 async def arguments(url: str, environ: dict[str, str], **more: Any) -> dict[str, Any]:
     """Return what the driver is given for the first host."""
-    taken: dict[str, Any] = {}
+    options: dict[str, Any] = {}
 
     async def driver(**how: Any) -> NoConnection:
-        taken.update(how)
+        options.update(how)
         return NoConnection()
 
     await PostgresHosts(target_of(url, environ=environ)).connect(driver, limit=6.0, ready=at_once, **more)
-    assert taken.pop("timeout") == pytest.approx(6.0 / (url.count(",") + 1), rel=0.1)  # its share
-    return taken
+    assert options.pop("timeout") == pytest.approx(6.0 / (url.count(",") + 1), rel=0.1)  # its share
+    return options
 
 
 async def test_the_driver_is_given_what_was_settled_and_nothing_else(
     services: dict[str, str], pair: tuple[Path, Path]
 ) -> None:
     root = pair[0].rename(pair[0].with_name("a b.crt"))
-    written = str(root).replace(" ", "%20")
-    url = f"postgresql://u:p@10.0.0.1,10.0.0.2:2/x?options=-c%20work_mem=1MB&sslrootcert={written}&sslmode=verify-ca&passfile=/p&krbsrvname=k"
+    path = str(root).replace(" ", "%20")
+    url = f"postgresql://u:p@10.0.0.1,10.0.0.2:2/x?options=-c%20work_mem=1MB&sslrootcert={path}&sslmode=verify-ca&passfile=/p&krbsrvname=k"
     assert await arguments(url, services, session="makegood-client") == {
         "dsn": f"postgresql://?{urlencode({'sslmode': 'verify-ca', 'sslrootcert': str(root)})}",
         "host": "10.0.0.1", "port": 5432, "user": "u", "database": "x", "password": "p", "passfile": "/p", "krbsrvname": "k",
@@ -298,8 +298,8 @@ async def test_the_driver_is_given_what_was_settled_and_nothing_else(
 async def test_a_session_has_the_name_that_the_target_gives_it(
     query: str, environ: dict[str, str], name: str | None
 ) -> None:
-    taken = await arguments(f"postgresql://10.0.0.1/x{query}", NOBODY | environ, session="ours")
-    assert taken["server_settings"].get("application_name") == name
+    options = await arguments(f"postgresql://10.0.0.1/x{query}", NOBODY | environ, session="ours")
+    assert options["server_settings"].get("application_name") == name
 
 
 def test_connecting_may_take_what_the_url_says_for_each_host() -> None:
@@ -309,9 +309,9 @@ def test_connecting_may_take_what_the_url_says_for_each_host() -> None:
 
 
 def test_an_unknown_parameter_behind_a_password_is_not_shown() -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         target_of("postgresql://db/x?password=hun&ter2zzzz=1", environ=NOBODY)
-    assert "ter2zzzz" not in str(caught.value)
+    assert "ter2zzzz" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -397,9 +397,9 @@ def test_nothing_less_comes_in_by_another_way(url: str, environ: dict[str, str])
 
 @pytest.mark.parametrize("mode", ["disable", "allow", "prefer", "require", "verify-ca"])
 def test_what_asks_for_less_is_refused_without_its_password(mode: str) -> None:
-    with pytest.raises(ConfigError, match=f"sslmode={mode} for db.internal") as refused:
+    with pytest.raises(ConfigError, match=f"sslmode={mode} for db.internal") as error:
         with_tls(f"{REMOTE}?sslmode={mode}", {})
-    assert "pw" not in str(refused.value)
+    assert "pw" not in str(error.value)
     with pytest.raises(ConfigError):
         with_tls(REMOTE, {"PGSSLMODE": mode})
 
@@ -420,16 +420,16 @@ def test_a_missing_file_is_refused_by_parameter_and_name_at_once(
     name: str, where: str, tmp_path: Path
 ) -> None:
     """It would pass for an outage, over which a process waits."""
-    gone = tmp_path / "gone.pem"
+    missing = tmp_path / "gone.pem"
     url, environ = "postgresql://db/x", dict(NOBODY)
     if where == "the URL":
-        url += f"?{name}={gone}"
+        url += f"?{name}={missing}"
     elif where == "the environment":
-        environ[name.replace("ssl", "PGSSL").upper()] = str(gone)
+        environ[name.replace("ssl", "PGSSL").upper()] = str(missing)
     else:
-        (tmp_path / "services").write_text(f"[shop]\n{name}={gone}\n")
+        (tmp_path / "services").write_text(f"[shop]\n{name}={missing}\n")
         environ |= {"PGSERVICEFILE": str(tmp_path / "services"), "PGSERVICE": "shop"}
-    with pytest.raises(ConfigError, match=rf"{name}={gone} cannot be read \(no such file"):
+    with pytest.raises(ConfigError, match=rf"{name}={missing} cannot be read \(no such file"):
         target_of(url, environ=environ)
     assert target_of(f"{url}{'&' if '?' in url else '?'}sslmode=disable", environ=environ).database == "x"
 
@@ -440,7 +440,7 @@ def test_a_file_that_is_none_or_holds_something_else_is_refused(
     certificate, key = pair
     text = tmp_path / "text.pem"
     text.write_text("hello\n")
-    for query, said in (
+    for query, pattern in (
         (f"sslrootcert={tmp_path}", rf"sslrootcert={tmp_path} cannot be read \(is a directory\)"),
         (f"sslrootcert={text}", r"sslrootcert=.* holds no certificate in PEM form"),
         (f"sslcrl={text}", r"sslcrl=.* holds no list of revoked certificates"),
@@ -451,7 +451,7 @@ def test_a_file_that_is_none_or_holds_something_else_is_refused(
         ),
         (f"sslcert={certificate}", "without an sslkey holds no private key"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=pattern):
             target_of(f"postgresql://db/x?{query}", environ=NOBODY)
     assert target_of(f"postgresql://db/x?sslcert={certificate}&sslkey={key}", environ=NOBODY).database == "x"
 
@@ -464,7 +464,7 @@ def test_a_file_that_has_gone_since_is_named_when_a_connection_is_made(pair: tup
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "text"),
     [
         ("sslmode", "required", "it may be disable, allow, prefer, require, verify-ca, verify-full (did you mean 'require'?)"),
         ("sslnegotiation", "tls", "it may be postgres, direct"),
@@ -473,8 +473,8 @@ def test_a_file_that_has_gone_since_is_named_when_a_connection_is_made(pair: tup
         ("gsslib", "gss", "it may be gssapi, sspi"),
     ],
 )  # fmt: skip
-def test_an_unknown_value_of_a_list_is_refused_with_the_list(name: str, value: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
+def test_an_unknown_value_of_a_list_is_refused_with_the_list(name: str, value: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(text)):
         target_of(f"postgresql://db/x?{name}={value}", environ=NOBODY)
 
 
@@ -489,9 +489,9 @@ def test_an_unknown_value_of_a_list_is_refused_with_the_list(name: str, value: s
 def test_a_bad_percent_escape_is_refused_by_the_part_that_has_it(url: str, part: str) -> None:
     with pytest.raises(
         ConfigError, match=f"without two hexadecimal digits after it in {part}: write %25"
-    ) as refused:
+    ) as error:
         parts_of(url)
-    assert "hunter" not in str(refused.value)
+    assert "hunter" not in str(error.value)
     with pytest.raises(ConfigError, match="has %00 in"):
         parts_of(
             url.replace("%zz", "%00").replace("m%e", "m%00").replace("d%/", "d%00/").replace("x%2", "x%00")
@@ -513,6 +513,6 @@ async def test_a_server_without_tls_is_named_with_what_to_do(mode: str, pair: tu
         url = f"postgresql://me:hunter2@127.0.0.1:{port}/x?sslmode={mode}&sslrootcert={pair[0]}"
         with pytest.raises(
             ConfigError, match="answers without TLS, and sslmode asks for it: switch TLS on"
-        ) as refused:
+        ) as error:
             await open_store(url).open()
-    assert "hunter2" not in str(refused.value)
+    assert "hunter2" not in str(error.value)

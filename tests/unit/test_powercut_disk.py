@@ -31,9 +31,9 @@ def test_a_sync_makes_durable_what_was_written_into_its_file_and_nothing_else() 
 def test_what_is_written_while_a_sync_is_under_way_is_not_durable_by_it() -> None:
     tape = Tape({"a": b"...."})
     tape.wrote("a", 0, b"A")
-    begun = tape.syncing("a")
+    start = tape.syncing("a")
     tape.wrote("a", 1, b"B")
-    tape.synced("a", begun)
+    tape.synced("a", start)
     assert last(tape).durable == {"a": b"A..."}
 
 
@@ -71,49 +71,49 @@ def test_what_is_written_into_a_new_file_of_an_old_name_never_shows_in_the_old_o
     tape.deleted("log", lasting=False)
     tape.created("log")
     tape.wrote("log", 0, b"NEW")
-    found = {made.get("log") for style in STYLES for made in drawn(last(tape), style)}
-    assert {b"old log", b"NEW", None} <= found
-    assert found <= {b"old log", b"NEW", b"", None}
+    contents = {files.get("log") for style in STYLES for files in drawn(last(tape), style)}
+    assert {b"old log", b"NEW", None} <= contents
+    assert contents <= {b"old log", b"NEW", b"", None}
 
 
 def test_pieces_are_whole_sectors_at_their_place_on_the_disk_in_any_combination() -> None:
     tape = Tape({"a": bytes(4 * SECTOR)})
     tape.wrote("a", SECTOR // 2, b"x" * (2 * SECTOR))
-    found = {made["a"] for made in drawn(last(tape), "pieces of 512", 200)}
+    contents = {files["a"] for files in drawn(last(tape), "pieces of 512", 200)}
     half = SECTOR // 2
-    expected = {
+    combinations = {
         bytes(half) + first * half + second * SECTOR + third * half + bytes(SECTOR + half)
         for first in (b"\0", b"x") for second in (b"\0", b"x") for third in (b"\0", b"x")
     }  # fmt: skip
-    assert found == expected
+    assert contents == combinations
 
 
 def test_a_torn_write_ends_at_a_sector_and_all_before_it_is_there() -> None:
     tape = Tape({"a": bytes(3 * SECTOR), "b": b"."})
     tape.wrote("b", 0, b"B")
     tape.wrote("a", 0, b"x" * (3 * SECTOR))
-    found = [made for made in drawn(last(tape), "torn") if made["b"] == b"B"]
-    lengths = {len(made["a"].rstrip(b"\0")) for made in found}
+    torn_images = [files for files in drawn(last(tape), "torn") if files["b"] == b"B"]
+    lengths = {len(files["a"].rstrip(b"\0")) for files in torn_images}
     assert lengths == {0, SECTOR, 2 * SECTOR}
 
 
 def test_a_truncation_happens_or_does_not_and_a_write_beyond_the_end_leaves_zeros_before_it() -> None:
     tape = Tape({"a": b"abcdef"})
     tape.truncated("a", 2)
-    assert {made["a"] for made in drawn(last(tape), "pieces of 512")} == {b"abcdef", b"ab"}
+    assert {files["a"] for files in drawn(last(tape), "pieces of 512")} == {b"abcdef", b"ab"}
     tape = Tape({"a": b""})
     tape.wrote("a", 0, b"x" * SECTOR)
     tape.wrote("a", SECTOR, b"y")
-    assert bytes(SECTOR) + b"y" in {made["a"] for made in drawn(last(tape), "pieces of 512")}
+    assert bytes(SECTOR) + b"y" in {files["a"] for files in drawn(last(tape), "pieces of 512")}
 
 
 def test_images_of_a_point_are_all_different_and_of_every_style() -> None:
     tape = Tape({"a": bytes(4 * 4096)})
     for page in range(4):
         tape.wrote("a", page * 4096, bytes([page + 1]) * 4096)
-    made = list(images(last(tape), 3, random.Random(1)))
-    assert {style for style, _ in made} == set(STYLES)
-    assert len({bytes(files["a"]) for _, files in made}) == len(made)
+    states = list(images(last(tape), 3, random.Random(1)))
+    assert {style for style, _ in states} == set(STYLES)
+    assert len({bytes(files["a"]) for _, files in states}) == len(states)
 
 
 def test_where_nothing_is_open_there_is_one_image() -> None:
@@ -126,4 +126,4 @@ def test_what_is_durable_is_in_every_image(style: str) -> None:
     tape.wrote("a", 0, b"AA")
     tape.synced("a", tape.syncing("a"))
     tape.wrote("a", 2, b"BB")
-    assert all(made["a"].startswith(b"AA") for made in drawn(last(tape), style))
+    assert all(files["a"].startswith(b"AA") for files in drawn(last(tape), style))

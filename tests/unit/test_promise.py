@@ -153,7 +153,7 @@ def test_parts_are_promises_with_the_place_in_the_json_and_their_annotation(
 
 
 @pytest.mark.parametrize(
-    ("annotation", "take", "told"),
+    ("annotation", "take", "pattern"),
     [
         (
             Parcel,
@@ -188,9 +188,9 @@ def test_parts_are_promises_with_the_place_in_the_json_and_their_annotation(
     ],
 )
 def test_what_leads_nowhere_is_refused_at_once(
-    annotation: Any, take: Callable[[Any], Any], told: str
+    annotation: Any, take: Callable[[Any], Any], pattern: str
 ) -> None:
-    with pytest.raises(PromiseError, match=told):
+    with pytest.raises(PromiseError, match=pattern):
         take(promise(annotation))
 
 
@@ -287,9 +287,9 @@ def test_every_use_of_the_value_raises_with_the_remedy(
     misuse: Callable[[Any], Any], remedy: str | None
 ) -> None:
     """Where the value will be of any kind; each message names the step."""
-    with pytest.raises(PromiseError, match=remedy) as caught:
+    with pytest.raises(PromiseError, match=remedy) as error:
         misuse(promise())
-    assert re.search("ship|compared", str(caught.value))
+    assert re.search("ship|compared", str(error.value))
 
 
 def test_with_statements_are_refused() -> None:
@@ -354,7 +354,7 @@ def test_what_is_known_now_is_decided_now() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "pattern"),
     [
         (
             lambda: as_condition("yes", "mg.when"),
@@ -368,8 +368,8 @@ def test_what_is_known_now_is_decided_now() -> None:
         (lambda: not (promise() == 1), r"mg\.not_"),
     ],
 )
-def test_what_is_no_condition_is_refused(make: Callable[[], Any], told: str) -> None:
-    with pytest.raises(PromiseError, match=told):
+def test_what_is_no_condition_is_refused(make: Callable[[], Any], pattern: str) -> None:
+    with pytest.raises(PromiseError, match=pattern):
         make()
 
 

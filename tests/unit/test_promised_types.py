@@ -53,7 +53,7 @@ class Claim:
     id: str
 
 
-def flow(returns: Any, wanted: Any) -> Any:
+def flow(returns: Any, annotation: Any) -> Any:
     """Return a workflow that passes on what an action returns to one that wants something."""
     app = mg.App("shop")
     desk = app.agent("desk")
@@ -64,10 +64,10 @@ def flow(returns: Any, wanted: Any) -> Any:
     def ok(x: Any) -> str:
         return "ok"
 
-    number.__annotations__["return"], ok.__annotations__["x"] = returns, wanted
+    number.__annotations__["return"], ok.__annotations__["x"] = returns, annotation
     if returns is ...:
         del number.__annotations__["return"]
-    if wanted is ...:
+    if annotation is ...:
         del ok.__annotations__["x"]
     first = desk.action(complete_within="5s", undo=mg.NOTHING)(number)
     second = desk.action(complete_within="5s", undo=mg.NOTHING)(ok)
@@ -80,7 +80,7 @@ def flow(returns: Any, wanted: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("returns", "wanted", "told"),
+    ("returns", "annotation", "hint"),
     [
         (int, str, "int, its annotation says str"),
         (str, int, "str, its annotation says int"),
@@ -100,15 +100,15 @@ def flow(returns: Any, wanted: Any) -> Any:
         (int, Literal["a", "b"], "int, its annotation says Literal['a', 'b']"),
     ],
 )
-def test_what_can_never_fit_is_refused_at_submission(returns: Any, wanted: Any, told: str) -> None:
-    with pytest.raises(PayloadError, match=r"x in step ok of shop\.sell is ") as refused:
-        flow(returns, wanted).plan("a")
-    assert told in str(refused.value)
-    assert "number returns" in str(refused.value)
+def test_what_can_never_fit_is_refused_at_submission(returns: Any, annotation: Any, hint: str) -> None:
+    with pytest.raises(PayloadError, match=r"x in step ok of shop\.sell is ") as error:
+        flow(returns, annotation).plan("a")
+    assert hint in str(error.value)
+    assert "number returns" in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("returns", "wanted"),
+    ("returns", "annotation"),
     [
         (int, int), (int, float), (float, int), (int, Any), (int, object), (Any, str), (..., str), (int, ...),
         (int | None, int), (int, int | None), (int | str, str), (T, str), (int, T), (list[int], list[str]),
@@ -120,8 +120,8 @@ def test_what_can_never_fit_is_refused_at_submission(returns: Any, wanted: Any, 
         (str, bytes),
     ],
 )  # fmt: skip
-def test_what_may_fit_is_taken(returns: Any, wanted: Any) -> None:
-    assert len(flow(returns, wanted).plan("a").steps) == 2
+def test_what_may_fit_is_taken(returns: Any, annotation: Any) -> None:
+    assert len(flow(returns, annotation).plan("a").steps) == 2
 
 
 def test_a_pydantic_model_is_not_compared() -> None:

@@ -178,14 +178,14 @@ def program(*sources: str) -> Any:
 
 def origins(plan: Plan[Any]) -> list[Ref | None]:
     """Return what fills each argument of the steps: the ref of a whole one, None for one that is written."""
-    found: list[Ref | None] = []
+    refs_found: list[Ref | None] = []
     for step in reversed(plan.steps):
         assert step.args is not None
         args = step.args
-        marked = "".join(f"{part}{'@' if n < len(args.refs) else ''}" for n, part in enumerate(args.parts))
+        text = "".join(f"{part}{'@' if n < len(args.refs) else ''}" for n, part in enumerate(args.parts))
         refs = iter(args.refs)
-        found += [next(refs) if f'"{name}":@' in marked else None for name in ("what", "how")]
-    return found
+        refs_found += [next(refs) if f'"{name}":@' in text else None for name in ("what", "how")]
+    return refs_found
 
 
 @given(
@@ -222,23 +222,23 @@ def test_one_object_that_is_passed_twice_is_two_inputs() -> None:
 
 def test_ambiguous_inputs_are_followed_on_the_trail(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flag or a small number costs no plan its trail, whatever its value; nor do two that take turns."""
-    recorded = 0
+    count = 0
     action = Recording.action
 
-    def counting(self: Recording, called: Any, args: Any, kwargs: Any) -> Any:
-        nonlocal recorded
-        recorded += 1
-        return action(self, called, args, kwargs)
+    def counting(self: Recording, action_: Any, args: Any, kwargs: Any) -> Any:
+        nonlocal count
+        count += 1
+        return action(self, action_, args, kwargs)
 
     monkeypatch.setattr(Recording, "action", counting)
     run = program("first", "second", "third", "first")
     first = run.plan(True, 5, None)
     run.plan(True, 1_000_000, None)
-    assert recorded == 2
+    assert count == 2
     for n in range(6, 9):
         assert run.plan(False, n, None).steps is first.steps
         run.plan(False, n * 1_000_000, None)
-    assert recorded == 2
+    assert count == 2
 
 
 def direct() -> tuple[mg.App, dict[str, Any]]:

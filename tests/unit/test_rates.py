@@ -24,30 +24,30 @@ def test_many_processes_keep_it_within_five_percent_over_ten_seconds(rate: float
     rng = random.Random(3)
     next_: float | None = None
     asks = [(rng.random() * 0.01, n) for n in range(processes)]
-    begun: list[float] = []
+    starts: list[float] = []
     while (now := min(asks)[0]) < 40.0:
         _, who = min(asks)
         asks.remove((now, who))
         stand = pace(next_, now, rate)
-        begun += [now + stand.delay(n) for n in range(stand.most)]
+        starts += [now + stand.delay(n) for n in range(stand.most)]
         next_ = stand.after(stand.most)
         asks.append((now + stand.again(stand.most) + rng.random() * 0.03, who))
     for start in (0.0, 5.0, 17.3, 29.0):
-        count = sum(start <= at < start + 10 for at in begun)
+        count = sum(start <= at < start + 10 for at in starts)
         assert abs(count - rate * 10) <= max(0.05 * rate * 10, 1)
 
 
 @pytest.mark.parametrize("next_", [None, 100.0, 199.95])
 def test_after_a_rest_the_first_second_has_no_more_calls_than_the_rate_says(next_: float | None) -> None:
     """One call at once and then one each interval, though nobody called for a while."""
-    rate, now, begun = 10.0, 200.0, list[float]()
+    rate, now, starts = 10.0, 200.0, list[float]()
     while now < 201.5:
         stand = pace(next_, now, rate)
-        begun += [now + stand.delay(n) for n in range(stand.most)]
+        starts += [now + stand.delay(n) for n in range(stand.most)]
         next_, now = stand.after(stand.most), now + stand.again(stand.most)
-    assert begun[0] == 200.0
-    assert all(later - sooner > 0.0999 for sooner, later in pairwise(begun))
-    assert sum(at < 200.9999 for at in begun) == 10
+    assert starts[0] == 200.0
+    assert all(later - sooner > 0.0999 for sooner, later in pairwise(starts))
+    assert sum(at < 200.9999 for at in starts) == 10
 
 
 def test_a_further_try_gets_the_next_turn_or_none() -> None:

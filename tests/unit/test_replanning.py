@@ -16,11 +16,11 @@ from makegood.store.views import StepView, TaskDetail, TaskView
 from makegood.story.held_tasks import held
 
 
-def shop(name: str = "charge", **renamed: Any) -> Any:
+def shop(name: str = "charge", **terms: Any) -> Any:
     """Return a workflow with one step, whose arguments it makes of its inputs."""
     app = mg.App("shop")
 
-    @app.agent("desk").action(complete_within="5s", undo=mg.NOTHING, name=name, **renamed)
+    @app.agent("desk").action(complete_within="5s", undo=mg.NOTHING, name=name, **terms)
     def charge(cents: int, note: str = "") -> str:
         return note
 
@@ -47,21 +47,21 @@ def undone(workflow: Any, *inputs: Any) -> TaskDetail:
 def test_the_message_has_the_inputs_and_what_is_planned_with_them() -> None:
     sell = shop()
     value = replanned(sell, undone(sell, "a", 1, 2), ["a", 3, 4, "late"])
-    made = msgspec.json.decode(value, type=Replanned)
-    assert [bytes(raw) for raw in made.inputs] == [b'"a"', b"3", b"4", b'"late"']
-    assert made.steps[0].args is not None
-    assert made.steps[0].args.parts[0] == '{"cents":7,"note":'
-    assert made.steps[0].policy is None, "what was declared of failures stays the task's"
+    message = msgspec.json.decode(value, type=Replanned)
+    assert [bytes(raw) for raw in message.inputs] == [b'"a"', b"3", b"4", b'"late"']
+    assert message.steps[0].args is not None
+    assert message.steps[0].args.parts[0] == '{"cents":7,"note":'
+    assert message.steps[0].policy is None, "what was declared of failures stays the task's"
 
 
 def test_an_act_is_tried_without_a_store() -> None:
     sell = shop()
-    found = undone(sell, "a", 1, 2)
-    answer = tried(found, TaskMessage("resubmit", value=replanned(sell, found, ["a", 3, 4, ""])))
+    detail = undone(sell, "a", 1, 2)
+    answer = tried(detail, TaskMessage("resubmit", value=replanned(sell, detail, ["a", 3, 4, ""])))
     assert (answer.verdict, answer.outcome) == ("applied", "submission 2, with corrected inputs")
     (step,) = json.loads(answer.change or b"")["steps"]
     assert (step["was"]["cents"], step["now"]["cents"]) == (3, 7)
-    assert held(found).task.inputs == found.inputs
+    assert held(detail).task.inputs == detail.inputs
 
 
 def test_a_renamed_action_keeps_the_name_that_the_task_knows() -> None:
@@ -71,16 +71,18 @@ def test_a_renamed_action_keeps_the_name_that_the_task_knows() -> None:
 
 def test_what_cannot_be_planned_says_why() -> None:
     sell = shop()
-    found = undone(sell, "a", 1)
+    detail = undone(sell, "a", 1)
     with pytest.raises(PayloadError, match="takes 2 inputs or more, not 1"):
-        replanned(sell, found, ["a"])
+        replanned(sell, detail, ["a"])
     with pytest.raises(PayloadError, match="the input cents does not fit int"):
-        replanned(sell, found, ["a", "b", ""])
+        replanned(sell, detail, ["a", "b", ""])
     with pytest.raises(ConfigError, match=r"is one of shop\.give, not of shop\.sell"):
-        replanned(sell, replace(found, task=replace(found.task, workflow="give")), ["a"])
-    broken = replace(found, steps=[replace(found.steps[0], plan=None)], unreadable=("step 0 does not read",))
+        replanned(sell, replace(detail, task=replace(detail.task, workflow="give")), ["a"])
+    damage = replace(
+        detail, steps=[replace(detail.steps[0], plan=None)], unreadable=("step 0 does not read",)
+    )
     with pytest.raises(StoreError, match="cannot be known: step 0 does not read"):
-        tried(broken, TaskMessage("resubmit"))
+        tried(damage, TaskMessage("resubmit"))
 
 
 def test_inputs_without_names_that_are_needed_are_refused() -> None:

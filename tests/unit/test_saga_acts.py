@@ -65,22 +65,34 @@ def incomplete() -> Case:
 
 TABLE = [
     (pending, "cancel", "applied", "undone", "nothing had been done"),
-    (processing, "cancel", "applied", "undoing", "taken back"),
-    (draining, "cancel", "applied", "undoing", "taken back"),
+    (processing, "cancel", "applied", "undoing", "being undone"),
+    (draining, "cancel", "applied", "undoing", "being undone"),
     (past_return, "cancel", "refused", "processing", "s0 cannot be undone"),
     (undoing, "cancel", "noop", "undoing", "being undone already"),
-    (processed, "cancel", "refused", "processed", "the task had ended: processed"),
+    (
+        processed,
+        "cancel",
+        "refused",
+        "processed",
+        "the task had ended: processed; undo takes back what it did",
+    ),
     (undone, "cancel", "refused", "undone", "the task had ended: undone"),
-    (held, "cancel", "applied", "undoing", "taken back"),
-    (incomplete, "cancel", "applied", "undoing", "taken back"),
+    (held, "cancel", "applied", "undoing", "being undone"),
+    (
+        incomplete,
+        "cancel",
+        "applied",
+        "undoing",
+        "the undo of s0 is tried again; if it fails again, undo the effect by hand, and settle",
+    ),
     (pending, "undo", "refused", "pending", "cancel it"),
     (processing, "undo", "refused", "processing", "cancel it"),
-    (draining, "undo", "applied", "undoing", "taken back"),
+    (draining, "undo", "applied", "undoing", "being undone"),
     (undoing, "undo", "noop", "undoing", "being undone already"),
-    (processed, "undo", "applied", "undoing", "taken back"),
+    (processed, "undo", "applied", "undoing", "being undone"),
     (undone, "undo", "noop", "undone", "undone already"),
-    (held, "undo", "applied", "undoing", "taken back"),
-    (incomplete, "undo", "applied", "undoing", "taken back"),
+    (held, "undo", "applied", "undoing", "being undone"),
+    (incomplete, "undo", "applied", "undoing", "the undo of s0 is tried again"),
     (pending, "resubmit", "refused", "pending", "only one in error or undone"),
     (processing, "resubmit", "refused", "processing", "only one in error or undone"),
     (undoing, "resubmit", "refused", "undoing", "only one in error or undone"),
@@ -92,15 +104,15 @@ TABLE = [
 
 
 @pytest.mark.parametrize(
-    ("made", "kind", "verdict", "state", "reason"),
+    ("make", "kind", "verdict", "state", "reason"),
     TABLE,
     ids=[f"{row[1]}-{row[0].__name__}" for row in TABLE],
 )
-def test_an_act_in_every_state(made: object, kind: str, verdict: str, state: str, reason: str) -> None:
+def test_an_act_in_every_state(make: object, kind: str, verdict: str, state: str, reason: str) -> None:
     """Each act is applied, refused or without effect as the table of states says, and answers in words."""
-    case = made()  # type: ignore[operator]
-    said, why = case.act(kind)
-    assert (said, case.task.state) == (verdict, state)
+    case = make()  # type: ignore[operator]
+    result, why = case.act(kind)
+    assert (result, case.task.state) == (verdict, state)
     assert reason in why
 
 
@@ -227,7 +239,7 @@ def doubtful() -> Case:
 
 
 @pytest.mark.parametrize(
-    ("idx", "settled", "verdict", "reason"),
+    ("idx", "settlement", "verdict", "reason"),
     [
         (0, "done", "applied", "s0 is done; the task is still in error: resubmit it to continue, or undo it"),
         (
@@ -243,10 +255,10 @@ def doubtful() -> Case:
         (9, "done", "refused", "no such step"),
     ],
 )
-def test_settle_in_a_held_task(idx: int, settled: str, verdict: str, reason: str) -> None:
+def test_settle_in_a_held_task(idx: int, settlement: str, verdict: str, reason: str) -> None:
     """in_doubt to done or failed, failed to done: nothing else."""
-    said, why = doubtful().act("settle", idx, settled)
-    assert said == verdict
+    result, why = doubtful().act("settle", idx, settlement)
+    assert result == verdict
     assert reason in why
 
 
@@ -275,9 +287,9 @@ def test_who_settles_the_step_on_which_an_undo_was_stuck_is_told_to_undo_again()
     """What came before it waits in error until somebody says so, and then goes on."""
     case = failing(action(0), action(1, 0), action(2, 1))
     case.answer(1, "permanent")
-    said = case.act("settle", 1, "undone")
+    result = case.act("settle", 1, "undone")
     rest = "undo it again to have the rest undone, or resubmit it to go forward"
-    assert said == ("applied", f"s1 is undone; the task is still in error: {rest}")
+    assert result == ("applied", f"s1 is undone; the task is still in error: {rest}")
     assert case.act("undo")[0] == "applied"
     assert case.asked == [(0, "undo")]
 
@@ -287,8 +299,8 @@ def test_a_step_that_is_done_keeps_its_result_and_the_operator_is_told() -> None
     case = doubtful()
     assert case.act("settle", 0, "done", b'{"a":1,"b":2}')[0] == "applied"
     assert case.act("settle", 0, "done", b'{"b": 2, "a": 1}') == ("noop", "s0 is done already")
-    said, why = case.act("settle", 0, "done", b'"another"')
-    assert said == "refused"
+    result, why = case.act("settle", 0, "done", b'"another"')
+    assert result == "refused"
     assert "s0 is done already" in why
     assert "undo the task" in why
     assert case.act("settle", 0, "done")[0] == "refused"
@@ -314,32 +326,34 @@ def test_control_steps_cannot_be_settled() -> None:
 
 
 @pytest.mark.parametrize(
-    "made",
+    "make",
     [pending, processing, draining, past_return, undoing, processed, undone, held, incomplete, doubtful],
 )
-def test_the_lawful_acts_are_those_that_are_applied_when_asked_for(made: object) -> None:
+def test_the_lawful_acts_are_those_that_are_applied_when_asked_for(make: object) -> None:
     """All of them and no other, tried one by one; a cancel that would do what an undo does is not named, and nothing moves."""
 
     def fresh() -> Case:
-        case: Case = made()  # type: ignore[operator]
+        case: Case = make()  # type: ignore[operator]
         return case
 
     case = fresh()
     before = (case.task, list(case.held.steps))
-    named = {(message.kind, message.idx, message.settled) for message in saga.allowed(case.held)}
+    acts = {(message.kind, message.idx, message.settled) for message in saga.allowed(case.held)}
     assert (case.task, case.held.steps) == before
-    asked = [(kind, -1, "") for kind in ("cancel", "undo", "resubmit")]
-    asked += [
-        ("settle", idx, settled) for idx in range(len(before[1])) for settled in ("done", "failed", "undone")
+    attempts = [(kind, -1, "") for kind in ("cancel", "undo", "resubmit")]
+    attempts += [
+        ("settle", idx, settlement)
+        for idx in range(len(before[1]))
+        for settlement in ("done", "failed", "undone")
     ]
-    applied = {
-        (kind, idx, settled)
-        for kind, idx, settled in asked
-        if fresh().act(kind, idx, settled)[0] == "applied"
+    successes = {
+        (kind, idx, settlement)
+        for kind, idx, settlement in attempts
+        if fresh().act(kind, idx, settlement)[0] == "applied"
     }
-    if ("undo", -1, "") in applied:
-        applied.discard(("cancel", -1, ""))
-    assert named == applied
+    if ("undo", -1, "") in successes:
+        successes.discard(("cancel", -1, ""))
+    assert acts == successes
 
 
 # Extending a deadline

@@ -192,7 +192,7 @@ def test_every_item_gets_its_own_steps() -> None:
         (0, 1, ()),
         (0, 1, (5,)),
     ]
-    assert [s.plan.idx for s in case.last.added] == [3, 4, 5, 6]
+    assert [s.plan.idx for s in case.last.new_steps] == [3, 4, 5, 6]
     case.done(5)
     assert case.request.args == b'{"parcel":{"of":5},"n":2}'
     case.done(3, 4, 6)
@@ -203,7 +203,7 @@ def test_added_steps_are_not_among_the_changed() -> None:
     """A new row is written once, as it is at the end of the Decision."""
     case = over(ITEMS, PACK)
     assert all(idx < 3 for idx in case.last.steps)
-    assert [s.state for s in case.last.added] == ["running", "running"]
+    assert [s.state for s in case.last.new_steps] == ["running", "running"]
 
 
 def test_an_empty_list_is_gathered_at_once() -> None:

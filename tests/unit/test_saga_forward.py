@@ -49,7 +49,7 @@ def test_several_replies_are_folded_into_one_decision() -> None:
     """Two replies in one batch are one Decision, which uses up both request rows."""
     case = Case(action(0), action(1), action(2, 0, 1))
     decision = case.say(case.reply(0, "done"), case.reply(1, "done"))
-    assert decision.consumed == [(0, 1), (1, 1)]
+    assert decision.used_requests == [(0, 1), (1, 1)]
     assert case.asked == [(2, "do")]
 
 
@@ -200,7 +200,7 @@ def test_recover_waits_then_waits_longer_then_gives_the_verdict() -> None:
         assert case.last.timers == {0: wait}
         assert case.states == "in_doubt"
         case.due(0)
-        assert case.last.dropped == [0]
+        assert case.last.stale_timers == [0]
         assert case.request.round == 1
     case.silence(0)
     assert case.task.cause == "s0: no answer by its deadline (4 failures)"
@@ -281,7 +281,7 @@ def test_giving_up_is_counted_once_by_the_rules() -> None:
     """gave_up: + 1 for step and task, by increment."""
     case = Case(ONE)
     case.answer(0, "gave_up", error="503")
-    assert case.last.counted == {0: (False, 1)}
+    assert case.last.failure_counts == {0: (False, 1)}
     assert (case.step(0).failures, case.task.failure_count) == (1, 1)
     assert case.step(0).error == "503"
 
@@ -290,7 +290,7 @@ def test_silence_is_never_counted_again() -> None:
     """The message carries the sum that the Supervisor has counted."""
     case = Case(ONE)
     case.silence(0, failures=3)
-    assert case.last.counted == {}
+    assert case.last.failure_counts == {}
     assert case.step(0).failures == 3
 
 
@@ -380,7 +380,7 @@ def test_later_waits_without_a_failure() -> None:
     case.answer(0, "later", wait=12.5)
     assert case.states == "ready"
     assert case.last.timers == {0: 12.5}
-    assert case.last.counted == {}
+    assert case.last.failure_counts == {}
     case.due(0)
     assert case.states == "running"
     assert (case.request.attempt, case.request.round) == (2, 1)

@@ -65,10 +65,10 @@ def test_nobody_waits_for_a_moment_at_which_nothing_may_be_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    "declared", [{"then": "hold"}, {"task": {"on_failure": "hold"}}, {"no_return": True, "undoable": False}]
+    "terms", [{"then": "hold"}, {"task": {"on_failure": "hold"}}, {"no_return": True, "undoable": False}]
 )
-def test_where_the_verdict_is_hold_an_alert_says_why(declared: dict[str, Any]) -> None:
-    case = one(**declared)
+def test_where_the_verdict_is_hold_an_alert_says_why(terms: dict[str, Any]) -> None:
+    case = one(**terms)
     silent(case, 30.0)
     case.now = SENT + DAY + 5
     case.due(0)
@@ -229,7 +229,10 @@ def test_an_agent_that_had_it_too_late_says_later_and_the_verdict_follows() -> N
     case.now = SENT + DAY + 1
     case.answer(0, "later", wait=1.0, error="it was not sent", first_sent=SENT)
     assert case.asked == [(0, "undo")]
-    assert not case.last.counted.get(0, (False, 0))[1]
+    assert [move.why for move in case.last.moves if move.reason == "later"] == [
+        "later: it was not sent; its key is older than the 1d that the service keeps it, so it is not sent again"
+    ]
+    assert not case.last.failure_counts.get(0, (False, 0))[1]
 
 
 # -- undo --------------------------------------------------------------------------------------------------------------
@@ -359,7 +362,7 @@ def test_an_undo_in_time_is_tried_again_under_its_age() -> None:
     silent(case, 30.0)
     case.answer(0, "permanent", error="closed") if case.step(0).doing else case.due(0)
     case.answer(0, "permanent", error="closed", first_sent=SENT)
-    assert case.act("undo") == ("applied", "what was done is being undone")
+    assert case.act("undo")[0] == "applied"
     assert case.request.first_sent == SENT
 
 

@@ -28,14 +28,16 @@ SEEDS = 2500
 Patch = Callable[[pytest.MonkeyPatch], dict[str, bool] | None]
 
 
-def first_violation(seeds: Iterable[int], **broken: bool) -> tuple[int, str] | None:
+def first_violation(seeds: Iterable[int], **defects: bool) -> tuple[int, str] | None:
     """Return the first seed that finds a violation, and which; None: none of ``seeds`` does."""
     for seed in seeds:
         try:
-            poisoned = seed % 20 == 0
-            World(random.Random(seed), Record(), hostile=seed % 2 == 1, poisoned=poisoned, **broken).run()
-        except (AssertionError, MakegoodError) as found:
-            return seed, f"{type(found).__name__}: {found}"
+            with_poison = seed % 20 == 0
+            World(
+                random.Random(seed), Record(), hostile=seed % 2 == 1, with_poison=with_poison, **defects
+            ).run()
+        except (AssertionError, MakegoodError) as error:
+            return seed, f"{type(error).__name__}: {error}"
     return None
 
 
@@ -93,10 +95,10 @@ def probes_without_end(m: pytest.MonkeyPatch) -> None:
 @mutant
 def silence_counted_twice(m: pytest.MonkeyPatch) -> None:
     """The rules count the silence that the Supervisor has counted."""
-    counted = replies._count_failure
+    original = replies._count_failure
 
     def twice(w: DecisionBuilder, step: Step, message: TaskMessage) -> Step:
-        step = counted(w, step, message)
+        step = original(w, step, message)
         return replace(step, failures=step.failures + 1) if message.kind == "expired" else step
 
     m.setattr(replies, "_count_failure", twice)
@@ -173,14 +175,14 @@ def threshold_ignored(m: pytest.MonkeyPatch) -> None:
 # -- tasks of one shape -----------------------------------------------------------------------------------------------------------
 
 
-def shape_steps_taken_as(m: pytest.MonkeyPatch, seen: Callable[[HeldTask], HeldTask]) -> None:
+def shape_steps_taken_as(m: pytest.MonkeyPatch, view: Callable[[HeldTask], HeldTask]) -> None:
     """Let the straight road see a task otherwise than it is, where it goes by what is known from others."""
     true = fast_path._take
 
-    def blind(held: HeldTask, message: TaskMessage, known: ShapeStep) -> Decision | None:
-        decision = true(seen(held), message, known)
+    def blind(memory: HeldTask, message: TaskMessage, shape_step: ShapeStep) -> Decision | None:
+        decision = true(view(memory), message, shape_step)
         if decision is not None:
-            decision.before = held.task
+            decision.before = memory.task
         return decision
 
     m.setattr(fast_path, "_take", blind)
@@ -190,14 +192,14 @@ def shape_steps_taken_as(m: pytest.MonkeyPatch, seen: Callable[[HeldTask], HeldT
 def shape_step_whatever_the_goal(m: pytest.MonkeyPatch) -> None:
     """A task that is to be undone begins its next step all the same."""
     shape_steps_taken_as(
-        m, lambda held: replace(held, task=replace(held.task, goal="forward", state="processing"))
+        m, lambda memory: replace(memory, task=replace(memory.task, goal="forward", state="processing"))
     )
 
 
 @mutant
 def shape_step_whoever_is_awaited(m: pytest.MonkeyPatch) -> None:
     """A step begins with the first of its predecessors that is done."""
-    shape_steps_taken_as(m, lambda held: replace(held, open=[1] * len(held.open)))
+    shape_steps_taken_as(m, lambda memory: replace(memory, open=[1] * len(memory.open)))
 
 
 # -- undo --------------------------------------------------------------------------------------------------------------
@@ -260,12 +262,12 @@ def counts_go_on(m: pytest.MonkeyPatch) -> None:
     begin = undo.begin_undo
 
     def inherit(w: DecisionBuilder, reason: states.Reason, **details: str) -> None:
-        counted = {step.plan.idx: step.failures for step in w.steps()}
+        counts = {step.plan.idx: step.failures for step in w.steps()}
         begin(w, reason, **details)
         for step in w.steps():
-            if step.failures != counted[step.plan.idx]:
-                w.put(replace(step, failures=counted[step.plan.idx]))
-                w.out.counted.pop(step.plan.idx, None)
+            if step.failures != counts[step.plan.idx]:
+                w.put(replace(step, failures=counts[step.plan.idx]))
+                w.out.failure_counts.pop(step.plan.idx, None)
 
     m.setattr(forward, "begin_undo", inherit)
 
@@ -357,7 +359,7 @@ def resubmitted_over_a_failed_undo(m: pytest.MonkeyPatch) -> None:
 @mutant
 def nothing_repaired(m: pytest.MonkeyPatch) -> None:
     """A withdrawal that a dead Scheduler did not hear is forgotten."""
-    m.setattr(saga, "repair", lambda _held, _messages: [])
+    m.setattr(saga, "repair", lambda _memory, _messages: [])
 
 
 @mutant
@@ -365,8 +367,8 @@ def withdrawn_means_silent_probe(m: pytest.MonkeyPatch) -> None:
     """A request that is gone is always taken for the action's."""
     repair = saga.repair
 
-    def wrong(held: HeldTask, messages: list[TaskMessage]) -> list[TaskMessage]:
-        return [replace(found, doing="do") for found in repair(held, messages)]
+    def wrong(memory: HeldTask, messages: list[TaskMessage]) -> list[TaskMessage]:
+        return [replace(message, doing="do") for message in repair(memory, messages)]
 
     m.setattr(saga, "repair", wrong)
 
@@ -429,10 +431,10 @@ def hasty_operator(_: pytest.MonkeyPatch) -> dict[str, bool]:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_dies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With this rule broken, a violation is found."""
-    broken = MUTANTS[name](monkeypatch) or {}
-    found = first_violation(range(SEEDS), **broken)
-    assert found is not None, f"{name} lives: {MUTANTS[name].__doc__}"
-    print(f"{name}: seed {found[0]}, {found[1]}")
+    defects = MUTANTS[name](monkeypatch) or {}
+    violation = first_violation(range(SEEDS), **defects)
+    assert violation is not None, f"{name} lives: {MUTANTS[name].__doc__}"
+    print(f"{name}: seed {violation[0]}, {violation[1]}")
 
 
 def test_there_are_enough_mutants() -> None:

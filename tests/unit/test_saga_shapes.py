@@ -38,13 +38,13 @@ FAN = Shape(
 
 def task(number: int, **fields: Any) -> TaskRecord:
     returns = Template(('{"r":', "}"), (result_of(1),))
-    given = {"inputs": (b"%d" % number,), "returns": returns, **fields}
-    return TaskRecord(number, "shop", "order", within=60.0, epoch=1, **given)
+    values = {"inputs": (b"%d" % number,), "returns": returns, **fields}
+    return TaskRecord(number, "shop", "order", within=60.0, epoch=1, **values)
 
 
-def copy(held: HeldTask) -> HeldTask:
+def copy(memory: HeldTask) -> HeldTask:
     """A task as another process would hold it: nothing is known of others like it."""
-    return saga.hold(held.task, held.steps)
+    return saga.hold(memory.task, memory.steps)
 
 
 class Shop:
@@ -57,25 +57,25 @@ class Shop:
     def begin(self, plans: Shape, number: int, **fields: Any) -> HeldTask:
         shape = self.shapes.setdefault(id(plans), Shape(plans))
         saga.begin(task(0), shape)  # nothing is kept of a shape that came once only
-        held, first = saga.begin(task(number, **fields), shape)
+        memory, first = saga.begin(task(number, **fields), shape)
         assert first is not None
-        saga.apply(held, first)
-        return held
+        saga.apply(memory, first)
+        return memory
 
-    def say(self, held: HeldTask, *messages: TaskMessage) -> Decision:
-        decision = saga.decide(held, messages)
-        assert changes(decision) == changes(folded(copy(held), messages))
+    def say(self, memory: HeldTask, *messages: TaskMessage) -> Decision:
+        decision = saga.decide(memory, messages)
+        assert changes(decision) == changes(folded(copy(memory), messages))
         self.shared += decision.shape_step is not None
-        saga.apply(held, decision)
-        again = copy(held)
-        assert (again.steps, again.open, again.left) == (held.steps, held.open, held.left)
+        saga.apply(memory, decision)
+        again = copy(memory)
+        assert (again.steps, again.open, again.left) == (memory.steps, memory.open, memory.left)
         return decision
 
-    def done(self, held: HeldTask, idx: int, **fields: Any) -> Decision:
-        step = held.steps[idx]
-        value = b'{"of":%d}' % (held.task.id * 100 + idx)
+    def done(self, memory: HeldTask, idx: int, **fields: Any) -> Decision:
+        step = memory.steps[idx]
+        value = b'{"of":%d}' % (memory.task.id * 100 + idx)
         message = TaskMessage("done", idx, "do", step.attempt, value)
-        return self.say(held, replace(message, **fields))
+        return self.say(memory, replace(message, **fields))
 
 
 @pytest.mark.parametrize("plans", [SEQUENCE, FAN], ids=["sequence", "fan"])
@@ -84,11 +84,11 @@ def test_tasks_of_a_shape_are_decided_alike_in_whatever_order_their_steps_end(
 ) -> None:
     shop, r = Shop(), random.Random(7)
     for number in range(1, 40):
-        traced = {"trace": f"00-{number}"} if number % 5 == 0 else {}
-        held = shop.begin(plans, number, priority=number % 10, **traced)
-        while held.task.state == "processing":
-            shop.done(held, r.choice([s.idx for s in held.steps if s.state == "running"]))
-        assert held.task.result == b'{"r":{"of":%d}}' % (number * 100 + 1)
+        trace = {"trace": f"00-{number}"} if number % 5 == 0 else {}
+        memory = shop.begin(plans, number, priority=number % 10, **trace)
+        while memory.task.state == "processing":
+            shop.done(memory, r.choice([s.idx for s in memory.steps if s.state == "running"]))
+        assert memory.task.result == b'{"r":{"of":%d}}' % (number * 100 + 1)
     assert shop.shared > 39 * 3 - 2
 
 
@@ -106,16 +106,16 @@ def test_what_is_the_same_in_all_tasks_is_one_object() -> None:
 def test_a_join_takes_its_shape_step_with_the_last_step_only() -> None:
     shop = Shop()
     for number in (1, 2):
-        held = shop.begin(FAN, number)
-        shop.done(held, 0)
-        first = shop.done(held, 1 + number % 2)
+        memory = shop.begin(FAN, number)
+        shop.done(memory, 0)
+        first = shop.done(memory, 1 + number % 2)
         assert (first.requests, first.shape_step) == ([], None)  # the other one is still running
-        assert [r.idx for r in shop.done(held, 2 - number % 2).requests] == [3]
-        assert [r.idx for r in shop.done(held, 3).requests] == [4, 5]
+        assert [r.idx for r in shop.done(memory, 2 - number % 2).requests] == [3]
+        assert [r.idx for r in shop.done(memory, 3).requests] == [4, 5]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [
         {"kind": "gave_up"},
         {"kind": "permanent", "error": "no"},
@@ -124,59 +124,59 @@ def test_a_join_takes_its_shape_step_with_the_last_step_only() -> None:
         {"doing": "undo"},
     ],
 )
-def test_what_is_no_plain_result_goes_the_long_way(said: dict[str, Any]) -> None:
+def test_what_is_no_plain_result_goes_the_long_way(fields: dict[str, Any]) -> None:
     shop = Shop()
     shop.done(shop.begin(SEQUENCE, 1), 0)
-    held = shop.begin(SEQUENCE, 2)
-    assert shop.done(held, 0, value=None, **said).shape_step is None
+    memory = shop.begin(SEQUENCE, 2)
+    assert shop.done(memory, 0, value=None, **fields).shape_step is None
 
 
 def test_a_task_in_trouble_goes_alone_and_leaves_the_shape_step_of_the_others() -> None:
     shop = Shop()
     shop.done(shop.begin(SEQUENCE, 1), 0)
-    held = shop.begin(SEQUENCE, 2)
-    shop.done(held, 0, kind="gave_up", value=None)
-    shop.say(held, TaskMessage("retry", 0))
-    assert held.steps[0].attempt == 2
-    assert shop.done(held, 0).shape_step is None
-    assert shop.done(held, 1).shape_step is not None  # nothing was ever said about this step
+    memory = shop.begin(SEQUENCE, 2)
+    shop.done(memory, 0, kind="gave_up", value=None)
+    shop.say(memory, TaskMessage("retry", 0))
+    assert memory.steps[0].attempt == 2
+    assert shop.done(memory, 0).shape_step is None
+    assert shop.done(memory, 1).shape_step is not None  # nothing was ever said about this step
     assert shop.done(shop.begin(SEQUENCE, 3), 0).shape_step is not None
 
 
 def test_a_trouble_of_the_first_task_is_not_remembered() -> None:
     shop = Shop()
-    held = shop.begin(SEQUENCE, 1)
-    shop.done(held, 0, kind="gave_up", value=None)
-    shop.say(held, TaskMessage("retry", 0))
-    shop.done(held, 0)
+    memory = shop.begin(SEQUENCE, 1)
+    shop.done(memory, 0, kind="gave_up", value=None)
+    shop.say(memory, TaskMessage("retry", 0))
+    shop.done(memory, 0)
     assert shop.done(shop.begin(SEQUENCE, 2), 0).shape_step is not None
 
 
 def test_a_cancelled_task_takes_no_shape_step() -> None:
     shop = Shop()
     shop.done(shop.begin(SEQUENCE, 1), 0)
-    held = shop.begin(SEQUENCE, 2)
-    shop.say(held, TaskMessage("cancel"))
-    assert shop.done(held, 0).shape_step is None
-    assert held.task.state in ("undoing", "undone")
+    memory = shop.begin(SEQUENCE, 2)
+    shop.say(memory, TaskMessage("cancel"))
+    assert shop.done(memory, 0).shape_step is None
+    assert memory.task.state in ("undoing", "undone")
 
 
 def test_several_messages_at_once_go_the_long_way_and_the_next_takes_the_short_way_again() -> None:
     shop = Shop()
     for number in (1, 2, 3):
-        held = shop.begin(FAN, number)
-        shop.done(held, 0)
+        memory = shop.begin(FAN, number)
+        shop.done(memory, 0)
         both = [TaskMessage("done", idx, "do", 1, b"%d" % idx) for idx in (1, 2)]
-        assert shop.say(held, *both).shape_step is None
-        assert shop.done(held, 3).shape_step is not None  # its record was made anew, and is equal
+        assert shop.say(memory, *both).shape_step is None
+        assert shop.done(memory, 3).shape_step is not None  # its record was made anew, and is equal
 
 
 def test_a_part_of_a_result_that_is_not_there_is_left_to_the_long_way() -> None:
     shop = Shop()
     shop.done(shop.begin(SEQUENCE, 1), 0)
-    held = shop.begin(SEQUENCE, 2)
-    shop.done(held, 0, value=b"[]")
-    decision = shop.done(held, 1)
+    memory = shop.begin(SEQUENCE, 2)
+    shop.done(memory, 0, value=b"[]")
+    decision = shop.done(memory, 1)
     assert decision.shape_step is None
     assert decision.task.cause.startswith("s2")
 
@@ -186,8 +186,8 @@ def test_an_input_that_a_task_lacks_is_left_to_the_long_way() -> None:
     shop = Shop()
     plans = Shape((action(0), action(1, 0, args=template('{"x":', Ref("input", 1), "}"))))
     shop.done(shop.begin(plans, 1, inputs=(b"1", b"2")), 0)
-    held = shop.begin(plans, 2, inputs=(b"1",))
-    decision = shop.done(held, 0)
+    memory = shop.begin(plans, 2, inputs=(b"1",))
+    decision = shop.done(memory, 0)
     assert decision.shape_step is None
     assert decision.task.cause.startswith("s1")
 
@@ -196,24 +196,24 @@ def test_of_large_tasks_nothing_is_kept() -> None:
     """What follows each of ten thousand steps would be kept forever."""
     shop = Shop()
     plans = Shape(action(n, *((n - 1,) if n else ())) for n in range(101))
-    held = shop.begin(plans, 1)
-    assert shop.done(held, 0).shape_step is None
-    assert held.shape is None
+    memory = shop.begin(plans, 1)
+    assert shop.done(memory, 0).shape_step is None
+    assert memory.shape is None
     assert plans.following == {}
 
 
 def test_claimed_tasks_share_what_follows_with_those_of_their_app_and_steps_only() -> None:
     shapes = saga.Shapes()
-    held = [saga.hold(task(n), map(Step, plans)) for n, plans in enumerate((SEQUENCE, SEQUENCE, FAN), 1)]
-    held.append(saga.hold(replace(task(4), app="other"), map(Step, SEQUENCE)))
-    for each in [*held, *held]:
+    memories = [saga.hold(task(n), map(Step, plans)) for n, plans in enumerate((SEQUENCE, SEQUENCE, FAN), 1)]
+    memories.append(saga.hold(replace(task(4), app="other"), map(Step, SEQUENCE)))
+    for each in [*memories, *memories]:
         shapes.share(each)
-    shape = held[0].shape
+    shape = memories[0].shape
     assert shape is not None
-    assert held[1].shape is shape
-    assert len({id(each.shape) for each in held}) == 3
+    assert memories[1].shape is shape
+    assert len({id(each.shape) for each in memories}) == 3
     shop = Shop()
-    for each in held[:2]:
+    for each in memories[:2]:
         shop.say(each, TaskMessage("claim"))
         for idx in range(3):
             assert shop.done(each, idx).shape_step is shape.following[idx]
@@ -221,31 +221,31 @@ def test_claimed_tasks_share_what_follows_with_those_of_their_app_and_steps_only
 
 
 def test_of_tasks_with_control_steps_nothing_is_kept() -> None:
-    held = saga.hold(task(1), [Step(action(0)), Step(StepPlan(1, "when", "when", after=(0,)))])
+    memory = saga.hold(task(1), [Step(action(0)), Step(StepPlan(1, "when", "when", after=(0,)))])
     shapes = saga.Shapes()
-    shapes.share(held)
-    shapes.share(held)
-    assert held.shape is None
+    shapes.share(memory)
+    shapes.share(memory)
+    assert memory.shape is None
 
 
 def test_of_a_shape_that_comes_once_nothing_is_worked_out() -> None:
     """Where something was calculated while it was planned, each task has its own."""
     shapes, shape = saga.Shapes(), Shape(SEQUENCE)
-    claimed, (eager, _) = saga.hold(task(1), map(Step, SEQUENCE)), saga.begin(task(1), shape)
-    shapes.share(claimed)
-    assert (claimed.shape, eager.shape, shape.opening) == (None, None, None)
-    shapes.share(claimed)
+    late, (eager, _) = saga.hold(task(1), map(Step, SEQUENCE)), saga.begin(task(1), shape)
+    shapes.share(late)
+    assert (late.shape, eager.shape, shape.opening) == (None, None, None)
+    shapes.share(late)
     eager, _ = saga.begin(task(2), shape)
-    assert claimed.shape == eager.shape == shape
+    assert late.shape == eager.shape == shape
     assert shape.opening is not None
 
 
 def test_of_steps_with_large_texts_nothing_is_worked_out() -> None:
     shape = Shape((action(0, args=template('{"x":"' + "x" * 65536 + '"}')),))
     for number in (1, 2, 3):
-        held, first = saga.begin(task(number), shape)
+        memory, first = saga.begin(task(number), shape)
         assert first is not None
-        assert held.shape is None
+        assert memory.shape is None
     assert shape.opening is None
 
 
@@ -255,8 +255,8 @@ def test_only_so_many_shapes_of_claimed_tasks_are_kept() -> None:
     shapes.share(first)
     shapes.share(first)
     assert first.shape == SEQUENCE
-    kept = [action(0) for _ in range(100)]
-    for n, plan in enumerate(kept):
+    plans = [action(0) for _ in range(100)]
+    for n, plan in enumerate(plans):
         shapes.share(saga.hold(task(n), [Step(plan)]))
     again = saga.hold(task(1), map(Step, SEQUENCE))
     shapes.share(again)

@@ -11,10 +11,10 @@ from makegood.model.states import Move
 from tests.unit.saga_case import Case, action, failing, result_of, template
 
 
-def cancelled(*plans: Any, done: int = 0, **task: Any) -> Case:
+def cancelled(*plans: Any, count: int = 0, **task: Any) -> Case:
     """Return a task that is cancelled after its first steps are done."""
     case = Case(*plans, **task)
-    case.done(*range(done))
+    case.done(*range(count))
     case.say(TaskMessage("cancel"))
     return case
 
@@ -52,7 +52,7 @@ def test_timers_are_dropped() -> None:
     case.answer(0, "later", wait=9.0)
     case.silence(1)
     case.say(TaskMessage("cancel"))
-    assert sorted(case.last.dropped) == [0, 1]
+    assert sorted(case.last.stale_timers) == [0, 1]
     assert case.states == "waiting undoing"
     assert not any(s.waiting for s in case.held.steps)
 
@@ -193,7 +193,7 @@ def test_an_undo_whose_arguments_are_missing_fails_with_an_alert() -> None:
 
 def test_a_doubt_is_probed_before_its_undo() -> None:
     """Happened: undone with the result. Not happened of a fencing probe: spared. Otherwise undone in doubt."""
-    for answer, asked, states in (
+    for answer, requests, states in (
         ("happened", [(0, "undo")], "undoing"),
         ("not_happened", [(0, "undo")], "undoing"),
     ):
@@ -202,7 +202,7 @@ def test_a_doubt_is_probed_before_its_undo() -> None:
         case.silence(0)
         assert case.asked == [(0, "probe")]
         case.answer(0, answer, value=b'"c-1"')
-        assert (case.asked, case.states) == (asked, states)
+        assert (case.asked, case.states) == (requests, states)
         assert case.request.in_doubt is (answer == "not_happened")
     case = Case(action(0, probe=True, fences=True))
     case.say(TaskMessage("cancel"))
@@ -301,7 +301,7 @@ def test_counts_start_at_0_for_the_undo() -> None:
     case.silence(0)
     case.say(TaskMessage("cancel"))
     assert case.step(0).failures == 0
-    assert case.last.counted == {0: (True, 0)}
+    assert case.last.failure_counts == {0: (True, 0)}
 
 
 def test_what_was_sent_before_the_turn_does_not_count_for_the_undo() -> None:
@@ -310,7 +310,7 @@ def test_what_was_sent_before_the_turn_does_not_count_for_the_undo() -> None:
     case.say(TaskMessage("cancel"))
     case.silence(0, failures=5)
     assert case.step(0).failures == 0
-    assert case.last.counted == {0: (True, 0)}
+    assert case.last.failure_counts == {0: (True, 0)}
     assert not case.step(0).again
 
 
@@ -321,7 +321,7 @@ def test_a_failure_that_turns_the_task_still_counts_for_the_task() -> None:
     case.due(0)
     case.answer(0, "gave_up")
     assert case.task.state == "undoing"
-    assert case.last.counted == {0: (True, 0), -1: (False, 1)}
+    assert case.last.failure_counts == {0: (True, 0), -1: (False, 1)}
     assert case.task.failure_count == 1
 
 

@@ -63,65 +63,65 @@ def join(parcels: list[str]) -> str:
 
 @shop.workflow
 def order(lines: list[Line]) -> tuple[list[list[str]], str, str]:
-    known = load(lines)
-    total = count(known)
+    items = load(lines)
+    total = count(items)
 
     def furnish(line: Line) -> list[str]:
-        picked = pick(line)
-        return each(line.parts, lambda part: fit(part, picked, total), at_once=1)
+        part_ = pick(line)
+        return each(line.parts, lambda part: fit(part, part_, total), at_once=1)
 
-    fitted = each(known, furnish)
+    pieces = each(items, furnish)
     parcels = each(
-        known,
+        items,
         lambda line: when(line.n == 1, then=lambda: wrap(pick(line)), otherwise=lambda: pick(line)),
         at_once=2,
     )
     some = many(total)
-    sent = when(some, then=lambda: join(parcels), otherwise=lambda: wrap("one parcel"))
-    first, second = parallel(wrap(sent), wrap("bill"))
-    return fitted, first, second
+    parcel = when(some, then=lambda: join(parcels), otherwise=lambda: wrap("one parcel"))
+    first, second = parallel(wrap(parcel), wrap("bill"))
+    return pieces, first, second
 
 
 def plainly(lines: list[Line]) -> object:
     """The same, in plain Python."""
     total = len(lines)
-    fitted = [[fit.fn(part, pick.fn(line), total) for part in line.parts] for line in lines]
+    pieces = [[fit.fn(part, pick.fn(line), total) for part in line.parts] for line in lines]
     parcels = [wrap.fn(pick.fn(line)) if line.n == 1 else pick.fn(line) for line in lines]
-    sent = join.fn(parcels) if many.fn(total) else wrap.fn("one parcel")
-    return [fitted, wrap.fn(sent), wrap.fn("bill")]
+    parcel = join.fn(parcels) if many.fn(total) else wrap.fn("one parcel")
+    return [pieces, wrap.fn(parcel), wrap.fn("bill")]
 
 
 def carry_out(request: Request) -> bytes:
     """Do what an agent does."""
     fn = shop._find_action(request.agent, request.action).fn
-    given = msgspec.json.decode(request.args)
+    values = msgspec.json.decode(request.args)
     types = typing.get_type_hints(fn)
-    assert list(given) == list(inspect.signature(fn).parameters)
+    assert list(values) == list(inspect.signature(fn).parameters)
     return msgspec.json.encode(
-        fn(**{name: msgspec.convert(value, types[name]) for name, value in given.items()})
+        fn(**{name: msgspec.convert(value, types[name]) for name, value in values.items()})
     )
 
 
 def run(lines: list[Line], r: random.Random) -> object:
     """Run the workflow through the rules, answering requests in any order."""
     plan = order.plan(lines)
-    held = saga.hold(
+    memory = saga.hold(
         TaskRecord(1, "shop", "order", inputs=plan.inputs, returns=plan.returns),
         [Step(p) for p in plan.steps],
     )
-    decision = saga.decide(held, [TaskMessage("claim")])
-    saga.apply(held, decision)
+    decision = saga.decide(memory, [TaskMessage("claim")])
+    saga.apply(memory, decision)
     waiting = list(decision.requests)
     while waiting:
         request = waiting.pop(r.randrange(len(waiting)))
         decision = saga.decide(
-            held, [TaskMessage("done", request.idx, "do", request.attempt, value=carry_out(request))]
+            memory, [TaskMessage("done", request.idx, "do", request.attempt, value=carry_out(request))]
         )
-        saga.apply(held, decision)
+        saga.apply(memory, decision)
         waiting += decision.requests
-    assert held.task.state == "processed", [(s.name, s.state, s.error) for s in held.steps]
-    assert held.task.result is not None
-    return msgspec.json.decode(held.task.result)
+    assert memory.task.state == "processed", [(s.name, s.state, s.error) for s in memory.steps]
+    assert memory.task.result is not None
+    return msgspec.json.decode(memory.task.result)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def record_of_all_seeds() -> Record:
     for seed in range(SEEDS):
         try:
             World(random.Random(seed), record, hostile=seed % 2 == 1).run()
-        except Exception as found:
-            raise AssertionError(f"seed {seed}: {found}") from found
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
     return record
 
 
@@ -59,8 +59,8 @@ def rows(moves: Moves[str]) -> set[tuple[str, str, str]]:  # type: ignore[type-v
 )
 def test_every_row_of_the_tables_is_reached(kind: str, table: Moves[str]) -> None:  # type: ignore[type-var]
     """The runs prove something: they make every move of the table, for every reason, and no other."""
-    made = {tuple(row) for what, *row in record_of_all_seeds().moves if what == kind}
-    assert made == rows(table)
+    moves = {tuple(row) for what, *row in record_of_all_seeds().moves if what == kind}
+    assert moves == rows(table)
 
 
 @pytest.mark.parametrize(

@@ -68,10 +68,10 @@ def test_other_names_are_not_secret(name: str) -> None:
 )  # fmt: skip
 def test_a_text_shows_no_secret(text: str) -> None:
     """In the forms in which secrets get into errors; and what is covered stays as it is."""
-    shown = without_secrets(text)
-    assert "hunter2" not in shown
-    assert COVER in shown
-    assert without_secrets(shown) == shown
+    output = without_secrets(text)
+    assert "hunter2" not in output
+    assert COVER in output
+    assert without_secrets(output) == output
 
 
 @pytest.mark.parametrize(

@@ -54,38 +54,38 @@ FROZEN = [
 ]
 
 
-@pytest.mark.parametrize(("form", "keyed", "key"), FROZEN)
-def test_a_derivation_never_changes(form: str, keyed: KeyedRequest, key: str) -> None:
+@pytest.mark.parametrize(("form", "keyed_request", "key"), FROZEN)
+def test_a_derivation_never_changes(form: str, keyed_request: KeyedRequest, key: str) -> None:
     """These very values are at services: whoever changes one makes a retry a second charge."""
     assert VERSION == b"makegood-key-1"
-    assert in_form(STORE, keyed, form) == key
+    assert in_form(STORE, keyed_request, form) == key
 
 
 @given(KEYED, FORMS)
 def test_every_form_leads_back_to_its_step_and_has_the_length_that_it_says(
-    keyed: KeyedRequest, form: str
+    keyed_request: KeyedRequest, form: str
 ) -> None:
-    key = in_form(STORE, keyed, form)
+    key = in_form(STORE, keyed_request, form)
     assert len(key) == length_of(form)
     assert re.fullmatch(r"[0-9a-z]+", key) or form in ("uuid", "uuid4", "quoted")
-    for shown in (key, key.upper(), f" {key}\n", f'"{key}"', key.replace("-", "")):
-        assert request_of(STORE, shown) == keyed
-        assert task_of(STORE, shown) == keyed.task
+    for spelling in (key, key.upper(), f" {key}\n", f'"{key}"', key.replace("-", "")):
+        assert request_of(STORE, spelling) == keyed_request
+        assert task_of(STORE, spelling) == keyed_request.task
 
 
 @given(KEYED)
-def test_uuids_are_of_the_version_that_services_ask_for(keyed: KeyedRequest) -> None:
-    five, four = (uuid.UUID(in_form(STORE, keyed, form)) for form in ("uuid", "uuid4"))
+def test_uuids_are_of_the_version_that_services_ask_for(keyed_request: KeyedRequest) -> None:
+    five, four = (uuid.UUID(in_form(STORE, keyed_request, form)) for form in ("uuid", "uuid4"))
     assert (five.version, four.version) == (5, 4)
     assert five.variant == four.variant == uuid.RFC_4122
 
 
 @given(KEYED, st.sampled_from(["uuid", "uuid4", "quoted", "length=28", "length=36"]))
-def test_a_key_of_another_store_is_told_apart(keyed: KeyedRequest, form: str) -> None:
-    found = request_of(OTHER, in_form(STORE, keyed, form))
-    assert found != keyed
+def test_a_key_of_another_store_is_told_apart(keyed_request: KeyedRequest, form: str) -> None:
+    source = request_of(OTHER, in_form(STORE, keyed_request, form))
+    assert source != keyed_request
     # 22 bits of a UUID tell it apart, 40 of 28 characters: one in four million passes
-    assert found is None or form in ("uuid", "uuid4", "quoted")
+    assert source is None or form in ("uuid", "uuid4", "quoted")
 
 
 @given(KEYED, KEYED, FORMS)
@@ -115,12 +115,12 @@ def test_the_readable_key_leads_back_too() -> None:
 
 
 def test_what_no_form_can_hold_is_refused() -> None:
-    for keyed in (
+    for keyed_request in (
         KeyedRequest(TASK, MOST_STEPS, 1, undo=False),
         KeyedRequest(TASK, 0, MOST_ROUNDS + 1, undo=False),
     ):
         with pytest.raises(ConfigError, match="1,048,576 steps"):
-            in_form(STORE, keyed, "uuid")
+            in_form(STORE, keyed_request, "uuid")
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ async def test_an_alert_is_raised_after_some_in_a_row_and_ends_when_the_role_wor
     assert alerts.open == ["relay"]
     assert pauses[0] < pauses[3]
     assert max(pauses) <= LONGEST_PAUSE * 1.5
-    traced = [record for record in caplog.records if record.levelno == logging.ERROR and record.exc_info]
-    assert len(traced) == 1, "its traceback is logged once, later ones are a line each"
+    traces = [record for record in caplog.records if record.levelno == logging.ERROR and record.exc_info]
+    assert len(traces) == 1, "its traceback is logged once, later ones are a line each"
     await setbacks.over()
     assert (alerts.open, setbacks.count) == ([], 0)
 

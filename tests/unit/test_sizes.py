@@ -9,7 +9,7 @@ from makegood.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("text", "expectation"),
     [
         (1, 1),
         (268435456, 268435456),
@@ -25,8 +25,8 @@ from makegood.errors import ConfigError
         ("2TiB", 2 * 1024**4),
     ],
 )
-def test_sizes_are_taken_in_every_form(written: Any, meant: int) -> None:
-    assert size(written) == meant
+def test_sizes_are_taken_in_every_form(text: Any, expectation: int) -> None:
+    assert size(text) == expectation
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,13 @@ def placed(slots: Reservation, *requests: Request) -> list[Request]:
     """Return what gets one of the slots that are set aside, in one Decision."""
     decision = decided(requests)
     slots.place([decision])
-    return [*decision.handed]
+    return [*decision.handovers]
 
 
-def decided(requests: Sequence[Request], handed: Sequence[Request] = ()) -> Decision:
+def decided(requests: Sequence[Request], handovers: Sequence[Request] = ()) -> Decision:
     """Return a Decision that begins requests, some of them handed over in memory."""
     task = TaskRecord(7, "shop", "order")
-    return Decision(task, task, requests=requests, handed=handed)
+    return Decision(task, task, requests=requests, handovers=handovers)
 
 
 def fails(*, took: bool) -> None:
@@ -38,13 +38,13 @@ def fails(*, took: bool) -> None:
 
 def test_what_runs_keeps_its_slot_and_the_rest_goes_back_on_every_way_out() -> None:
     pool = Pool({BANK: 2, DESK: 1})
-    written, lost = request(0), request(1, "desk")
+    success, loss = request(0), request(1, "desk")
     with pool.reserve(7.0) as slots:
-        assert slots.take([written])
-        assert slots.take([lost])
+        assert slots.take([success])
+        assert slots.take([loss])
         assert pool.free == {BANK: 1, DESK: 0}
-        slots.run([decided([written], [written])])
-    assert (pool.handed, pool.queued, pool.free) == ([written], [], {BANK: 1, DESK: 1})
+        slots.run([decided([success], [success])])
+    assert (pool.handed, pool.queued, pool.free) == ([success], [], {BANK: 1, DESK: 1})
     with pytest.raises(ZeroDivisionError), pool.reserve(7.0) as slots:
         fails(took=bool(slots.take([request(2)])))
     assert pool.free == {BANK: 1, DESK: 1}
@@ -63,9 +63,9 @@ def test_what_cannot_be_handed_over_waits_in_the_store_and_takes_no_slot(
     with pool.reserve(7.0) as slots:
         if aside:
             slots.set_aside()
-        taken = placed(slots, first, other) if aside else slots.take([first, other])
-        assert taken == [first]
-        slots.run([decided([first, other], taken)])
+        places = placed(slots, first, other) if aside else slots.take([first, other])
+        assert places == [first]
+        slots.run([decided([first, other], places)])
     assert (pool.handed, pool.queued) == ([first], [f"shop/{other.agent}"])
     assert pool.free == {BANK: 0, DESK: 3}
 
@@ -86,36 +86,36 @@ def test_what_is_set_aside_and_not_promised_can_be_given_back_early() -> None:
     pool = Pool({BANK: 3})
     with pool.reserve(7.0) as slots:
         slots.set_aside()
-        (kept,) = placed(slots, request(0))
+        (spare,) = placed(slots, request(0))
         slots.give_back_spare()
         assert pool.free == {BANK: 2}
-        slots.run([decided([kept], [kept])])
-    assert (pool.handed, pool.free) == ([kept], {BANK: 2})
+        slots.run([decided([spare], [spare])])
+    assert (pool.handed, pool.free) == ([spare], {BANK: 2})
 
 
 def test_a_claim_that_the_store_tries_again_promises_its_slots_once() -> None:
     """What was decided before it keeps its own."""
     pool = Pool({BANK: 3})
     with pool.reserve(7.0) as slots:
-        held = request(0)
-        assert slots.take([held])
+        first = request(0)
+        assert slots.take([first])
         slots.set_aside()
         for _ in range(3):
             slots.rollback()
             assert [bool(placed(slots, request(n))) for n in (1, 2, 3)] == [True, True, False]
-        claimed = request(1)
-        slots.run([decided([held], [held])])
-        slots.run([decided([claimed], [claimed])])
-    assert (pool.handed, pool.free) == ([held, claimed], {BANK: 1})
+        second = request(1)
+        slots.run([decided([first], [first])])
+        slots.run([decided([second], [second])])
+    assert (pool.handed, pool.free) == ([first, second], {BANK: 1})
 
 
 def test_what_is_released_before_it_is_written_is_free_at_once() -> None:
     pool = Pool({BANK: 2})
     with pool.reserve(7.0) as slots:
-        (kept,) = slots.take([request(0)])
+        (spare,) = slots.take([request(0)])
         slots.release(slots.take([request(1), request(2)]))
         assert pool.free == {BANK: 1}
-        slots.run([decided([kept], [])])
+        slots.run([decided([spare], [])])
     assert pool.free == {BANK: 2}
 
 

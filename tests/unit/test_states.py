@@ -60,8 +60,8 @@ def test_the_reference_lists_every_reason() -> None:
     """Each with its text, and whose it is."""
     text = PAGE.parents[1].joinpath("reference/records.md").read_text(encoding="utf-8")
     for whose, kind in (("a task", TaskReason), ("a step", StepReason)):
-        listed = dict(re.findall(rf"^\| {whose} \| `(\w+)` \| (.+) \|$", text, re.MULTILINE))
-        assert listed == {reason: TEXTS[reason] for reason in get_args(kind)}
+        reasons = dict(re.findall(rf"^\| {whose} \| `(\w+)` \| (.+) \|$", text, re.MULTILINE))
+        assert reasons == {reason: TEXTS[reason] for reason in get_args(kind)}
 
 
 def test_a_code_of_another_version_is_shown_as_it_is() -> None:

@@ -21,17 +21,17 @@ async def test_each_message_is_taken_once_also_while_turns_are_under_way() -> No
     parts = Parts()
     parts.hold(7, action(0))
     parts.hold(8, action(0))
-    ended = asyncio.Event()
+    end = asyncio.Event()
 
     async def turn() -> None:
-        await ended.wait()
+        await end.wait()
 
     parts.turns.begin(turn(), {7: [message(1)]})
     parts.tasks.messages[7] = [message(2)]
     parts.store.messages = {7: [message(1), message(2), message(3)], 8: [message(4)], 9: [message(5)]}
     parts.store.at_rest = [11]
     await parts.reader.read_inbox()
-    assert {task: [m.seq for m in found] for task, found in parts.tasks.messages.items()} == {
+    assert {task: [m.seq for m in messages] for task, messages in parts.tasks.messages.items()} == {
         7: [2, 3],
         8: [4],
     }
@@ -56,7 +56,7 @@ async def test_a_task_that_is_read_again_keeps_its_replies_and_one_that_is_gone_
     parts.store.loaded = [loaded(7, action(0), state="processing")]
     parts.tasks.mistrust([7, 8])
     await parts.reader.read_again()
-    assert [*parts.tasks.held] == [7]
+    assert [*parts.tasks.in_memory] == [7]
     assert [m.kind for m in parts.tasks.messages[7]] == ["done"]
     assert parts.pool.resent == [(MINE, 8, "done")]
     assert parts.tasks.reload == set()
@@ -69,15 +69,15 @@ async def test_tasks_read_for_a_number_that_is_declared_dead_are_not_held() -> N
     parts.store.meanwhile = lambda: parts.tasks.renamed(MINE + 1)
     parts.tasks.mistrust([7])
     await parts.reader.read_again()
-    assert not parts.tasks.held
+    assert not parts.tasks.in_memory
 
 
 async def test_a_task_that_cannot_be_restored_is_put_to_error() -> None:
     parts = Parts()
-    broken = loaded(7, action(0), state="processing")
-    broken.due[77] = 0.0
+    damage = loaded(7, action(0), state="processing")
+    damage.due[77] = 0.0
     parts.hold(7, action(0))
-    parts.store.loaded = [broken]
+    parts.store.loaded = [damage]
     parts.tasks.mistrust([7])
     await parts.reader.read_again()
     assert len(parts.defects) == 1
@@ -86,14 +86,14 @@ async def test_a_task_that_cannot_be_restored_is_put_to_error() -> None:
     assert not parts.turns.doubts.unfit
 
 
-@pytest.mark.parametrize("lost", [0, MOST_LOST - 1, MOST_LOST])
-def test_a_pending_task_is_claimed_and_one_that_kills_its_schedulers_is_called_poison(lost: int) -> None:
+@pytest.mark.parametrize("losses", [0, MOST_LOST - 1, MOST_LOST])
+def test_a_pending_task_is_claimed_and_one_that_kills_its_schedulers_is_called_poison(losses: int) -> None:
     """The claim is the first message; what the store has for the task comes after it."""
-    told = TaskMessage("cancel", seq=9)
-    read = Loaded(TaskRecord(7, "shop", "order", lost=lost), [Step(action(0))], [told])
-    held, messages = restored(read)
-    assert held.task.id == 7
-    assert [m.kind for m in messages] == ["claim", *(["poison"] if lost == MOST_LOST else []), "cancel"]
+    cancel = TaskMessage("cancel", seq=9)
+    read = Loaded(TaskRecord(7, "shop", "order", lost=losses), [Step(action(0))], [cancel])
+    memory, messages = restored(read)
+    assert memory.task.id == 7
+    assert [m.kind for m in messages] == ["claim", *(["poison"] if losses == MOST_LOST else []), "cancel"]
 
 
 def test_a_timer_that_is_past_fires_at_once_and_another_waits() -> None:

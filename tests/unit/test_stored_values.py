@@ -25,9 +25,9 @@ def test_a_record_of_any_values_has_fields_of_its_types(record: Any) -> None:
     chance = Random(3)
     names = getattr(record, "__struct_fields__", None) or tuple(record.__dataclass_fields__)
     for _ in range(300):
-        made = record_of(record, [chance.choice(ODD) for _ in names])
+        row = record_of(record, [chance.choice(ODD) for _ in names])
         for name in names:
-            value, kind = getattr(made, name), str(record.__annotations__[name])
+            value, kind = getattr(row, name), str(record.__annotations__[name])
             if "float" in kind and not (value is None and "None" in kind):
                 assert isinstance(value, float)
                 assert abs(value) <= FARTHEST

@@ -10,12 +10,12 @@ from tests.unit.saga_case import action
 
 def test_what_is_held_is_reviewed_in_turn_and_not_too_often() -> None:
     """A thousand every half minute, but for those that are busy anyway; then from the beginning again."""
-    review, held = Review(100.0), dict.fromkeys(range(1, 1502))
-    assert review.some(held, (), 129.9) == []
-    assert review.some(held, (3,), 130.0) == [1, 2, *range(4, 1002)]
-    assert review.some(held, (), 159.0) == []
-    assert review.some(held, (), 161.0) == [*range(1002, 1502)]
-    assert review.some(held, (), 200.0)[:3] == [1, 2, 3]
+    review, tasks = Review(100.0), dict.fromkeys(range(1, 1502))
+    assert review.some(tasks, (), 129.9) == []
+    assert review.some(tasks, (3,), 130.0) == [1, 2, *range(4, 1002)]
+    assert review.some(tasks, (), 159.0) == []
+    assert review.some(tasks, (), 161.0) == [*range(1002, 1502)]
+    assert review.some(tasks, (), 200.0)[:3] == [1, 2, 3]
     assert Review(0.0).some({}, (), 99.0) == []
 
 

@@ -10,8 +10,8 @@ from makegood.errors import ConfigError, Permanent
 
 def test_a_cause_contains_no_address_of_an_object() -> None:
     """Such as that of the future in a retry library's error: two equal causes would differ."""
-    wrapped = RuntimeError("RetryError[<Future at 0x7f3c5a0b12d0 state=finished raised ValueError>]")
-    assert words(wrapped) == "RuntimeError: RetryError[<Future state=finished raised ValueError>]"
+    error = RuntimeError("RetryError[<Future at 0x7f3c5a0b12d0 state=finished raised ValueError>]")
+    assert words(error) == "RuntimeError: RetryError[<Future state=finished raised ValueError>]"
     assert " at 0x" not in words(ValueError(object(), [words, Mute]))
     assert " at 0x" not in words(ExceptionGroup("two", [ValueError(object()), KeyError(object())]))
     assert said(ValueError("status 0x80070005 at 10:30")) == "status 0x80070005 at 10:30"

@@ -14,7 +14,7 @@ from tests.unit.scheduler_parts import Parts
 def waiting(parts: Parts, *tasks: int) -> None:
     """Let a message wait for each of these tasks."""
     for task in tasks:
-        if task not in parts.tasks.held:
+        if task not in parts.tasks.in_memory:
             parts.hold(task, action(0))
         parts.tasks.hear(task, TaskMessage("claim"))
 
@@ -49,7 +49,7 @@ async def test_another_turn_begins_when_enough_tasks_wait_that_are_in_no_other()
         assert parts.turns.may_begin()
         following = parts.turns.next()
         assert following is not None
-        assert ([*following.taken], following.abreast) == ([3, 4], True)
+        assert ([*following.messages], following.abreast) == ([3, 4], True)
         assert [*parts.tasks.messages] == [1, 2], "their turn is not committed yet"
         assert parts.turns.inbox_rows() == {1, 2}
 
@@ -93,7 +93,7 @@ def test_of_very_many_tasks_a_turn_takes_a_part_and_leaves_the_rest_to_another()
     parts.wakeups.event.clear()
     following = parts.turns.next()
     assert following is not None
-    assert [*following.taken] == [1, 2, 3, 4]
+    assert [*following.messages] == [1, 2, 3, 4]
     assert [*parts.tasks.messages] == [5, 6, 7]
     assert parts.wakeups.event.is_set()
 
@@ -104,5 +104,5 @@ def test_a_turn_that_claims_takes_all_messages_and_is_waited_for() -> None:
     following = parts.turns.next()
     assert following is not None
     assert following.claim is not None
-    assert (len(following.taken), following.claim.limit, following.abreast) == (7, 3, False)
+    assert (len(following.messages), following.claim.limit, following.abreast) == (7, 3, False)
     assert parts.turns.next() is None, "all is taken, and nobody has rung since"

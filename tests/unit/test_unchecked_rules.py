@@ -349,8 +349,8 @@ def as_input(annotation: Any) -> None:
     def work(v: Any) -> None: ...
 
     work.__annotations__ = {"v": annotation, "return": None}
-    made = mg.App("shop").workflow()(work)
-    made._inputs._decoded("v", None)  # what only reading shows
+    flow = mg.App("shop").workflow()(work)
+    flow._inputs._decoded("v", None)  # what only reading shows
 
 
 def as_workflow_result(annotation: Any) -> None:
@@ -378,13 +378,13 @@ def test_a_field_that_json_does_not_keep_is_refused_at_the_declaration() -> None
 
 
 @pytest.mark.parametrize("declare", [as_parameter, as_result, as_message, as_input])
-@pytest.mark.parametrize(("annotation", "told"), REFUSED)
+@pytest.mark.parametrize(("annotation", "hint"), REFUSED)
 def test_a_rule_that_nobody_would_check_is_refused(
-    declare: Callable[[Any], None], annotation: Any, told: str
+    declare: Callable[[Any], None], annotation: Any, hint: str
 ) -> None:
-    with pytest.raises(DefinitionError) as refused:
+    with pytest.raises(DefinitionError) as error:
         declare(annotation)
-    assert told in str(refused.value)
+    assert hint in str(error.value)
 
 
 @pytest.mark.parametrize("declare", [as_parameter, as_result, as_message, as_workflow_result])
@@ -446,10 +446,10 @@ def test_a_pydantic_dataclass_is_made_once_by_its_own_code() -> None:
 
 
 def test_an_error_of_pydantic_does_not_show_the_value() -> None:
-    with pytest.raises(PayloadError) as refused:
+    with pytest.raises(PayloadError) as error:
         decode(b'{"count":-4711}', Line)
-    assert "count: Input should be greater than 0" in str(refused.value)
-    assert "4711" not in str(refused.value)
+    assert "count: Input should be greater than 0" in str(error.value)
+    assert "4711" not in str(error.value)
 
 
 def flow(annotation: Any) -> Any:

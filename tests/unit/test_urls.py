@@ -13,7 +13,7 @@ def test_every_server_that_leases_are_kept_on_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "pattern"),
     [
         ("postgresql://shop:hun/ter2@h/shop", "has an @ after its first /"),
         ("postgresql://shop:hun#ter2@h/shop", "has an @ after its first /"),
@@ -30,10 +30,10 @@ def test_every_server_that_leases_are_kept_on_is_known() -> None:
         ("shop:hunter2@h/shop", "does not begin with a scheme"),
     ],
 )
-def test_a_url_that_can_be_read_in_two_ways_is_refused_and_not_shown(url: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=rf"(?i)the outbox's URL.*{told}") as caught:
+def test_a_url_that_can_be_read_in_two_ways_is_refused_and_not_shown(url: str, pattern: str) -> None:
+    with pytest.raises(ConfigError, match=rf"(?i)the outbox's URL.*{pattern}") as error:
         parts_of(url, "the outbox's URL")
-    assert not any(part in str(caught.value) for part in ("hun", "ter2", "123456"))
+    assert not any(part in str(error.value) for part in ("hun", "ter2", "123456"))
     scheme = scheme_of(url)
     assert masked(url) == (f"{scheme}://***" if scheme else "***")
 
@@ -52,7 +52,7 @@ def test_a_url_without_a_secret_is_shown_as_it_is(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "mask"),
     [
         ("postgresql://me:a@b:c@db/shop", "postgresql://***"),
         ("postgresql://db/shop?Password=x&user=me", "postgresql://db/shop?Password=***&user=me"),
@@ -72,18 +72,18 @@ def test_a_url_without_a_secret_is_shown_as_it_is(url: str) -> None:
         ("postgresql+asyncpg://me:secret@db/shop", "postgresql+asyncpg://***"),
     ],
 )
-def test_what_may_be_secret_is_masked(url: str, shown: str) -> None:
-    assert masked(url) == shown
+def test_what_may_be_secret_is_masked(url: str, mask: str) -> None:
+    assert masked(url) == mask
 
 
 def test_what_a_driver_repeats_of_a_secret_is_taken_out_and_no_more() -> None:
     """The name of a misspelt parameter stays, unless it may be a part of the password before it."""
-    said = 'unrecognized configuration parameter "ter2zzzz"'
+    text = 'unrecognized configuration parameter "ter2zzzz"'
     assert (
-        scrubbed(said, "postgresql://db/x?password=hun&ter2zzzz=1")
+        scrubbed(text, "postgresql://db/x?password=hun&ter2zzzz=1")
         == 'unrecognized configuration parameter "***"'
     )
-    assert scrubbed(said, "postgresql://db/x?ter2zzzz=require") == said
+    assert scrubbed(text, "postgresql://db/x?ter2zzzz=require") == text
     assert scrubbed("invalid HUNTER2!", "postgresql://me:%68unter2@db/x") == "invalid ***!"
     assert scrubbed("password authentication failed for user me", "postgresql://me:pas@db/x").startswith(
         "password auth"

@@ -14,7 +14,7 @@ from makegood.agent.own_frame import own_frame, traceback_of
 from makegood.base.text import words
 from makegood.declare.verdicts import verdict_in
 from makegood.errors import CompleteByPassed
-from tests.unit.test_trying import answer
+from tests.unit.test_attempt_runner import answer
 
 NO = "card declined"
 desk = mg.App("shop").agent("desk")
@@ -48,9 +48,9 @@ def blocking() -> None:
 class LastTry:
     """The last try of a retry library: tenacity's, a future."""
 
-    def __init__(self, failed: BaseException, number: int = 3) -> None:
+    def __init__(self, error: BaseException, number: int = 3) -> None:
         self.attempt_number = number
-        self._failed = failed
+        self._failed = error
 
     def done(self) -> bool:
         """Whether it has ended."""
@@ -67,8 +67,8 @@ class OldTry:
     attempt_number = 3
     has_exception = True
 
-    def __init__(self, failed: BaseException) -> None:
-        self.value = (type(failed), failed, None)
+    def __init__(self, error: BaseException) -> None:
+        self.value = (type(error), error, None)
 
 
 class RetryError(Exception):
@@ -121,9 +121,9 @@ def throw(error: BaseException) -> None:
 
 def thrown(error: BaseException) -> BaseException:
     """Return an error as it is once it was raised here."""
-    with pytest.raises(type(error)) as found:
+    with pytest.raises(type(error)) as info:
         throw(error)
-    return found.value
+    return info.value
 
 
 PERMANENT, REFUSED, LATER = mg.Permanent(NO), mg.Refused(NO), mg.Later("5s", NO)
@@ -162,23 +162,23 @@ OTHER = ValueError("no such street")
     ],
 )
 def test_what_counts_as_a_verdict(error: BaseException, kind: type | None, unclear: bool) -> None:
-    found = verdict_in(error, 0.0)
-    assert (None if found is None else type(found.verdict)) is kind
-    assert found is None or found.unclear is unclear
+    verdict = verdict_in(error, 0.0)
+    assert (None if verdict is None else type(verdict.verdict)) is kind
+    assert verdict is None or verdict.unclear is unclear
 
 
 def test_of_several_waits_the_longest_counts() -> None:
-    found = verdict_in(
+    verdict = verdict_in(
         group(mg.Later("5s"), group(mg.Later("2m")), mg.Later("Thu, 01 Jan 1970 00:01:00 GMT")), 0.0
     )
-    assert found is not None
-    assert isinstance(found.verdict, mg.Later)
-    assert found.verdict.wait == "2m"
+    assert verdict is not None
+    assert isinstance(verdict.verdict, mg.Later)
+    assert verdict.verdict.wait == "2m"
 
 
 @pytest.mark.parametrize("doing", ["do", "undo", "probe"])
 @pytest.mark.parametrize(
-    ("wrap", "answered"),
+    ("wrap", "answers"),
     [
         (group, {mg.Permanent: "permanent", mg.Refused: "refused", mg.Later: "later"}),
         (
@@ -197,21 +197,23 @@ def test_of_several_waits_the_longest_counts() -> None:
     ids=["group", "retry library", "nested", "raised from", "while handled", "other beside", "last of 1,000"],
 )
 async def test_each_function_answers_alike_and_the_answer_names_what_was_inside(
-    doing: str, wrap: Callable[[BaseException], BaseException], answered: dict[type, str]
+    doing: str, wrap: Callable[[BaseException], BaseException], answers: dict[type, str]
 ) -> None:
     for verdict in (PERMANENT, REFUSED, LATER):
         RAISED[:] = [wrap(verdict)]
-        expected = answered.get(type(verdict), "gave_up")
-        said = await answer(b"{}", doing, of=waiting)
-        assert said is not None
-        assert (said.kind, NO in (said.error or "")) == (expected, True)
-        assert len(said.error or "") <= 2000
+        expectation = answers.get(type(verdict), "gave_up")
+        reply = await answer(b"{}", doing, of=waiting)
+        assert reply is not None
+        assert (reply.kind, NO in (reply.error or "")) == (expectation, True)
+        assert len(reply.error or "") <= 2000
         if doing == "do":
             CALLS.clear()
-            said = await answer(b"{}", of=blocking)
-            assert said is not None
-            assert (said.kind, NO in (said.error or "")) == (expected, True)
-            assert len(CALLS) == (3 if expected == "gave_up" else 1), "a definite answer was asked for again"
+            reply = await answer(b"{}", of=blocking)
+            assert reply is not None
+            assert (reply.kind, NO in (reply.error or "")) == (expectation, True)
+            assert len(CALLS) == (3 if expectation == "gave_up" else 1), (
+                "a definite answer was asked for again"
+            )
 
 
 async def test_the_deadline_of_a_call_in_a_group_is_silence() -> None:
@@ -221,18 +223,18 @@ async def test_the_deadline_of_a_call_in_a_group_is_silence() -> None:
 
 async def test_a_refusal_behind_earlier_tries_is_not_certain() -> None:
     RAISED[:] = [RetryError(LastTry(PERMANENT, 2))]
-    said = await answer(b"{}", of=waiting)
-    assert said is not None
-    assert (said.kind, said.unclear) == ("permanent", True)
+    reply = await answer(b"{}", of=waiting)
+    assert reply is not None
+    assert (reply.kind, reply.unclear) == ("permanent", True)
 
 
 async def test_a_group_with_an_interrupt_ends_the_process_as_the_interrupt_does() -> None:
     RAISED[:] = [group(group(KeyboardInterrupt()), PERMANENT)]
     with pytest.raises(KeyboardInterrupt):
         await answer(b"{}", of=waiting)
-    said = await answer(b"{}", of=blocking)  # in a thread neither does
-    assert said is not None
-    assert said.kind == "gave_up"
+    reply = await answer(b"{}", of=blocking)  # in a thread neither does
+    assert reply is not None
+    assert reply.kind == "gave_up"
 
 
 def refuse() -> None:
@@ -249,14 +251,14 @@ async def test_pools_and_gather_raise_the_verdict_itself() -> None:
     context = multiprocessing.get_context("spawn")
     for call, kind in ((refuse, mg.Permanent), (wait, mg.Later)):
         with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
-            crossed = pool.submit(call).exception()
+            of_process = pool.submit(call).exception()
         with concurrent.futures.ThreadPoolExecutor(1) as threads:
-            threaded = threads.submit(call).exception()
-        for error in (crossed, threaded):
+            of_thread = threads.submit(call).exception()
+        for error in (of_process, of_thread):
             assert error is not None
-            found = verdict_in(error, 0.0)
-            assert found is not None
-            assert type(found.verdict) is kind
+            verdict = verdict_in(error, 0.0)
+            assert verdict is not None
+            assert type(verdict.verdict) is kind
             assert words(error) == NO
 
     async def call_refuse() -> None:
@@ -287,8 +289,8 @@ def conflict() -> None:
 def test_our_errors_cross_processes_as_they_are() -> None:
     """Whatever their constructors take. An error that cannot be made again would break the pool."""
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        declined, later, same = (pool.submit(call).exception() for call in (decline, wait, conflict))
-    for one in (declined, copy.copy(declined)):
+        decline_, later, same = (pool.submit(call).exception() for call in (decline, wait, conflict))
+    for one in (decline_, copy.copy(decline_)):
         assert isinstance(one, Declined)
         assert (str(one), one.code) == ("the bank says 51", 51)
     assert isinstance(later, mg.Later)

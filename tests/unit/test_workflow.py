@@ -80,9 +80,9 @@ POLICY = Policy(within=20.0, undoable=False, undo_within=20.0)
 def workflow(fn: Any, **options: Any) -> Workflow[..., Any]:
     """Declare a workflow of the shop without keeping its name."""
     app = App("shop")
-    app._shared = shop._shared
-    declared: Workflow[..., Any] = app.workflow(name="order", **options)(fn)
-    return declared
+    app._registry = shop._registry
+    flow: Workflow[..., Any] = app.workflow(name="order", **options)(fn)
+    return flow
 
 
 def steps(fn: Any, *inputs: Any) -> tuple[StepPlan, ...]:
@@ -245,7 +245,7 @@ def yields(order: Order) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("fn", "options", "told"),
+    ("fn", "options", "pattern"),
     [
         (waits, {}, "is an async def: a workflow function is a plain def"),
         (yields, {}, "has a yield in it"),
@@ -260,8 +260,8 @@ def yields(order: Order) -> Any:
         (lambda: None, {}, "'<lambda>' is not allowed"),
     ],
 )
-def test_what_cannot_be_a_workflow_is_refused(fn: Any, options: Any, told: str) -> None:
-    with pytest.raises(DefinitionError, match=told):
+def test_what_cannot_be_a_workflow_is_refused(fn: Any, options: Any, pattern: str) -> None:
+    with pytest.raises(DefinitionError, match=pattern):
         App("shop").workflow(**options)(fn)
 
 
@@ -319,25 +319,25 @@ def test_whatever_the_function_raises_is_passed_on_and_leaves_nothing_behind() -
         steps(lambda order: reserve(order) and 1 if False else 1 / 0)
     with pytest.raises(DefinitionError, match="outside a workflow"):
         reserve(ORDER)
-    assert not shop._shared.plans
+    assert not shop._registry.plans
 
 
 # -- threads -------------------------------------------------------------------------------------------------------------------
 
 
 def in_thread(order: Order) -> None:
-    failed: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def call() -> None:
         try:
             reserve(order)
-        except DefinitionError as refused:
-            failed.append(refused)
+        except DefinitionError as error:
+            errors.append(error)
 
     thread = threading.Thread(target=call)
     thread.start()
     thread.join()
-    assert failed
+    assert errors
 
 
 def in_pool(order: Order) -> None:

@@ -53,7 +53,7 @@ class Setbacks:
         self._pauses = Pauses(rng, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
         self._away = Pauses()
         self._last = ""
-        self._alerted = False
+        self._has_alert = False
 
     async def turn(
         self, once: Callable[[], Awaitable[float | None]], log: logging.Logger, away: str, *arguments: object
@@ -91,8 +91,8 @@ class Setbacks:
             exc_info=None if text == self._last else defect,
         )  # fmt: skip
         self._last = text
-        if self.count >= IN_A_ROW and not self._alerted:
-            self._alerted = await self._tell(text)
+        if self.count >= IN_A_ROW and not self._has_alert:
+            self._has_alert = await self._tell(text)
         return pause
 
     async def over(self) -> None:
@@ -100,14 +100,14 @@ class Setbacks:
 
         While the alert cannot be ended, ``count`` stays above 0: call this again.
         """
-        if self._alerted and self._store is not None:
+        if self._has_alert and self._store is not None:
             try:
                 await self._store.ease([self._alert("")], "it works again")
             except StoreUnavailableError:
                 return
             except Exception as fault:  # noqa: BLE001 - the role works, whatever becomes of its alert
                 log.warning("%s: its alert could not be ended: %s", self._role, words(fault, named=True))
-            self._alerted = False
+            self._has_alert = False
         self.count, self._last = 0, ""
         self._pauses.reset()
 

@@ -57,14 +57,14 @@ class SlotPool(Protocol):
 class Reservation:
     """The slots set aside for one commit: ``with pool.reserve() as slots: ...``."""
 
-    __slots__ = ("_asked", "_before", "_began", "_pool", "_ran", "_spare", "now")
+    __slots__ = ("_before", "_began", "_pool", "_promises", "_ran", "_spare", "now")
 
     def __init__(self, pool: SlotPool, began: float, now: float) -> None:
         self.now = now
         """The store's clock at that moment: the ``handed_at`` of its Decisions."""
         self._pool = pool
         self._began = began  # local clock, before any row of the commit is written
-        self._asked: list[Request] = []  # those to which a slot is promised
+        self._promises: list[Request] = []  # those to which a slot is promised
         self._ran: list[Request] = []  # of these, those that have begun
         self._spare: dict[str, int] = {}  # slots that are set aside and not promised, by address
         self._before: tuple[int, Mapping[str, int]] = 0, {}  # len(_asked) and _spare at ``set_aside``
@@ -75,25 +75,25 @@ class Reservation:
 
     def __exit__(self, *_: object) -> None:
         """Give back what does not run."""
-        if len(self._ran) == len(self._asked) and not any(self._spare.values()):
+        if len(self._ran) == len(self._promises) and not any(self._spare.values()):
             return  # nearly always
         left = Counter(self._spare)
-        left.update(map(_address, self._asked))
+        left.update(map(_address, self._promises))
         left.subtract(map(_address, self._ran))
-        self._asked, self._spare, self._ran = [], {}, []
+        self._promises, self._spare, self._ran = [], {}, []
         self._pool.give_back(+left)
 
     def take(self, requests: Sequence[Request]) -> list[Request]:
         """Promise slots to requests that are about to be written; returns those that have one."""
         lend = self._pool.lend
         accepted_requests = [r for r in requests if not r.isolate and lend(address(r.app, r.agent), r.action)]
-        self._asked += accepted_requests
+        self._promises += accepted_requests
         return accepted_requests
 
     def set_aside(self) -> None:
         """Set aside all slots there are: ``place`` asks nobody then, so another thread may call it."""
         self._spare = self._pool.lend_all()
-        self._before = len(self._asked), dict(self._spare)
+        self._before = len(self._promises), dict(self._spare)
 
     def place(self, decisions: Iterable[Decision]) -> None:
         """Promise slots that are set aside to the requests of Decisions, as far as they go."""
@@ -107,13 +107,13 @@ class Reservation:
                 if spare.get(where) and request.action in actions[where] and not request.isolate:
                     spare[where] -= 1
                     handovers.append(request)
-            decision.handed, decision.handed_at = handovers, self.now
-            self._asked += handovers
+            decision.handovers, decision.handed_at = handovers, self.now
+            self._promises += handovers
 
     def rollback(self) -> None:
         """Promise nothing of what was promised since ``set_aside``: another try may promise it again."""
         requests, spare = self._before
-        del self._asked[requests:]
+        del self._promises[requests:]
         self._spare = dict(spare)
 
     def give_back_spare(self) -> None:
@@ -124,14 +124,14 @@ class Reservation:
     def release(self, requests: Sequence[Request]) -> None:
         """Give back, before anything is set aside, the slots of the requests that were taken last."""
         if requests:
-            del self._asked[-len(requests) :]
+            del self._promises[-len(requests) :]
             self._pool.give_back(Counter(map(_address, requests)))
 
     def run(self, decisions: Iterable[Decision]) -> None:
         """Begin the requests that Decisions hand over, now that they are committed. The others queue."""
         hand, began, ran = self._pool.hand, self._began, self._ran
         for decision in decisions:
-            handovers = decision.handed
+            handovers = decision.handovers
             for request in handovers:
                 ran.append(request)
                 hand(request, began, decision.handed_at)

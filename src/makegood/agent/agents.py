@@ -47,7 +47,7 @@ class Agents(Actor):
 
     ``slots``: the agents by address. ``poll``: seconds between looks at the store behind the wake-ups, None =
     never. ``beside_scheduler``: a Scheduler runs in this process, so isolated requests are taken only when
-    nothing else runs. ``watched``: wraps the attempt runner, for telemetry. ``alerts``: where it alerts of
+    nothing else runs. ``observe``: wraps the attempt runner, for telemetry. ``alerts``: where it alerts of
     exceptions that nobody expected.
     """
 
@@ -61,7 +61,7 @@ class Agents(Actor):
         rng: random.Random,
         poll: float | None = 1.0,
         beside_scheduler: bool = False,
-        watched: Callable[[Answering], Answering] | None = None,
+        observe: Callable[[Answering], Answering] | None = None,
         alerts: AlertVerbs | None = None,
     ) -> None:
         self.node = 0
@@ -69,7 +69,7 @@ class Agents(Actor):
         self.slots = slots
         self.deliver: Callable[[int, TaskMessage, int], bool] = lambda _task, _message, _node: False
         """Offered each reply in time first; True: a Scheduler of this process takes it in memory."""
-        self.changed: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = lambda: None
         """Told when a circuit opens, is released, or closes again."""
         self.inform: Callable[[str], Awaitable[None]] = _uninformed
         """Lets the circuit of an address know what other processes know of its service."""
@@ -77,12 +77,12 @@ class Agents(Actor):
         self._clock = clock
         self._circuits = circuits = CircuitWatch(
             channel, self.intake,
-            node=lambda: self.node, changed=lambda: self.changed(), inform=lambda where: self.inform(where),  # noqa: PLW0108 - they are set later
+            node=lambda: self.node, on_change=lambda: self.on_change(), inform=lambda where: self.inform(where),  # noqa: PLW0108 - they are set later
             clock=clock, rng=rng,
         )  # fmt: skip
         self.attempts = Attempts(
             channel, slots, self.intake, circuits,
-            identity=identity, answered=self._answered, watched=watched, clock=clock, rng=rng,
+            identity=identity, on_answer=self._answered, observe=observe, clock=clock, rng=rng,
         )  # fmt: skip
         self._replies = ReplySender(channel, Setbacks("agents (answering)", alerts, rng), rng)
         self._puller = Puller(
@@ -190,7 +190,7 @@ class Agents(Actor):
                 len(self._replies.waiting), limit,
             )  # fmt: skip
         self._circuits.cut_off(self.slots, self.attempts.running, self._replies.waiting)
-        if self._circuits.excused:
+        if self._circuits.excuses:
             try:
                 await self._circuits.excuse()
             except StoreUnavailableError as away:

@@ -84,7 +84,7 @@ class AttemptRunner:
             return _message(request, "gave_up", error=text, final=True)
         awaits = self._async[fn]
         attempt.called(cancellable=awaits)
-        around = action.agent.shared.around
+        around = action.agent.registry.around
         context = self._apart() if awaits else None  # before a try sets anything
         pauses: Iterator[float] | None = None
         while True:
@@ -93,7 +93,7 @@ class AttemptRunner:
                 if context is None:
                     value = await self._in_thread(attempt, around, fn, kwargs)
                 else:
-                    call = around.awaiting(fn, **kwargs) if around.awaited else fn(**kwargs)
+                    call = around.awaiting(fn, **kwargs) if around.async_hooks else fn(**kwargs)
                     if attempt.begins is not None:
                         attempt.begins()
                     value = await (within(fresh(context), call) if attempt.retries else call)
@@ -187,10 +187,14 @@ def gave_up(request: Request, error: BaseException) -> TaskMessage:
     return _failed(request, "gave_up", error)
 
 
-def not_sent(request: Request) -> TaskMessage:
-    """Return the answer of an attempt that came too late to be sent again: the Scheduler decides on it."""
-    text = f"it was not sent: {shown(request.keeps)}, for which the service keeps its key, have passed"
-    return _message(request, "later", error=text, wait=_CLOCKS)
+def not_sent(request: Request, left: float) -> TaskMessage:
+    """Return the answer of an attempt that came too late to be sent again: the Scheduler decides on it.
+
+    ``left``: seconds until the service forgets its key.
+    """
+    end = "have passed" if left <= 0 else f"end in {shown(left)}, which leaves no time for an answer"
+    text = f"it was not sent: {shown(request.keeps)}, for which the service keeps its key, {end}"
+    return _message(request, "later", error=text, wait=_CLOCKS + margin(request.within))
 
 
 def _failed(request: Request, kind: str, error: BaseException, **fields: object) -> TaskMessage:

@@ -35,7 +35,7 @@ EXTEND_MOST = 10
 
 
 class Attempts:
-    """Runs attempts. ``identity``: the store's. ``answered``: called with each answer and its moment."""
+    """Runs attempts. ``identity``: the store's. ``on_answer``: called with each answer and its moment."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class Attempts:
         circuits: CircuitWatch,
         *,
         identity: Callable[[], Identity],
-        answered: Callable[[Attempt, TaskMessage, float], None],
-        watched: Callable[[Answering], Answering] | None,
+        on_answer: Callable[[Attempt, TaskMessage, float], None],
+        observe: Callable[[Answering], Answering] | None,
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -57,7 +57,7 @@ class Attempts:
         self._intake = intake
         self._circuits = circuits
         self._identity = identity
-        self._answered = answered
+        self._on_answer = on_answer
         self._clock = clock
         self._alarm = Alarm(clock, self.halt)
         self._threads = DaemonThreads(max(1, sum(s.size for s in slots.values())), "action")
@@ -65,7 +65,7 @@ class Attempts:
         for each in slots.values():
             each.spacing = None if each.rate is None else BeginSpacing(each.rate, clock)
         runner = AttemptRunner(clock, rng, self._threads, turn=self._turn, apart=self._home.apart)
-        self.runner: Answering = runner if watched is None else watched(runner)
+        self.runner: Answering = runner if observe is None else observe(runner)
 
     def begin(self, request: Request, node: int, began: float, handed_at: float = 0.0) -> None:
         """Begin a request whose slot is set aside. ``node`` took it, ``began`` is a moment before that.
@@ -99,8 +99,10 @@ class Attempts:
             if request.delay or attempt.since is not None or spacing is not None:
                 await self._due(attempt, slots, spacing)
             now = self._clock.monotonic()
-            if attempt.repeats and now >= attempt.key_until:  # the service has forgotten its key
-                message = not_sent(request)
+            if attempt.repeats and (left := attempt.key_until - now) <= margin(request.within):
+                message = not_sent(
+                    request, left
+                )  # the service has forgotten its key, or will before it answers
             elif now >= attempt.deadline:  # the process stood still, or the store was away
                 log.info("step %s of task %s is not begun any more", request.step, show(request.task))
             else:
@@ -135,10 +137,10 @@ class Attempts:
             attempt.end()
             if not self.running:
                 self._intake.idle()
-            if slots.backlog or slots.rung:
+            if slots.backlog or slots.needs_look:
                 self._intake.freed(slots)
         if message is not None:
-            self._answered(attempt, message, now)
+            self._on_answer(attempt, message, now)
 
     async def _due(self, attempt: Attempt, slots: Slots, spacing: BeginSpacing | None) -> None:
         """Wait until the function of an attempt may begin."""

@@ -78,8 +78,8 @@ class Circuits(Actor):
         self._me = me
         self._clock = clock
         self._rng = rng
-        self._unasked = {each.address: _UNASKED + _rests(each) for each in slots}
-        self._told: dict[str, float] = {}  # when that circuit had opened
+        self._patience = {each.address: _UNASKED + _rests(each) for each in slots}
+        self._open_alerts: dict[str, float] = {}  # when that circuit had opened
         self._idle: dict[str, float] = {}  # since when nothing waits for a service
         self._informed_at: dict[str, float] = {}
         self._ring = asyncio.Event()
@@ -123,15 +123,15 @@ class Circuits(Actor):
 
     async def tell(self) -> None:
         """Raise and end the alerts of circuits that have changed."""
-        shut = {name: circuit.opened for name, circuit in self._circuits.items() if circuit.state in SHUT}
-        new = sorted(name for name, since in shut.items() if self._told.get(name) != since)
-        over = sorted(self._told.keys() - shut.keys())
+        shut = {name: circuit.opened_at for name, circuit in self._circuits.items() if circuit.state in SHUT}
+        new = sorted(name for name, since in shut.items() if self._open_alerts.get(name) != since)
+        over = sorted(self._open_alerts.keys() - shut.keys())
         if not (new or over):
             return
         await self._publish()
         if new:
             await self._store.alerts.alert([self._alert(address) for address in new])
-            self._told |= {address: shut[address] for address in new}
+            self._open_alerts |= {address: shut[address] for address in new}
             for address in new:
                 self._idle.pop(address, None)
         if over:
@@ -140,7 +140,7 @@ class Circuits(Actor):
                 [address for address in over if address not in elsewhere], "the service answers again"
             )
             for address in over:
-                del self._told[address]
+                del self._open_alerts[address]
 
     def _alert(self, address: str) -> Alert:
         evidence, now = self._circuits[address].evidence, self._clock.monotonic()
@@ -193,14 +193,14 @@ class Circuits(Actor):
         silent: list[str] = []
         for address, circuit in awaiting.items():
             self._learn(views, address)
-            if self._answered(views, address, now - circuit.opened) and circuit.answered_elsewhere(now):
+            if self._answered(views, address, now - circuit.opened_at) and circuit.answered_elsewhere(now):
                 log.warning(
                     "the circuit of %s is %s: its service answers others", address, circuit.shown(now)
                 )
                 continue
             if any(view.waiting.get(address) for view in views) or self._busy(views, address):
                 self._idle.pop(address, None)
-            elif now - self._idle.setdefault(address, now) >= self._unasked[address]:
+            elif now - self._idle.setdefault(address, now) >= self._patience[address]:
                 silent.append(address)
         await self._ease(silent, "nothing waits for its service; the next call shows whether it answers")
         self._idle |= dict.fromkeys(silent, math.inf)  # once
@@ -222,10 +222,10 @@ class Circuits(Actor):
         self._circuits[address].evidence.learn(max(answers, default=None), failing)
 
     def _alive(self, views: Sequence[NodeView]) -> list[NodeView]:
-        return [view for view in views if not (view.stopped or view.dead) and view.remaining > 0]
+        return [view for view in views if not (view.is_stopped or view.dead) and view.remaining > 0]
 
     def _answered(self, views: Sequence[NodeView], address: str, since: float) -> bool:
-        """Return whether a service has answered another living process later than ``opened`` seconds ago."""
+        """Return whether a service has answered another living process in the last ``since`` seconds."""
         return any(
             info.agent == address
             and info.circuit not in SHUT

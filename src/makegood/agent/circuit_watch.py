@@ -27,7 +27,7 @@ _SAYS: Mapping[str, Outcome] = {
 class CircuitWatch:
     """Watches the calls of one process for its circuits.
 
-    ``node``: returns the process's number. ``changed``: called when a circuit opens, is released, or closes.
+    ``node``: returns the process's number. ``on_change``: called when a circuit opens, is released or closes.
     ``inform``: lets the circuit of an address know what other processes do.
     """
 
@@ -37,17 +37,17 @@ class CircuitWatch:
         intake: Intake,
         *,
         node: Callable[[], int],
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
         inform: Callable[[str], Awaitable[None]],
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        self.excused: list[tuple[int, int, int, int]] = []
+        self.excuses: list[tuple[int, int, int, int]] = []
         """(node, task, idx, attempt) of silences that must not be counted, not yet reported to the store."""
         self._channel = channel
         self._intake = intake
         self._node = node
-        self._changed = changed
+        self._on_change = on_change
         self._inform = inform
         self._clock = clock
         self._rng = rng
@@ -77,7 +77,7 @@ class CircuitWatch:
         outcome = _outcome(attempt, message, now)
         counts = circuit.ended(
             ticket, outcome, now, self._rng.random(),
-            since=attempt.since, caller=_caller(attempt.request), tried=attempt.failed_try,
+            since=attempt.since, caller=_caller(attempt.request), first_failure=attempt.failed_try,
         )  # fmt: skip
         counts = counts or outcome != "failed"
         after = circuit.state
@@ -90,7 +90,7 @@ class CircuitWatch:
             self._opened(slots, running)
         if (before == "closed", before in SHUT) != (after == "closed", after in SHUT):
             log.warning("the circuit of %s is %s", slots.address, circuit.shown(self._clock.monotonic()))
-            self._changed()
+            self._on_change()
         return counts
 
     def _opened(self, slots: Slots, running: Iterable[Attempt]) -> None:
@@ -99,12 +99,12 @@ class CircuitWatch:
             request = attempt.request
             if attempt.ticket is not None and address(request.app, request.agent) == slots.address:
                 self._excuse(attempt)
-        self._changed()
+        self._on_change()
 
     def _excuse(self, attempt: Attempt) -> None:
         request = attempt.request
         attempt.ticket = None if attempt.ticket is None else UNCOUNTED
-        self.excused.append((attempt.node, request.task, request.idx, request.attempt))
+        self.excuses.append((attempt.node, request.task, request.idx, request.attempt))
 
     def cut_off(
         self, slots: Mapping[str, Slots], running: Iterable[Attempt], unsent: Iterable[Entry]
@@ -112,7 +112,7 @@ class CircuitWatch:
         """Excuse the calls and replies that the end of the process cuts off, if their failure would not
         count.
         """
-        self.excused += [
+        self.excuses += [
             (node, task, message.idx, message.attempt) for node, task, message in unsent if message.excused
         ]
         for attempt in running:
@@ -128,13 +128,13 @@ class CircuitWatch:
 
         Raises ``StoreUnavailableError``; then they are still to be reported.
         """
-        telling, self.excused, node = self.excused, [], self._node()
+        telling, self.excuses, node = self.excuses, [], self._node()
         try:
             await self._channel.excuse(
                 node, [(task, idx, attempt) for by, task, idx, attempt in telling if by == node]
             )
         except StoreUnavailableError:
-            self.excused = telling + self.excused
+            self.excuses = telling + self.excuses
             raise
 
 

@@ -49,10 +49,10 @@ class Intake:
 
     def look(self, slots: Slots) -> None:
         """Look for requests of this agent, whose free slots may be filled or not."""
-        slots.rung = True
+        slots.needs_look = True
         self.wake.set()
 
     def freed(self, slots: Slots) -> None:
         """Look at the store again if something may wait there for this agent, which has a free slot."""
-        if slots.backlog or slots.rung:
+        if slots.backlog or slots.needs_look:
             self.wake.set()

@@ -74,9 +74,9 @@ class Puller:
         while True:
             intake.wake.clear()
             took = False
-            if intake.open or self._circuits.excused:
+            if intake.open or self._circuits.excuses:
                 try:
-                    if self._circuits.excused:
+                    if self._circuits.excuses:
                         await self._circuits.excuse()
                     took = intake.open and await self._take()
                     pauses.reset()
@@ -103,7 +103,7 @@ class Puller:
         aside = {offer.agent: self._slots[offer.agent].free for offer in offers}
         for offer in offers:
             self._slots[offer.agent].free = 0
-            self._slots[offer.agent].rung = False
+            self._slots[offer.agent].needs_look = False
         node, began = self._node(), self._clock.monotonic()
         requests = Taken()
         self._intake.taking = True

@@ -46,7 +46,7 @@ class Slots:
     """Calls under way that were logged as running long after their deadline."""
     calls: int = 0
     """Calls that have ended."""
-    failed: int = 0
+    failures: int = 0
     """Calls that ended without an answer."""
     seconds: float = 0.0
     """How long the calls lasted, summed."""
@@ -54,7 +54,7 @@ class Slots:
     """The share of calls that were answered; the latest weigh most."""
     backlog: bool = False
     """Requests are waiting in the store."""
-    rung: bool = False
+    needs_look: bool = False
     """Requests may be waiting in the store; look."""
     rests: float = 0.0
     """Until when the rate lets nothing begin."""
@@ -68,7 +68,7 @@ class Slots:
         0 while requests wait in the store, while the circuit is not closed, or when a rate limit applies
         over all processes.
         """
-        if self.backlog or self.rung or self.rate is not None:
+        if self.backlog or self.needs_look or self.rate is not None:
             return 0
         return self.free if self.circuit is None or self.circuit.closed else 0
 
@@ -103,7 +103,7 @@ class Slots:
         self.seconds += now - attempt.began
         definite = message is not None and message.kind != "gave_up"
         if not definite:
-            self.failed += 1
+            self.failures += 1
         if definite != self.success:  # of the first calls each weighs the same: it is all there is to go by
             self.success += max(_RECENT, 1 / self.calls) * (definite - self.success)
 
@@ -120,7 +120,7 @@ class Slots:
                 replace(each, last=round(now - each.last, 3)) for each in evidence.failing[:_SHOWN]
             )
         return AgentInfo(
-            self.address, self.size, self.running, self.calls, self.failed, mean, self.success if self.calls else None,
+            self.address, self.size, self.running, self.calls, self.failures, mean, self.success if self.calls else None,
             state, round(reset, 3), most, self.rate, self.overdue, answer_age, failing,
         )  # fmt: skip
 

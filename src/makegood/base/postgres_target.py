@@ -67,6 +67,16 @@ class Target:
         places = ",".join(map(place_of, self.hosts or (None,), self.ports))
         return f"PostgreSQL at {places}, database {self.database}, user {self.user}"
 
+    @property
+    def label(self) -> str:
+        """Hosts and database, for people.
+
+        >>> target_of("postgresql://me:hunter2@a,b:5433/shop", "the URL", environ={}).label
+        'PostgreSQL a,b/shop'
+        """
+        hosts = ",".join(host for host in self.hosts if not host.startswith(("/", "@")))
+        return f"PostgreSQL {hosts or 'local'}/{self.database}"
+
     def elsewhere(self, what: str) -> str:
         """Return which parts come from somewhere else than ``what``, and from where, for messages.
 

@@ -28,6 +28,7 @@ ENCODE: Final = (
 """What to do about a URL that cannot be read."""
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
+_SQLITE_FILE: Final = re.compile(r"[\w./-]+\.(?:db3?|sqlite3?)")
 _BAD_ESCAPE: Final = re.compile(r"%(?:00|(?![0-9A-Fa-f]{2}))")
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 _HIGHEST_PORT: Final = 65_535
@@ -74,6 +75,15 @@ def meant(scheme: str) -> str:
     plain, plus, driver = scheme.partition("+")
     is_database = plus and plain in ("postgresql", "postgres", "sqlite")
     return f"; +{driver} is for SQLAlchemy, leave it out" if is_database else ""
+
+
+def meant_file(text: str) -> str:
+    """Return a hint about a path that was written without a scheme; "" for a text that may hold a secret.
+
+    >>> meant_file("data/bill.db"), meant_file("me:hunter2@db")
+    ('; did you mean sqlite:///data/bill.db?', '')
+    """
+    return f"; did you mean sqlite:///{text}?" if _SQLITE_FILE.fullmatch(text) else ""
 
 
 def parts_of(url: str, what: str = "the store's URL") -> SplitResult:

@@ -296,7 +296,7 @@ def _version(ctx: click.Context, _param: click.Parameter, flag: bool) -> None:
     sections={"Processes": PROCESSES, "Tasks and operation": OPERATING},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 refused, 5 task undone, 6 task in error, "
-    "7 timed out waiting, 8 store unreachable, 9 migration needed, 130 interrupted.",
+    "7 timed out waiting, 8 store unreachable or unwritable, 9 migration needed, 130 interrupted.",
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."

@@ -190,16 +190,16 @@ class _Progress:
     def __init__(self, cli: Cli, count: int) -> None:
         self._cli = cli
         self._count = count
-        self._done = 0
-        self._said = time.monotonic()
+        self._answers = 0
+        self._last_note = time.monotonic()
 
     def more(self) -> None:
         """One more is done."""
-        self._done += 1
+        self._answers += 1
         pause = 0.5 if sys.stderr.isatty() else PAUSE
-        if time.monotonic() - self._said > pause:
-            self._said = time.monotonic()
-            self._cli.note(f"{self._done} of {self._count}")
+        if time.monotonic() - self._last_note > pause:
+            self._last_note = time.monotonic()
+            self._cli.note(f"{self._answers} of {self._count}")
 
     def end(self, kind: BulkKind, outcomes: Sequence[Acted], states: Mapping[str, int]) -> None:
         """Sum up. ``states``: how many of the tasks that accepted the command are in each state."""

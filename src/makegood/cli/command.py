@@ -92,6 +92,17 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
 class Command(click.Command):
     """A command whose help ends with examples."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words of a call; the error for an option without its value shows the value's form."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadOptionUsage as wrong:
+            option = next((param for param in self.params if wrong.option_name in param.opts), None)
+            if option is not None and wrong.message.endswith("requires an argument."):
+                text = f"{wrong.message[:-1]}: {wrong.option_name} {option.make_metavar(ctx)}"
+                raise click.BadOptionUsage(wrong.option_name, text, ctx) from wrong
+            raise
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, and where the options of every command are described."""
         super().format_epilog(ctx, formatter)

@@ -50,7 +50,7 @@ def told(change: bytes | None, *, whole: bool = False) -> str:
     Secret values are covered, unless ``whole``.
 
     >>> told(b'{"step":"charge","was":{"card":5,"order":1},"now":{"card":"a","order":1}}')
-    'charge: {"card":"•••"} instead of {"card":"•••"}'
+    'charge: {"card":"•••"}, another secret value than before'
     """
     return "; ".join(lines(change, whole=whole))
 
@@ -76,8 +76,12 @@ def lines(change: bytes | None, *, whole: bool = False) -> list[str]:
 
 def _lines(document: Any, as_text: Callable[[Any], str]) -> list[str]:
     def line(name: str, part: dict[str, Any]) -> str:
-        was, now = _differing(part)
-        return f"{name}: {as_text(now)} instead of {as_text(was)}"
+        was, now = map(as_text, _differing(part))
+        return (
+            f"{name}: {now}, another secret value than before"
+            if was == now
+            else f"{name}: {now} instead of {was}"
+        )
 
     texts = [line("value" if "message" in document else document["step"] or "inputs", document)]
     texts += [line(part["step"], part) for part in document.get("steps", ())]

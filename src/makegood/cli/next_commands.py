@@ -49,7 +49,7 @@ def shape(cli: Cli, detail: TaskDetail) -> dict[str, Any]:
         if step.kind == "action" and trouble_of(step)
     ]
     choices = [
-        {"act": remedy.act, "step": remedy.step, "settled": remedy.settled, "command": spelt(cli, remedy.words), "means": remedy.means}
+        {"act": remedy.act, "step": remedy.step, "settled": remedy.outcome, "command": spelt(cli, remedy.words), "means": remedy.means}
         for remedy in remedies(detail)
     ]  # fmt: skip
     return {"stuck": stuck_steps, "next": choices}

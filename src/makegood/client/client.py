@@ -85,7 +85,7 @@ class Client:
         telemetry: Observer | None = None,
     ) -> None:
         clock, rng = clock or SystemClock(), rng or random.Random()
-        self._opened = OpenedStore(store, migrate=migrate, clock=clock)
+        self._opened_store = OpenedStore(store, migrate=migrate, clock=clock)
         self._poll = seconds(poll_every, name="poll_every", least=0.001)
         checked_count(queue_limit, "queue_limit")
         self._queue_limit = queue_limit
@@ -93,9 +93,9 @@ class Client:
         self._rng = rng
         self._telemetry = telemetry
         self._ids = ids.TaskIdSource(clock, rng)
-        self.waiters = Waiters(self._opened, poll=self._poll, clock=clock, rng=rng)
-        self.acts = Acts(self._opened, self.waiters.recent, poll=self._poll, rng=rng)
-        self._access = TaskAccess(self._opened, self.waiters, self.acts)
+        self.waiters = Waiters(self._opened_store, poll=self._poll, clock=clock, rng=rng)
+        self.acts = Acts(self._opened_store, self.waiters.recent, poll=self._poll, rng=rng)
+        self._access = TaskAccess(self._opened_store, self.waiters, self.acts)
         self.submitter = Submitter(
             self._access, self._ids.draw, None if telemetry is None else telemetry.submitted
         )
@@ -104,7 +104,7 @@ class Client:
     @property
     def store(self) -> Store:
         """The store."""
-        return self._opened.store
+        return self._opened_store.store
 
     async def open(self, *, looking: bool = False) -> None:
         """Open the store. Raises ``StoreUnavailableError``, ``SchemaMismatchError`` or ``ConfigError``.
@@ -115,9 +115,9 @@ class Client:
         await within(bare_context(), self._open(looking=looking))
 
     async def _open(self, *, looking: bool) -> None:
-        await self._opened.open(looking=looking)
+        await self._opened_store.open(looking=looking)
         for topic in ("ended", "answers"):
-            self._opened.subscribe(topic, self._ring)
+            self._opened_store.subscribe(topic, self._ring)
         self.waiters.open()
 
     async def close(self) -> None:
@@ -125,9 +125,9 @@ class Client:
 
         Callers that still wait get a ``ClosedError``.
         """
-        self._opened.shut()
+        self._opened_store.shut()
         await self.waiters.close()
-        await self._opened.close()
+        await self._opened_store.close()
 
     def _ring(self) -> None:
         self.waiters.ring()
@@ -213,7 +213,7 @@ class Client:
         carry the task, and whatever its driver raises.
         """
         __tracebackhide__ = True  # pytest shows the line that submitted
-        self._opened.ready(anywhere=connection is not None)
+        self._opened_store.ready(anywhere=connection is not None)
         plan = with_options(plan_of(workflow, inputs), key, priority, correlation_id, reply_to)
         if connection is not None:
             (answer,) = await self.submitter.submit([plan], recognise(connection))
@@ -227,8 +227,8 @@ class Client:
                 answer = await self._near.submit(draft)
             else:
                 (answer,) = await self.store.tasks.submit([draft])
-            if not answer.collided:
-                if self._near is not None and answer.created:
+            if not answer.key_collision:
+                if self._near is not None and answer.is_new:
                     self.waiters.recent.add(answer.id)
                 return self.submitter.handle(plan, answer, exists=True)
 
@@ -290,7 +290,7 @@ class Client:
         ...     async for task in client.submit_many(place_order, orders, key=lambda order: order.id):
         ...         print(task.id, task.created)
         """
-        self._opened.ready(anywhere=connection is not None)
+        self._opened_store.ready(anywhere=connection is not None)
         many = Many(
             workflow,
             key=key,
@@ -310,17 +310,17 @@ class Client:
         ``task_id`` may also be an idempotency key of one of its steps, in the form that a service shows.
         ``returns``: type to decode the result to.
         """
-        return TaskHandle(self._access, self._opened.number(task_id), returns, created=False)
+        return TaskHandle(self._access, self._opened_store.number(task_id), returns, created=False)
 
     async def find(self, wanted: Filter | None = None) -> list[TaskView]:
         """Return tasks that match, newest first."""
-        return await self._opened.ready().tasks.find(wanted or Filter())
+        return await self._opened_store.ready().tasks.find(wanted or Filter())
 
     async def count(self, wanted: Filter) -> int:
         """Return how many tasks match, ignoring the filter's ``limit``: for use before an act on all of
         them.
         """
-        return await self._opened.ready().tasks.count(wanted)
+        return await self._opened_store.ready().tasks.count(wanted)
 
     # -- operating -------------------------------------------------------------------------------------------
 
@@ -335,7 +335,7 @@ class Client:
         >>> async def look(client):
         ...     return [alert.text for alert in await client.alerts() if alert.open]
         """
-        self._opened.ready()
+        self._opened_store.ready()
         checked_count(limit)
         of = self._number(task)
         views = await self.store.alerts.views(limit, of, ended=False)
@@ -351,7 +351,7 @@ class Client:
         gone.
         """
         checked_count(alert, "alert")
-        self._opened.ready()
+        self._opened_store.ready()
         act = self.acts.new(who, why)
         view = (await self.store.alerts.acknowledge([alert], act)).get(alert)
         if view is None:
@@ -372,7 +372,7 @@ class Client:
         ``task``: only acts on this task.
         """
         checked_count(limit)
-        return await self._opened.ready().admin.audit(limit, self._number(task))
+        return await self._opened_store.ready().admin.audit(limit, self._number(task))
 
     async def cancel_all(
         self,
@@ -457,17 +457,17 @@ class Client:
             )
         if limit is not None:
             checked_count(limit)
-        self._opened.ready()
+        self._opened_store.ready()
         return await self.store.oversight.bulk(self.acts.new(who, why), kind, wanted, most=limit, rate=rate)
 
     async def bulk_acts(self, limit: int = 50) -> list[BulkView]:
         """Return the latest commands on many tasks, newest first."""
         checked_count(limit)
-        return await self._opened.ready().oversight.bulk_acts(limit)
+        return await self._opened_store.ready().oversight.bulk_acts(limit)
 
     async def bulk_act(self, id: str) -> BulkView:  # noqa: A002 - what it is
         """Return how far a command on many tasks is. Raises ``BulkNotFoundError``."""
-        view = await self._opened.ready().oversight.bulk_act(id)
+        view = await self._opened_store.ready().oversight.bulk_act(id)
         if view is None:
             raise BulkNotFoundError(f"there is no command on many tasks {id!r} in this store")
         return view
@@ -495,7 +495,7 @@ class Client:
         Raises ``ActRefusedError`` when it leads no more.
         """
         checked_count(epoch, "epoch")
-        self._opened.ready()
+        self._opened_store.ready()
         leader = await self.store.oversight.ask_step_down(LEADER, epoch, self.acts.new(who, why))
         if leader is None:
             raise ActRefusedError(
@@ -542,7 +542,7 @@ class Client:
         >>> async def order(client, order):
         ...     await client.send("orders", order, id=order.id, reply_to="queue:web-7")
         """
-        self._opened.ready(anywhere=connection is not None)
+        self._opened_store.ready(anywhere=connection is not None)
         if self._telemetry is not None:
             headers = self._telemetry.sent(headers)
         random_id = ids.random_uuid(self._rng)
@@ -567,11 +567,11 @@ class Client:
         ``lease``: how long a received message belongs to its receiver alone. ``tries``: a message that was
         delivered this often and never acknowledged goes to the dead letters, with an alert.
         """
-        return Queue(self._opened, name, lease=lease, tries=tries, poll=self._poll)
+        return Queue(self._opened_store, name, lease=lease, tries=tries, poll=self._poll)
 
     async def queues(self) -> list[QueueView]:
         """Return the queues in which messages wait or are dead, by name."""
-        return await self._opened.ready().queues.views()
+        return await self._opened_store.ready().queues.views()
 
     async def messages(
         self, queue: str | None = None, *, dead: bool = False, limit: int = 100
@@ -579,7 +579,7 @@ class Client:
         """Return waiting messages, or with ``dead`` the dead letters, of one queue or of all, without
         receiving them.
         """
-        self._opened.ready()
+        self._opened_store.ready()
         checked_count(limit)
         refuse_unstorable(ConfigError, queue=queue)
         return await self.store.queues.messages(queue, limit, dead=dead)
@@ -601,7 +601,7 @@ class Client:
         audit keeps ``who`` (default: user@host), ``why``, and both values. Raises ``ConfigError`` for a value
         for more than one message, and ``PayloadError`` for a value that cannot be kept.
         """
-        self._opened.ready()
+        self._opened_store.ready()
         refuse_unknowable(queue, ids)
         body = None
         if value is not UNSET:
@@ -624,7 +624,7 @@ class Client:
         With ``waiting``: remove messages that wait in the queue and that no receiver has. Removing all that
         wait takes several commits.
         """
-        self._opened.ready()
+        self._opened_store.ready()
         refuse_unknowable(queue, ids)
         act = self.acts.new(who, why)
         message_ids: list[str] = []
@@ -640,7 +640,7 @@ class Client:
         ``dead``: only those given up.
         """
         checked_count(limit)
-        return await self._opened.ready().notices.listeners(limit, dead=dead)
+        return await self._opened_store.ready().notices.listeners(limit, dead=dead)
 
     async def retry_notices(
         self, task: str | int | None = None, *, who: str | None = None, why: str = ""
@@ -649,7 +649,9 @@ class Client:
 
         Returns the tasks' ids. The audit keeps ``who`` (default: user@host) and ``why``.
         """
-        tasks = await self._opened.ready().notices.retry_notices(self.acts.new(who, why), self._number(task))
+        tasks = await self._opened_store.ready().notices.retry_notices(
+            self.acts.new(who, why), self._number(task)
+        )
         return [ids.show(task_id) for task_id in tasks]
 
     async def drop_notices(
@@ -659,8 +661,10 @@ class Client:
 
         The submitter will not be notified. See ``retry_notices``.
         """
-        tasks = await self._opened.ready().notices.drop_notices(self.acts.new(who, why), self._number(task))
+        tasks = await self._opened_store.ready().notices.drop_notices(
+            self.acts.new(who, why), self._number(task)
+        )
         return [ids.show(task_id) for task_id in tasks]
 
     def _number(self, task: str | int | None) -> int | None:
-        return None if task is None else self._opened.number(task)
+        return None if task is None else self._opened_store.number(task)

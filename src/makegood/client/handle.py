@@ -39,7 +39,7 @@ R_co = TypeVar("R_co", covariant=True)
 class TaskAccess:
     """What the task handles of one client share."""
 
-    opened: OpenedStore
+    opened_store: OpenedStore
     waiters: Waiters
     acts: Acts
     apps: list[App] = field(default_factory=list)
@@ -55,9 +55,9 @@ class TaskHandle(Generic[R_co]):
     """
 
     def __init__(
-        self, access: TaskAccess, number: int, returns: Any, *, created: bool, known: bool = False
+        self, access: TaskAccess, number: int, returns: Any, *, created: bool, exists: bool = False
     ) -> None:
-        self._known = known
+        self._exists = exists
         self.number = number
         self.created = created
         self._access = access
@@ -73,7 +73,7 @@ class TaskHandle(Generic[R_co]):
 
     async def status(self) -> TaskDetail:
         """Return the task with its steps as they are now. Raises ``TaskNotFoundError``, ``ClosedError``."""
-        detail = await self._access.opened.ready().tasks.detail(self.number)
+        detail = await self._access.opened_store.ready().tasks.detail(self.number)
         if detail is None:
             raise missing(self.number)
         return detail
@@ -129,9 +129,9 @@ class TaskHandle(Generic[R_co]):
 
     async def _rested(self, timeout: Duration | None) -> Rested:
         limit = seconds(timeout, name="timeout") if timeout is not None else None
-        if not self._known:
+        if not self._exists:
             detail = await self.status()  # raises for a task that is not there: nobody would ever end it
-            self._known = True
+            self._exists = True
             if detail.task.state in AT_REST:
                 return Rested(detail.task, detail.steps)
         end = await self._access.waiters.rested(self.number, limit)
@@ -157,7 +157,9 @@ class TaskHandle(Generic[R_co]):
         acts.
         """
         view = (await self.status()).task
-        return await self._access.opened.store.tasks.history(self.number, after=after), view.state in AT_REST
+        return await self._access.opened_store.store.tasks.history(
+            self.number, after=after
+        ), view.state in AT_REST
 
     async def cancel(
         self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"

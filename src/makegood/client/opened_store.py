@@ -15,7 +15,7 @@ class OpenedStore:
     """A client's ``store``, which can be used between ``open`` and ``shut``."""
 
     def __init__(self, store: str | Store | None, *, migrate: bool, clock: Clock) -> None:
-        self._owned = store is None or isinstance(store, str)
+        self._owns_store = store is None or isinstance(store, str)
         self.store: Store = (
             open_store(store, clock=clock) if store is None or isinstance(store, str) else store_given(store)
         )
@@ -28,7 +28,7 @@ class OpenedStore:
         """Open the store: see ``Client.open``. Raises ``ClosedError`` if it is open on another event loop."""
         home = self.home or HomeLoop("this client")
         home.check()
-        if self._owned:
+        if self._owns_store:
             await self.store.open(migrate=self._migrate, looking=looking)
         self.home = home
 
@@ -81,5 +81,5 @@ class OpenedStore:
     async def close(self) -> None:
         """Close the store."""
         self.shut()
-        if self._owned:
+        if self._owns_store:
             await self.store.close()

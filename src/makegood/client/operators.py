@@ -66,7 +66,7 @@ class Acts:
     def __init__(
         self, opened_store: OpenedStore, recent: RecentTasks, *, poll: float, rng: random.Random
     ) -> None:
-        self._opened = opened_store
+        self._opened_store = opened_store
         self._recent = recent
         self._poll = poll
         self._rng = rng
@@ -118,7 +118,7 @@ class Acts:
         progress: Progress | None,
     ) -> list[Acted]:
         """Leave an act of its own for each task that matches: see ``Client.cancel_all``."""
-        store = self._opened.ready()
+        store = self._opened_store.ready()
         if limit is not None:
             checked_count(limit)
         outcomes: list[Acted] = []
@@ -146,7 +146,7 @@ class Acts:
         return await within(bare_context(), self._answers(messages, limit))
 
     async def _answers(self, messages: Mapping[int, TaskMessage], limit: float | None) -> dict[int, Answer]:
-        store = self._opened.ready()
+        store = self._opened_store.ready()
         waiting = {message.act.id: task for task, message in messages.items() if message.act is not None}
         answers: dict[int, Answer] = {}
         ring = asyncio.Event()
@@ -170,10 +170,10 @@ class Acts:
 
     async def _won(self, task: int, act: str) -> str:
         """Return a phrase naming the last applied act on the task before this one, "" when there was none."""
-        for entry in await self._opened.store.admin.audit(10, task):
+        for entry in await self._opened_store.store.admin.audit(10, task):
             if entry.verdict == "applied" and entry.act != act:
                 why = f" ({entry.why})" if entry.why else ""
-                ago = max(0.0, await self._opened.store.now() - entry.at)
+                ago = max(0.0, await self._opened_store.store.now() - entry.at)
                 return f"; the last act on it: {entry.kind} by {entry.who}{why}, {shown(ago)} ago"
         return ""
 

@@ -66,7 +66,7 @@ class Queue:
         self, opened_store: OpenedStore, name: str, *, lease: Duration, tries: int, poll: float
     ) -> None:
         self.name = named(name)
-        self._opened = opened_store
+        self._opened_store = opened_store
         self._poll = poll
         self._lease = seconds(lease, name="lease", least=0.01)
         checked_count(tries, "tries")
@@ -89,16 +89,16 @@ class Queue:
         checked_count(limit)
         if limit < 1:
             raise ConfigError(f"limit={limit!r}: a whole number from 1")
-        self._opened.ready()
+        self._opened_store.ready()
         now = asyncio.get_running_loop().time
         end = None if most is None else now() + most
         wake = asyncio.Event()
-        stop = self._opened.store.subscribe(f"queue:{self.name}", wake.set)
+        stop = self._opened_store.store.subscribe(f"queue:{self.name}", wake.set)
         pauses = Pauses()
         try:
             while True:
                 wake.clear()
-                self._opened.ready()
+                self._opened_store.ready()
                 rest = self._poll
                 try:
                     result = await self._take(limit)
@@ -123,7 +123,7 @@ class Queue:
         """Return messages, or for how many seconds there will certainly be none (unless a wake-up announces
         one).
         """
-        handover = await self._opened.store.queues.receive_messages(
+        handover = await self._opened_store.store.queues.receive_messages(
             self.name, f"{hostname()}-{os.getpid()}", limit, self._lease, self._tries
         )
         if handover.dead:
@@ -151,7 +151,7 @@ class Queue:
             )
 
         async def accepted(tx: Caller) -> list[bool]:
-            return [await self._opened.store.queues.accept(tx, receipt) for receipt in receipts]
+            return [await self._opened_store.store.queues.accept(tx, receipt) for receipt in receipts]
 
         return self._ours(messages, await recognise(connection).perform(accepted))
 
@@ -174,9 +174,11 @@ class Queue:
 
         Returns False when one of them belonged to another receiver by now.
         """
-        self._opened.ready()
+        self._opened_store.ready()
         receipts = [(message.seq, message.tries) for message in messages]
-        return all(await self._opened.store.queues.hold_messages(receipts, seconds(lease, name="lease")))
+        return all(
+            await self._opened_store.store.queues.hold_messages(receipts, seconds(lease, name="lease"))
+        )
 
     def _ours(self, messages: Sequence[QueueMessage], ours: Sequence[bool]) -> bool:
         """Return whether all messages were still this receiver's, and log those that were not."""
@@ -196,15 +198,15 @@ class Queue:
         """
         pauses = Pauses(first=0.05)
         while True:
-            self._opened.ready()
+            self._opened_store.ready()
             try:
-                return await say(self._opened.store)
+                return await say(self._opened_store.store)
             except StoreUnavailableError as away:
                 log.warning("messages of queue %s wait to be settled, the store is away: %s", self.name, away)
             await asyncio.sleep(pauses.draw())
 
     def _settled(self, messages: Sequence[QueueMessage], *, anywhere: bool = False) -> list[tuple[int, int]]:
-        self._opened.ready(anywhere=anywhere)
+        self._opened_store.ready(anywhere=anywhere)
         receipts = [(message.seq, message.tries) for message in messages]
         for receipt in receipts:
             self._end_turn(receipt)
@@ -216,7 +218,7 @@ class Queue:
         receipt = (message.seq, message.tries)
 
         async def hold() -> bool:
-            return (await self._opened.ready().queues.hold_messages([receipt], self._lease))[0]
+            return (await self._opened_store.ready().queues.hold_messages([receipt], self._lease))[0]
 
         what = f"message {message.id} of queue {self.name}"
         self.turns[receipt] = LeaseKeeper(hold, what, lease=self._lease, tries=self._tries)

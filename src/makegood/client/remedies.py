@@ -34,7 +34,7 @@ class Remedy(NamedTuple):
     """The words after ``makegood``."""
     means: str
     step: str | None = None
-    settled: str | None = None
+    outcome: str | None = None
     """The outcome that a settlement states."""
 
 

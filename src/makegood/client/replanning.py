@@ -16,6 +16,7 @@ from makegood.errors import ConfigError
 from makegood.model.messages import Answer, TaskMessage
 from makegood.model.plan import Plan, StepPlan
 from makegood.payload.codec import check_fits, encode
+from makegood.payload.unknown_fields import refuse_unknown
 from makegood.store.views import TaskDetail
 from makegood.story.held_tasks import held
 from makegood.workflow.workflow import Workflow
@@ -49,6 +50,7 @@ def check_arguments(action: Action[..., Any], step: str, inputs: Mapping[str, An
     annotations = action._fitted().annotations
     for name in inputs.keys() & annotations.keys():
         what = f"the argument {name} of {step}"
+        refuse_unknown(inputs[name], annotations[name], what)
         check_fits(encode(inputs[name], what=what), annotations[name], inputs[name], what)
 
 

@@ -106,5 +106,5 @@ async def insert(
         drafts = [draft_of(plans[n], draw()) for n in left]
         results = await write(drafts if watch is None else [watch(draft) for draft in drafts])
         answers.update(zip(left, results, strict=True))
-        left = [n for n in left if answers[n].collided]
+        left = [n for n in left if answers[n].key_collision]
     return [answers[n] for n in range(len(plans))]

@@ -109,10 +109,10 @@ async def _with_pauses(items: Iterable[Any]) -> AsyncIterator[Any]:
 class _Begun:
     """Says so when nobody has begun."""
 
-    _begun = False
+    _is_begun = False
 
     def __del__(self) -> None:
-        if not self._begun:
+        if not self._is_begun:
             text = f"nothing was submitted: {type(self).__name__} was neither awaited nor gone through"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
@@ -130,7 +130,7 @@ class Submissions(_Begun, Generic[R_co]):
 
     def __aiter__(self) -> AsyncIterator[TaskHandle[R_co]]:
         """Submit, and yield a handle for each task."""
-        self._begun = True
+        self._is_begun = True
         return self._handles
 
     def __await__(self) -> Generator[Any, None, list[TaskHandle[R_co]]]:
@@ -149,7 +149,7 @@ class SyncSubmissions(_Begun, Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         """Submit, and yield a handle for each task."""
-        self._begun = True
+        self._is_begun = True
         return self._handles
 
 
@@ -164,7 +164,7 @@ class Submitter:
     ) -> None:
         self._access = access
         self._draw = draw
-        self._watched = watch
+        self._observe = watch
         self._refuse: Callable[[str], None] | None = None
 
     def only_to(self, refuse: Callable[[str], None]) -> None:
@@ -183,7 +183,7 @@ class Submitter:
     def handle(self, plan: Plan[Any], answer: Submitted, *, exists: bool) -> TaskHandle[Any]:
         """Return the handle of what became of a plan. Raises ``KeyConflict``."""
         refuse_conflict(plan, answer)
-        return TaskHandle(self._access, answer.id, plan.returns_type, created=answer.created, known=exists)
+        return TaskHandle(self._access, answer.id, plan.returns_type, created=answer.is_new, exists=exists)
 
     async def submit(self, plans: Sequence[Plan[Any]], caller: Caller | None = None) -> list[Submitted]:
         """Record plans in one transaction, the caller's if there is one; returns one answer per plan, in
@@ -192,13 +192,13 @@ class Submitter:
         With a caller that blocks it may be called in any thread, and waits for nothing else.
         """
         self.check(plans)
-        store = self._access.opened.store
+        store = self._access.opened_store.store
         if caller is None:
-            return await insert(plans, self._draw, store.tasks.submit, self._watched)
+            return await insert(plans, self._draw, store.tasks.submit, self._observe)
         answers = await caller.perform(
-            lambda tx: insert(plans, self._draw, partial(store.tasks.join, tx), self._watched)
+            lambda tx: insert(plans, self._draw, partial(store.tasks.join, tx), self._observe)
         )
-        store.joined(*[answer.id for answer in answers if answer.created][-1:])
+        store.joined(*[answer.id for answer in answers if answer.is_new][-1:])
         return answers
 
     def submit_many(self, many: Many, items: Any, caller: Caller | None) -> Submissions[Any]:

@@ -104,7 +104,7 @@ class SyncClient:
         self._store = store
         self._loop = Loop(self._forget)
         self._client: Client | None = None
-        self._closed = False
+        self._is_closed = False
         self._opening = asyncio.Lock()
         self._parents: list[Client] = []
 
@@ -120,7 +120,7 @@ class SyncClient:
 
     def _ready(self) -> None:
         """Raise ``ClosedError`` once the client was closed."""
-        if self._closed:
+        if self._is_closed:
             raise ClosedError(
                 "this client was closed: `client.open()`, or another `with client:`, opens it again"
             )
@@ -166,7 +166,7 @@ class SyncClient:
         May be called inside a running event loop, such as FastAPI's lifespan. It blocks that loop until the
         store is open.
         """
-        self._closed = False
+        self._is_closed = False
         self._loop.run(self._opened, None)
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class SyncClient:
         Calls of other threads end with a ``ClosedError``; later calls raise it. A second ``close`` does
         nothing. May be called inside a running event loop.
         """
-        self._closed = True
+        self._is_closed = True
         client, self._client = self._client, None
         try:
             if client is not None and not self._loop.forked:
@@ -185,7 +185,7 @@ class SyncClient:
 
     def __enter__(self) -> Self:
         """Return the client; it opens at the first call."""
-        self._closed = False
+        self._is_closed = False
         return self
 
     def __exit__(

@@ -92,7 +92,7 @@ class Waiters:
 
     def __init__(self, opened_store: OpenedStore, *, poll: float, clock: Clock, rng: random.Random) -> None:
         self.recent = RecentTasks()
-        self._opened = opened_store
+        self._opened_store = opened_store
         self._poll = poll
         self._clock = clock
         self._rng = rng
@@ -106,8 +106,8 @@ class Waiters:
 
     def open(self) -> None:
         """Begin, where the client was opened."""
-        assert self._opened.home is not None
-        self._home = self._opened.home
+        assert self._opened_store.home is not None
+        self._home = self._opened_store.home
         self._alarm, self._look = Alarm(self._clock, self._give_up), asyncio.Event()
 
     async def close(self) -> None:
@@ -142,7 +142,7 @@ class Waiters:
 
     async def rested(self, task: int, limit: float | None = None) -> Rested | None:
         """Return the task once it is at rest, None when it is not at rest within ``limit`` seconds."""
-        self._opened.ready()
+        self._opened_store.ready()
         submitted_here = task in self.recent
         if (end := self.recent.pop(task)) is not None:
             return end
@@ -202,7 +202,7 @@ class Waiters:
             try:
                 for start in range(0, len(task_ids), 500):
                     page = tuple(task_ids[start : start + 500])
-                    views = await self._opened.store.tasks.find(
+                    views = await self._opened_store.store.tasks.find(
                         Filter(ids=page, limit=len(page), results=True)
                     )
                     for view in views:

@@ -4,12 +4,14 @@
 times and ids are those of the command line's ``--json``. An error is a problem (RFC 9457).
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import fields
 from starlette.responses import Response
 
 from makegood.base import ids
@@ -39,6 +41,8 @@ from makegood.story.undo_preview import undo_order
 T = TypeVar("T")
 
 _MOMENTS: Final = frozenset({"at", "began", "ended", "first", "last", "minute", "times"})
+
+_NOT_A_CHOICE: Final = re.compile(r"^Invalid enum value .* - at `\$\.(\w+)`$", re.DOTALL)
 
 ROOT: Final = "/api/v1"
 MOST: Final = 1000
@@ -520,7 +524,16 @@ async def _body(visit: Visit, struct_type: type[T]) -> T:
     try:
         return msgspec.json.decode(shallow(raw or b"{}", "The body"), type=struct_type)
     except UNREADABLE as wrong:
-        raise Denied(422, "Not understood", f"The body does not fit: {wrong}.") from None
+        raise Denied(
+            422, "Not understood", f"The body does not fit: {wrong}{_choices(struct_type, wrong)}."
+        ) from None
+
+
+def _choices(struct_type: type[Any], wrong: Exception) -> str:
+    """Return what a member may be, if it has to be one of some texts and was not; else ""."""
+    place = _NOT_A_CHOICE.search(str(wrong))
+    kind = next((f.type for f in fields(struct_type) if place is not None and f.name == place[1]), None)
+    return f"; one of {', '.join(get_args(kind))}" if get_origin(kind) is Literal else ""
 
 
 def _said(visit: Visit, reason: str) -> dict[str, Any]:

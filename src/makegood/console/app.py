@@ -10,7 +10,7 @@ import secrets
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Self
-from urllib.parse import parse_qs, parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 
 import msgspec
 from starlette.datastructures import MutableHeaders
@@ -65,7 +65,6 @@ from makegood.errors import (
     StoreUnavailableError,
     TaskNotFoundError,
 )
-from makegood.store import store_url
 
 log = logging.getLogger("makegood.console")
 
@@ -154,8 +153,7 @@ class ConsoleApp:
             raise ConfigError(
                 f"store={store!r}: a URL, such as 'sqlite:///shop.db', or an open makegood.Client"
             )
-        self._owned = isinstance(store, str)
-        self._label = _label(store_url(store)) if isinstance(store, str) else "store of the application"
+        self._owns_store = isinstance(store, str)
         self.client = Client(store) if isinstance(store, str) else store
         self.access = access
         self._reads = Reads(self.client, clock, share=SHARED)
@@ -180,7 +178,7 @@ class ConsoleApp:
             )
         )
         self._opening = asyncio.Lock()
-        self._open = not self._owned
+        self._open = not self._owns_store
 
     def answer(self, routes: Sequence[Route]) -> None:
         """Answer these routes, and no others."""
@@ -203,7 +201,7 @@ class ConsoleApp:
         async with self._opening:
             await self.live.closed()
             self._thread.close()
-            if self._owned and self._open:
+            if self._owns_store and self._open:
                 self._open = False
                 await self.client.close()
 
@@ -424,7 +422,9 @@ class ConsoleApp:
         await task_of(visit)
         reason = kept(visit.field("reason"))
         act = visit.client.acts.new(kept(visit.visitor.name), reason)
-        await visit.client.store.alerts.looked(act, task.number, "its payloads, uncovered")
+        await visit.client.store.alerts.looked(
+            act, task.number, "its inputs and results, secret values included"
+        )
         route, parts = self._found(f"/tasks/{task.id}", "GET")
         assert route is not None  # the table has the page of a task
         assert route.context is not None
@@ -439,7 +439,7 @@ class ConsoleApp:
         return Shell(
             base=base,
             visitor=visitor,
-            store=self._label,
+            store=self.client.store.label,
             warning=OPEN_TO_ALL if self.access.insecure else "",
             paths=frozenset(route.path for route in self.routes if route.kind == "page"),
             here=here,
@@ -559,11 +559,3 @@ def _shallow(record: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(record):
         return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
     return dict(record)
-
-
-def _label(url: str) -> str:
-    """Return how the bar of the page shows a store: no user, no password, no query."""
-    parts = urlsplit(url)
-    if parts.scheme == "sqlite":
-        return f"SQLite {parts.path.rpartition('/')[2]}"
-    return f"PostgreSQL {parts.hostname or 'local'}{parts.path}"

@@ -108,7 +108,7 @@ def course(detail: TaskDetail, events: Sequence[EventView], now: float) -> Cours
     for event in events:
         reader.read(event)
     reader.in_flight(detail, now)
-    way = reader.made
+    way = reader.course
     claims = [holding for holding in way.holdings if holding.node is not None]
     for n, holding in enumerate(reversed(claims)):
         holding.epoch = max(0, detail.task.epoch - n)
@@ -121,7 +121,7 @@ class _Reader:
     """Reads a history from its beginning."""
 
     def __init__(self, detail: TaskDetail) -> None:
-        self.made = Course(began={1: detail.task.created})
+        self.course = Course(began={1: detail.task.created})
         self._steps = {step.idx: step for step in detail.steps}
         self._names = {step.name: step for step in detail.steps}
         self._open: dict[int, ShownAttempt] = {}
@@ -149,7 +149,7 @@ class _Reader:
         return "" if step is None else step.name
 
     def _task_move(self, event: EventView, move: Move) -> None:
-        way, before, state = self.made, move.before, move.after
+        way, before, state = self.course, move.before, move.after
         if before == "undone" and state == "pending":
             self._submission += 1
             way.began[self._submission] = event.at
@@ -194,19 +194,21 @@ class _Reader:
             self._open[idx] = self._add(step, "do", event.at)
         elif state == "undoing":
             if before != "undoing":
-                self.made.forward[step.name] = self._forward(step, before)
+                self.course.forward[step.name] = self._forward(step, before)
             self._open[idx] = self._add(step, "undo", event.at)
         elif reason == "new_round":
             self._rounds[idx] = self._rounds.get(idx, 1) + 1
-            self.made.forward.pop(step.name, None)
+            self.course.forward.pop(step.name, None)
         elif state in ("done", "kept") and before in ("in_doubt", "failed", "done"):
-            self.made.forward[step.name] = self._forward(step, before if state == "kept" else "done", reason)
+            self.course.forward[step.name] = self._forward(
+                step, before if state == "kept" else "done", reason
+            )
         self._last[idx] = event.at
 
     def _forward(self, step: StepView, before: str, reason: str = "") -> ForwardEnd:
         if reason in ("probe", "by_hand"):
             return ForwardEnd("done", reason)
-        return self.made.forward.get(step.name) or ForwardEnd(before)
+        return self.course.forward.get(step.name) or ForwardEnd(before)
 
     def _add(self, step: StepView, doing: str, request_time: float, **more: object) -> ShownAttempt:
         attempt = ShownAttempt(
@@ -215,7 +217,7 @@ class _Reader:
         )  # fmt: skip
         for name, value in more.items():
             setattr(attempt, name, value)
-        self.made.attempts.append(attempt)
+        self.course.attempts.append(attempt)
         return attempt
 
     def _close(self, attempt: ShownAttempt, event: EventView, move: Move) -> None:
@@ -227,7 +229,7 @@ class _Reader:
         self._open.pop(attempt.idx, None)
 
     def _ended_now(self, idx: int, event: EventView) -> bool:
-        return any(a.idx == idx and a.ended == event.at and a.doing == "probe" for a in self.made.attempts)
+        return any(a.idx == idx and a.ended == event.at and a.doing == "probe" for a in self.course.attempts)
 
     def _end(self, event: EventView, end: AttemptEnd, move: Move | None) -> None:
         """Take in the record of an attempt that this commit used. ``move``: its step's."""
@@ -259,7 +261,9 @@ class _Reader:
 
     def _late(self, event: EventView, end: AttemptEnd) -> None:
         over = [
-            a for a in self.made.attempts if (a.idx, a.doing) == (end.idx, end.doing) and a.ended is not None
+            a
+            for a in self.course.attempts
+            if (a.idx, a.doing) == (end.idx, end.doing) and a.ended is not None
         ]
         candidates = [a for a in over if a.number == end.attempt] or over
         if candidates:

@@ -14,6 +14,7 @@ from makegood.console.conditions import condition_text, verdict_text
 from makegood.console.day_time import day_time
 from makegood.console.ladder import SETTLED, LadderStep, OddItem
 from makegood.errors import StoreError
+from makegood.model.attempt_end import probe_answer
 from makegood.model.plan import StepPlan
 from makegood.saga.held import predecessors
 from makegood.saga.rules import owner
@@ -244,7 +245,7 @@ def _note(reading: _Reading, view: StepView, outcome: ForwardEnd) -> str:
     if view.state == "in_doubt":
         silent = sum(a.doing == "do" and a.end == "no answer" for a in reading.attempts.get(view.idx, []))
         times = {0: "", 1: "", 2: ", twice"}.get(silent, f", {silent} times")
-        return (view.error or "no answer by its deadline") + times
+        return (view.error or "no answer by its deadline") + times + _probed(reading, view)
     if view.state == "failed":
         return view.error or ""
     if view.doing in ("do", "probe") and view.state == "running":
@@ -256,6 +257,16 @@ def _note(reading: _Reading, view: StepView, outcome: ForwardEnd) -> str:
     if reading.found.tally is not None and view.attempt > 1:
         return f"{view.attempt:,} attempts"
     return ""
+
+
+def _probed(reading: _Reading, view: StepView) -> str:
+    """Return what a step's probe answered last, and when; "" if it has not been asked."""
+    last = next(
+        (a for a in reversed(reading.attempts.get(view.idx, [])) if a.doing == "probe" and a.ended), None
+    )
+    if last is None or last.ended is None:
+        return ""
+    return f"; its probe, at {day_time(last.ended)}: {probe_answer(last.kind, None if last.error == view.error else last.error)}"
 
 
 def _in_flight(reading: _Reading, view: StepView) -> str:

@@ -126,7 +126,7 @@ class Action(Generic[P, R]):
         self.agent = agent
         self.name = name
         self.formerly = formerly
-        self.address = f"{agent.shared.app}/{agent.name}/{name}"
+        self.address = f"{agent.registry.app}/{agent.name}/{name}"
         self._result = f"the result of {self.address}"
         self.terms = terms
         self.retry = terms.retry
@@ -154,7 +154,7 @@ class Action(Generic[P, R]):
         """Record a step in the plan that is being built; raises ``DefinitionError`` if there is none."""
         recorder = RECORDER.get()
         if recorder is None:
-            self.agent.shared.outside(self.address)
+            self.agent.registry.outside(self.address)
             raise DefinitionError(
                 f"{self.address} was called outside a workflow, or in a thread of its own: inside a @app.workflow function calling "
                 f"it records a step; to run the function itself, as in a unit test, call {self.name}.fn(...)"
@@ -199,7 +199,7 @@ class Action(Generic[P, R]):
                 raise DuplicateNameError(f"{self.address} already has an undo: an action can have only one")
             self._fits(undo, where, undoes=True)
             check_key_length(where, self.name, "undo", self.terms.keys)
-            policy = recover or (self.terms.recover if self.terms.written else None)
+            policy = recover or (self.terms.recover if self.terms.has_recover else None)
             self._functions.undo = undo
             self._undo_terms = (least, self.terms.fitting(where, policy, least))
             self._refit()
@@ -350,16 +350,16 @@ class Action(Generic[P, R]):
         """
         functions = self._functions
         try:
-            fitted = self._kept_fitted or self._fitted()
+            decoders = self._kept_fitted or self._fitted()
             if request.doing == "do":
-                return functions.fn, fitted.args(request.args)
-            if request.doing == "undo" and functions.undo is not None and fitted.undo is not None:
-                kwargs = fitted.undo(request.args)
+                return functions.fn, decoders.args(request.args)
+            if request.doing == "undo" and functions.undo is not None and decoders.undo is not None:
+                kwargs = decoders.undo(request.args)
                 result = None if request.result == b"null" else request.result  # null: settled by hand
-                kwargs["result"] = None if result is None else fitted.result(result)
+                kwargs["result"] = None if result is None else decoders.result(result)
                 return functions.undo, kwargs
-            if request.doing == "probe" and functions.probe is not None and fitted.probe is not None:
-                return functions.probe, fitted.probe(request.args)
+            if request.doing == "probe" and functions.probe is not None and decoders.probe is not None:
+                return functions.probe, decoders.probe(request.args)
         except DefinitionError as wrong:
             raise PayloadError(f"{about(request.doing, self.address)}: {wrong}") from wrong
         except Exception as wrong:  # the constructors of the user's classes may raise anything
@@ -369,7 +369,7 @@ class Action(Generic[P, R]):
     def _encoded(self, value: object) -> bytes:
         """Return a result as JSON; raises ``PayloadError``, with size and limit if it is too large."""
         try:
-            data = encode(value, limit=self.agent.shared.payload_limit, what=self._result)
+            data = encode(value, limit=self.agent.registry.payload_limit, what=self._result)
         except PayloadError:
             if inspect.iscoroutine(value):
                 value.close()
@@ -377,16 +377,16 @@ class Action(Generic[P, R]):
                     f"{self.address} returned a coroutine: write async def, or await it"
                 ) from None
             raise
-        fitted = self._kept_fitted or self._fitted()
-        if not fitted.always("return", type(value)):
-            check_fits(data, fitted.returns, value, self._result)
+        decoders = self._kept_fitted or self._fitted()
+        if not decoders.always("return", type(value)):
+            check_fits(data, decoders.returns, value, self._result)
         return data
 
     def _decoded(self, value: bytes) -> Any:
         """Return a result of this action from its JSON; raises ``PayloadError`` if it does not fit."""
-        fitted = self._kept_fitted or self._fitted()
+        decoders = self._kept_fitted or self._fitted()
         try:
-            return fitted.result(value)
+            return decoders.result(value)
         except Exception as wrong:  # see ``prepared``
             raise PayloadError(f"{self._result}: {misfit(wrong)}") from wrong
 
@@ -415,14 +415,14 @@ class Agent:
     def __init__(
         self,
         name: str,
-        shared: Shared,
+        registry: Shared,
         *,
         concurrency: int = 10,
         rate: object = None,
         breaker: Breaker | None = None,
     ) -> None:
         self.name = checked_name(name, "agent")
-        self.shared = shared
+        self.registry = registry
         if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
             raise DefinitionError(
                 f"agent {name}: concurrency={concurrency!r}: pass a whole number, at least 1: how many calls run at once in one process"
@@ -437,7 +437,7 @@ class Agent:
         self.actions: dict[str, Action[..., Any]] = {}
 
     def __repr__(self) -> str:
-        return f"<agent {self.shared.app}/{self.name}>"
+        return f"<agent {self.registry.app}/{self.name}>"
 
     @overload
     def action(
@@ -505,7 +505,7 @@ class Agent:
                     f"{fn.address} is declared already: one function is one action of one agent"
                 )
             name = declaration.name if declaration.name is not None else getattr(fn, "__name__", "")
-            terms = declaration.terms(f"{self.shared.app}/{self.name}/{name}")
+            terms = declaration.terms(f"{self.registry.app}/{self.name}/{name}")
             kind: type[Action[..., Any]] = AsyncAction if is_async(fn) else Action
             action = kind(
                 fn,

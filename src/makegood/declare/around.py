@@ -29,7 +29,7 @@ class Around:
 
     def __init__(self) -> None:
         self._blocking: tuple[Callable[[], AbstractContextManager[Any]], ...] = ()
-        self.awaited: tuple[Callable[[], AbstractAsyncContextManager[Any]], ...] = ()
+        self.async_hooks: tuple[Callable[[], AbstractAsyncContextManager[Any]], ...] = ()
         """Those that are awaited."""
 
     def add(self, hook: Any, where: str) -> None:
@@ -38,7 +38,7 @@ class Around:
         if blocking:
             self._blocking += (hook,)
         if asynchronous:
-            self.awaited += (hook,)
+            self.async_hooks += (hook,)
 
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a ``def`` function inside the hooks that block."""
@@ -59,7 +59,7 @@ class Around:
     ) -> Coroutine[Any, Any, Any]:
         """Return what to await for a call of an ``async def`` function inside the awaited hooks."""
         inside: Callable[[], Coroutine[Any, Any, Any]] = partial(fn, *args, **kwargs)
-        for hook in reversed(self.awaited):
+        for hook in reversed(self.async_hooks):
             inside = partial(_await, hook, inside)
         return inside()
 
@@ -73,29 +73,29 @@ class _Unswallowed:
 
     def __init__(self) -> None:
         self._depth = 0
-        self._raised: BaseException | None = None
+        self._error: BaseException | None = None
 
     def __enter__(self) -> None:
         self._depth += 1
 
     def __exit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._depth -= 1
         if self._depth:
-            self._raised = raised
+            self._error = error
             return
         try:
-            if raised is None and self._raised is not None:
-                raise self._raised
+            if error is None and self._error is not None:
+                raise self._error
         finally:
-            self._raised = None  # its traceback refers to the caller's frame: a reference cycle
+            self._error = None  # its traceback refers to the caller's frame: a reference cycle
 
 
 def _call(hook: Callable[[], AbstractContextManager[Any]], inside: Callable[[], Any]) -> Any:
     """Call a function inside a hook."""
-    unswallowed = _Unswallowed()
-    with unswallowed, hook(), unswallowed:
+    guard = _Unswallowed()
+    with guard, hook(), guard:
         return inside()
     raise AssertionError("unreachable: what the hook swallows is raised")
 
@@ -103,10 +103,10 @@ def _call(hook: Callable[[], AbstractContextManager[Any]], inside: Callable[[], 
 async def _await(
     hook: Callable[[], AbstractAsyncContextManager[Any]], inside: Callable[[], Coroutine[Any, Any, Any]]
 ) -> Any:
-    unswallowed = _Unswallowed()
-    with unswallowed:
+    guard = _Unswallowed()
+    with guard:
         async with hook():
-            with unswallowed:
+            with guard:
                 return await inside()
     raise AssertionError("unreachable: what the hook swallows is raised")
 
@@ -128,14 +128,14 @@ def _kinds(hook: Any, where: str) -> tuple[bool, bool]:
         )
     with contextlib.suppress(ValueError):  # a class written in C may have no signature to read
         parameters = inspect.signature(hook).parameters.values()
-        required = [
+        needs = [
             p.name
             for p in parameters
             if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         ]
-        if required:
+        if needs:
             raise DefinitionError(
-                f"{where} calls {hook!r} without arguments, and it needs {', '.join(required)}: what the call is about is in "
+                f"{where} calls {hook!r} without arguments, and it needs {', '.join(needs)}: what the call is about is in "
                 "mg.current_call()"
             )
     return blocking, asynchronous

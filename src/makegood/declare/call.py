@@ -81,7 +81,7 @@ class Call(msgspec.Struct, eq=False):
     _clock: Clock
     _loop: asyncio.AbstractEventLoop | None
     """The agent's event loop; None for a call outside any."""
-    _decoded: Callable[[bytes], Any] | None = None
+    _decode: Callable[[bytes], Any] | None = None
     """Turns a result's JSON into the action's type."""
     _keys: Preset = PLAIN
     """What the service says of keys. Their form is the request's: it stays what it was when the step was
@@ -216,7 +216,7 @@ class Call(msgspec.Struct, eq=False):
         late = self._request.late
         if late is None:
             return None
-        return decode(late, Any, "the late result") if self._decoded is None else self._decoded(late)
+        return decode(late, Any, "the late result") if self._decode is None else self._decode(late)
 
     # -- time ------------------------------------------------------------------------------------------------
 

@@ -38,24 +38,24 @@ class Fitted:
     """The action's parameters that it, its undo and its probe take, and whether each is required."""
     _sure: dict[tuple[str, type], bool] = field(default_factory=dict)
     _certain: dict[tuple[str, type], bool] = field(default_factory=dict)
-    _promised: dict[tuple[str, Any], bool] = field(default_factory=dict)
+    _possible: dict[tuple[str, Any], bool] = field(default_factory=dict)
 
     def surely(self, name: str, kind: type) -> bool:
         """Return whether every value of this type fits a parameter; False: only decoding shows it."""
-        cached = self._sure.get((name, kind))
-        if cached is None:
+        verdict = self._sure.get((name, kind))
+        if verdict is None:
             annotation = self.annotations.get(name, Any)
-            cached = self._sure[name, kind] = takes(annotation, kind) and not constrained(annotation)
-        return cached
+            verdict = self._sure[name, kind] = takes(annotation, kind) and not constrained(annotation)
+        return verdict
 
     def always(self, name: str, kind: type) -> bool:
         """Return whether all values of this type fit a parameter ("return": the result), whatever they
         hold.
         """
-        cached = self._certain.get((name, kind))
-        if cached is None:
-            cached = self._certain[name, kind] = certain(self.annotations.get(name, Any), kind)
-        return cached
+        verdict = self._certain.get((name, kind))
+        if verdict is None:
+            verdict = self._certain[name, kind] = certain(self.annotations.get(name, Any), kind)
+        return verdict
 
     def may_take(self, name: str, result: Any) -> bool:
         """Return whether a result annotated so may be passed to a parameter; False: no value of it ever
@@ -65,12 +65,12 @@ class Fitted:
         if result is annotation or Any in (result, annotation):
             return True
         try:
-            cached = self._promised.get((name, result))
+            verdict = self._possible.get((name, result))
         except TypeError:  # an unhashable annotation
             return may_fit(annotation, result)
-        if cached is None:
-            cached = self._promised[name, result] = may_fit(annotation, result)
-        return cached
+        if verdict is None:
+            verdict = self._possible[name, result] = may_fit(annotation, result)
+        return verdict
 
 
 class Fitting:
@@ -137,11 +137,11 @@ class Fitting:
         ignored.
         """
         fields: dict[str, Any] = {}
-        for name, required in choices.items():
+        for name, is_required in choices.items():
             annotation = own.get(name, Any)
             # called for its error, which names the parameter
             decoder(annotation, f"the parameter {name} of {self._where}")
-            fields[name] = annotation if required else NotRequired[annotation]
+            fields[name] = annotation if is_required else NotRequired[annotation]
         make: Any = TypedDict
         try:
             whole = make(self._name, fields)

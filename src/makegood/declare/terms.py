@@ -36,7 +36,7 @@ class Terms:
     remembers: bool
     keys: Preset
     """What its service says of keys."""
-    written: bool
+    has_recover: bool
     """Whether ``recover`` was passed."""
 
     def fitting(self, where: str, recover: Recover | None, within: float) -> Recover:
@@ -118,7 +118,7 @@ class Declared:
             no_return=bool(self.no_return),
             remembers=bool(keys.remembers if self.remembers is None else self.remembers),
             keys=keys,
-            written=self.recover is not None,
+            has_recover=self.recover is not None,
         )
         return replace(terms, recover=terms.fitting(where, self.recover, terms.within))
 

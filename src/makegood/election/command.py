@@ -88,7 +88,7 @@ class _Kept:
         self._wind_down = wind_down
         self._clock = clock
         self._write, self._report = pipes
-        self._said = b""
+        self._output = b""
         self._before: frozenset[int] = frozenset()
         self.waiting = asyncio.ensure_future(process.wait())
 
@@ -127,8 +127,8 @@ class _Kept:
         """Return when the keeper saw the end of all that ran, on the clock; None if it was ended before."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._report, 4096):
-                self._said += data
-        last = self._said.decode().splitlines()[-1:]
+                self._output += data
+        last = self._output.decode().splitlines()[-1:]
         return float(last[0].split()[2]) if last and last[0].startswith("over ") else None
 
     async def end(self, term: Term) -> float:
@@ -180,7 +180,7 @@ class _Kept:
         """Return the remaining processes of the command, or its group where parents cannot be determined."""
         if process_group.LINUX:
             return [process for process in process_group.below(os.getpid()) if process not in self._before]
-        group = self._said.split(b"\n")[0]
+        group = self._output.split(b"\n")[0]
         if group.isdigit() and int(group) > 1:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(int(group), 0)

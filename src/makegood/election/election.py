@@ -102,8 +102,8 @@ class Election:
         self._bad = 0
         self._quit = False
         self._contends = False
-        self._called = asyncio.Event()
-        self._seen: Seen | None = None
+        self._wake = asyncio.Event()
+        self._sighting: Seen | None = None
 
     @property
     def term(self) -> Term | None:
@@ -164,7 +164,7 @@ class Election:
     def stop(self) -> None:
         """Step down, and contend no more: ``terms()`` and ``run()`` end. Call it on the loop's thread."""
         self._quit = True
-        self._called.set()
+        self._wake.set()
         if self._term is not None:
             self._term.stop()
 
@@ -294,8 +294,8 @@ class Election:
         return not self._quit
 
     def _tell(self, leadership: Seen) -> None:
-        if self._preference is not None and leadership != self._seen:
-            self._seen = leadership
+        if self._preference is not None and leadership != self._sighting:
+            self._sighting = leadership
             self._preference.seen(leadership)
 
     # -- rest --------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class Election:
         """Wait for ``length`` seconds, or until woken."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.001, length)):
-                await self._called.wait()
+                await self._wake.wait()
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:

@@ -110,9 +110,9 @@ class _Hold:
     """A term that is held on the loop while its work runs in a thread."""
 
     def __init__(self, term: Term, leases: LeaseStore, thread: int) -> None:
-        self.seen = SyncTerm(term, leases)
+        self.sync_term = SyncTerm(term, leases)
         self._term = term
-        self._done = asyncio.Event()
+        self._finish = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.thread, self.here = thread, False
 
@@ -126,24 +126,24 @@ class _Hold:
         async with self._term:
             start.set()
             try:
-                await self._done.wait()
+                await self._finish.wait()
             finally:
-                self.seen.lost.set()
+                self.sync_term.lost.set()
                 # The work continues in its thread: nothing is released before it stops.
-                while not self._done.is_set():
+                while not self._finish.is_set():
                     with contextlib.suppress(asyncio.CancelledError):
-                        await self._done.wait()
+                        await self._finish.wait()
 
     async def end(self) -> None:
         """The work has stopped: release the lease."""
-        self._done.set()
+        self._finish.set()
         if self._task is not None:
             await asyncio.wait([self._task])
 
     async def lose(self) -> None:
         """There will be no more renewals: notify the work, and wait for it until the deadline at most."""
         self._term.stop(renew=False)
-        self.seen.lost.set()
+        self.sync_term.lost.set()
         if self._task is not None and not self.here:
             await asyncio.wait([self._task], timeout=self._term.remaining())
         await self.end()
@@ -159,7 +159,7 @@ class SyncElection:
     def __init__(self, make: Callable[[], Contender]) -> None:
         self._loop = Loop()
         self._make = make
-        self._made: Contender | None = None
+        self._contender: Contender | None = None
         self._holds: set[_Hold] = set()
         self._turn = threading.Condition()
         self._calls = 0
@@ -167,7 +167,7 @@ class SyncElection:
 
     def __enter__(self) -> Self:
         """Make the election. Raises ``ConfigError`` for unsound settings."""
-        self._made, self._left = self._make(), False
+        self._contender, self._left = self._make(), False
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -197,9 +197,9 @@ class SyncElection:
 
     @property
     def _election(self) -> Contender:
-        if self._made is None:
+        if self._contender is None:
             raise ConfigError("use it with `with Election.sync(...) as election:`")
-        return self._made
+        return self._contender
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with self._turn:
@@ -240,7 +240,7 @@ class SyncElection:
             try:
                 while (hold := self._run(begin)) is not None:
                     try:
-                        yield hold.seen
+                        yield hold.sync_term
                     finally:
                         self._run(partial(end, hold))
             finally:

@@ -52,7 +52,7 @@ class Term:
         self,
         leases: LeaseStore,
         grant: Grant,
-        sent: float,
+        sent_at: float,
         *,
         settings: Settings,
         clock: Clock,
@@ -64,21 +64,21 @@ class Term:
         self.lost = asyncio.Event()
         self.ending: Ending = ""
         self._figures = figures or Figures()
-        self._ended = asyncio.Event()
-        self._entered = False
+        self._release = asyncio.Event()
+        self._in_use = False
         self._leases = leases
         self._settings = settings
         self._clock = clock
         self._rng = rng
-        self._deadline = self._believed(sent)
-        self._moved = clock.monotonic()
+        self._deadline = self._believed(sent_at)
+        self._last_beat = clock.monotonic()
         self._over = self._hopeless = False
         self._body: asyncio.Task[object] | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._cancelled = False
-        self._stopped: float | None = None
-        self._told: float | None = None
-        self._complained = False
+        self._is_cancelled = False
+        self._work_end: float | None = None
+        self._step_down_at: float | None = None
+        self._has_complained = False
         self._watchdog: Watchdog | None = None
         if settings.overrun == "exit":
             self._watchdog = watchdog(f"{grant.name!r}, epoch {grant.epoch},", self._last, clock)
@@ -108,7 +108,7 @@ class Term:
         """Report that the work makes progress. With ``stall=`` the term ends if no report came for that
         long.
         """
-        self._moved = self._clock.monotonic()
+        self._last_beat = self._clock.monotonic()
 
     async def guard(self, connection: Any) -> None:
         """Fail the caller's own transaction unless this epoch is current: call it last before COMMIT.
@@ -133,17 +133,17 @@ class Term:
         """Set when work that runs elsewhere stopped, by the clock: this process may itself have been paused,
         and learn it late.
         """
-        self._stopped = at
+        self._work_end = at
 
     async def ended(self) -> None:
         """Wait until the work has stopped and the lease was released, or could not be."""
-        await self._ended.wait()
+        await self._release.wait()
 
     async def __aenter__(self) -> Self:
         """Start to renew; the body that follows is cancelled when the term ends. Raises
         ``LeadershipLostError`` if it is too late.
         """
-        self._entered = True
+        self._in_use = True
         self._body = asyncio.current_task()
         self._keeper = asyncio.get_running_loop().create_task(self._keep(), name=f"renew {self.grant.name}")
         if self._watchdog is not None:
@@ -170,12 +170,12 @@ class Term:
         try:
             await asyncio.gather(self._keeper, return_exceptions=True)
         except asyncio.CancelledError:
-            if not self._cancelled:  # The caller's own, not the end of the term arriving late.
+            if not self._is_cancelled:  # The caller's own, not the end of the term arriving late.
                 await self._leave()
                 raise
         # Undone before the release: up to Python 3.11.2 no timeout works in a task with a pending
         # cancellation.
-        ours = self._cancelled and body.uncancel() <= 0 and kind in (None, asyncio.CancelledError)
+        ours = self._is_cancelled and body.uncancel() <= 0 and kind in (None, asyncio.CancelledError)
         await self._leave()
         ours = ours or is_lost
         defect = None if self._keeper.cancelled() else self._keeper.exception()
@@ -185,15 +185,15 @@ class Term:
 
     async def abandon(self) -> None:
         """Release a term whose work never began."""
-        if not self._entered:
-            self._entered = True
+        if not self._in_use:
+            self._in_use = True
             self.ending = self.ending or "stepped down"
             self.lost.set()
             await self._leave()
 
     async def _leave(self) -> None:
         """The work has stopped: record it, and release the lease."""
-        late = (self._clock.monotonic() if self._stopped is None else self._stopped) - self._deadline
+        late = (self._clock.monotonic() if self._work_end is None else self._work_end) - self._deadline
         if self._watchdog is not None:
             self._watchdog.done()
         if late > self._settings.looks and self.ending != "refused":
@@ -214,7 +214,7 @@ class Term:
                 self.grant.name, str(unreachable) or "no answer in time",
             )  # fmt: skip
         finally:
-            self._ended.set()
+            self._release.set()
 
     def _believed(self, sent_at: float) -> float:
         """Return until when a grant may be believed whose request was sent at ``sent_at``."""
@@ -224,15 +224,23 @@ class Term:
         """Return when the process ends if the work has not: at the deadline, and within one ttl of the
         request to step down; otherwise it would renew forever.
         """
-        return self._deadline if self._told is None else min(self._deadline, self._told + self._settings.ttl)
+        return (
+            self._deadline
+            if self._step_down_at is None
+            else min(self._deadline, self._step_down_at + self._settings.ttl)
+        )
 
     def _complain(self, now: float) -> None:
         """Log once that work continues although it was asked to stop: nobody else can lead until it does."""
-        if self._told is not None and now - self._told > self._settings.ttl and not self._complained:
-            self._complained = True
+        if (
+            self._step_down_at is not None
+            and now - self._step_down_at > self._settings.ttl
+            and not self._has_complained
+        ):
+            self._has_complained = True
             log.warning(
                 "the work of %r, epoch %d, has not stopped %.1f s after it was asked to: its lease is renewed until it does",
-                self.grant.name, self.epoch, now - self._told,
+                self.grant.name, self.epoch, now - self._step_down_at,
             )  # fmt: skip
 
     def _end(self, ending: Ending) -> None:
@@ -241,12 +249,12 @@ class Term:
         if self.ending:
             return
         self.ending = ending
-        self._told = self._clock.monotonic() if ending == "stepped down" else None
+        self._step_down_at = self._clock.monotonic() if ending == "stepped down" else None
         self.lost.set()
         level = logging.INFO if ending == "stepped down" else logging.WARNING
         log.log(level, "the term %d of %r is over: %s", self.epoch, self.grant.name, ending)
         if self._body is not None:
-            self._cancelled = True
+            self._is_cancelled = True
             self._body.cancel()
 
     async def _keep(self) -> None:
@@ -298,7 +306,7 @@ class Term:
     async def _unfit(self) -> Literal["", "stalled", "unhealthy"]:
         """Return why this process should stop leading; "" if it should not."""
         stall, health = self._settings.stall, self._settings.health
-        quiet = self._clock.monotonic() - self._moved
+        quiet = self._clock.monotonic() - self._last_beat
         if stall is not None and quiet > stall:
             log.error(
                 "the work of %r, epoch %d, has not moved for %.1f s", self.grant.name, self.epoch, quiet

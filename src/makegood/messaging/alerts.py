@@ -129,7 +129,7 @@ class Teller(Actor):
         alert = telling.alert
         try:
             for what in ("raised", "ended"):
-                if telling.raised if what == "raised" else alert.ended is not None:
+                if telling.is_start if what == "raised" else alert.ended is not None:
                     message_id, body = event(alert, what, self._store.identity)
                     await webhook.post(message_id, body, kind="application/cloudevents+json")
         except DeliveryError as fault:
@@ -150,7 +150,7 @@ def write(telling: Telling) -> None:
     alert = telling.alert
     of = f" task {ids.show(alert.task)}" if alert.task else ""
     kind = alert.kind
-    if telling.raised:
+    if telling.is_start:
         level = logging.WARNING if alert.kind in _WARNINGS else logging.ERROR
         log.log(level, "alert %d %s%s: %s", alert.id, kind, of, alert.text, extra=fields(alert, "raised"))
     if alert.ended is not None:

@@ -1,6 +1,17 @@
 """How an attempt ended: a line of a task's history."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
 import msgspec
+
+_PROBE_ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "happened": "it happened", "not_happened": "it did not happen", "refused": "it did not happen, and cannot any more",
+        "later": "not known yet",
+    }
+)  # fmt: skip
 
 
 class AttemptEnd(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -24,3 +35,13 @@ class AttemptEnd(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     """The end of the error's traceback, as Python prints it."""
     late: bool = False
     """Nobody waited for this reply any more: it changed nothing."""
+
+
+def probe_answer(kind: str, error: str | None) -> str:
+    """Return what a probe answered, in words; ``kind`` and ``error``: of its attempt's end.
+
+    >>> probe_answer("not_happened", None), probe_answer("gave_up", "OSError: refused")
+    ('it did not happen', 'no answer: OSError: refused')
+    """
+    answer = _PROBE_ANSWERS.get(kind, "no answer")
+    return f"{answer}: {error}" if error else answer

@@ -80,7 +80,7 @@ class Evidence:
         self._failing: dict[Key, tuple[CallingStep, float]] = {}
         self._first: dict[Key, tuple[float, int]] = {}  # when, and after how many answers
         self._failing_elsewhere: list[FailingStep] = []
-        self._informed = False  # of what other processes know
+        self._is_informed = False  # of what other processes know
 
     def answered(self, caller: CallingStep | None, now: float) -> None:
         """Record that the service has answered."""
@@ -113,7 +113,7 @@ class Evidence:
         self._failing = {key: it for key, it in self._failing.items() if it[1] > self._answer_elsewhere}
         last = self.last_answer
         self._failing_elsewhere = [each for each in failing if each.last > last]
-        self._informed = True
+        self._is_informed = True
 
     @property
     def last_answer(self) -> float:
@@ -144,7 +144,7 @@ class Evidence:
 
     def blames(self, caller: CallingStep) -> bool:
         """Return whether a step that fails again is to blame, and not its service."""
-        if not self._informed:
+        if not self._is_informed:
             return False
         key = caller.key
         failing = [*self._failing_elsewhere, *self.failing]

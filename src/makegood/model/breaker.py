@@ -82,7 +82,7 @@ class Circuit:
         self.state: State = "closed"
         self.since = 0.0
         """When it entered its state."""
-        self.opened = 0.0
+        self.opened_at = 0.0
         """When it last opened."""
         self.evidence = Evidence()
         """Who was answered, and who failed since."""
@@ -135,17 +135,17 @@ class Circuit:
         *,
         since: float | None = None,
         caller: CallingStep | None = None,
-        tried: float | None = None,
+        first_failure: float | None = None,
     ) -> bool:
         """Record how a call ended, and return whether a failure counts for its step.
 
         ``jitter``, from 0 to 1: how much of half of ``reset`` to wait longer. ``since``: a moment after the
-        step's last failure, None for its first attempt. ``caller``: the step. ``tried``: when the call's
-        first try failed, None if it made one.
+        step's last failure, None for its first attempt. ``caller``: the step. ``first_failure``: when the
+        call's first try failed, None if it made one.
         """
         counts = self.counts(ticket, since, caller)
         if outcome == "failed" and caller is not None:
-            moments = [moment for moment in (since, tried) if moment is not None]
+            moments = [moment for moment in (since, first_failure) if moment is not None]
             self.evidence.failed(caller, now, min(moments, default=now))
         if ticket != self._term:
             return False
@@ -207,7 +207,7 @@ class Circuit:
 
     def _open(self, now: float, jitter: float) -> None:
         self._become("open", now)
-        self.opened = now
+        self.opened_at = now
         self._until = now + self._reset * (1 + jitter / 2)
         self._term += 1
         self._row = self._flying = 0

@@ -36,9 +36,9 @@ class Decision(msgspec.Struct):
     """
     steps: Mapping[int, Step] = _NONE
     """The changed steps after the change, by index."""
-    added: Sequence[Step] = ()
+    new_steps: Sequence[Step] = ()
     """New rows of an ``each``, in order of idx, starting at the previous number of steps."""
-    consumed: Sequence[tuple[int, int]] = ()
+    used_requests: Sequence[tuple[int, int]] = ()
     """(idx, attempt) of request rows used up by agents' replies. Each must still be there and unjudged, or
     the whole Decision is lost.
     """
@@ -46,7 +46,7 @@ class Decision(msgspec.Struct):
     """New request rows."""
     timers: Mapping[int, float] = _NONE
     """idx -> seconds until due; sets or replaces the step's timer row."""
-    dropped: Sequence[int] = ()
+    stale_timers: Sequence[int] = ()
     """idx of timer rows to delete (fired, or no longer wanted). As with a consumed row, a new one of the same
     step may follow.
     """
@@ -54,7 +54,7 @@ class Decision(msgspec.Struct):
     """(idx, attempt) of requests to withdraw if no agent has taken them; the store reports which it
     withdrew.
     """
-    counted: Mapping[int, tuple[bool, int]] = _NONE
+    failure_counts: Mapping[int, tuple[bool, int]] = _NONE
     """idx -> (reset, increment) of failure counts: written as 0 or the stored count, plus the increment.
 
     The task's count rises by the sum of the increments. idx -1 counts for the task alone: a step that failed
@@ -66,7 +66,7 @@ class Decision(msgspec.Struct):
     moves: Sequence[Move] = ()
     seqs: Sequence[int] = ()
     """Inbox rows used up."""
-    eased: Sequence[str] = ()
+    alert_ends: Sequence[str] = ()
     """Steps whose alerts end with this change; "*" for all alerts of the task. Alerts of this very Decision
     stay open, unless the task has ended.
     """
@@ -82,7 +82,7 @@ class Decision(msgspec.Struct):
     """Seconds by which an operator moves the task's deadline."""
     clear_complete_by: bool = False
     """A resubmission restarts the task's time. (A claim sets the deadline whenever it is null.)"""
-    handed: Sequence[Request] = ()
+    handovers: Sequence[Request] = ()
     """Those of ``requests`` that its Scheduler hands over in memory: their rows are inserted as already
     taken, without a body.
     """
@@ -102,18 +102,18 @@ class OpenDecision(Decision):
     """A Decision under construction: its changes are in lists of its own."""
 
     steps: dict[int, Step] = {}
-    added: list[Step] = []
-    consumed: list[tuple[int, int]] = []
+    new_steps: list[Step] = []
+    used_requests: list[tuple[int, int]] = []
     requests: list[Request] = []
     timers: dict[int, float] = {}
-    dropped: list[int] = []
+    stale_timers: list[int] = []
     withdraw: list[tuple[int, int]] = []
-    counted: dict[int, tuple[bool, int]] = {}
+    failure_counts: dict[int, tuple[bool, int]] = {}
     alerts: list[Alert] = []
     answers: list[Answer] = []
     moves: list[Move] = []
     seqs: list[int] = []
-    eased: list[str] = []
+    alert_ends: list[str] = []
     rewritten: list[int] = []
     notices: list[Notice] = []
     attempts: list[AttemptEnd] = []

@@ -63,7 +63,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
     """JSON, for a processed task."""
     cause: str = ""
     """Why the task was undone or is in error."""
-    undone: tuple[str, ...] = ()
+    undone_steps: tuple[str, ...] = ()
     """Names of the undone steps."""
     standing: tuple[tuple[str, str], ...] = ()
     """(step, state) of steps whose effect is, or may be, still in place."""
@@ -95,7 +95,7 @@ class _Named(msgspec.Struct, frozen=True):
     id: str
 
 
-_named = msgspec.json.Decoder(_Named).decode
+_decode_id = msgspec.json.Decoder(_Named).decode
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ def told(task: TaskRecord, steps: Callable[[], Sequence[Step]]) -> Notice | None
     return replace(
         notice,
         cause=task.cause,
-        undone=tuple(s.name for s in rows if s.plan.kind == "action" and s.state == "undone"),
+        undone_steps=tuple(s.name for s in rows if s.plan.kind == "action" and s.state == "undone"),
         standing=tuple((s.name, s.state) for s in standing(rows)),
     )
 
@@ -152,7 +152,7 @@ def event(notice: Notice) -> str:
         rest["result"] = msgspec.Raw(notice.result or b"null")
     elif notice.state in ENDS:
         rest["cause"] = notice.cause
-        rest["undone"] = notice.undone
+        rest["undone"] = notice.undone_steps
         rest["standing"] = tuple(_Stands(*effect) for effect in notice.standing)
     correlation_id, task = notice.reply.correlation_id, ids.show(notice.task)
     data = _Data(
@@ -193,7 +193,7 @@ def name_of(event: bytes) -> str:
     """Return the id of an event: receivers identify it by this, whatever the store's generation is when it
     leaves.
     """
-    return _named(event).id
+    return _decode_id(event).id
 
 
 # -- what leaves the house -----------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class ShapeRequest(msgspec.Struct, frozen=True, eq=False):
     """The step before it begins."""
     running: Step
     """The step after it has begun."""
-    asked: tuple[Any, ...]
+    fields: tuple[Any, ...]
     """Its request's fields from ``idx`` to ``within``."""
     text: bytes
     holes: Sequence[tuple[bool, int, tuple[str | int, ...], bytes]]
@@ -63,10 +63,10 @@ class ShapeStep(msgspec.Struct, frozen=True, eq=False):
 
     running: Step
     """The step before."""
-    done: tuple[Any, ...]
+    fields_after: tuple[Any, ...]
     """Its fields after, up to the result."""
-    consumed: list[tuple[int, int]]
-    sent: tuple[ShapeRequest, ...]
+    used_requests: list[tuple[int, int]]
+    sends: tuple[ShapeRequest, ...]
     """The steps that wait for it."""
     moves: list[Move]
     """The transitions if all of them begin."""
@@ -79,17 +79,17 @@ class Opening(msgspec.Struct, frozen=True, eq=False):
 
     alike: TaskRecord
     """One of them, without its inputs. Tasks begin alike if they agree in what the rules read of it."""
-    timed: bool
+    starts_clock: bool
     """Whether their time begins with it."""
     waiting: list[Step]
     """The steps before it; ``followers``, ``open`` and ``left`` as in ``HeldTask``."""
     followers: list[tuple[int, ...]]
     open: list[int]
     left: int
-    changed: Mapping[int, Step]
+    changes: Mapping[int, Step]
     """The steps that it changes, after the change."""
     moves: Sequence[Move]
-    sent: Sequence[ShapeRequest]
+    sends: Sequence[ShapeRequest]
     """The steps that it dispatches, in their order."""
 
 
@@ -98,7 +98,7 @@ class Shape(tuple[StepPlan, ...]):  # noqa: SLOT001 - what was worked out is kep
 
     opening: Opening | None = None
     """How they begin, once it was worked out."""
-    _met = False
+    _is_known = False
 
     def __init__(self, _steps: Iterable[StepPlan] = ()) -> None:
         self.following: dict[int, ShapeStep] = {}
@@ -129,8 +129,8 @@ class Shape(tuple[StepPlan, ...]):  # noqa: SLOT001 - what was worked out is kep
 
         If values were computed during planning, each task has a shape of its own.
         """
-        met, self._met = self._met, True
-        return met and not self.bulky
+        is_known, self._is_known = self._is_known, True
+        return is_known and not self.bulky
 
 
 class HeldTask(msgspec.Struct, eq=False):

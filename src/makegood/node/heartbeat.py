@@ -25,14 +25,14 @@ log = logging.getLogger("makegood.node")
 class Heartbeat(Actor):
     """Registers a process and renews its row.
 
-    ``info`` returns the row's contents; ``renumbered`` is called with each new number.
+    ``info`` returns the row's contents; ``on_number`` is called with each new number.
     """
 
     def __init__(
         self,
         store: Store,
         info: Callable[[], NodeInfo],
-        renumbered: Callable[[int], None],
+        on_number: Callable[[int], None],
         *,
         options: Options,
         clock: Clock,
@@ -42,18 +42,18 @@ class Heartbeat(Actor):
         """The process's number, 0 before it is registered."""
         self._store = store
         self._info = info
-        self._renumbered = renumbered
+        self._on_number = on_number
         self._pause = options.number("heartbeat")
         self._life = options.number("dead_after")
         self._clock = clock
         self._rng = rng
-        self._reached: float | None = None
+        self._last_beat: float | None = None
 
     async def register(self) -> None:
         """Become a process of the store, under a number that nobody had."""
         self.number = await self._store.nodes.register(self._info())
-        self._reached = self._clock.monotonic()
-        self._renumbered(self.number)
+        self._last_beat = self._clock.monotonic()
+        self._on_number(self.number)
 
     async def publish(self) -> bool:
         """Renew the row; returns False when the process was declared dead."""
@@ -61,7 +61,7 @@ class Heartbeat(Actor):
 
     def reaches(self) -> bool:
         """Return whether the store took a heartbeat that has not run out."""
-        return self._reached is not None and self._clock.monotonic() - self._reached <= self._life
+        return self._last_beat is not None and self._clock.monotonic() - self._last_beat <= self._life
 
     async def run(self) -> None:
         """Renew the row again and again, until cancelled."""
@@ -73,14 +73,14 @@ class Heartbeat(Actor):
             try:
                 if not await self.publish():
                     await self.register()
-                if self._reached is None:
+                if self._last_beat is None:
                     log.info("the store is back: the heartbeat continues")
-                self._reached = self._clock.monotonic()
+                self._last_beat = self._clock.monotonic()
                 if setbacks.count:
                     await setbacks.over()
             except StoreUnavailableError as away:
-                if self._reached is not None:
+                if self._last_beat is not None:
                     log.warning("no heartbeat until the store is back: %s", away)
-                self._reached = None
+                self._last_beat = None
             except Exception as defect:  # noqa: BLE001 - others would take a process for dead that works
                 await asyncio.sleep(await setbacks.met(defect))

@@ -141,7 +141,7 @@ class Node:
         self.roles = roles_of(roles, app, relays=outbox is not None)
         self.name = name or f"{hostname()}-{os.getpid()}"
         clock, rng = clock or SystemClock(), rng or random.Random()
-        self._owned = store is None or isinstance(store, str)
+        self._owns_store = store is None or isinstance(store, str)
         self.store: Store = (
             open_store(store, clock=clock, session=session_name(" ".join(self.roles), self.name))
             if store is None or isinstance(store, str)
@@ -204,7 +204,7 @@ class Node:
         if parts.telemetry is not None:
             await parts.telemetry.begin(self)
         try:
-            if self._owned:
+            if self._owns_store:
                 await self.store.open(migrate=self.options.migrate)
             if parts.outbox is not None:
                 await parts.outbox.open()
@@ -233,7 +233,7 @@ class Node:
                     started()
                 await self._running.stop.wait()
             finally:
-                await self.stop(signals.received)
+                await self.stop(signals.signal_name)
         if self._running.failure is not None:
             raise self._running.failure
 
@@ -275,7 +275,7 @@ class Node:
         Returns None when another Supervisor still leads after ``wait`` seconds (default: slightly more than
         the lease's length).
         """
-        if self._owned:
+        if self._owns_store:
             await self.store.open(migrate=self.options.migrate)
         try:
             supervisor = supervisor_of(self._parts)
@@ -290,7 +290,7 @@ class Node:
         await self.client.close()
         if self._parts.outbox is not None:
             await self._parts.outbox.close()
-        if self._owned:
+        if self._owns_store:
             await self.store.close()
         if self._parts.telemetry is not None:
             await self._parts.telemetry.end()

@@ -129,7 +129,7 @@ def _agents(parts: Parts) -> Agents | None:
         rng=parts.rng,
         poll=parts.options._poll_seconds,
         beside_scheduler="scheduler" in parts.roles,
-        watched=None if parts.telemetry is None else parts.telemetry.answering,
+        observe=None if parts.telemetry is None else parts.telemetry.answering,
         alerts=parts.store.alerts,
     )
 
@@ -141,7 +141,7 @@ def _circuits(parts: Parts, agents: Agents | None, heartbeat: Heartbeat) -> Circ
         parts.store, list(parts.slots.values()), heartbeat.publish, lambda: heartbeat.number,
         clock=parts.clock, rng=parts.rng,
     )  # fmt: skip
-    agents.changed, agents.inform = circuits.changed, circuits.inform
+    agents.on_change, agents.inform = circuits.changed, circuits.inform
     return circuits
 
 
@@ -158,7 +158,7 @@ def _scheduler(parts: Parts, agents: Agents | None) -> Scheduler | None:
         memory=options.size("max_task_memory"),
         claim=options.claim_batch,
         poll=options._poll_seconds,
-        ended=parts.client.waiters.came_to_rest,
+        on_end=parts.client.waiters.came_to_rest,
         watch=None if parts.telemetry is None else parts.telemetry.watch,
     )
     parts.client._beside(scheduler)  # noqa: SLF001 - no user may call it

@@ -22,11 +22,11 @@ class Signals:
     """While entered, calls ``stop`` at the first SIGTERM or SIGINT.
 
     Another signal, more than ``SAME`` seconds later, kills the process. Outside the main thread, or on a
-    system without such handlers, signals keep their former effect. ``received``: the name of the first
+    system without such handlers, signals keep their former effect. ``signal_name``: the name of the first
     signal, "" before it.
     """
 
-    received = ""
+    signal_name = ""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
@@ -48,7 +48,7 @@ class Signals:
         now = self._loop.time()
         if self._first is None:
             self._first = now
-            self.received = number.name
+            self.signal_name = number.name
             self._stop()
         elif now - self._first > SAME:
             log.warning(

@@ -89,7 +89,8 @@ def _no_way_back(work: DecisionBuilder) -> str:
 def _cancel(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     task = work.task
     if task.state in _ENDED:
-        return "refused", f"the task had ended: {task.state}"
+        remedy = "; undo takes back what it did" if task.state == "processed" else ""
+        return "refused", f"the task had ended: {task.state}{remedy}"
     if task.state == "error":
         return _undo(work, message)
     if task.goal == "undo":
@@ -120,8 +121,17 @@ def _undo(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         return _cancel(work, message)
     work.task = replace(task, lost=0, result=None)
     warnings = _warnings(work.steps(), "undo", work.now)
+    steps = [s.name for s in work.steps() if s.state == "undo_failed"]
     begin_undo(work, "operator_undo", **_by(message))
-    return "applied", "; ".join(["what was done is being undone", *warnings])
+    return "applied", "; ".join(
+        [_tried_again(steps) if steps else "what was done is being undone", *warnings]
+    )
+
+
+def _tried_again(steps: Sequence[str]) -> str:
+    """Say what an undo does about undos that failed before, and what to do if they fail again."""
+    more = f" and {len(steps) - 1} more" if len(steps) > 1 else ""
+    return f"the undo of {steps[0]}{more} is tried again; if it fails again, undo the effect by hand, and settle the step"
 
 
 def warnings(held_task: HeldTask, kind: str, now: float) -> list[str]:
@@ -179,8 +189,8 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         if step.plan.idx in anew:
             _begin_round(work, fresh)
         elif fresh != step or (step.state == "in_doubt" and step.asked == step.attempt):
-            asked = min(step.asked, step.attempt - 1) if step.state == "in_doubt" else step.asked
-            work.put(replace(fresh, asked=asked))
+            last_probe = min(step.asked, step.attempt - 1) if step.state == "in_doubt" else step.asked
+            work.put(replace(fresh, asked=last_probe))
     again = task.state == "undone"
     work.move_task("pending", "resubmitted", **_by(message))
     work.task = replace(

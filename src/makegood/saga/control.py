@@ -123,14 +123,14 @@ def _add_item(work: DecisionBuilder, each: StepPlan, nth: int, items: Sequence[l
     lane: tuple[int, ...] = ()
     if each.at_once and nth >= each.at_once:
         lane = tuple(items[nth - each.at_once][n] for n in _lasts(each.body))
-    for idx, template in zip(copier.made, each.body, strict=True):
+    for idx, template in zip(copier.indices, each.body, strict=True):
         plan = copier.plan(template, 0)
         first_of_item = not any(i < 0 for i in _before_in_body(template))
         owner = {"item_of": each.idx} if _uses_of(template) else {"of": each.idx}
         after = (*plan.after, *lane) if first_of_item else plan.after
         plan = replace(plan, idx=idx, nth=nth, after=after, **owner)
         work.add(plan, predecessors(plan))
-    return list(copier.made)
+    return list(copier.indices)
 
 
 def _uses_of(plan: StepPlan) -> bool:
@@ -161,7 +161,7 @@ class Copier:
     def __init__(self, each: int, nth: int, indices: range) -> None:
         self.each = each
         self.nth = nth
-        self.made = indices
+        self.indices = indices
 
     def plan(self, template: StepPlan, depth: int) -> StepPlan:
         """Return a copy of a body step, with the item's names and indices."""
@@ -185,7 +185,7 @@ class Copier:
         if index >= 0:
             return index
         position, level = place(index)
-        return self.made[position] if level == depth else index
+        return self.indices[position] if level == depth else index
 
     def ref(self, ref: Ref, depth: int) -> Ref:
         """Return a ref with its index translated; the item itself becomes part of the result of the

@@ -44,7 +44,7 @@ class Replanned(msgspec.Struct, frozen=True, omit_defaults=True):
     returns: Template
 
 
-_replanned = msgspec.json.Decoder(Replanned).decode
+_decode_plan = msgspec.json.Decoder(Replanned).decode
 
 
 def correct(work: DecisionBuilder, message: TaskMessage) -> str:
@@ -89,9 +89,9 @@ def _arguments(work: DecisionBuilder, step: Step | None, value: bytes) -> str:
         return f"the arguments of {step.name} are given by name: an object is expected"
     plan = next_round(step.plan)
     args = plan.args or Template(("{}",))
-    stored = _members(_text_with_marks(args, _mark(args.parts)).encode())
-    if strange := [name for name in members if name not in stored]:
-        return f"{step.name} has no argument {strange[0]!r}; it has {', '.join(stored) or 'none'}"
+    names_and_values = _members(_text_with_marks(args, _mark(args.parts)).encode())
+    if strange := [name for name in members if name not in names_and_values]:
+        return f"{step.name} has no argument {strange[0]!r}; it has {', '.join(names_and_values) or 'none'}"
     corrected_step = replace(step, plan=replace(plan, args=merged(args, members)))
     work.change = _encode(
         {
@@ -177,36 +177,36 @@ def _without_marks(text: str, mark: str, refs: Sequence[Ref]) -> Template:
 
 def _inputs(work: DecisionBuilder, value: bytes) -> str:
     try:
-        replanned = _replanned(value) if value.lstrip().startswith(b"{") else None
-        new_inputs = tuple(bytes(raw) for raw in (_list(value) if replanned is None else replanned.inputs))
+        new_plan = _decode_plan(value) if value.lstrip().startswith(b"{") else None
+        new_inputs = tuple(bytes(raw) for raw in (_list(value) if new_plan is None else new_plan.inputs))
     except UNREADABLE:
         return "the inputs of a task are given in order: an array is expected"
-    stored = work.task.inputs
-    if len(new_inputs) != len(stored):
-        return f"the task has {len(stored)} inputs, not {len(new_inputs)}"
-    changed = {
-        n for n, (one, other) in enumerate(zip(stored, new_inputs, strict=True)) if _differ(one, other)
+    old_inputs = work.task.inputs
+    if len(new_inputs) != len(old_inputs):
+        return f"the task has {len(old_inputs)} inputs, not {len(new_inputs)}"
+    differences = {
+        n for n, (one, other) in enumerate(zip(old_inputs, new_inputs, strict=True)) if _differ(one, other)
     }
-    if replanned is None:
-        if changed and (refusal := _unclear(work)):
+    if new_plan is None:
+        if differences and (refusal := _unclear(work)):
             return refusal
         plans, returns = {step.plan.idx: next_round(step.plan) for step in work.steps()}, work.task.returns
     else:
-        if refusal := _other_steps(work, replanned):
+        if refusal := _other_steps(work, new_plan):
             return refusal
-        plans, returns = _plans(work, replanned), replanned.returns
-    correction = _Correction(work, new_inputs, changed)
+        plans, returns = _plans(work, new_plan), new_plan.returns
+    correction = _Correction(work, new_inputs, differences)
     for step in work.steps():
         correction.of(step, plans[step.plan.idx])
     ends = [
         _display_value(work, template, inputs)
-        for template, inputs in ((work.task.returns, stored), (returns, new_inputs))
+        for template, inputs in ((work.task.returns, old_inputs), (returns, new_inputs))
     ]
-    if correction.barred:
-        return "; ".join(correction.barred)
+    if correction.refusals:
+        return "; ".join(correction.refusals)
     differs = ends[0][1] != ends[1][1] or _text(ends[0][0]) != _text(ends[1][0])
-    if changed and not correction.steps and not differs:
-        return correction.idle(has_plan=replanned is not None)
+    if differences and not correction.steps and not differs:
+        return correction.idle(has_plan=new_plan is not None)
     result = {"was": ends[0][0], "now": ends[1][0]} if differs else None
     _apply(work, correction, returns, result)
     return ""
@@ -224,47 +224,47 @@ def _text(value: Any) -> bytes:
 class _Correction:
     """What other inputs mean for each step."""
 
-    def __init__(self, work: DecisionBuilder, given: Sequence[bytes], changed: set[int]) -> None:
+    def __init__(self, work: DecisionBuilder, inputs: Sequence[bytes], differences: set[int]) -> None:
         self.work = work
-        self.given = given
-        self.changed = changed
+        self.inputs = inputs
+        self.differences = differences
         self.steps: list[dict[str, Any]] = []
         """For the audit: the steps that run with other arguments."""
-        self.kept: list[dict[str, Any]] = []
+        self.effects: list[dict[str, Any]] = []
         """For the audit: the steps that are done with their old arguments."""
-        self.made: list[tuple[Step, bool]] = []
+        self.new_steps: list[tuple[Step, bool]] = []
         """The steps with a new plan, and whether each runs with other arguments."""
-        self.barred: list[str] = []
+        self.refusals: list[str] = []
         """Why the correction is refused."""
 
     def of(self, step: Step, new: StepPlan) -> None:
         """Add a step's consequences; ``new`` is its plan with the corrected inputs."""
-        work, stored, old = self.work, self.work.task.inputs, step.plan
+        work, old_inputs, old = self.work, self.work.task.inputs, step.plan
         plans = (old, new)
         if step.state == "done":  # the steps that an ``each`` made of its body are compared by themselves
             plans = (replace(old, body=()), replace(new, body=()))
-        was, before = _compared_values(work, plans[0], stored)
-        now, after = _compared_values(work, plans[1], self.given)
+        was, before = _compared_values(work, plans[0], old_inputs)
+        now, after = _compared_values(work, plans[1], self.inputs)
         differs = before != after or _text(was) != _text(now)
         stays = step.state in ("done", "in_doubt") and not rules.is_control(old)
         if differs:
             entry = {"step": step.name, "was": was, "now": now}
             if step.state == "in_doubt":
-                self.barred.append(_refusal(step))
-            (self.kept if step.state == "done" else self.steps).append(entry)
+                self.refusals.append(_refusal(step))
+            (self.effects if step.state == "done" else self.steps).append(entry)
         plan = _with(old, new)
         if stays:
-            args = _with_fixed_inputs(old.args, stored, self.changed)
+            args = _with_fixed_inputs(old.args, old_inputs, self.differences)
             plan = replace(plan, args=args, later=None if args == new.args else new.args)
         if plan != old:
-            self.made.append((replace(step, plan=plan), differs and not stays))
+            self.new_steps.append((replace(step, plan=plan), differs and not stays))
 
     def idle(self, *, has_plan: bool) -> str:
         """Say why inputs that change nothing are refused; ``planned``: the code planned with them, too."""
-        if self.kept:
-            names = ", ".join(one["step"] for one in self.kept)
-            does = "is done with what it" if len(self.kept) == 1 else "are done with what they"
-            was = "was" if len(self.kept) == 1 else "were"
+        if self.effects:
+            names = ", ".join(one["step"] for one in self.effects)
+            does = "is done with what it" if len(self.effects) == 1 else "are done with what they"
+            was = "was" if len(self.effects) == 1 else "were"
             return (
                 f"{names} {does} {was} given, and no other step takes those inputs: undo the task, then resubmit it with other "
                 f"inputs"
@@ -286,18 +286,18 @@ def _apply(
     change: dict[str, Any] = {
         "step": None,
         "was": _raws(work.task.inputs),
-        "now": _raws(correction.given),
+        "now": _raws(correction.inputs),
         "steps": correction.steps,
     }
     if work.task.names:
         change["names"] = work.task.names
-    if correction.kept:
-        change["kept"] = correction.kept
+    if correction.effects:
+        change["kept"] = correction.effects
     if result is not None:
         change["result"] = result
     work.change = _encode(change)
-    work.task = replace(work.task, inputs=tuple(correction.given), returns=returns)
-    for step, asks in correction.made:
+    work.task = replace(work.task, inputs=tuple(correction.inputs), returns=returns)
+    for step, asks in correction.new_steps:
         if asks:
             _put(work, step)
         else:
@@ -316,16 +316,16 @@ def _with(old: StepPlan, new: StepPlan) -> StepPlan:
 
 
 def _with_fixed_inputs(
-    template: Template | None, inputs: Sequence[bytes], changed: set[int]
+    template: Template | None, inputs: Sequence[bytes], differences: set[int]
 ) -> Template | None:
     """Return a template with the values of these inputs fixed: what was done with them is undone with
     them.
     """
-    if template is None or not any(ref.of in INPUTS and ref.index in changed for ref in template.refs):
+    if template is None or not any(ref.of in INPUTS and ref.index in differences for ref in template.refs):
         return template
     parts, refs = [template.parts[0]], list[Ref]()
     for ref, part in zip(template.refs, template.parts[1:], strict=True):
-        if ref.of in INPUTS and ref.index in changed:
+        if ref.of in INPUTS and ref.index in differences:
             parts[-1] += inputs[ref.index].decode() + part
         else:
             refs.append(ref)
@@ -417,16 +417,16 @@ def _is_item(work: DecisionBuilder, plan: StepPlan, ref: Ref) -> bool:
 # -- with the plan that the code makes -----------------------------------------------------------------------
 
 
-def _other_steps(work: DecisionBuilder, replanned: Replanned) -> str:
+def _other_steps(work: DecisionBuilder, new_plan: Replanned) -> str:
     """Say where the plan's steps differ from the task's; "" if they are the same."""
     old = [step.plan for step in work.steps() if rules.owner(step.plan) < 0]
-    pairs = zip(old, replanned.steps, strict=False)
+    pairs = zip(old, new_plan.steps, strict=False)
     at = next((n for n, (one, other) in enumerate(pairs) if _shape(one) != _shape(other)), None)
-    if at is None and len(old) == len(replanned.steps):
+    if at is None and len(old) == len(new_plan.steps):
         return ""
     if at is None:
-        at = min(len(old), len(replanned.steps))
-    is_, would = (_display_name(plans[at]) if at < len(plans) else "" for plans in (old, replanned.steps))
+        at = min(len(old), len(new_plan.steps))
+    is_, would = (_display_name(plans[at]) if at < len(plans) else "" for plans in (old, new_plan.steps))
     if not would:
         how = f"step {at + 1} of the task, {is_}, would not be there"
     elif not is_:
@@ -449,14 +449,14 @@ def _display_name(plan: StepPlan) -> str:
     return f"{plan.name} ({plan.agent}.{plan.action})" if plan.kind == "action" else plan.name
 
 
-def _plans(work: DecisionBuilder, replanned: Replanned) -> dict[int, StepPlan]:
+def _plans(work: DecisionBuilder, new_plan: Replanned) -> dict[int, StepPlan]:
     """Return the plan of each step of the task: those of the items of an ``each`` are copies of its body."""
     plans: dict[int, StepPlan] = {}
     firsts: dict[tuple[int, int], int] = {}
     for step in work.steps():
         idx, nth, owner = step.plan.idx, step.plan.nth, rules.owner(step.plan)
         if owner < 0:
-            plans[idx] = replanned.steps[idx]
+            plans[idx] = new_plan.steps[idx]
             continue
         first = firsts.setdefault((owner, nth), idx)
         body = plans[owner].body

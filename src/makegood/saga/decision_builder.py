@@ -31,7 +31,7 @@ NULL, EMPTY = b"null", b"{}"
 class Agenda:
     """The steps to examine before the Decision is made, by index and by reason."""
 
-    __slots__ = ("doubts", "due", "everything", "free", "ready", "touched")
+    __slots__ = ("doubts", "due", "everything", "free", "news", "ready")
 
     def __init__(self) -> None:
         self.free: list[int] = []
@@ -42,7 +42,7 @@ class Agenda:
         """In doubt, to be followed up when the task goes forward."""
         self.due: set[int] = set()
         """Their timer has fired."""
-        self.touched: list[int] = []
+        self.news: list[int] = []
         """Something was said about them."""
         self.everything = False
         """The undo begins, or is claimed, so all steps are to be looked at."""
@@ -58,7 +58,7 @@ class DecisionBuilder:
         "_open",
         "agenda",
         "change",
-        "held",
+        "held_task",
         "left",
         "now",
         "out",
@@ -66,7 +66,7 @@ class DecisionBuilder:
     )
 
     def __init__(self, held_task: HeldTask, now: float = 0.0) -> None:
-        self.held = held_task
+        self.held_task = held_task
         self.now = now
         """The store's clock; 0: unknown, and then no key counts as too old."""
         self.task: TaskRecord = held_task.task
@@ -85,7 +85,7 @@ class DecisionBuilder:
 
     def size(self) -> int:
         """Return the number of steps."""
-        return self._count + len(self.out.added)
+        return self._count + len(self.out.new_steps)
 
     def find(self, idx: int) -> Step | None:
         """Return a step as it is now, None when there is none of this index."""
@@ -93,41 +93,41 @@ class DecisionBuilder:
         if step is not None:
             return step
         if 0 <= idx < self._count:
-            return self.held.steps[idx]
-        return self.out.added[idx - self._count] if 0 <= idx < self.size() else None
+            return self.held_task.steps[idx]
+        return self.out.new_steps[idx - self._count] if 0 <= idx < self.size() else None
 
     def step(self, idx: int) -> Step:
         """Return a step as it is now."""
         step = self.out.steps.get(idx)
         if step is not None:
             return step
-        return self.held.steps[idx] if idx < self._count else self.out.added[idx - self._count]
+        return self.held_task.steps[idx] if idx < self._count else self.out.new_steps[idx - self._count]
 
     def steps(self) -> list[Step]:
         """Return all steps as they are now, in order."""
         changes = self.out.steps
         if not changes:
-            return self.held.steps + self.out.added
-        return [changes.get(i) or s for i, s in enumerate(self.held.steps)] + self.out.added
+            return self.held_task.steps + self.out.new_steps
+        return [changes.get(i) or s for i, s in enumerate(self.held_task.steps)] + self.out.new_steps
 
     def any(self, matches: Callable[[Step], bool]) -> bool:
         """Whether any step matches; those that changed are asked first."""
         changes = self.out.steps
         return (
             any(map(matches, changes.values()))
-            or any(map(matches, self.out.added))
-            or any(matches(s) for i, s in enumerate(self.held.steps) if i not in changes)
+            or any(map(matches, self.out.new_steps))
+            or any(matches(s) for i, s in enumerate(self.held_task.steps) if i not in changes)
         )
 
     def followers(self, idx: int) -> Sequence[int]:
         """Return the steps that wait for this one."""
-        followers: Sequence[int] = self.held.followers[idx] if idx < self._count else ()
+        followers: Sequence[int] = self.held_task.followers[idx] if idx < self._count else ()
         return (*followers, *self._links[idx]) if self._links and idx in self._links else followers
 
     def open(self, idx: int) -> int:
         """Return how many predecessors of a step are neither done nor skipped."""
         count = self._open.get(idx)
-        return self.held.open[idx] if count is None else count
+        return self.held_task.open[idx] if count is None else count
 
     # -- values ----------------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class DecisionBuilder:
         if idx < self._count:
             self.out.steps[idx] = step
         else:
-            self.out.added[idx - self._count] = step
+            self.out.new_steps[idx - self._count] = step
         return step
 
     def move(
@@ -210,7 +210,7 @@ class DecisionBuilder:
 
     def _pass(self, idx: int) -> None:
         self.left -= 1
-        counts, before = self._open, self.held.open
+        counts, before = self._open, self.held_task.open
         for follower in self.followers(idx):
             count = counts.get(follower)
             counts[follower] = count = (before[follower] if count is None else count) - 1
@@ -224,12 +224,12 @@ class DecisionBuilder:
 
     def add(self, plan: StepPlan, before: Sequence[int]) -> None:
         """Add a step that an ``each`` has made; ``before``: its predecessors, including those of its item."""
-        idx = self._count + len(self.out.added)
+        idx = self._count + len(self.out.new_steps)
         if plan.idx != idx:
             raise IllegalTransitionError(
                 f"step {plan.idx} would be added as number {idx}; this is a defect of makegood"
             )
-        self.out.added.append(Step(plan))
+        self.out.new_steps.append(Step(plan))
         self.left += 1
         self._open[idx] = 0
         for other in before:
@@ -257,8 +257,10 @@ class DecisionBuilder:
         """Make a request, with the next attempt. ``state``: of the step, when its move is noted already."""
         plan, task, policy = step.plan, self.task, step.plan.policy or rules.PLAIN
         attempt = step.attempt + 1
-        asked = attempt if doing == "probe" else step.asked
-        step = self.put(replace(step, state=state or step.state, doing=doing, attempt=attempt, asked=asked))
+        last_probe = attempt if doing == "probe" else step.asked
+        step = self.put(
+            replace(step, state=state or step.state, doing=doing, attempt=attempt, asked=last_probe)
+        )
         undoing = doing == "undo"
         self.out.requests.append(
             Request(
@@ -290,16 +292,16 @@ class DecisionBuilder:
         """Let the step rest for this many seconds; a ``retry`` message ends the rest."""
         idx = step.plan.idx
         self.out.timers[idx] = seconds
-        if idx in self.out.dropped:
-            self.out.dropped.remove(idx)
+        if idx in self.out.stale_timers:
+            self.out.stale_timers.remove(idx)
         return self.put(replace(step, waiting=True))
 
     def drop_timer(self, step: Step) -> Step:
         """Remove the step's timer: it has fired or is no longer wanted."""
         idx = step.plan.idx
         self.out.timers.pop(idx, None)
-        if idx < self._count and self.held.steps[idx].waiting:
-            self.out.dropped.append(idx)
+        if idx < self._count and self.held_task.steps[idx].waiting:
+            self.out.stale_timers.append(idx)
         return self.put(replace(step, waiting=False))
 
     # -- counts, alerts --------------------------------------------------------------------------------------
@@ -309,19 +311,19 @@ class DecisionBuilder:
 
         It is written as an increment, so that the Supervisor's counting is not overwritten.
         """
-        reset, increment = self.out.counted.get(idx, (False, 0))
-        self.out.counted[idx] = (reset, increment + 1)
+        reset, increment = self.out.failure_counts.get(idx, (False, 0))
+        self.out.failure_counts[idx] = (reset, increment + 1)
         self.task = replace(self.task, failure_count=self.task.failure_count + 1)
 
     def reset(self, idx: int) -> None:
         """Restart the step's failure count at 0 in the store; failures just counted stay in the task's
         count.
         """
-        _, failures = self.out.counted.get(idx, (False, 0))
-        self.out.counted[idx] = (True, 0)
+        _, failures = self.out.failure_counts.get(idx, (False, 0))
+        self.out.failure_counts[idx] = (True, 0)
         if failures:
-            _, alone = self.out.counted.get(-1, (False, 0))
-            self.out.counted[-1] = (False, alone + failures)
+            _, alone = self.out.failure_counts.get(-1, (False, 0))
+            self.out.failure_counts[-1] = (False, alone + failures)
 
     def alert(self, alert: Alert) -> None:
         """Tell the operators."""
@@ -329,12 +331,12 @@ class DecisionBuilder:
 
     def ease(self, step: str = "*") -> None:
         """End the alerts of a step, or all of the task."""
-        if step not in self.out.eased:
-            self.out.eased.append(step)
+        if step not in self.out.alert_ends:
+            self.out.alert_ends.append(step)
 
     def use(self, message: TaskMessage) -> None:
         """Note that a reply uses up the request row it is about."""
-        self.out.consumed.append((message.idx, message.attempt))
+        self.out.used_requests.append((message.idx, message.attempt))
 
 
 def arguments(held_task: HeldTask, idx: int) -> bytes:

@@ -47,7 +47,7 @@ class _Folding:
     claim = False
     poison = False
     releases = False
-    judged: frozenset[tuple[int, int]] = frozenset()
+    verdicts: frozenset[tuple[int, int]] = frozenset()
     results: Sequence[tuple[TaskMessage, ActResult, bytes | None]] = ()
 
     def __init__(self, held_task: HeldTask, messages: Sequence[TaskMessage], now: float) -> None:
@@ -60,7 +60,7 @@ class _Folding:
         if len(messages) > 1:
             silences = [m for m in messages if m.kind == "expired"]
             if silences:
-                self.judged = frozenset((m.idx, m.attempt) for m in silences)
+                self.verdicts = frozenset((m.idx, m.attempt) for m in silences)
                 messages = [*(m for m in messages if m.kind == "claim"), *silences]
                 messages += [m for m in self.messages if m.kind not in ("claim", "expired")]
             self.poison = any(m.kind == "poison" for m in messages)
@@ -76,7 +76,7 @@ class _Folding:
         if kind in _OF_A_STEP:
             if self.claim:
                 self._claim()
-            if self.judged and kind != "expired" and (message.idx, message.attempt) in self.judged:
+            if self.verdicts and kind != "expired" and (message.idx, message.attempt) in self.verdicts:
                 late(work, message)
             else:
                 reply(work, message)
@@ -135,7 +135,7 @@ class _Folding:
         """
         self._advance()
         work = self.work
-        if work.held.task.timed and work.task.state == "processing":
+        if work.held_task.task.timed and work.task.state == "processing":
             turn(work, "deadline")
 
     def _advance(self) -> None:
@@ -159,8 +159,12 @@ class _Folding:
         if work.task.state == "undoing":
             backward(work)
             rest_when_undone(work)
-        if work.out.withdraw and work.out.consumed:  # answered in the same batch, after the task had turned
-            work.out.withdraw = [request for request in work.out.withdraw if request not in work.out.consumed]
+        if (
+            work.out.withdraw and work.out.used_requests
+        ):  # answered in the same batch, after the task had turned
+            work.out.withdraw = [
+                request for request in work.out.withdraw if request not in work.out.used_requests
+            ]
         task = work.out.task = work.task
         work.out.release = task.state not in ("processing", "undoing")
         for message, (verdict, why), change in self.results:
@@ -173,7 +177,7 @@ def _leave_to_next_scheduler(work: DecisionBuilder) -> None:
     """Leave the follow-up of a doubt that was just answered to the next Scheduler, marked by an immediate
     timer.
     """
-    for idx in work.agenda.touched:
+    for idx in work.agenda.news:
         step = work.step(idx)
         if work.task.state == "undoing" and step.state == "in_doubt" and rules.idle(step):
             work.timer(step, 0.0)

@@ -81,7 +81,7 @@ def _decide_alone(held_task: HeldTask, message: TaskMessage) -> Decision | None:
     except MissingValueError:
         return None
     return Decision(
-        held_task.task, task, steps, consumed=[(idx, message.attempt)], requests=requests, moves=moves,
+        held_task.task, task, steps, used_requests=[(idx, message.attempt)], requests=requests, moves=moves,
         seqs=[message.seq] if message.seq else [], release=held_task.left == 1,
         attempts=[attempt_end(message)] if message.seq else [],
     )  # fmt: skip
@@ -188,20 +188,20 @@ class Shapes:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, tuple[int, ...]], Shape] = OrderedDict()
+        self._by_plans: OrderedDict[tuple[str, tuple[int, ...]], Shape] = OrderedDict()
 
     def share(self, held_task: HeldTask) -> None:
         """Let a task share what follows its steps with earlier tasks of its shape."""
         key = (held_task.task.app, tuple([id(step.plan) for step in held_task.steps]))
-        shared_shape = self._known.get(key)
+        shared_shape = self._by_plans.get(key)
         if shared_shape is not None:
             held_task.shape = shared_shape
             return
         shape = Shape([step.plan for step in held_task.steps])  # keeps the records alive, and so their ids
         if shape.plain and not shape.bulky:  # perhaps the only one: the next one shares it
-            self._known[key] = shape
-            if len(self._known) > _SHAPES:
-                self._known.popitem(last=False)
+            self._by_plans[key] = shape
+            if len(self._by_plans) > _SHAPES:
+                self._by_plans.popitem(last=False)
 
 
 def _shape_step(held_task: HeldTask, idx: int, shape: Shape) -> ShapeStep | None:
@@ -220,12 +220,12 @@ def _shape_step(held_task: HeldTask, idx: int, shape: Shape) -> ShapeStep | None
         or not all(_plain(each) and fills(each) for each in followers)
     ):
         return None
-    requests = {sent.idx: sent for each in list(shape.following.values()) for sent in each.sent}
-    sent = tuple(requests.get(each.plan.idx) or sent_of(held_task.task, each) for each in followers)
-    moves = [_done_move(step), *(move for each in sent for move in _begin_moves(each.waiting.plan.name))]
+    requests = {request.idx: request for each in list(shape.following.values()) for request in each.sends}
+    sends = tuple(requests.get(each.plan.idx) or sent_of(held_task.task, each) for each in followers)
+    moves = [_done_move(step), *(move for each in sends for move in _begin_moves(each.waiting.plan.name))]
     fields = astuple(replace(step, state="done", doing=None))[:_UP_TO_RESULT]
     ending = [_done_move(step), _ENDED]
-    shape_step = shape.following[idx] = ShapeStep(step, fields, [(idx, 1)], sent, moves, ending)
+    shape_step = shape.following[idx] = ShapeStep(step, fields, [(idx, 1)], sends, moves, ending)
     return shape_step
 
 
@@ -265,11 +265,11 @@ def _take(held_task: HeldTask, message: TaskMessage, shape_step: ShapeStep) -> D
     ):
         return None
     result = message.value or _NULL
-    changes = {idx: Step(*shape_step.done, result)}  # type: ignore[call-arg]  # the type checker cannot count them
+    changes = {idx: Step(*shape_step.fields_after, result)}  # type: ignore[call-arg]  # the type checker cannot count them
     requests: list[Request] = []
     ends, moves, whole = held_task.left == 1, shape_step.moves, True
     try:
-        for request in shape_step.sent:
+        for request in shape_step.sends:
             follower = request.idx
             if held_task.open[follower] != 1:  # it waits for others too
                 continue
@@ -278,16 +278,16 @@ def _take(held_task: HeldTask, message: TaskMessage, shape_step: ShapeStep) -> D
             changes[follower] = request.running
             requests.append(request_of(request, task, steps, changes))
         if ends:
-            if shape_step.sent:  # they have passed already: not a plain case
+            if shape_step.sends:  # they have passed already: not a plain case
                 return None
             task, moves = _ended_task(task, _values(task, steps, idx, result)), shape_step.ending
-        elif len(requests) < len(shape_step.sent):
+        elif len(requests) < len(shape_step.sends):
             whole = False
             moves = [_done_move(running), *(move for r in requests for move in _begin_moves(r.step))]
     except (MissingValueError, IndexError):  # the task has no such input
         return None
     return Decision(
-        held_task.task, task, changes, consumed=shape_step.consumed, requests=requests, moves=moves,
+        held_task.task, task, changes, used_requests=shape_step.used_requests, requests=requests, moves=moves,
         seqs=[message.seq] if message.seq else [], release=ends, shape_step=shape_step if whole else None,
         attempts=[attempt_end(message)] if message.seq else [],
     )  # fmt: skip
@@ -310,7 +310,7 @@ def request_of(
         )
     return Request(
         task.id,
-        *shape_request.asked,
+        *shape_request.fields,
         args,
         task.priority,
         False,

@@ -28,8 +28,8 @@ def begun(held_task: HeldTask) -> Decision | None:
         or decision.release
         or len(decision.requests) != len(decision.steps)
         or not all(map(_dispatched, decision.steps.values()))
-        or decision.counted
-        or decision.added
+        or decision.failure_counts
+        or decision.new_steps
         or decision.timers
         or decision.alerts
     ):
@@ -50,7 +50,7 @@ def begin(task: TaskRecord, shape: Shape) -> tuple[HeldTask, Decision | None]:
     if opening is not None and _alike(opening.alike, task):
         try:
             requests = [
-                request_of(shape_request, task, opening.waiting, {}) for shape_request in opening.sent
+                request_of(shape_request, task, opening.waiting, {}) for shape_request in opening.sends
             ]
         except (MissingValueError, IndexError):  # decided as any other: such a step fails
             requests = []
@@ -59,8 +59,8 @@ def begin(task: TaskRecord, shape: Shape) -> tuple[HeldTask, Decision | None]:
                 task, opening.waiting.copy(), opening.followers, opening.open.copy(), opening.left,
                 shape if shape.plain else None,
             )  # fmt: skip
-            after = replace(task, state="processing", timed=opening.timed)
-            return held_task, Decision(task, after, opening.changed, requests=requests, moves=opening.moves)
+            after = replace(task, state="processing", timed=opening.starts_clock)
+            return held_task, Decision(task, after, opening.changes, requests=requests, moves=opening.moves)
     held_task = hold(task, map(Step, shape))
     decision = begun(held_task)
     if decision is not None and shape.again():

@@ -55,7 +55,7 @@ def apply(held_task: HeldTask, decision: Decision) -> None:
         for idx, step in decision.steps.items():
             steps[idx] = step
         held_task.left -= 1
-        for request in shape_step.sent:
+        for request in shape_step.sends:
             counts[request.idx] -= 1
         return
     followers, passing = held_task.followers, rules.PASSED
@@ -67,8 +67,8 @@ def apply(held_task: HeldTask, decision: Decision) -> None:
             held_task.left += change
             for follower in followers[idx]:
                 counts[follower] += change
-    if decision.added:
-        _extend(held_task, decision.added)
+    if decision.new_steps:
+        _extend(held_task, decision.new_steps)
 
 
 def _extend(held_task: HeldTask, new_steps: Sequence[Step]) -> None:
@@ -135,6 +135,6 @@ def _lost(task: TaskRecord, step: Step) -> Doing | None:
         return "do"
     if step.state == "undoing":
         return "undo"
-    probed = step.state == "in_doubt" and step.doubt and step.asked == step.attempt and not step.stuck
+    was_probing = step.state == "in_doubt" and step.doubt and step.asked == step.attempt and not step.stuck
     undoing = task.goal == "undo" and task.state not in AT_REST
-    return "probe" if probed and undoing and rules.policy(step).probe else None
+    return "probe" if was_probing and undoing and rules.policy(step).probe else None

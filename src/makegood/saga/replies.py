@@ -34,7 +34,7 @@ def reply(work: DecisionBuilder, message: TaskMessage) -> None:
         work.use(message)
     if kind in ("expired", "not_happened") or message.seq or message.error is not None:  # no move shows these
         _note_end(work, message)
-    work.agenda.touched.append(message.idx)
+    work.agenda.news.append(message.idx)
     step = replace(step, doing=None, first_sent=rules.first_sent(step, message))
     answers[kind](work, step, message)
     if step.again and message.doing != "undo":
@@ -76,7 +76,7 @@ def retry(work: DecisionBuilder, message: TaskMessage) -> None:
         return  # none is set, or only in this Decision: the message is about an earlier one
     step = work.drop_timer(step)
     work.agenda.due.add(message.idx)
-    work.agenda.touched.append(message.idx)
+    work.agenda.news.append(message.idx)
     if step.state == "ready":
         work.agenda.ready.append(message.idx)
     elif step.state == "in_doubt":
@@ -177,8 +177,9 @@ def _later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     doubt = step.doubt or message.unclear or bool(old)
     state: StepState = "in_doubt" if doubt else "ready" if forward else "waiting"
     error = f"{message.error}; {old}" if old else message.error
+    why = error if old and error else ""
     step = work.move(
-        step, state, "later", doubt=doubt, final=step.final or bool(old), error=error, tally=None
+        step, state, "later", detail=why, doubt=doubt, final=step.final or bool(old), error=error, tally=None
     )
     if old:  # no wait for a moment at which nothing may be sent
         work.agenda.doubts.append(step.plan.idx)

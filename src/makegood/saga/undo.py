@@ -71,7 +71,7 @@ def backward(work: DecisionBuilder) -> None:
     freed.
     """
     todo = list(range(work.size())) if work.agenda.everything else []
-    for idx in work.agenda.touched:
+    for idx in work.agenda.news:
         if work.step(idx).state in rules.SETTLED:
             todo.extend(_before(work, idx))
         else:
@@ -90,15 +90,15 @@ def backward(work: DecisionBuilder) -> None:
 def _before(work: DecisionBuilder, idx: int) -> list[int]:
     """Return the steps before a step; a skipped one stands for its own predecessors."""
     indices: list[int] = []
-    visited, todo = {idx}, [idx]
+    visits, todo = {idx}, [idx]
     while todo:
         plan = work.step(todo.pop()).plan
         before = list(predecessors(plan))
         if plan.kind == "gather":
             before += [i for i in work.followers(plan.of) if rules.owner(work.step(i).plan) == plan.of]
         for other in before:
-            if other not in visited:
-                visited.add(other)
+            if other not in visits:
+                visits.add(other)
                 (todo if work.step(other).state == "skipped" else indices).append(other)
     return indices
 
@@ -137,14 +137,14 @@ def _take_back(work: DecisionBuilder, step: Step) -> bool:
 
 def barred(work: DecisionBuilder, idx: int) -> bool:
     """Whether any step after this one is not settled; a skipped one stands for its own followers."""
-    visited, todo = set(), list(work.followers(idx))
+    visits, todo = set(), list(work.followers(idx))
     while todo:
         after = todo.pop()
         step = work.step(after)
         if rules.stands_before(step):
             return True
-        if step.state == "skipped" and after not in visited:
-            visited.add(after)
+        if step.state == "skipped" and after not in visits:
+            visits.add(after)
             todo.extend(work.followers(after))
     return False
 

@@ -23,7 +23,7 @@ class Claims:
         self._wakeups = tasks.wakeups
         self._hold = hold
         self._full = False
-        self._called: set[int] = set()
+        self._calls: set[int] = set()
 
     def takes(self, count: int) -> bool:
         """Return whether a task submitted here may be held from the beginning, beside ``expected`` others.
@@ -34,7 +34,7 @@ class Claims:
         return (
             self.open
             and not self._wakeups.pending
-            and len(self.tasks.held) + count < self._hold
+            and len(self.tasks.in_memory) + count < self._hold
             and weights.total < weights.most
         )
 
@@ -56,7 +56,7 @@ class Claims:
             most = self.most
         elif at_rest:
             at_rest, self.at_rest, most = at_rest[:1], at_rest[1:], 0
-        limit = min(most, self._hold - len(self.tasks.held), room // weights.mean + 1) if room else 0
+        limit = min(most, self._hold - len(self.tasks.in_memory), room // weights.mean + 1) if room else 0
         if limit <= 0 or not self._wakeups.pending:
             return Claim(0, tuple(at_rest), room) if at_rest else None
         self._wakeups.pending = False
@@ -65,8 +65,8 @@ class Claims:
     def made(self, claim: Claim, *, more: bool) -> None:
         """Note that a claim is committed; ``more``: others may be claimed."""
         if claim.at_rest:
-            self._called.update(claim.at_rest)
-            self._called &= self.tasks.held.keys()
+            self._calls.update(claim.at_rest)
+            self._calls &= self.tasks.in_memory.keys()
         if more:
             self._wakeups.ring_pending()
 
@@ -76,8 +76,8 @@ class Claims:
         Such tasks have a limit of their own, of the same size.
         """
         weights = self.tasks.weights
-        self._called &= self.tasks.held.keys()
-        return sum(map(weights.of, self._called)) < weights.most
+        self._calls &= self.tasks.in_memory.keys()
+        return sum(map(weights.of, self._calls)) < weights.most
 
     def _tell_full(self, *, full: bool) -> None:
         """Log, once, that what is held leaves no room for more."""
@@ -85,6 +85,6 @@ class Claims:
             weights = self.tasks.weights
             log.info(
                 "holding %d tasks of %s: nothing more is claimed until some of them end (max_task_memory is %s)",
-                len(self.tasks.held), shown(weights.total), shown(weights.most),
+                len(self.tasks.in_memory), shown(weights.total), shown(weights.most),
             )  # fmt: skip
         self._full = full

@@ -32,11 +32,11 @@ class _Turn:
     batch: Batch
     slots: Reservation
     """Slots of this process's agents for the requests of the commit."""
-    loaded: Sequence[int] = ()
+    claims: Sequence[int] = ()
     """The tasks that were claimed."""
     dues: dict[int, dict[int, float]] = field(default_factory=dict)
     """Their timers."""
-    heard: dict[int, list[TaskMessage]] = field(default_factory=dict)
+    messages: dict[int, list[TaskMessage]] = field(default_factory=dict)
     """The messages that were decided for them, if somebody watches."""
 
 
@@ -67,7 +67,7 @@ class Commits:
                 slots.give_back_spare()
                 if claim is not None:
                     slots.set_aside()
-                    turn.batch.decide = lambda loaded: self._firsts(loaded, turn)
+                    turn.batch.decide = lambda tasks: self._firsts(tasks, turn)
                 outcome = await self._store.commit(turn.batch)
             except Exception as fault:
                 self._tasks.put_back(inbox)
@@ -80,18 +80,18 @@ class Commits:
                 if inbox:
                     doubts.met(list(inbox), fault, apart=claim is None)
                 if claim is not None:
-                    doubts.claimed_badly(turn.loaded, fault)
+                    doubts.claimed_badly(turn.claims, fault)
                 return
             finally:
                 del self.writing[slots]
                 self._tasks.wakeups.ring()
                 turn.batch.decide = None  # it refers to the turn: both would wait for the garbage collector
-            doubts.well(claimed=claim is not None, most=self._turns.claims.most)
+            doubts.well(with_claim=claim is not None, most=self._turns.claims.most)
             if self._turns.listeners.watch is not None:
-                self._turns.listeners.watch.decided(inbox | turn.heard, decisions, outcome)
+                self._turns.listeners.watch.decided(inbox | turn.messages, decisions, outcome)
             self._settle(decisions, outcome, turn)
-            resend(self._agents, self._tasks.node, {task: inbox.get(task, ()) for task in outcome.lost})
-        if overtaken := outcome.lost - outcome.blocked:
+            resend(self._agents, self._tasks.node, {task: inbox.get(task, ()) for task in outcome.losses})
+        if overtaken := outcome.losses - outcome.lock_conflicts:
             await self._report(turn.batch, overtaken)
 
     async def _report(self, batch: Batch, tasks: Collection[int]) -> None:
@@ -113,7 +113,7 @@ class Commits:
     ) -> list[tuple[HeldTask, Decision]]:
         """Decide on tasks that are held. What the rules cannot even put to error, the store will."""
         decisions: list[tuple[HeldTask, Decision]] = []
-        tasks = self._tasks.held
+        tasks = self._tasks.in_memory
         for task, messages in inbox.items():
             held_task = tasks.get(task)
             if held_task is None:
@@ -133,7 +133,7 @@ class Commits:
         again.
         """
         turn.slots.rollback()
-        turn.loaded, faults = [each.task.id for each in tasks], turn.batch.unfit
+        turn.claims, faults = [each.task.id for each in tasks], turn.batch.unfit
         faults.clear()
         decisions: list[tuple[HeldTask, Decision]] = []
         for each in tasks:
@@ -145,7 +145,7 @@ class Commits:
                 held_task, waiting = restored(each)
                 turn.dues[task] = each.due
                 if self._turns.listeners.watch is not None:
-                    turn.heard[task] = waiting
+                    turn.messages[task] = waiting
                 decisions.append((held_task, _decide(held_task, waiting, turn.slots.now)))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
@@ -160,16 +160,16 @@ class Commits:
     ) -> None:
         """Make memory what the store now is, and dispatch."""
         tasks = self._tasks
-        if outcome.lost:
-            log.info("%d decisions were overtaken; their tasks are read again", len(outcome.lost))
-            tasks.mistrust(outcome.lost)
+        if outcome.losses:
+            log.info("%d decisions were overtaken; their tasks are read again", len(outcome.losses))
+            tasks.mistrust(outcome.losses)
         for task, reason in outcome.guilty:
             task_id = show(task)
             log.error("task %s: the store refuses its data: %s", task_id, reason, extra={"task": task_id})
             tasks.forget(task)
             self._turns.doubts.unclaimable.pop(task, None)
-        self.tallies.add(outcome.claimed)
-        if not_written := outcome.lost | {task for task, _ in outcome.guilty}:
+        self.tallies.add(outcome.claims)
+        if not_written := outcome.losses | {task for task, _ in outcome.guilty}:
             decisions = [each for each in decisions if each[0].task.id not in not_written]
         self.tallies.add(decisions)
         beginnings: list[Decision] = []
@@ -179,7 +179,7 @@ class Commits:
                 beginnings.append(decision)
             except Exception as fault:  # noqa: BLE001 - it is committed, and must not stop the others
                 self._misled(held_task, fault)
-        for held_task, decision in outcome.claimed:
+        for held_task, decision in outcome.claims:
             # Otherwise declared dead meanwhile: they are freed with all that the old node held.
             if turn.batch.node == tasks.node:
                 tasks.claimed(held_task, turn.dues[held_task.task.id])
@@ -188,11 +188,11 @@ class Commits:
                 beginnings.append(decision)
             except Exception as fault:  # noqa: BLE001 - as above
                 self._misled(held_task, fault)
-            if held_task.task.id in tasks.held:
+            if held_task.task.id in tasks.in_memory:
                 tasks.weights.put(held_task.task.id, weigh(held_task))
         turn.slots.run(beginnings)
-        for task, idx, attempt in outcome.withdrawn:
-            earlier = tasks.held.get(task)
+        for task, idx, attempt in outcome.withdrawals:
+            earlier = tasks.in_memory.get(task)
             if earlier is not None:
                 tasks.hear(task, TaskMessage("withdrawn", idx, earlier.steps[idx].doing or "do", attempt))
         if turn.batch.claim is not None:
@@ -211,10 +211,10 @@ class Commits:
         task = held_task.task
         if decision.timers and turn.batch.node == self._tasks.node:
             self._tasks.arm(task.id, decision.timers)
-        if decision.added:
-            self._tasks.weights.grow(task.id, weigh_added(decision.added))
+        if decision.new_steps:
+            self._tasks.weights.grow(task.id, weigh_added(decision.new_steps))
         if task.state in AT_REST:
-            self._turns.listeners.ended(held_task)
+            self._turns.listeners.on_end(held_task)
         if decision.release:
             self._tasks.forget(task.id)
 
@@ -225,6 +225,6 @@ def _decide(held_task: HeldTask, messages: Sequence[TaskMessage], now: float) ->
         decision = saga.decide(held_task, messages, now)
     except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
         decision = guilty(held_task, messages, defect)
-    if held_task.task.lost and decision.consumed:
+    if held_task.task.lost and decision.used_requests:
         decision.task = saga.progressed(decision.task)
     return decision

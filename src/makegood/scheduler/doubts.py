@@ -87,11 +87,11 @@ class Doubts:
         elif alone:  # of no task that could be named
             raise defect
 
-    def well(self, *, claimed: bool, most: int) -> None:
+    def well(self, *, with_claim: bool, most: int) -> None:
         """Note that a turn went well. ``most``: how many tasks are claimed at once without doubts."""
         self._in_a_row = 0
-        self.fine = claimed or self.most is None
-        if claimed and self.most is not None:
+        self.fine = with_claim or self.most is None
+        if with_claim and self.most is not None:
             self.most = None if self.most * 2 > most else self.most * 2
 
 

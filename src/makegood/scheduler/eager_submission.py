@@ -39,27 +39,27 @@ _TOGETHER, _TOGETHER_BYTES = 250, 4 * MIB
 
 class _Prepared(NamedTuple):
     draft: Submission
-    held: HeldTask
-    answered: asyncio.Future[Submitted]
+    held_task: HeldTask
+    answer: asyncio.Future[Submitted]
 
 
 class _Batch:
     """Submissions that are written together."""
 
-    __slots__ = ("full", "octets", "prepared", "slots")
+    __slots__ = ("full", "octets", "slots", "submissions")
 
     def __init__(self, slots: Reservation) -> None:
         self.slots = slots
-        self.prepared: list[_Prepared] = []
+        self.submissions: list[_Prepared] = []
         self.octets = 0
         self.full = False
         """Whether no more should be added."""
 
     def add(self, submission: _Prepared, octets: int) -> None:
         """Add a submission that counts this many bytes."""
-        self.prepared.append(submission)
+        self.submissions.append(submission)
         self.octets += octets
-        self.full = len(self.prepared) >= _TOGETHER or self.octets >= _TOGETHER_BYTES
+        self.full = len(self.submissions) >= _TOGETHER or self.octets >= _TOGETHER_BYTES
 
 
 class EagerSubmissions:
@@ -71,13 +71,13 @@ class EagerSubmissions:
         self._tasks = claims.tasks
         self._claims = claims
         self._home: HomeLoop
-        self._gathered: _Batch | None = None
+        self._batch: _Batch | None = None
         self._writing: set[asyncio.Task[list[Submitted | Exception]]] = set()
-        self._expected = 0
+        self._pending = 0
 
     def __len__(self) -> int:
         """Return how many tasks are being written."""
-        return self._expected
+        return self._pending
 
     def open(self) -> None:
         """Note on which loop and in which context the Scheduler runs."""
@@ -93,19 +93,19 @@ class EagerSubmissions:
         The task is left for any Scheduler to claim when this one is full or stops, or when other tasks may
         wait already.
         """
-        if not self._claims.takes(self._expected):
+        if not self._claims.takes(self._pending):
             (answer,) = await self._store.submit([draft])
             return answer
         held_task, first = self._begun(draft)
-        batch = self._gathered
+        batch = self._batch
         if batch is None or batch.full:
-            batch = self._gathered = _Batch(self._agents.reserve(self._store.clock()))
+            batch = self._batch = _Batch(self._agents.reserve(self._store.clock()))
             work = self._home.start(self._write(batch))
             self._writing.add(work)
             work.add_done_callback(partial(self._settle, batch), context=self._home.context)
         if first is not None and not self._placed(first, batch.slots):
             first = None
-        self._expected += 1
+        self._pending += 1
         octets = weigh_new(held_task)
         self._tasks.weights.put(draft.id, octets)
         future: asyncio.Future[Submitted] = self._home.loop.create_future()
@@ -133,7 +133,7 @@ class EagerSubmissions:
         """Return whether all first requests have a slot here, or all are for agents elsewhere."""
         requests = slots.take(first.requests)
         if len(requests) == len(first.requests):
-            first.handed, first.handed_at = requests, slots.now
+            first.handovers, first.handed_at = requests, slots.now
             return True
         slots.release(requests)  # others need not wait for them until it is written
         actions = self._agents.actions
@@ -143,9 +143,9 @@ class EagerSubmissions:
 
     async def _write(self, batch: _Batch) -> list[Submitted | Exception]:
         """Submit a batch; returns what became of each."""
-        if batch is self._gathered:
-            self._gathered = None
-        return await self._submitted([submission.draft for submission in batch.prepared])
+        if batch is self._batch:
+            self._batch = None
+        return await self._submitted([submission.draft for submission in batch.submissions])
 
     async def _submitted(self, drafts: Sequence[Submission]) -> list[Submitted | Exception]:
         try:
@@ -166,18 +166,18 @@ class EagerSubmissions:
         A batch whose writing was cancelled has no answers.
         """
         self._writing.discard(work)
-        if batch is self._gathered:  # it was cancelled before it began
-            self._gathered = None
-        answers = [None] * len(batch.prepared) if work.cancelled() else work.result()
+        if batch is self._batch:  # it was cancelled before it began
+            self._batch = None
+        answers = [None] * len(batch.submissions) if work.cancelled() else work.result()
         beginnings: list[Decision] = []
         with batch.slots as slots:
-            for submission, answer in zip(batch.prepared, answers, strict=True):
-                self._expected -= 1
-                if isinstance(answer, Submitted) and answer.created:
+            for submission, answer in zip(batch.submissions, answers, strict=True):
+                self._pending -= 1
+                if isinstance(answer, Submitted) and answer.is_new:
                     self._hold(submission, beginnings)
                 else:
                     self._tasks.weights.drop(submission.draft.id)
-                _tell(submission.answered, answer)
+                _tell(submission.answer, answer)
             slots.run(beginnings)
 
     def _hold(self, submission: _Prepared, beginnings: list[Decision]) -> None:
@@ -187,7 +187,7 @@ class EagerSubmissions:
         if draft.holder != tasks.node:  # declared dead meanwhile: it is freed with all that the old node held
             tasks.weights.drop(draft.id)
             return
-        tasks.held.setdefault(
+        tasks.in_memory.setdefault(
             draft.id, held_task
         )  # a message for it may have come first, so that it was read
         if first is not None:

@@ -63,8 +63,8 @@ class Scheduler(Actor):
     ``agents``: those of the same process, if any, for handing over in memory. ``hold``: the most tasks in
     memory. ``memory``: bytes of tasks in memory above which nothing more is claimed; one task, and the
     replies to what is held, may exceed it. ``claim``: the most tasks claimed in one commit. ``poll``: seconds
-    between reads of the store when no wake-up arrives, None: never. ``ended``: called for each task that came
-    to rest here. ``watch``: notified of each commit.
+    between reads of the store when no wake-up arrives, None: never. ``on_end``: called for each task
+    that came to rest here. ``watch``: notified of each commit.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class Scheduler(Actor):
         memory: int = 256 * MIB,
         claim: int = 500,
         poll: float | None = 1.0,
-        ended: Callable[[HeldTask], None] = lambda _held: None,
+        on_end: Callable[[HeldTask], None] = lambda _task: None,
         watch: Watch | None = None,
     ) -> None:
         self.wakeups = Wakeups(store, clock, rng, poll)
         self.tasks = tasks = TaskTable(clock, memory, self.wakeups)
         claims = Claims(tasks, hold=hold, most=claim)
-        self.turns = turns = Turns(tasks, claims, Listeners(ended, watch), store.abreast)
+        self.turns = turns = Turns(tasks, claims, Listeners(on_end, watch), store.abreast)
         self._agents = agents = agents or NoAgents()
         self._reader = StoreReader(store.tasks, agents, turns)
         self._commits = Commits(store.tasks, store.oversight, agents, turns)
@@ -100,7 +100,7 @@ class Scheduler(Actor):
 
     def held(self) -> int:
         """Return the number of tasks in memory."""
-        return len(self.tasks.held)
+        return len(self.tasks.in_memory)
 
     def weight(self) -> int:
         """Return the bytes that the tasks in memory count, as ``weights`` says."""
@@ -108,7 +108,7 @@ class Scheduler(Actor):
 
     def holds(self, task: int) -> bool:
         """Return whether this Scheduler holds a task, and so reports its end."""
-        return task in self.tasks.held
+        return task in self.tasks.in_memory
 
     def tally(self) -> SchedulerTally:
         """Return what it has done since the process started."""
@@ -116,14 +116,14 @@ class Scheduler(Actor):
 
     def idle(self) -> bool:
         """Return whether no task is held, and no commit or submission under way can bring one."""
-        return not self.tasks.held and not self._commits.writing and len(self._eager) == 0
+        return not self.tasks.in_memory and not self._commits.writing and len(self._eager) == 0
 
     def renamed(self, node: int) -> None:
         """Restart as ``node``: this process was declared dead, so the tasks it held belong to others now."""
         tasks = self.tasks
         if tasks.node:
             log.warning(
-                "declared dead as node %d: releasing %d tasks, continuing as node %d", tasks.node, len(tasks.held), node,
+                "declared dead as node %d: releasing %d tasks, continuing as node %d", tasks.node, len(tasks.in_memory), node,
             )  # fmt: skip
         resend(self._agents, tasks.node, tasks.messages)
         tasks.renamed(node)
@@ -172,7 +172,7 @@ class Scheduler(Actor):
         while not self.idle() and (now := self._clock.monotonic()) < end + _LAST_COMMITS:
             busy = self._agents.tasks() if now < end else frozenset()
             tasks_in_writing = set().union(*self._commits.writing.values())
-            for task in tasks.held:
+            for task in tasks.in_memory:
                 if task not in busy and task not in tasks_in_writing and not tasks.messages.get(task):
                     tasks.hear(task, TaskMessage("dead"))
             await asyncio.sleep(0.02)
@@ -197,9 +197,9 @@ class Scheduler(Actor):
         following = turns.next()
         if following is None:
             return False
-        working = self._commits.carry_out(following.taken, following.claim)
+        working = self._commits.carry_out(following.messages, following.claim)
         if following.abreast:
-            turns.begin(working, following.taken)
+            turns.begin(working, following.messages)
         else:
             await working
         return True

@@ -30,7 +30,7 @@ class StoreReader:
         inbox = await self._store.inbox(tasks.node, 10_000, tasks.weights.portion)
         for task, messages in inbox.messages.items():
             fresh = [m for m in messages if m.seq not in inbox_rows]
-            if task in tasks.held:
+            if task in tasks.in_memory:
                 seqs = {m.seq for m in tasks.messages.get(task, ())}
                 if fresh := [m for m in fresh if m.seq not in seqs]:
                     tasks.messages.setdefault(task, []).extend(fresh)
@@ -67,7 +67,7 @@ class StoreReader:
                 tasks.wakeups.ring()
                 continue
             waiting += [m for m in messages.pop(each.task.id) if in_memory(m)]
-            tasks.held[each.task.id] = held_task
+            tasks.in_memory[each.task.id] = held_task
             tasks.weights.put(each.task.id, weigh(held_task, waiting))
             if waiting:
                 tasks.messages[each.task.id] = waiting

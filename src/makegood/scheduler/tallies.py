@@ -20,14 +20,14 @@ class Tallies:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._processed = self._undone = self._errors = self._steps = 0
+        self._processed_count = self._undone_count = self._errors = self._steps = 0
         self._latencies = [0] * BUCKETS
 
     def add(self, decisions: Sequence[tuple[HeldTask, Decision]]) -> None:
         """Count Decisions that were committed."""
         steps, releases = 0, []
         for _, decision in decisions:
-            steps += 1 if decision.shape_step is not None else len(decision.consumed)
+            steps += 1 if decision.shape_step is not None else len(decision.used_requests)
             if decision.release:
                 releases.append(decision)
         self._steps += steps
@@ -35,8 +35,8 @@ class Tallies:
         for task, state in [(decision.task, decision.before.state) for decision in releases]:
             if task.state == state:
                 continue
-            self._processed += task.state == "processed"
-            self._undone += task.state == "undone"
+            self._processed_count += task.state == "processed"
+            self._undone_count += task.state == "undone"
             self._errors += task.state == "error"
             if task.state in ("processed", "undone"):
                 ends.append(task.id)
@@ -50,4 +50,6 @@ class Tallies:
         latencies = self._latencies
         while latencies and not latencies[-1]:
             latencies = latencies[:-1]
-        return SchedulerTally(self._processed, self._undone, self._errors, self._steps, tuple(latencies))
+        return SchedulerTally(
+            self._processed_count, self._undone_count, self._errors, self._steps, tuple(latencies)
+        )

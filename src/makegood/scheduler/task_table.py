@@ -90,7 +90,7 @@ class TaskTable:
         self.node = 0
         """The number of the node that holds them; 0 before there is one."""
         self.wakeups = wakeups
-        self.held: dict[int, HeldTask] = {}
+        self.in_memory: dict[int, HeldTask] = {}
         self.messages: dict[int, list[TaskMessage]] = {}
         """What waits to be decided, by task."""
         self.reload: set[int] = set()
@@ -103,7 +103,7 @@ class TaskTable:
 
     def deliver(self, task: int, message: TaskMessage, node: int) -> bool:
         """Take a reply in memory; False when the task is not held (any more): the store must carry it."""
-        if task not in self.held or node != self.node:
+        if task not in self.in_memory or node != self.node:
             return False
         if (value := message.value) and len(value) > SMALL:
             self.weights.grow(task, len(value))
@@ -130,7 +130,7 @@ class TaskTable:
     def claimed(self, held_task: HeldTask, waits: Mapping[int, float]) -> None:
         """Hold a task that was claimed."""
         self._shapes.share(held_task)
-        self.held[held_task.task.id] = held_task
+        self.in_memory[held_task.task.id] = held_task
         self.arm(held_task.task.id, waits)
 
     def arm(self, task: int, waits: Mapping[int, float]) -> None:
@@ -142,13 +142,13 @@ class TaskTable:
     def fire(self) -> None:
         """Let steps continue whose timers are due."""
         for task, idx in self.timers.pop(self.clock.monotonic()):
-            held_task = self.held.get(task)
+            held_task = self.in_memory.get(task)
             if held_task is not None and held_task.steps[idx].waiting:
                 self.messages.setdefault(task, []).append(TaskMessage("retry", idx))
 
     def review(self) -> None:
         """Mark tasks that have long been quiet to be read again, a few at a time."""
-        self.reload.update(self._review.some(self.held, self.messages, self.clock.monotonic()))
+        self.reload.update(self._review.some(self.in_memory, self.messages, self.clock.monotonic()))
 
     def portion(self) -> Sequence[int]:
         """Return the first tasks that must be read again, as many as may be read in one go."""
@@ -156,7 +156,7 @@ class TaskTable:
 
     def forget(self, task: int) -> None:
         """Let a task go, with all that waits for it."""
-        held_task = self.held.pop(task, None)
+        held_task = self.in_memory.pop(task, None)
         self.weights.drop(task)
         self.messages.pop(task, None)
         if held_task is not None:
@@ -165,9 +165,9 @@ class TaskTable:
     def renamed(self, node: int) -> dict[int, list[TaskMessage]]:
         """Release all tasks and restart as ``node``; returns the messages that waited."""
         self.node, messages, self.messages = node, self.messages, {}
-        for task in self.held:
+        for task in self.in_memory:
             self.weights.drop(task)
-        self.held.clear()
+        self.in_memory.clear()
         self.timers.clear()
         self.reload.clear()
         self.wakeups.ring()

@@ -43,7 +43,7 @@ _MOST_ABREAST = 4  # turns
 class Listeners:
     """Callbacks of one Scheduler."""
 
-    ended: Callable[[HeldTask], None] = lambda _held: None
+    on_end: Callable[[HeldTask], None] = lambda _task: None
     """Called for each task that came to rest here."""
     watch: Watch | None = None
     """Told of each commit."""
@@ -54,7 +54,7 @@ class Listeners:
 class Next(NamedTuple):
     """A turn that is about to begin."""
 
-    taken: dict[int, list[TaskMessage]]
+    messages: dict[int, list[TaskMessage]]
     """The messages to decide, by task."""
     claim: Claim | None
     """The tasks to claim in the same commit."""

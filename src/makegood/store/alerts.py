@@ -256,7 +256,7 @@ async def unlogged(tx: Tx, limit: int) -> list[Telling]:
     """Return alerts that no process has logged, and mark them as logged."""
     alerts = _views(await tx.rows(_UNLOGGED_ALONE, limit))
     await tx.many(_LOGGED, [(view.id, 1 if view.ended is None else 2) for view in alerts])
-    return [Telling(view, raised=view.logged == 0) for view in alerts]
+    return [Telling(view, is_start=view.logged == 0) for view in alerts]
 
 
 async def untold(tx: Tx, hold: float, limit: int) -> list[Telling]:
@@ -266,7 +266,7 @@ async def untold(tx: Tx, hold: float, limit: int) -> list[Telling]:
     alerts = _views(await tx.rows(_UNTOLD_ALONE, TOLD_WITHIN, limit))
     if alerts:
         await tx.run(_HOLD, [view.id for view in alerts], hold)
-    return [Telling(view, raised=view.told == 0, tries=view.tries) for view in alerts]
+    return [Telling(view, is_start=view.told == 0, tries=view.tries) for view in alerts]
 
 
 async def told(tx: Tx, tellings: Sequence[Telling], delays: Mapping[int, float]) -> None:

@@ -92,7 +92,7 @@ class _Group:
     sample: tuple[float, str] = (0.0, "")
     traceback: tuple[float, str] = (0.0, "")
     tasks: dict[int, str] = field(default_factory=dict)
-    retried: set[int] = field(default_factory=set)
+    retries: set[int] = field(default_factory=set)
     blocked_tasks: set[int] = field(default_factory=set)
 
     def add(self, task: int, state: str, at: float, message: str, attempts: int = 1, *, again: bool) -> None:
@@ -101,7 +101,7 @@ class _Group:
         self.sample = max(self.sample, (at, message))
         self.tasks[task] = state
         if again:
-            self.retried.add(task)
+            self.retries.add(task)
 
 
 _Key = tuple[str, str, str, str, str]
@@ -180,7 +180,7 @@ def _groups(pairs: Iterable[tuple[_Key, _Group]]) -> Sequence[ErrorGroup]:
         groups.append(
             ErrorGroup(
                 *key, group.attempts, len(group.tasks), times[-1], times[0], group.sample[1], tuple(ids[:_IDS]), states, tuple(times[:_TIMES]),
-                len(group.retried), group.traceback[1], len(group.blocked_tasks),
+                len(group.retries), group.traceback[1], len(group.blocked_tasks),
             )
         )  # fmt: skip
     return groups

@@ -34,13 +34,13 @@ class Ageing:
     """Seconds of waiting that count as one priority; None: never."""
     _full: set[Hashable] = field(default_factory=set)
     _old: set[Hashable] = field(default_factory=set)
-    _looked: dict[Hashable, float] = field(default_factory=dict)
+    _look_times: dict[Hashable, float] = field(default_factory=dict)
 
     def due(self, key: Hashable, now: float) -> bool:
         """Return whether the next query is to be aged; ``now``: a monotonic clock."""
         if key not in self._full or self.step is None:
             return False
-        return key in self._old or not 0 <= now - self._looked[key] < _EVERY
+        return key in self._old or not 0 <= now - self._look_times[key] < _EVERY
 
     def found(self, key: Hashable, *, full: bool, oldest: float | None, now: float) -> None:
         """Record what a query found.
@@ -49,7 +49,7 @@ class Ageing:
         the results, in seconds.
         """
         (self._full.add if full else self._full.discard)(key)
-        self._looked.setdefault(key, now)
+        self._look_times.setdefault(key, now)
         if oldest is not None and self.step is not None:
             (self._old.add if oldest >= self.step else self._old.discard)(key)
-            self._looked[key] = now
+            self._look_times[key] = now

@@ -149,8 +149,8 @@ class Tasks(Protocol):
     async def briefs(self, tasks: Sequence[int]) -> dict[int, list[StepBrief]]:
         """Return the first steps of each task, for lists."""
 
-    async def detail(self, task: int, *, asked: bool = False) -> TaskDetail | None:
-        """Return one task with its steps, or None; with ``asked``, also its undecided operator commands."""
+    async def detail(self, task: int, *, with_asked: bool = False) -> TaskDetail | None:
+        """Return one task with its steps, or None; ``with_asked``: with its undecided operator commands."""
 
     async def history(self, task: int, after: int = 0) -> list[EventView]:
         """Return the events of a task with a sequence above ``after``, in order."""
@@ -595,6 +595,10 @@ class Store(Protocol):
         """The store's random id and its generation, read at opening, at each
         reconnection and by ``register``.
         """
+
+    @property
+    def label(self) -> str:
+        """Which store it is, for people: "SQLite shop.db", "PostgreSQL db/shop"; no user, no password."""
 
     async def open(self, *, migrate: bool = False, looking: bool = False) -> None:
         """Connect and verify durability settings and schema; with ``migrate``, apply

@@ -45,18 +45,17 @@ async def put_to_error(
     reason: str,
     seqs: Sequence[int] | None,
     *,
-    held: bool,
+    check_lock: bool,
     traces: Sequence[Trace] = ("alert", "event"),
 ) -> bool:
     """Put a task that cannot be decided to error, with an alert and nothing in flight.
 
     Deletes the messages ``seqs`` (None: all). Steps in flight are in doubt, since nobody will read their
-    replies. ``held``: only if ``node`` still has the lock. ``traces``: what it leaves. Returns whether it was
-    done. The caller writes the
-    notice, in a savepoint: the task's row may be what cannot be read.
+    replies. ``check_lock``: only if ``node`` still has the lock. ``traces``: what it leaves. Returns whether
+    it was done. The caller writes the notice, in a savepoint: the task's row may be what cannot be read.
     """
     records = await tx.rows(_STATE, task)
-    if not records or (held and records[0][1] != node):
+    if not records or (check_lock and records[0][1] != node):
         return False
     await tx.run(_TO_ERROR, task, reason)
     await tx.run(_SENT, task)

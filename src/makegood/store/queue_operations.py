@@ -218,7 +218,7 @@ async def hold(tx: Tx, receipts: Sequence[Receipt], lease: float) -> list[bool]:
 async def give_back(tx: Tx, releases: Sequence[Returned]) -> list[bool]:
     """Release messages, or make them dead letters. Returns True for each message that was still held."""
     back = [
-        (*release.receipt, release.wait, release.why, int(not release.counted))
+        (*release.receipt, release.wait, release.why, int(not release.counts))
         for release in releases
         if not release.dead
     ]
@@ -228,9 +228,9 @@ async def give_back(tx: Tx, releases: Sequence[Returned]) -> list[bool]:
     return [release.receipt[0] in hit for release in releases]
 
 
-async def kill(tx: Tx, dead: Sequence[Returned], *, taken: bool = True) -> set[int]:
-    """Make messages dead letters, each with an alert; return their ``seq``. ``taken``: only held ones."""
-    letters = await tx.each(_KILL, sorted((*failure.receipt, failure.why) for failure in dead), not taken)
+async def kill(tx: Tx, dead: Sequence[Returned], *, on_lease: bool = True) -> set[int]:
+    """Make messages dead letters, each with an alert; return their ``seq``. ``on_lease``: only held ones."""
+    letters = await tx.each(_KILL, sorted((*failure.receipt, failure.why) for failure in dead), not on_lease)
     await alerts.dead_letters(tx, [(seq, queue_records.dead_letter(*letter)) for seq, *letter in letters])
     return {seq for seq, *_ in letters}
 

@@ -50,11 +50,11 @@ class Depths:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, _Depth] = OrderedDict()
+        self._depths: OrderedDict[str, _Depth] = OrderedDict()
 
     def wants(self, queue: str, new: int, most: int, now: float) -> bool:
         """Return whether to sum the bytes of a queue now that ``new`` more were sent. ``now``: seconds."""
-        depth = self._known.get(queue)
+        depth = self._depths.get(queue)
         if depth is None:
             return True
         depth.size += new
@@ -62,10 +62,10 @@ class Depths:
 
     def found(self, queue: str, count: int, size: int, now: float) -> None:
         """Record how many messages wait in a queue, and their bytes."""
-        self._known[queue] = _Depth(count, size, now)
-        self._known.move_to_end(queue)
-        if len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
+        self._depths[queue] = _Depth(count, size, now)
+        self._depths.move_to_end(queue)
+        if len(self._depths) > _MOST_KNOWN:
+            self._depths.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Returned(msgspec.Struct, frozen=True):
     error: str = ""
     dead: bool = False
     """Whether it becomes a dead letter instead."""
-    counted: bool = True
+    counts: bool = True
     """Whether the delivery counts as a try."""
 
     @property

@@ -81,9 +81,9 @@ class Submitted(msgspec.Struct, frozen=True):
 
     id: int
     """Its id, or the id of the existing task with its key."""
-    created: bool
+    is_new: bool
     conflict: bool = False
-    collided: bool = False
+    key_collision: bool = False
     inputs: tuple[bytes, ...] = ()
     """In a conflict: the inputs of the existing task."""
 
@@ -162,13 +162,13 @@ class Committed:
     and the claim is valid.
     """
 
-    lost: set[int] = field(default_factory=set)
+    losses: set[int] = field(default_factory=set)
     """Tasks whose Decision was lost."""
-    blocked: set[int] = field(default_factory=set)
+    lock_conflicts: set[int] = field(default_factory=set)
     """Those of them that were not overtaken: somebody else's transaction holds one of their rows."""
-    withdrawn: list[tuple[int, int, int]] = field(default_factory=list)
+    withdrawals: list[tuple[int, int, int]] = field(default_factory=list)
     """Withdrawn requests: (task, idx, attempt)."""
-    claimed: list[tuple[HeldTask, Decision]] = field(default_factory=list)
+    claims: list[tuple[HeldTask, Decision]] = field(default_factory=list)
     """Claimed tasks, each with the Decision on it."""
     more: bool = False
     """Whether more pending tasks wait."""
@@ -179,9 +179,9 @@ class Committed:
 
     def settle(self, decisions: Mapping[int, tuple[HeldTask, Decision]], stale: set[int]) -> None:
         """Name the claimed tasks that were written, and as lost the earlier Decisions (``stale``) on them."""
-        losses = self.lost | {task for task, _ in self.guilty}
-        self.claimed = [pair for task, pair in decisions.items() if task not in losses]
-        self.lost |= stale
+        losses = self.losses | {task for task, _ in self.guilty}
+        self.claims = [pair for task, pair in decisions.items() if task not in losses]
+        self.losses |= stale
 
 
 class TaskMessages(msgspec.Struct):
@@ -227,9 +227,9 @@ class Taken(list[Request]):
 class Pruned(msgspec.Struct, frozen=True):
     """The result of pruning one window of ended tasks."""
 
-    removed: int = 0
+    removals: int = 0
     """Tasks removed."""
-    kept: int = 0
+    survivors: int = 0
     """Tasks that were old enough but are kept."""
     next: int | None = None
     """Where the next window begins."""

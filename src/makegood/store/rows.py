@@ -85,28 +85,28 @@ class Interner:
 
     def __init__(self) -> None:
         self._bytes = 0
-        self._known: OrderedDict[bytes, StepPlan] = OrderedDict()
-        self._untouched: OrderedDict[bytes, Step] = OrderedDict()
+        self._plans: OrderedDict[bytes, StepPlan] = OrderedDict()
+        self._first_steps: OrderedDict[bytes, Step] = OrderedDict()
 
     def plan(self, spec: bytes) -> StepPlan:
         """Return the StepPlan that ``spec`` encodes."""
-        plan = self._known.get(spec)
+        plan = self._plans.get(spec)
         if plan is None:
-            plan = self._known[spec] = _plan(spec)
+            plan = self._plans[spec] = _plan(spec)
             self._bytes += len(spec)
-            while len(self._known) > _INTERNED or self._bytes > _INTERNED_BYTES:
-                old, _ = self._known.popitem(last=False)
-                self._untouched.pop(old, None)
+            while len(self._plans) > _INTERNED or self._bytes > _INTERNED_BYTES:
+                old, _ = self._plans.popitem(last=False)
+                self._first_steps.pop(old, None)
                 self._bytes -= len(old)
         return plan
 
     def untouched(self, spec: bytes) -> Step:
         """Return a new Step with the plan that ``spec`` encodes."""
-        step = self._untouched.get(spec)
+        step = self._first_steps.get(spec)
         if step is None:
             step = Step(self.plan(spec))
-            if spec in self._known:
-                self._untouched[spec] = step
+            if spec in self._plans:
+                self._first_steps[spec] = step
         return step
 
 
@@ -128,12 +128,12 @@ def known_task(id_: int, data: bytes | None) -> Submitted:
     its fingerprint is another.
     """
     if data is None:
-        return Submitted(id_, created=False)
+        return Submitted(id_, is_new=False)
     try:
         inputs = read_static(data)[0]
     except UNREADABLE:
         inputs = ()
-    return Submitted(id_, created=False, conflict=True, inputs=inputs)
+    return Submitted(id_, is_new=False, conflict=True, inputs=inputs)
 
 
 def node_info(data: bytes) -> NodeInfo:
@@ -359,7 +359,7 @@ def decided(decision: Decision) -> list[AlertRow]:
     """
     task = decision.task
     over = f"the task is {task.state}" if task.state in ("processed", "undone") else ""
-    anew = f" {task.epoch}" if decision.eased else ""
+    anew = f" {task.epoch}" if decision.alert_ends else ""
     return [
         (kind, of, step, text, None if over else f"{name}{anew}", over)
         for kind, of, step, text, name, _ in alerts(decision.alerts, task.id)
@@ -368,7 +368,7 @@ def decided(decision: Decision) -> list[AlertRow]:
 
 def eased(decision: Decision) -> list[tuple[int, str, str]]:
     """Return (task, step or "*", why) of the alerts that a Decision ends."""
-    steps = ["*"] if "*" in decision.eased else decision.eased
+    steps = ["*"] if "*" in decision.alert_ends else decision.alert_ends
     task = decision.task
     of_step = "the alert of its task says so" if decision.before.state == "undoing" else "settled by hand"
     return [(task.id, step, f"the task is {task.state}" if step == "*" else of_step) for step in steps]
@@ -508,7 +508,7 @@ def whole(d: Decision, claims: Collection[int]) -> bool:
     task = d.before
     if d.shape_step is None or task.lost or task.id in claims:
         return False
-    return not d.handed or len(d.handed) == len(d.requests)
+    return not d.handovers or len(d.handovers) == len(d.requests)
 
 
 UNCLAIMED = "unclaimed"
@@ -537,17 +537,17 @@ def silent(
     failures: int,
     taken_at: float | None,
     *,
-    died: bool = False,
-    excused: bool = False,
+    is_dead: bool = False,
+    is_excused: bool = False,
     node: int | None = None,
 ) -> tuple[int, TaskMessage]:
     """Return the message about a request (task, idx, attempt) that counts as unanswered, after its task.
 
-    ``died``: its ``node`` is dead. ``excused``: no failure was counted.
+    ``is_dead``: its ``node`` is dead. ``is_excused``: no failure was counted.
     """
     task, idx, attempt = key
     return task, TaskMessage(
-        "expired", idx=idx, doing=doing, attempt=attempt, failures=failures, died=died, excused=excused,
+        "expired", idx=idx, doing=doing, attempt=attempt, failures=failures, died=is_dead, excused=is_excused,
         first_sent=taken_at or 0.0, node=node or 0,
     )  # fmt: skip
 

@@ -139,10 +139,12 @@ async def history(tx: ReadTx, task: int, after: int = 0) -> list[EventView]:
     return [rows.event(row) for row in await tx.rows(_HISTORY, task, after)]
 
 
-async def detail(tx: ReadTx, plans: rows.Interner, task: int, *, asked: bool = False) -> TaskDetail | None:
+async def detail(
+    tx: ReadTx, plans: rows.Interner, task: int, *, with_asked: bool = False
+) -> TaskDetail | None:
     """Return one task with its steps and its requests in flight; None if it does not exist.
 
-    ``tx`` must see one moment. ``asked``: also return the operator commands that are not yet decided.
+    ``tx`` must see one moment. ``with_asked``: also return the operator commands that are not yet decided.
     """
     records = await tx.rows(_TASK, task)
     if not records:
@@ -155,7 +157,7 @@ async def detail(tx: ReadTx, plans: rows.Interner, task: int, *, asked: bool = F
     to = None if reply is None else reply.to
     view = task_view(columns)
     unreadable += unknown_values(view)
-    acts = rows.asked(await tx.rows(ASKED, task), unreadable) if asked else ()
+    acts = rows.asked(await tx.rows(ASKED, task), unreadable) if with_asked else ()
     return TaskDetail(view, steps, inputs, to, tuple(unreadable), acts, returns, trace, store_id, now, names)
 
 

@@ -16,7 +16,7 @@ class Raw:
     """The columns ``COLUMNS`` of the store."""
     epoch: int
     """The epoch that the task has or is about to get."""
-    timed: bool
+    has_deadline: bool
     """Whether the task has a deadline."""
 
     @property
@@ -39,7 +39,7 @@ class Raw:
             raise ValueError("its result is not a value")
         inputs, returns, reply, names = rows.read_static(static)
         return TaskRecord(
-            id_, app, workflow, key, state, goal, on_failure, submission, priority, self.epoch, within, self.timed, undo_within,
+            id_, app, workflow, key, state, goal, on_failure, submission, priority, self.epoch, within, self.has_deadline, undo_within,
             cause, failures, losses, inputs, returns, result, trace, reply, told_state or "", notice_count or 0, names,
         )  # fmt: skip
 

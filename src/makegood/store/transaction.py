@@ -33,11 +33,11 @@ class Sql:
     """A statement for both databases: ``postgres`` and ``sqlite``, translated unless given.
 
     Values are $1, $2 ... in both. ``{now}`` is the store's clock; if SQLite's text contains it
-    (``dated``), the statement takes one more value. A list may be a value only in ``= any
+    (``needs_now``), the statement takes one more value. A list may be a value only in ``= any
     ($1::bigint[])``. ``writes``: it changes rows.
     """
 
-    __slots__ = ("dated", "postgres", "sqlite", "writes")
+    __slots__ = ("needs_now", "postgres", "sqlite", "writes")
 
     def __init__(self, text: str, sqlite: str | None = None) -> None:
         self.postgres = text.replace("{now}", _NOW)
@@ -45,7 +45,7 @@ class Sql:
         for pattern, instead in _SQLITE:
             sqlite_text = re.sub(pattern, instead, sqlite_text)
         last = max((int(n) for n in re.findall(r"\?(\d+)", sqlite_text)), default=0)
-        self.dated = "{now}" in sqlite_text
+        self.needs_now = "{now}" in sqlite_text
         self.sqlite = sqlite_text.replace("{now}", f"?{last + 1}")
         self.writes = re.search(r"\b(insert|update|delete)\b", sqlite_text) is not None
 

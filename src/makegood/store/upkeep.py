@@ -140,7 +140,7 @@ async def prune(tx: Tx, older: float, after: int, limit: int) -> Pruned:
     removals = [task for (task,) in await tx.rows(REMOVE, going)]
     for sql in REST:
         await tx.run(sql, removals)
-    return Pruned(len(removals), pruning.kept, pruning.next)
+    return Pruned(len(removals), pruning.survivors, pruning.next)
 
 
 _prunable, _prune = reading(prunable), writing(prune)

@@ -121,7 +121,7 @@ class NodeView(msgspec.Struct, frozen=True):
     started: float
     remaining: float
     """Seconds of life left; negative when dead."""
-    stopped: bool
+    is_stopped: bool
     """Whether the node stopped cleanly."""
     dead: bool
     waiting: dict[str, int] = {}
@@ -129,7 +129,7 @@ class NodeView(msgspec.Struct, frozen=True):
     @property
     def state(self) -> Literal["alive", "stopped", "dead"]:
         """Whether the process runs, stopped cleanly, or its heartbeat has run out."""
-        if self.stopped:
+        if self.is_stopped:
             return "stopped"
         return "dead" if self.dead or self.remaining <= 0 else "alive"
 
@@ -454,7 +454,7 @@ class Telling(msgspec.Struct, frozen=True):
     """
 
     alert: AlertView
-    raised: bool
+    is_start: bool
     """Whether to report that it was raised."""
     tries: int = 0
     """Tries so far."""
@@ -543,7 +543,7 @@ class StepBrief(msgspec.Struct, frozen=True):
     """The node that has claimed the request in flight."""
     due: float | None = None
     """Seconds until the deadline of the request in flight, or until the timer fires."""
-    waited: float | None = None
+    wait: float | None = None
     """Seconds since the request in flight was sent."""
 
 

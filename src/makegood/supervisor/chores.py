@@ -43,7 +43,7 @@ class Chores(Actor):
         self._store = store
         self._leads = leads
         self._rng = rng
-        self._seen: tuple[float, Mapping[_Process, SchedulerTally]] | None = None
+        self._reading: tuple[float, Mapping[_Process, SchedulerTally]] | None = None
         """When the tallies of all processes were read last, and what they were."""
 
     async def run(self) -> None:
@@ -68,7 +68,7 @@ class Chores(Actor):
                 end()
 
     def _idle(self) -> float:
-        self._seen = None
+        self._reading = None
         return POLL
 
     async def once(self) -> float:
@@ -83,12 +83,12 @@ class Chores(Actor):
     async def minute(self) -> float:
         """Write the figures of the minute that has ended; return in how many seconds to look again."""
         now = await self._store.now()
-        if self._seen is not None and now // MINUTE == self._seen[0] // MINUTE:
+        if self._reading is not None and now // MINUTE == self._reading[0] // MINUTE:
             return min(POLL, MINUTE - now % MINUTE)
         nodes = await self._store.nodes.views()
         tallies = {_process(view): view.info.tally for view in nodes if view.info.tally is not None}
-        if self._seen is not None:
-            since, before = self._seen
+        if self._reading is not None:
+            since, before = self._reading
             fresh = {_process(view) for view in nodes if view.started >= since}
             rates = [
                 _less(tally, before.get(process, SchedulerTally() if process in fresh else tally))
@@ -96,7 +96,7 @@ class Chores(Actor):
             ]
             span = min(MINUTE, now - since)
             await self._store.oversight.add_minute(int((since + now) / 2 // MINUTE), span, _sum(rates))
-        self._seen = now, tallies
+        self._reading = now, tallies
         return min(POLL, MINUTE - now % MINUTE)
 
 

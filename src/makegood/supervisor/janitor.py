@@ -67,17 +67,17 @@ class Janitor(Actor):
 
     async def run(self) -> None:
         """Sweep round after round, until cancelled."""
-        pause, elapsed = min(self._sweep, QUEUES_EVERY), 0.0
+        pause, age = min(self._sweep, QUEUES_EVERY), 0.0
         setbacks = Setbacks("janitor", None, self._rng)
         while True:
             await asyncio.sleep(pause * self._rng.uniform(0.9, 1.1))
-            elapsed += pause
+            age += pause
             if not self._leads():
                 continue
             try:
                 await self.queues()
-                if self._keep is not None and elapsed >= self._sweep:
-                    elapsed = 0.0
+                if self._keep is not None and age >= self._sweep:
+                    age = 0.0
                     await self.tasks(self._keep)
             except StoreUnavailableError as away:
                 log.warning("the store is away; what is old is removed when it is back: %s", away)
@@ -101,7 +101,7 @@ class Janitor(Actor):
         total, after = 0, 0
         while self._leads():
             pruning: Pruned = await self._store.admin.prune(keep, after, WINDOW)
-            total += pruning.removed
+            total += pruning.removals
             if pruning.next is None:
                 break
             after = pruning.next

@@ -106,7 +106,7 @@ class _Meter:
 class _WatchedTasks:
     def __init__(self, inner: Tasks, meter: _Meter) -> None:
         self.commit = meter.timed(
-            "commit", inner.commit, lambda result, batch: len(batch.decisions) + len(result.claimed)
+            "commit", inner.commit, lambda result, batch: len(batch.decisions) + len(result.claims)
         )
         self.submit = meter.timed("submit", inner.submit, lambda _, drafts: len(drafts))
         self.inbox = meter.timed("inbox", inner.inbox)
@@ -219,3 +219,8 @@ class WatchedStore:
     def identity(self) -> Identity:
         """The store's own random id and its generation."""
         return self._inner.identity
+
+    @property
+    def label(self) -> str:
+        """Which store it is, for people."""
+        return self._inner.label

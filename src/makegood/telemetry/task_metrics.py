@@ -45,7 +45,7 @@ def told(
 
     Late and superseded ones are left out.
     """
-    remaining = set(decision.consumed)
+    remaining = set(decision.used_requests)
     outcomes: list[tuple[Step, TaskMessage]] = []
     for message in messages:
         if message.kind not in OUTCOMES or not 0 <= message.idx < len(held_task.steps):
@@ -65,9 +65,9 @@ def outcome(message: TaskMessage) -> str:
 
 def written_decisions(decisions: Decided, outcome: Committed) -> Iterator[tuple[HeldTask, Decision]]:
     """Yield the Decisions that a commit wrote, those on the tasks that it claimed last."""
-    lost_tasks = outcome.lost | {task for task, _ in outcome.guilty}
+    lost_tasks = outcome.losses | {task for task, _ in outcome.guilty}
     yield from (pair for pair in decisions if pair[1].task.id not in lost_tasks)
-    yield from outcome.claimed
+    yield from outcome.claims
 
 
 def ended(decision: Decision) -> bool:
@@ -96,8 +96,8 @@ class Accounts:
 
     def decided(self, messages: Heard, decisions: Decided, outcome: Committed) -> None:
         """Count a commit."""
-        if outcome.lost:
-            self._tally.count(catalogue.FENCED, "scheduler", by=len(outcome.lost))
+        if outcome.losses:
+            self._tally.count(catalogue.FENCED, "scheduler", by=len(outcome.losses))
         for held_task, decision in written_decisions(decisions, outcome):
             self._one(held_task, decision, messages.get(decision.task.id, ()))
 

@@ -28,7 +28,7 @@ class Forwarder:
         self.swallow: Swallow = "nothing"
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
-        self._harmed: set[asyncio.StreamWriter] = set()
+        self._lossy: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -54,9 +54,9 @@ class Forwarder:
     def heal(self) -> None:
         """Let everything through again; connections that lost bytes are broken."""
         self.swallow = "nothing"
-        for writer in list(self._harmed):
+        for writer in list(self._lossy):
             writer.transport.abort()
-        self._harmed.clear()
+        self._lossy.clear()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -80,7 +80,7 @@ class Forwarder:
             for end in (writer, server_writer):
                 if end is not None:
                     self._writers.discard(end)
-                    self._harmed.discard(end)
+                    self._lossy.discard(end)
                     end.transport.abort()
 
     async def _pass(
@@ -93,10 +93,10 @@ class Forwarder:
         while data := await reader.read(_CHUNK):
             if self.swallow in (way, "everything"):
                 self.swallowed += len(data)
-                self._harmed.add(client)
+                self._lossy.add(client)
                 continue
             writer.write(data)
             await writer.drain()
-        if client not in self._harmed and writer.can_write_eof():
+        if client not in self._lossy and writer.can_write_eof():
             with contextlib.suppress(OSError):
                 writer.write_eof()

@@ -176,14 +176,14 @@ def variously_written(annotation: Any) -> type | None:
     >>> variously_written(list[decimal.Decimal]), variously_written(dict[str, int])
     (<class 'decimal.Decimal'>, None)
     """
-    visited: dict[int, Any] = {}
+    visits: dict[int, Any] = {}
     todo = [annotation]
     while todo:
         for part in members(todo.pop()):
             cls = _class(part)
-            if not isinstance(cls, type) or id(part) in visited:
+            if not isinstance(cls, type) or id(part) in visits:
                 continue
-            visited[id(part)] = part
+            visits[id(part)] = part
             if issubclass(cls, _VARIOUS):
                 return cls
             todo += typing.get_args(part)

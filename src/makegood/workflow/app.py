@@ -45,8 +45,8 @@ class App:
             raise DefinitionError(
                 f"App({name!r}, step_limit={step_limit}): a task has at most {MOST_STEPS:,} steps"
             )
-        self._shared = Shared(name, payload_limit=payload_limit, step_limit=step_limit)
-        self.agents: dict[str, Agent] = self._shared.agents
+        self._registry = Shared(name, payload_limit=payload_limit, step_limit=step_limit)
+        self.agents: dict[str, Agent] = self._registry.agents
         self.workflows: dict[str, Workflow[..., Any]] = {}
         self.inboxes: dict[str, Inbox[Any]] = {}
 
@@ -79,7 +79,7 @@ class App:
             raise DuplicateNameError(
                 f"app {self.name} has an agent {name!r} already: use that one, or name this one otherwise"
             )
-        agent = Agent(name, self._shared, concurrency=concurrency, rate=rate, breaker=breaker)
+        agent = Agent(name, self._registry, concurrency=concurrency, rate=rate, breaker=breaker)
         self.agents[name] = agent
         return agent
 
@@ -120,8 +120,8 @@ class App:
         """
 
         def declare(fn: Any) -> Any:
-            called = name if name is not None else getattr(fn, "__name__", "")
-            where = f"{self.name}.{called}"
+            title = name if name is not None else getattr(fn, "__name__", "")
+            where = f"{self.name}.{title}"
             if isinstance(fn, Workflow | Action):
                 raise DefinitionError(
                     f"{where} is declared already: one function is one action or one workflow"
@@ -130,8 +130,8 @@ class App:
                 raise DefinitionError(f'{where}: on_failure={on_failure!r}: "undo" or "hold"')
             workflow: Workflow[..., Any] = Workflow(
                 fn,
-                self._shared,
-                name=checked_name(called, "workflow"),
+                self._registry,
+                name=checked_name(title, "workflow"),
                 formerly=former_names(formerly),
                 within=checked_limit(complete_within, "complete_within", where),
                 undo_within=checked_limit(undo_within, "undo_within", where),
@@ -179,7 +179,7 @@ class App:
                 retry=retry,
                 lease=limit,
                 names=names,
-                around=self._shared.around,
+                around=self._registry.around,
             )
             self.inboxes[queue] = inbox
             return inbox
@@ -203,7 +203,7 @@ class App:
         ...     finally:
         ...         Session.remove()
         """
-        self._shared.around.add(hook, f"{self.name}.around")
+        self._registry.around.add(hook, f"{self.name}.around")
         return hook
 
     def _find_workflow(self, name: str) -> Workflow[..., Any] | None:
@@ -213,7 +213,7 @@ class App:
 
     def _find_action(self, agent: str, name: str) -> Action[..., Any]:
         """Return the action that has or had this name. Raises ``UnknownActionError``."""
-        action = self._shared.find(agent, name)
+        action = self._registry.find(agent, name)
         if action is None:
             raise UnknownActionError(
                 f"app {self.name} declares no action {agent}/{name}: declare it again, or pass formerly=({name!r},) to the action that "

@@ -11,6 +11,7 @@ from makegood.payload.annotations import certain, hints
 from makegood.payload.by_value import ByValue, listed
 from makegood.payload.codec import check_fits, decode, encode
 from makegood.payload.unchecked_rules import refuse_unkept
+from makegood.payload.unknown_fields import refuse_unknown
 from makegood.workflow.promise import Promise
 
 
@@ -145,6 +146,7 @@ class WorkflowInputs:
 
     def _decoded(self, name: str, value: object) -> Any:
         what = f"the input {name}"
+        refuse_unknown(value, self.annotation(name), what)
         return decode(encode(value, limit=self._limit, what=what), self.annotation(name), what)
 
 

@@ -123,13 +123,13 @@ class _Reader:
     def __init__(
         self,
         function: ast.FunctionDef | ast.AsyncFunctionDef | Any,
-        seen: Mapping[str, object],
+        scope: Mapping[str, object],
         makers: Mapping[object, str],
     ) -> None:
         self._function = function
-        self._seen = seen
+        self._scope = scope
         self._makers = makers
-        self._bound: dict[str, list[ast.expr | None]] = {}  # None: bound to something that may be anything
+        self._bindings: dict[str, list[ast.expr | None]] = {}  # None: bound to something that may be anything
         for node in ast.walk(function):
             if node is not function:
                 self._bind(node)
@@ -177,12 +177,12 @@ class _Reader:
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
-            self._bound.setdefault(target.id, []).append(value)
+            self._bindings.setdefault(target.id, []).append(value)
         elif isinstance(target, ast.Tuple | ast.List):
             parts = self._parts(value, len(target.elts))
             for n, element in enumerate(target.elts):
                 if isinstance(element, ast.Name):
-                    self._bound.setdefault(element.id, []).append(parts[n] if parts else None)
+                    self._bindings.setdefault(element.id, []).append(parts[n] if parts else None)
                 else:
                     self._others(element)
 
@@ -204,7 +204,7 @@ class _Reader:
                 self._other(inner.id)
 
     def _other(self, name: str) -> None:
-        self._bound.setdefault(name, []).append(None)
+        self._bindings.setdefault(name, []).append(None)
 
     # -- what is surely a promise ----------------------------------------------------------------------------
 
@@ -213,22 +213,22 @@ class _Reader:
         unknown.
         """
         if isinstance(node, ast.Name):
-            return None if node.id in self._bound else self._seen.get(node.id)
+            return None if node.id in self._bindings else self._scope.get(node.id)
         if isinstance(node, ast.Attribute):
             owner = self._meant(node.value)
             return inspect.getattr_static(owner, node.attr, None) if inspect.ismodule(owner) else None
         return None
 
     def _maker(self, call: ast.Call) -> str | None:
-        meant = self._meant(call.func)
-        return next((name for maker, name in self._makers.items() if maker is meant), None)
+        callee = self._meant(call.func)
+        return next((name for maker, name in self._makers.items() if maker is callee), None)
 
     def _is_promise(self, node: ast.expr, looking: frozenset[str] = frozenset()) -> bool:
         """Return whether an expression is surely a promise; ``looking``: names whose assignments are being
         checked.
         """
         if isinstance(node, ast.Name):
-            values = self._bound.get(node.id)
+            values = self._bindings.get(node.id)
             if not values or node.id in looking:
                 return False
             return all(v is not None and self._is_promise(v, looking | {node.id}) for v in values)
@@ -280,7 +280,7 @@ class _Reader:
         """Yield the calls of actions, with positions in the function's source."""
         args = self._function.args
         own = {a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)}
-        unchanged_names = {name for name in own if len(self._bound[name]) == 1}
+        unchanged_names = {name for name in own if len(self._bindings[name]) == 1}
 
         def parameter(node: ast.expr) -> str | None:
             return node.id if isinstance(node, ast.Name) and node.id in unchanged_names else None

@@ -70,7 +70,7 @@ class CachedPlan(msgspec.Struct, frozen=True):
 
     calls: tuple[Called | ParallelGroup, ...]
     steps: Shape
-    referred: frozenset[int]
+    input_places: frozenset[int]
     end: int
     """The serial of the step whose result it returned; ``NOTHING`` for none, -1 for anything else."""
     returns: Template

@@ -36,13 +36,23 @@ class Planning:
     """
 
     __slots__ = (
-        "_calls", "_code", "_copies", "_marks", "_met", "_recording", "_seen", "_shared", "_strays", "_thread", "_trail",
+        "_calls",
+        "_code",
+        "_copies",
+        "_marks",
+        "_position",
+        "_recording",
+        "_registry",
+        "_strays",
+        "_thread",
+        "_trail",
+        "_values",
         "_where",
     )  # fmt: skip
 
     def __init__(
         self,
-        shared: Shared,
+        registry: Shared,
         where: str,
         copies: Sequence[object],
         marks: Sequence[Mark],
@@ -50,16 +60,16 @@ class Planning:
         trail: CachedPlan,
         code: FunctionCode,
     ) -> None:
-        self._shared = shared
+        self._registry = registry
         self._code = code
         self._where = where
         self._copies = copies
         self._marks = marks
         self._trail = trail
         self._calls = trail.calls
-        self._met = 0
-        self._seen: list[Any] = [*copies]  # the promises given out follow
-        self._recording = None if self._calls else Recording(shared, where, copies, marks, code)
+        self._position = 0
+        self._values: list[Any] = [*copies]  # the promises given out follow
+        self._recording = None if self._calls else Recording(registry, where, copies, marks, code)
         self._strays: list[str] = []
         self._thread = get_ident()  # 0 once the run is over: no thread has it
 
@@ -73,9 +83,9 @@ class Planning:
         """
         if self._thread != get_ident():
             self.enter(action.address)
-        step_count, calls = self._met, self._calls
+        step_count, calls = self._position, self._calls
         if step_count < len(calls):
-            call, values = calls[step_count], self._seen
+            call, values = calls[step_count], self._values
             arguments, names = ((*args, *kwargs.values()), tuple(kwargs)) if kwargs else (args, ())
             if (
                 type(call) is Called
@@ -98,18 +108,18 @@ class Planning:
             ):
                 promise = given_by(self, call.serial)
                 values.append(promise)
-                self._met = step_count + 1
+                self._position = step_count + 1
                 return promise
         return self._leave_trail().action(action, args, kwargs)
 
     def parallel(self, steps: Sequence[object]) -> None:
         """Put steps side by side; see ``Recording.parallel``."""
         self.enter("mg.parallel")
-        if self._met < len(self._calls):
-            call = self._calls[self._met]
+        if self._position < len(self._calls):
+            call = self._calls[self._position]
             numbers = [number_of(step, self) if type(step) is Promise else -1 for step in steps]
             if type(call) is ParallelGroup and call.serials == tuple(numbers):
-                self._met += 1
+                self._position += 1
                 return
         self._leave_trail().parallel(steps)
 
@@ -138,7 +148,7 @@ class Planning:
         """
         if self._thread == get_ident():
             self._leave_trail()
-            return promised(self._seen[len(self._copies) + number])
+            return promised(self._values[len(self._copies) + number])
         # Another thread asks, or too late: the promise has a name, and fits nowhere.
         call = self._trail.called(number)
         scope = Scope(f"workflow {self._where}", None)
@@ -149,9 +159,9 @@ class Planning:
         recording = self._recording
         if recording is None:
             recording = self._recording = Recording(
-                self._shared, self._where, self._copies, self._marks, self._code
+                self._registry, self._where, self._copies, self._marks, self._code
             )
-            recording.replay(self._calls[: self._met], self._seen[len(self._copies) :])
+            recording.replay(self._calls[: self._position], self._values[len(self._copies) :])
             self._calls = ()  # the trail is left for good
         return recording
 
@@ -159,29 +169,33 @@ class Planning:
 
     def returned(self, value: object) -> Template:
         """Return the template of the workflow function's result."""
-        if self._recording is None and self._met == len(self._calls):
+        if self._recording is None and self._position == len(self._calls):
             end = NOTHING if value is None else number_of(value, self) if type(value) is Promise else -1
             if end == self._trail.end:
                 return self._trail.returns
         return self._leave_trail().returned(value)
 
-    def trail(self, returns: Template, held: Callable[[int], Any]) -> CachedPlan:
+    def trail(self, returns: Template, annotation_of: Callable[[int], Any]) -> CachedPlan:
         """Return the steps of the plan, as the trail of further runs.
 
-        ``returns``: the template from ``returned``; ``held``: the annotation that the input at a place was
-        checked against. Raises ``DefinitionError`` if an action was called outside meanwhile: it may be
-        missing.
+        ``returns``: the template from ``returned``; ``annotation_of``: the annotation that the input at a
+        place was checked against. Raises ``DefinitionError`` if an action was called outside meanwhile: it
+        may be missing.
         """
         if self._strays:
             raise DefinitionError(
                 f"while {self._where} was run, {self._strays[0]} was called in another thread: such a call records no step. Call "
                 f"actions in the workflow function itself; mg.parallel(...) lets steps run at the same time"
             )
-        return self._trail if self._recording is None else self._recording.trail(returns, self._trail, held)
+        return (
+            self._trail
+            if self._recording is None
+            else self._recording.trail(returns, self._trail, annotation_of)
+        )
 
     def referred(self) -> Collection[int]:
         """Return the places of the inputs that steps were given unchanged."""
-        return self._trail.referred if self._recording is None else self._recording.referred
+        return self._trail.input_places if self._recording is None else self._recording.input_places
 
     def close(self) -> None:
         """End the run and release its data: promises that the workflow function left somewhere still name
@@ -190,7 +204,7 @@ class Planning:
         self._thread = 0
         if self._recording is not None:
             self._recording.close()
-        self._seen, self._copies = [], ()
+        self._values, self._copies = [], ()
 
 
 def _trail_arguments(call: Called, values: Sequence[object]) -> Sequence[object]:

@@ -55,13 +55,13 @@ class Recording(Templates):
 
     def __init__(
         self,
-        shared: Shared,
+        registry: Shared,
         where: str,
         copies: Sequence[object],
         marks: Sequence[Mark],
         code: FunctionCode,
     ) -> None:
-        super().__init__(shared, where, Origins(copies, marks, code.sites))
+        super().__init__(registry, where, Origins(copies, marks, code.sites))
         self._literals = code.literals
         self._inputs = len(copies)
         self._calls: list[Called | ParallelGroup] | None = []
@@ -78,10 +78,10 @@ class Recording(Templates):
         """Record a step; return the promise of its result. Raises ``DefinitionError`` and its kind,
         ``PayloadError``.
         """
-        if action.agent.shared is not self.shared:
+        if action.agent.registry is not self.registry:
             raise DefinitionError(
                 f"{self.where} calls {action.address}, an action of another app: a task is of one app; submit a task of that app "
-                f"from an action, or declare the agent on {self.shared.app}"
+                f"from an action, or declare the agent on {self.registry.app}"
             )
         if not action._made_good:
             raise DefinitionError(
@@ -180,7 +180,7 @@ class Recording(Templates):
             draft.action, draft.args = call.action, self._within_limit(call.template, call.step)
             self._needs += call.needs
             self._demands += call.demands
-            self.referred.update(place for place in call.places if 0 <= place < self._inputs)
+            self.input_places.update(place for place in call.places if 0 <= place < self._inputs)
             self._unit(draft, serial, needs)
             settle(promises[serial], Promised(draft, call.returns, self._flow.scope))
         self._calls = list(calls)
@@ -374,9 +374,9 @@ class Recording(Templates):
     def _draft(self, kind: Kind, name: str) -> StepDraft:
         """Add a step to the sequence."""
         flow = self._flow
-        if self._count >= self.shared.step_limit:
+        if self._count >= self.registry.step_limit:
             raise DefinitionError(
-                f"{self.where} has more than {self.shared.step_limit:,} steps: write mg.each(...) over the result of an action, submit "
+                f"{self.where} has more than {self.registry.step_limit:,} steps: write mg.each(...) over the result of an action, submit "
                 f"several tasks, or raise the limit with App(step_limit=...)"
             )
         draft = StepDraft(self, name, flow.depth, len(flow.body), self._count)
@@ -432,7 +432,7 @@ class Recording(Templates):
         flow.body, flow.units, flow.frontier = [], [], ()
         self._calls = None
 
-    def trail(self, returns: Template, before: CachedPlan, held: Callable[[int], Any]) -> CachedPlan:
+    def trail(self, returns: Template, before: CachedPlan, annotation_of: Callable[[int], Any]) -> CachedPlan:
         """Return the steps recorded, as the trail of further runs; ``returns``: the template from
         ``returned``.
 
@@ -440,16 +440,16 @@ class Recording(Templates):
         used.
         """
         calls = tuple(self._calls or ()) if self._end != -1 else ()
-        steps = tuple([step_plan(draft, self.shared.payload_limit) for draft in self._flow.body])
+        steps = tuple([step_plan(draft, self.registry.payload_limit) for draft in self._flow.body])
         if steps != before.steps:
             check_key_lengths(steps)
         return CachedPlan(
             calls,
             before.steps if steps == before.steps else Shape(steps),
-            frozenset(self.referred),
+            frozenset(self.input_places),
             self._end,
             returns,
-            tuple([demand for demand in self._demands if demand.annotation != held(demand.place)]),
+            tuple([demand for demand in self._demands if demand.annotation != annotation_of(demand.place)]),
         )
 
 

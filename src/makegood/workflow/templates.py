@@ -21,14 +21,14 @@ _PLAIN = (str, int, bool, NoneType)
 class Templates:
     """Writes values for one plan. ``where`` names the workflow, ``origins`` knows its inputs."""
 
-    def __init__(self, shared: Shared, where: str, origins: Origins) -> None:
-        self.shared = shared
+    def __init__(self, registry: Shared, where: str, origins: Origins) -> None:
+        self.registry = registry
         self.where = where
-        self.referred: set[int] = set()
+        self.input_places: set[int] = set()
         """The places of the inputs that steps were given unchanged."""
         self._origins = origins
         self._flow = Flow(Scope(f"workflow {where}", None), [])
-        self._written = 0
+        self._octets = 0
         self._needs: list[int] = []
 
     def _arguments_template(
@@ -67,7 +67,7 @@ class Templates:
         """
         ref = self._origins.ref(value, place)
         if ref is not None:
-            self.referred.add(ref.index)
+            self.input_places.add(ref.index)
         return ref
 
     def _template(self, value: object, what: str) -> Template:
@@ -81,22 +81,22 @@ class Templates:
     def _literal(self, value: object, what: str) -> Template:
         """Return a value as a template; it is known now, except for promises in it."""
         if type(value) in _PLAIN:
-            return Template((encode(value, limit=self.shared.payload_limit, what=what).decode(),))
+            return Template((encode(value, limit=self.registry.payload_limit, what=what).decode(),))
         return Template(*encode_with_holes(value, self._hole, what=what))
 
     def _within_limit(self, template: Template, step: str) -> Template:
         """Return a template that is not too large; ``step`` "": the workflow function's result."""
         size = sum(map(len, template.parts))
-        if size * 4 > self.shared.payload_limit:  # as UTF-8 it may be as much
+        if size * 4 > self.registry.payload_limit:  # as UTF-8 it may be as much
             what = f"step {step} of {self.where}" if step else f"what {self.where} returns"
-            sized("".join(template.parts).encode(), self.shared.payload_limit, what)
-        self._written += size
-        limit = self.shared.payload_limit * PLAN_PAYLOADS
-        if self._written > limit:
+            sized("".join(template.parts).encode(), self.registry.payload_limit, what)
+        self._octets += size
+        limit = self.registry.payload_limit * PLAN_PAYLOADS
+        if self._octets > limit:
             raise PayloadError(
                 f"the arguments written in {self.where} have more than {limit:,} bytes together: pass on the workflow's inputs and the "
                 f"results of steps as they are, they are not stored again",
-                size=self._written,
+                size=self._octets,
                 limit=limit,
             )
         return template

@@ -43,7 +43,7 @@ class Workflow(Generic[P, R]):
     def __init__(
         self,
         fn: Callable[P, R],
-        shared: Shared,
+        registry: Shared,
         *,
         name: str,
         formerly: tuple[str, ...],
@@ -53,15 +53,15 @@ class Workflow(Generic[P, R]):
     ) -> None:
         self.name = name
         self.formerly = formerly
-        self.address = f"{shared.app}.{name}"
+        self.address = f"{registry.app}.{name}"
         self.within = within
         self.undo_within = undo_within
         self.on_failure: OnFailure = on_failure
         self._fn = fn
-        self._shared = shared
+        self._registry = registry
         self._trails: dict[tuple[Mark, ...], CachedPlan] = {}
         self._inputs = WorkflowInputs(
-            fn, name, self.address, limit=shared.payload_limit, names=names_around()
+            fn, name, self.address, limit=registry.payload_limit, names=names_around()
         )
         if any(map(inspect.iscoroutinefunction, layers(fn))):
             raise DefinitionError(
@@ -69,7 +69,7 @@ class Workflow(Generic[P, R]):
                 f"are fetched before it is submitted"
             )
         passings = check_source(fn, _MAKERS, self.address)
-        self._by_value = InputsByValue(msgspec.json.encode([shared.app, name]), self._inputs)
+        self._by_value = InputsByValue(msgspec.json.encode([registry.app, name]), self._inputs)
         self._code = FunctionCode(fn, Sites(fn, passings, self._inputs.names))
         functools.update_wrapper(self, fn, updated=())
 
@@ -113,10 +113,10 @@ class Workflow(Generic[P, R]):
             raise
         copies, marks = own_copies(inputs, self._code.literals)
         before = self._trails.get(marks, NO_TRAIL)
-        planning = Planning(self._shared, self.address, copies, marks, trail=before, code=self._code)
+        planning = Planning(self._registry, self.address, copies, marks, trail=before, code=self._code)
         run: Callable[..., R] = self._fn
         reset = RECORDER.set(planning)
-        self._shared.plans.add(planning)
+        self._registry.plans.add(planning)
         try:
             if by_name:
                 value = run(*copies[: len(args)], **dict(zip(by_name, copies[len(args) :], strict=True)))
@@ -136,7 +136,7 @@ class Workflow(Generic[P, R]):
             raise
         finally:
             planning.close()
-            self._shared.plans.discard(planning)
+            self._registry.plans.discard(planning)
             RECORDER.reset(reset)
         for demand in trail.demands:
             check_fits(inputs_json[demand.place], demand.annotation, inputs[demand.place], demand.what)
@@ -147,7 +147,7 @@ class Workflow(Generic[P, R]):
                     f"kept as they were submitted"
                 )
         return Plan(
-            self._shared.app, self.name, trail.steps, inputs_json, returns, self._by_value, self.within, self.undo_within, self.on_failure,
+            self._registry.app, self.name, trail.steps, inputs_json, returns, self._by_value, self.within, self.undo_within, self.on_failure,
             returns_type=self._inputs.annotation("return"), names=self._inputs.names_of(len(args), by_name),
         )  # fmt: skip
 
@@ -171,4 +171,4 @@ class Workflow(Generic[P, R]):
 
     def _find_action(self, agent: str, name: str) -> Action[..., Any] | None:
         """Return the action of its app that has or had this name, None when there is none."""
-        return self._shared.find(agent, name)
+        return self._registry.find(agent, name)

@@ -217,11 +217,11 @@ def audit(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
     rows = (
         (
             date_time(v.at), v.who, *((v.db_user,) if logins else ()), v.kind, ids.show(v.task) if v.task else None, v.verdict,
-            "; ".join(part for part in (v.outcome, corrected_inputs.told(v.change)) if part), v.why,
+            v.why, "; ".join(part for part in (v.outcome, corrected_inputs.told(v.change)) if part),
         )
         for v in views
     )  # fmt: skip
     user = ("database user",) if logins else ()
-    heads = ("at", "who", *user, "act", "task", "verdict", "what came of it", "why")
+    heads = ("at", "who", *user, "act", "task", "verdict", "why", "what came of it")
     entries = (replace(v, change=Redaction().change(v.change)) for v in views)
     cli.out.listed(map(as_json.audit, entries), heads, rows, empty="no operator commands")

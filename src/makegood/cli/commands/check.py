@@ -221,7 +221,17 @@ def problems_of(app: App) -> Iterator[str]:
 
 
 def warnings_of(app: App) -> Iterator[str]:
-    """Yield what is allowed and may surprise: workflows that may take longer than a service keeps a key."""
+    """Yield what is allowed and may surprise: attempts and workflows that may take longer than a service
+    keeps a key.
+    """
+    for agent in app.agents.values():
+        for action in agent.actions.values():
+            within, keeps = action._policy.within, action._policy.keeps
+            if 0 < keeps < within:
+                yield (
+                    f"{agent.name}.{action.name} has {shown(within)} to complete an attempt, and its service keeps a key for {shown(keeps)}: "
+                    f"an attempt that is not answered is hardly ever sent again; pass a complete_within well below keeps"
+                )
     for workflow in app.workflows.values():
         for action in used_actions(workflow):
             keeps = action._policy.keeps

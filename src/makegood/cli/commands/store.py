@@ -210,7 +210,7 @@ def prune(cli: Cli, /, *, older: str, dry_run: bool) -> None:
             last_note = time.monotonic()
             while True:
                 page = await client.store.admin.prune(least, after, _PAGE, dry=dry_run)
-                removals, survivors = removals + page.removed, survivors + page.kept
+                removals, survivors = removals + page.removals, survivors + page.survivors
                 if page.next is None:
                     return removals, survivors
                 after = page.next

@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from makegood.base import ids
+from makegood.base.clock import iso
 from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.service_keys import request_of
@@ -26,7 +27,7 @@ from makegood.cli.context import Cli, at_most, command, flag, lasting
 from makegood.cli.corrected_inputs import told
 from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_workflow, naming
-from makegood.cli.render.ladder import event_lines, ladder
+from makegood.cli.render.ladder import event_lines, ladder, probe_answers
 from makegood.cli.render.output import date_time, recent
 from makegood.client import as_json
 from makegood.client.client import Client
@@ -36,6 +37,7 @@ from makegood.errors import PayloadError, TaskNotFoundError, WaitExpiredError
 from makegood.model import notices
 from makegood.model.states import AT_REST
 from makegood.payload.codec import UNREADABLE, decode, shallow
+from makegood.payload.unknown_fields import refuse_unknown
 from makegood.store.views import Filter, NodeView, TaskDetail, TaskView
 from makegood.story.trouble import reasons
 from makegood.story.waits import wait_of
@@ -220,6 +222,7 @@ def _members(text: str) -> dict[str, msgspec.Raw]:
 
 def _converted(value: bytes, hint: Any, name: str) -> Any:
     try:
+        refuse_unknown(msgspec.json.decode(value), hint, f"the input {name}")
         return decode(value, hint, f"the input {name}")
     except PayloadError as wrong:
         raise click.UsageError(str(wrong)) from wrong
@@ -306,7 +309,7 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
 
     async def look(client: Client) -> None:
         task = await task_named(client, task_id)
-        detail = await client.store.tasks.detail(task.number, asked=True)
+        detail = await client.store.tasks.detail(task.number, with_asked=True)
         detail = detail or await task.status()  # which raises: there is none
         alerts = await client.store.alerts.views(task=task.number)
         corrections = [act for act in reversed(await client.audit(task.number)) if act.change is not None]
@@ -323,14 +326,19 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
                     )
                     for act in corrections
                 ],
+                "probes": [
+                    {"step": name, "answer": answer, "at": iso(at)}
+                    for name, (at, answer) in (await _probed(client, detail)).items()
+                ],
                 "alerts": [*map(as_json.alert, alerts)],
             }
             cli.out.document({**as_json.detail(detail), **extras, **next_commands.shape(cli, detail)})
             return
         views = await client.store.nodes.views()
         nodes, now = {view.id: view.info.name for view in views}, await client.store.now()
+        probed = await _probed(client, detail)
         lines = ladder(detail, now=now, nodes=nodes, unicode=cli.out.unicode, height=None if all else SHOWN)
-        most = len(lines) if all else MOST_LINES
+        most = sys.maxsize if all else MOST_LINES
         cli.out.drawing(lines[:most])
         if len(lines) > most:
             cli.out.text(f"and {len(lines) - most:,} more lines: --all shows every step")
@@ -340,13 +348,10 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
             whole = all or len(value) <= MOST_VALUE
             text = value if whole else f"{value[:MOST_VALUE]}… ({len(value):,} characters: --all shows them)"
             cli.out.text(f"{name:<14}{text}")
-        keys = _keys(detail)
-        if (key_line := _meant(detail, task_id)) is not None:
-            keys = [key_line, *(line for line in keys if line != key_line)]
-        for line in keys if all else keys[:MOST_LINES]:
+        for line in _key_lines(detail, task_id, most):
             cli.out.text(f"{'key':<14}{line}")
-        if not all and len(keys) > MOST_LINES:
-            cli.out.text(f"{'key':<14}and {len(keys) - MOST_LINES:,} more: --all shows them")
+        for name, (at, answer) in probed.items():
+            cli.out.text(f"{'probe':<14}{name}: {answer} ({date_time(at)})")
         for line in _silent(detail, views):
             cli.out.text(f"{'silent':<14}{line}")
         for act in corrections:
@@ -361,6 +366,26 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
             cli.out.text(line)
 
     looked(cli, look)
+
+
+async def _probed(client: Client, detail: TaskDetail) -> dict[str, tuple[float, str]]:
+    """Return what the probes answered last, as far as the newest part of the history says."""
+    if not any(
+        step.plan is not None and step.plan.policy is not None and step.plan.policy.probe
+        for step in detail.steps
+    ):
+        return {}
+    recent = await client.store.tasks.recent(detail.task.id)
+    return probe_answers(recent.events, {step.idx: step.name for step in detail.steps})
+
+
+def _key_lines(detail: TaskDetail, text: str, most: int) -> list[str]:
+    """Return the keys of steps as lines, at most so many; first the one that ``text`` is."""
+    lines = _keys(detail)
+    if (first := _meant(detail, text)) is not None:
+        lines = [first, *(line for line in lines if line != first)]
+    more = len(lines) - most
+    return [*lines[:most], f"and {more:,} more: --all shows them"] if more > 0 else lines
 
 
 def _facts(detail: TaskDetail) -> list[tuple[str, str]]:
@@ -426,7 +451,7 @@ def _silent(detail: TaskDetail, views: Sequence[NodeView]) -> list[str]:
         f"{view.info.name} has {' and '.join(holdings[view.id][:3])} in hand, and no heartbeat for "
         f"{shown(view.silent)}: {'a Supervisor hands it over' if view.state == 'dead' else 'it may be dead'}"
         for view in views
-        if view.id in holdings and not view.stopped and view.silent > view.info.ttl / 2
+        if view.id in holdings and not view.is_stopped and view.silent > view.info.ttl / 2
     ]
 
 
@@ -446,8 +471,9 @@ def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
         if cli.json:
             cli.out.document([as_json.event(event) for event in events])
             return
+        steps = {step.idx: step.name for step in (await task.status()).steps}
         for event in events:
-            cli.out.drawing(event_lines(event, unicode=cli.out.unicode))
+            cli.out.drawing(event_lines(event, steps=steps, unicode=cli.out.unicode))
 
     looked(cli, tell)
 
@@ -493,12 +519,13 @@ async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
 
 async def _stream(cli: Cli, task: TaskHandle[Any]) -> None:
     """Write each event of a task as it comes, until the task is at rest."""
-    width = max((len(step.name) for step in (await task.status()).steps), default=0)
+    steps = {step.idx: step.name for step in (await task.status()).steps}
+    width = max(map(len, ("task", *steps.values())))
     async for event in task.events(follow=True):
         if cli.json:
             cli.out.record(as_json.event(event))
         else:
-            cli.out.drawing(event_lines(event, unicode=cli.out.unicode, width=max(width, len("task"))))
+            cli.out.drawing(event_lines(event, steps=steps, unicode=cli.out.unicode, width=width))
 
 
 async def _draw(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:

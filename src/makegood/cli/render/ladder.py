@@ -14,11 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
+from types import MappingProxyType
 
 from makegood.base import ids
 from makegood.base.durations import shown
 from makegood.cli.render.output import clock_time
 from makegood.cli.render.style import STYLES, Line, Span
+from makegood.model.attempt_end import probe_answer
 from makegood.saga.rules import owner
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 from makegood.story.step_names import stem_of
@@ -37,6 +39,8 @@ ODD = ("failed", "in_doubt", "undo_failed")
 """States of items of an ``each`` that are named, the first ``MOST_OWN`` of them."""
 
 MOST_OWN = 5
+
+NO_NAMES: Mapping[int, str] = MappingProxyType({})
 
 HIDDEN = ("merge", "gather")
 """Control steps that only join what others decided: they are no rung."""
@@ -201,8 +205,26 @@ def _drawn(r: Rung, widths: Sequence[int]) -> Line:
     ]
 
 
-def event_lines(event: EventView, *, unicode: bool = True, width: int = 16) -> list[Line]:
-    """Return one event as lines, one per move: when, who, from which state to which, why."""
+def probe_answers(events: Iterable[EventView], steps: Mapping[int, str]) -> dict[str, tuple[float, str]]:
+    """Return when each probe answered last, and what, by the name of its step; ``steps``: their names."""
+    answers: dict[str, tuple[float, str]] = {}
+    for event in events:
+        for end in event.attempts:
+            if end.doing == "probe" and not end.late and end.idx in steps:
+                answers[steps[end.idx]] = event.at, probe_answer(end.kind, end.error)
+        for move in event.moves:
+            if move.reason == "probe" and move.after == "done":
+                answers[move.name] = event.at, probe_answer("happened", None)
+    return answers
+
+
+def event_lines(
+    event: EventView, *, steps: Mapping[int, str] = NO_NAMES, unicode: bool = True, width: int = 16
+) -> list[Line]:
+    """Return one event as lines, one per move: when, who, from which state to which, why.
+
+    A probe's answer that moved nothing has a line of its own, if ``steps`` names its step.
+    """
     arrow = "→" if unicode else "->"
     at = (f"{clock_time(event.at)}  ", "dim")
     lines: list[Line] = [
@@ -215,6 +237,9 @@ def event_lines(event: EventView, *, unicode: bool = True, width: int = 16) -> l
         ]
         for who, before, after, why in event.moves
     ]
+    for name, (_, answer) in probe_answers([event], steps).items():
+        if not any(move.name == name and move.reason == "probe" for move in event.moves):
+            lines.append([at, (f"{name:<{width}}  ", ""), (f"probe: {answer}", "dim")])
     if event.note:
         lines.append([at, (f"{'':<{width}}  ", ""), (event.note, "dim")])
     return lines

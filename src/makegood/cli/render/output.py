@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -154,15 +154,24 @@ def with_article(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
+WIDEST: Final = 60
+"""Characters of a column in a pipe, at most, to which shorter cells are padded."""
+
+
 def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table as aligned text: columns two spaces apart, nothing wrapped, nothing cut.
+
+    A cell of more than ``WIDEST`` characters moves the rest of its own line, and widens no other.
 
     >>> print(aligned(("id", "n"), [("a", "1"), ("bcd", "20")]))
     ID    N
     a     1
     bcd  20
     """
-    widths = [max(len(head), *(len(row[n]) for row in rows)) for n, head in enumerate(heads)]
+    widths = [
+        max(len(head), *(len(row[n]) for row in rows if len(row[n]) <= WIDEST), 0)
+        for n, head in enumerate(heads)
+    ]
     right = [to_the_right(head, [row[n] for row in rows]) for n, head in enumerate(heads)]
     lines = [[head.upper() for head in heads], *rows]
     return "\n".join(

@@ -109,7 +109,7 @@ def shortened(text: str) -> str:
 
 
 def _unclaimed(step: StepBrief) -> bool:
-    return step.doing not in (None, "timer") and step.taken_by is None and (step.waited or 0.0) > UNCLAIMED
+    return step.doing not in (None, "timer") and step.taken_by is None and (step.wait or 0.0) > UNCLAIMED
 
 
 def _step(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], now: float) -> str:
@@ -131,7 +131,7 @@ def _moving(step: StepBrief, names: Mapping[int, str], now: float) -> str:
     if step.doing == "timer":
         return f"{step.name}{' in doubt' if step.state == 'in_doubt' else ''}, again at {day_time(round(now + (step.due or 0.0)))}"
     if _unclaimed(step):
-        return f"{step.name}: no process has taken it since {day_time(round(now - (step.waited or 0.0)))}"
+        return f"{step.name}: no process has taken it since {day_time(round(now - (step.wait or 0.0)))}"
     if step.state == "undoing":
         return f"undo of {step.name}, attempt {step.attempt}{at}"
     if step.doing == "probe":

@@ -54,7 +54,7 @@ class ElectionMember:
         self._rules: Rules | None = None
         self._living: asyncio.Task[None] | None = None
         self._leader: str | None = None
-        self._changed = asyncio.Event()
+        self._change = asyncio.Event()
 
     @property
     def me(self) -> str:
@@ -78,7 +78,7 @@ class ElectionMember:
         last: str | None = None
         try:
             while self._living is not None:
-                change = self._changed
+                change = self._change
                 if self._living.done():
                     self._living.result()
                 if self._leader != last:
@@ -106,7 +106,7 @@ class ElectionMember:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._timing.patience + self._timing.timeout):
                     while self._leader is None and not self._living.done():
-                        await self._changed.wait()
+                        await self._change.wait()
         except BaseException:
             await self.stop()
             raise
@@ -125,7 +125,7 @@ class ElectionMember:
         """
         return self._rules.rank() if self._rules is not None and self._leader is not None else 0
 
-    def seen(self, seen: Seen) -> None:
+    def seen(self, sighting: Seen) -> None:
         """Nothing: who holds the lease changes nothing about who should."""
 
     async def _live(self, rules: Rules) -> None:
@@ -162,7 +162,7 @@ class ElectionMember:
             self._wake()
 
     def _wake(self) -> None:
-        change, self._changed = self._changed, asyncio.Event()
+        change, self._change = self._change, asyncio.Event()
         change.set()
 
     def _ended(self, living: "asyncio.Task[None]") -> None:

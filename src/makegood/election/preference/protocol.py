@@ -44,7 +44,7 @@ class Preference(Protocol):
         It answers at once, from what is known now; without knowledge it answers 0.
         """
 
-    def seen(self, seen: Seen) -> None:
+    def seen(self, sighting: Seen) -> None:
         """Handle a change of leader, as far as this candidate can see it, its own terms included. It must not
         block.
         """

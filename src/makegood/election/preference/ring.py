@@ -56,7 +56,7 @@ class RingRules(Announced):
         self._stalls_at = NEVER
         self._hops: dict[int, _Hop] = {}
         self._left_out: dict[str, float] = {}
-        self._had: deque[int] = deque(maxlen=REMEMBERED)
+        self._recent: deque[int] = deque(maxlen=REMEMBERED)
 
     @property
     def due(self) -> float:
@@ -87,9 +87,9 @@ class RingRules(Announced):
         if message.kind not in ("candidate", "elected"):
             return []
         ack = (sender, Message("ack", self.me, message.number))
-        if message.number in self._had:
+        if message.number in self._recent:
             return [ack]
-        self._had.append(message.number)
+        self._recent.append(message.number)
         further = self._candidate if message.kind == "candidate" else self._elected
         return [ack, *further(message, now)]
 

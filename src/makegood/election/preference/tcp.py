@@ -118,9 +118,9 @@ class TcpTransport:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._serving: set[asyncio.Task[Any]] = set()
         self._incoming = Connections(MOST_CONNECTIONS + OF_A_MEMBER * len(self._addresses))
-        self._heard: dict[tuple[str, str], list[asyncio.Transport]] = {}
+        self._connections: dict[tuple[str, str], list[asyncio.Transport]] = {}
         self._sparing = Sparing()
-        self.refused = 0
+        self.refusals = 0
 
     @property
     def me(self) -> str:
@@ -244,7 +244,7 @@ class TcpTransport:
         except (asyncio.IncompleteReadError, OSError, TimeoutError):
             return
         except FrameError as wrong:
-            self.refused += 1
+            self.refusals += 1
             suffix = self._sparing.due(asyncio.get_running_loop().time())
             if suffix is not None:
                 peer = writer.get_extra_info("peername")
@@ -257,17 +257,17 @@ class TcpTransport:
 
     def _greet(self, sender: str, transport: asyncio.Transport) -> None:
         """Note which member a connection speaks for; of too many from one address the oldest is closed."""
-        of_it = self._heard.setdefault((sender, _from(transport)), [])
+        of_it = self._connections.setdefault((sender, _from(transport)), [])
         of_it.append(transport)
         if len(of_it) > OF_A_MEMBER:
             of_it.pop(0).abort()
 
     def _forget(self, sender: str, transport: asyncio.Transport) -> None:
-        of_it = self._heard.get((sender, _from(transport)), [])
+        of_it = self._connections.get((sender, _from(transport)), [])
         if transport in of_it:
             of_it.remove(transport)
         if not of_it:
-            self._heard.pop((sender, _from(transport)), None)
+            self._connections.pop((sender, _from(transport)), None)
 
     async def _frame(self, reader: asyncio.StreamReader) -> Letter:
         length = int.from_bytes(await reader.readexactly(4), "big")

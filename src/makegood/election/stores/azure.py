@@ -74,7 +74,7 @@ class AzureLeases(RemoteLeases):
             f"the leases in Azure at {masked(account_url).partition('://')[2]}/{container}", timeout=timeout
         )
         self._prefix = prefix
-        self._sent = GrantDeadlines(clock)
+        self._deadlines = GrantDeadlines(clock)
         self._clock = clock
         self._credential: Any = None
         self._empty: set[str] = set()
@@ -130,12 +130,12 @@ class AzureLeases(RemoteLeases):
         elif (record.holder, record.ttl) != (holder, ttl):
             record = replace(record, holder=holder, ttl=ttl)
             await self._write(blob, record, properties.etag, key)
-        self._sent.granted(nonce, ttl, sent_at)
+        self._deadlines.granted(nonce, ttl, sent_at)
         return Grant(name, holder, nonce, record.epoch, ttl)
 
     async def extend(self, grant: Grant) -> bool:
         """Renew the lease, if our own clock says that it still runs."""
-        if not self._sent.holds(grant.nonce):
+        if not self._deadlines.holds(grant.nonce):
             return False
         sent_at = self._clock.monotonic()
         try:
@@ -143,14 +143,14 @@ class AzureLeases(RemoteLeases):
         except failed.HttpResponseError as fault:
             if not _is_lost(fault):
                 raise
-            self._sent.over(grant.nonce)
+            self._deadlines.over(grant.nonce)
             return False
-        self._sent.granted(grant.nonce, grant.ttl, sent_at)
+        self._deadlines.granted(grant.nonce, grant.ttl, sent_at)
         return True
 
     async def free(self, grant: Grant) -> None:
         """Clear the holder under the lease, then release it."""
-        self._sent.over(grant.nonce)
+        self._deadlines.over(grant.nonce)
         blob, key = self._blob(grant.name), _lease_id(grant.nonce)
         try:
             properties = await blob.get_blob_properties()
@@ -175,7 +175,7 @@ class AzureLeases(RemoteLeases):
             return None
         left = 0.0
         if properties.lease.state in ("leased", "breaking"):
-            own = self._sent.left(record.nonce)
+            own = self._deadlines.left(record.nonce)
             left = record.ttl if own is None else own
         return LeaseView(name, record.holder, record.epoch, record.ttl, record.since, left)
 

@@ -99,9 +99,9 @@ class ObservedLeases(RemoteLeases):
     def __init__(self, place: str, *, clock: Clock, timeout: Duration = 5) -> None:
         super().__init__(place, timeout=timeout)
         self._clock = clock
-        self._sent = GrantDeadlines(clock)
+        self._deadlines = GrantDeadlines(clock)
         self._mine: dict[str, tuple[Record, Version]] = {}
-        self._seen: dict[str, tuple[Version, float]] = {}
+        self._sightings: dict[str, tuple[Version, float]] = {}
         self._highest: dict[str, int] = {}
 
     @abstractmethod
@@ -138,7 +138,7 @@ class ObservedLeases(RemoteLeases):
     async def extend(self, grant: Grant) -> bool:
         """Change the record, so that every observer starts to count again."""
         for _ in range(_TRIES):
-            if not self._sent.holds(grant.nonce) or grant.nonce not in self._mine:
+            if not self._deadlines.holds(grant.nonce) or grant.nonce not in self._mine:
                 return False
             sent_at = self._clock.monotonic()
             record, version = self._mine[grant.nonce]
@@ -185,13 +185,13 @@ class ObservedLeases(RemoteLeases):
         """
         wall = self._clock.wall()
         least = max(floor or 0, self._highest.get(name, 0)) + 1
-        if entry is None and floor is None and name in self._seen:
+        if entry is None and floor is None and name in self._sightings:
             raise self.wrong(
                 f"the record of {name!r} was deleted, and its epoch with it: give the election another name, or put the record back"
             )
         if entry is None:
             fresh = Record.taken(None, grant, wall, least=least)
-            return None if name in self._seen and self._left(name, fresh, _MISSING) > 0 else fresh
+            return None if name in self._sightings and self._left(name, fresh, _MISSING) > 0 else fresh
         record, version = entry
         left = self._left(name, record, version)
         self._highest[name] = max(self._highest.get(name, 0), record.epoch)
@@ -203,23 +203,23 @@ class ObservedLeases(RemoteLeases):
         version = await self.put(grant.name, record, expect)
         if version is None:
             return False
-        self._mine = {nonce: entry for nonce, entry in self._mine.items() if self._sent.holds(nonce)}
+        self._mine = {nonce: entry for nonce, entry in self._mine.items() if self._deadlines.holds(nonce)}
         self._mine[grant.nonce] = record, version
         self._highest[grant.name] = record.epoch
-        self._seen[grant.name] = version, self._clock.monotonic()
-        self._sent.granted(grant.nonce, grant.ttl, sent_at)
+        self._sightings[grant.name] = version, self._clock.monotonic()
+        self._deadlines.granted(grant.nonce, grant.ttl, sent_at)
         return True
 
     def _left(self, name: str, record: Record, version: Version) -> float:
         """Return how long to wait until the record is free, if it does not change again."""
         now = self._clock.monotonic()
-        sighting = self._seen.get(name)
+        sighting = self._sightings.get(name)
         if sighting is None or sighting[0] != version:
-            sighting = self._seen[name] = version, now
+            sighting = self._sightings[name] = version, now
         return sighting[1] + record.ttl * _PATIENCE - now
 
     def _forget(self, nonce: str) -> None:
-        self._sent.over(nonce)
+        self._deadlines.over(nonce)
         self._mine.pop(nonce, None)
 
 

@@ -59,7 +59,7 @@ class KubernetesLeases(HttpLeases, ObservedLeases):
         except (OSError, ssl.SSLError) as unread:
             raise self.wrong(f"{authority}: {unread}") from unread
         self._http = Http([server], timeout=self._timeout, verify=verify)
-        self._found: dict[str, dict[str, Any]] = {}
+        self._metadata: dict[str, dict[str, Any]] = {}
 
     async def get(self, name: str) -> tuple[Record, Version] | None:
         """Read the object; its version is opaque."""
@@ -77,14 +77,14 @@ class KubernetesLeases(HttpLeases, ObservedLeases):
                 f"the Lease {meta['name']} serves something else (its annotation {ANNOTATION}: {fault}): give the election another name, or "
                 "delete it"
             ) from fault
-        self._found[name] = meta
+        self._metadata[name] = meta
         return record, meta["resourceVersion"]
 
     async def put(self, name: str, record: Record, expect: Version | None) -> Version | None:
         """Create the object, or replace the one whose version is known. Labels and the like of others
         stay.
         """
-        meta = {} if expect is None else dict(self._found.get(name, {}))
+        meta = {} if expect is None else dict(self._metadata.get(name, {}))
         meta.pop("managedFields", None)
         notes = {**(meta.get("annotations") or {}), ANNOTATION: record.encoded().decode()}
         meta |= {"name": _object(name), "namespace": self._namespace, "annotations": notes}
@@ -100,7 +100,7 @@ class KubernetesLeases(HttpLeases, ObservedLeases):
             raise self.wrong(reply.get("message") or "there is no such namespace")
         if status in (_CONFLICT, _NOT_FOUND):
             return None
-        self._found[name] = reply["metadata"]
+        self._metadata[name] = reply["metadata"]
         return reply["metadata"]["resourceVersion"]
 
     def _spec(self, record: Record) -> dict[str, Any]:

@@ -71,8 +71,8 @@ class NatsLeases(ObservedLeases):
         self._replicas = replicas
         self._options: dict[str, Any] = {} if creds is None else {"user_credentials": creds}
         self._client: NATS | None = None
-        self._kept: Any = None
-        self._created: datetime | None = None
+        self._values: Any = None
+        self._created_at: datetime | None = None
         self._turn = asyncio.Lock()
 
     async def get(self, name: str) -> tuple[Record, Version] | None:
@@ -114,7 +114,7 @@ class NatsLeases(ObservedLeases):
 
     async def disconnect(self) -> None:
         """Close the connection."""
-        client, self._client, self._kept = self._client, None, None
+        client, self._client, self._values = self._client, None, None
         if client is not None:
             await _closed(client)
 
@@ -145,14 +145,14 @@ class NatsLeases(ObservedLeases):
                         reconnect_time_wait=0, connect_timeout=max(1, round(self._timeout)),
                         error_cb=_nothing, **self._options,
                     )  # fmt: skip
-                if self._kept is None:
-                    self._kept = await self._opened(client, make=make)
+                if self._values is None:
+                    self._values = await self._opened(client, make=make)
             except BaseException:
-                self._client = self._kept = None
+                self._client = self._values = None
                 self.later(_closed(client))
                 raise
             self._client = client
-            return self._kept
+            return self._values
 
     async def _opened(self, client: NATS, *, make: bool) -> Any:
         """Return the bucket once it is known to keep its data; None: there is none."""
@@ -160,7 +160,7 @@ class NatsLeases(ObservedLeases):
         try:
             bucket = await stream.key_value(self._bucket)
         except refused.BucketNotFoundError:
-            if self._created is not None:
+            if self._created_at is not None:
                 raise self.wrong(_REPLACED) from None
             if not make:
                 return None
@@ -186,8 +186,8 @@ class NatsLeases(ObservedLeases):
     async def _examined(self, client: Any) -> Any:
         """Return what the server says of the bucket, once it is known to be the one that was opened first."""
         info = await client.jetstream(timeout=self._timeout).stream_info(f"KV_{self._bucket}")
-        self._created = self._created or info.created
-        if info.created != self._created:
+        self._created_at = self._created_at or info.created
+        if info.created != self._created_at:
             raise self.wrong(_REPLACED)
         return info
 

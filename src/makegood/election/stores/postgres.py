@@ -67,7 +67,7 @@ class _Line:
     connection: "Connection | None" = None
     watch: CommitWatch | None = None
     """Of that connection."""
-    made: bool = False
+    has_tables: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def drop(self) -> None:
@@ -87,7 +87,7 @@ class PostgresLeases(Closing):
         self._context = home_context()  # a connection made by a call outlives its caller
         self._taking: dict[str, asyncio.Task[Any]] = {}
         self._leaving: dict[asyncio.Task[None], tuple[_Line, asyncio.Task[Any]]] = {}
-        self._reached = False
+        self._has_answered = False
         self._target = target_of(url, "the URL of the leases", own=_OWN_SETTINGS)
         self._hosts = PostgresHosts(self._target)
         self._server = self._target.where
@@ -216,11 +216,11 @@ class PostgresLeases(Closing):
         async with line.turn:
             try:
                 connection, watch = await self._dialled(line)
-                if make and not line.made:
+                if make and not line.has_tables:
                     if not await connection.fetchval(_KNOWN):
                         await connection.execute(TABLES)
                         log.info("created the tables of %s, schema %s", self._where, SCHEMA)
-                    line.made = True
+                    line.has_tables = True
                 answer = await work(connection)
                 await watch.settle()
                 return answer
@@ -258,11 +258,11 @@ class PostgresLeases(Closing):
             )
         except (ValueError, OverflowError, UnreachedError) as fault:
             raise refused(
-                fault, f"the leases: {self._server}", url=self._url, reached=self._reached
+                fault, f"the leases: {self._server}", url=self._url, reached=self._has_answered
             ) from None  # A cause might show the URL.
-        self._reached = True
+        self._has_answered = True
         watch = CommitWatch(session, log, self._where)
-        line.connection, line.watch, line.made = session, watch, False
+        line.connection, line.watch, line.has_tables = session, watch, False
         return session, watch
 
 

@@ -91,7 +91,7 @@ class RedisLeases(RemoteLeases):
 
     def __init__(self, url: str, *, timeout: Duration = 5) -> None:
         super().__init__("the leases in Redis", timeout=timeout)
-        self._checked = False
+        self._is_checked = False
         path = parts_of(url, "the URL of the leases").path.strip("/")
         if path and not path.isdecimal():
             raise ConfigError(
@@ -158,7 +158,7 @@ class RedisLeases(RemoteLeases):
             return self.wrong(
                 f"a key of the lease is used for something else; remove it, or rename the election ({fault})"
             )
-        self._checked = False
+        self._is_checked = False
         return self.unavailable(fault) if isinstance(fault, failed.RedisError | OSError) else None
 
     async def _run(self, verb: str, name: str, *values: str | int) -> Any:
@@ -169,7 +169,7 @@ class RedisLeases(RemoteLeases):
         """Check the server's settings once: a record that may be evicted, or forgotten at a restart, is not a
         lease.
         """
-        if self._checked:
+        if self._is_checked:
             return
         try:
             info = await self._redis.info()
@@ -185,7 +185,7 @@ class RedisLeases(RemoteLeases):
             log.warning(
                 "%s: appendonly is off, so a restart may forget who leads and in which epoch", self._where
             )
-        self._checked = True
+        self._is_checked = True
 
 
 def _ms(ttl: float) -> int:

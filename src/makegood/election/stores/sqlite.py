@@ -105,7 +105,7 @@ class SQLiteLeases(Closing):
         self._threads = DaemonThreads(1, "election")
         self._open: sqlite3.Connection | None = None
         self._log = WriteAheadLog(self._path, self._open_merger, self._clock.monotonic)
-        self._made = False
+        self._has_tables = False
         self._number: tuple[int, int] | None = None
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
@@ -205,9 +205,9 @@ class SQLiteLeases(Closing):
                 )
             make_file(self._path)
             connection = sqlite_log.connect(self._path.absolute().as_uri(), timeout=self._timeout)
-            self._open, self._made, number = connection, False, _number(self._path)
+            self._open, self._has_tables, number = connection, False, _number(self._path)
             self._number = self._number or number
-        if make and not self._made:
+        if make and not self._has_tables:
             self._verify()
             self._ahead(self._open)
             _durable(self._open)
@@ -215,7 +215,7 @@ class SQLiteLeases(Closing):
             self._open.executescript(_SCHEMA)
             if new:
                 log.info("created the tables of the leases in %s", self._path.absolute())
-            self._made = True
+            self._has_tables = True
         return self._open
 
     def _glance(self, work: Callable[[sqlite3.Connection], T], *, make: bool) -> T:

@@ -56,7 +56,7 @@ class Claimed:
     """Whether more pending tasks wait."""
     left: bool = False
     """Whether tasks were left out for lack of room."""
-    passed: dict[int, int] = field(default_factory=dict)
+    last_seqs: dict[int, int] = field(default_factory=dict)
     """By priority, the ready_seq of the last task found."""
 
 
@@ -83,7 +83,7 @@ async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Agein
         left = set(result.left)
         candidates = [row for row in candidates if row["id"] not in left]
     for row in candidates:
-        claims.passed[row["priority"]] = row["ready_seq"]
+        claims.last_seqs[row["priority"]] = row["ready_seq"]
     return claims
 
 

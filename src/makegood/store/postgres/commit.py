@@ -43,20 +43,20 @@ class Commit:
     batch: Batch
     floors: Floors
     ageing: Ageing
-    outlived: Callable[[], bool] = bool
+    is_outlived: Callable[[], bool] = bool
     """Whether the batch's node is of an earlier generation.
 
     Such a node claims nothing more: what it remembers of tasks may differ from the store.
     """
     careful: bool = False
     """Whether to use savepoints, because a value was refused or a row is locked."""
-    done: Committed = field(default_factory=Committed)
-    written: Writing | None = None
-    passed: dict[int, int] = field(default_factory=dict)
+    outcome: Committed = field(default_factory=Committed)
+    writing: Writing | None = None
+    last_seqs: dict[int, int] = field(default_factory=dict)
 
     async def work(self, tx: WriteTransaction) -> Committed:
         """Write the batch. May be called again if it has certainly done nothing."""
-        self.done = Committed()
+        self.outcome = Committed()
         try:
             if self.batch.claim is None and not self.careful:
                 return await self._at_once(tx)
@@ -65,52 +65,52 @@ class Commit:
             if self.careful or not (is_data(fault) or isinstance(fault, LOCKED)):
                 raise
         self.careful = True
-        tx.sent = False
+        tx.is_sent = False
         return await self.work(tx)
 
     async def recovered(self, _: WriteTransaction, outcome: Sequence[int] | None) -> Committed:
         """Return the answer of a batch that was committed but whose answer was lost."""
-        if self.written is not None:
-            self.done.withdrawn += self.written.taken_back(outcome)
-        return self.done
+        if self.writing is not None:
+            self.outcome.withdrawals += self.writing.taken_back(outcome)
+        return self.outcome
 
     def settled(self) -> None:
         """Remember how far the claim read. Call it only after the commit."""
-        for priority, seq in self.passed.items():
+        for priority, seq in self.last_seqs.items():
             self.floors.passed(("pending", priority), seq)
 
     async def _at_once(self, tx: WriteTransaction) -> Committed:
         decisions: Sequence[Decision] = self.batch.decisions
         looks = False
         while decisions:
-            self.written = writing = Writing(self.batch.node, {})
+            self.writing = writing = Writing(self.batch.node, {})
             writing.collect(decisions)
-            tx.sent = True
+            tx.is_sent = True
             try:
                 outcome = await writing.write(tx, mark=True, looks=looks)
             except MISSING:
                 if looks:  # judged at this very moment
                     raise
-                looks, tx.sent = True, False
+                looks, tx.is_sent = True, False
                 continue
-            if not outcome.lost:
-                self.done.withdrawn = outcome.withdrawn
+            if not outcome.losers:
+                self.outcome.withdrawals = outcome.withdrawals
                 break
-            tx.sent = False
-            self.done.lost |= outcome.lost
-            decisions = [d for d in decisions if d.task.id not in outcome.lost]
-        return self.done
+            tx.is_sent = False
+            self.outcome.losses |= outcome.losers
+            decisions = [d for d in decisions if d.task.id not in outcome.losers]
+        return self.outcome
 
     async def _explicit(self, tx: WriteTransaction) -> Committed:
-        batch, outcome = self.batch, self.done
-        self.written = None
+        batch, outcome = self.batch, self.outcome
+        self.writing = None
         if self.careful:
             await tx.connection.execute(_IMPATIENT)
         claim_decisions: dict[int, tuple[HeldTask, Decision]] = {}
         begins: dict[int, bool] = {}
-        if batch.claim is not None and not self.outlived():
+        if batch.claim is not None and not self.is_outlived():
             claims = await claim.find(tx, batch.claim, self.floors, self.ageing, batch.node)
-            outcome.more, outcome.left, self.passed = claims.more, claims.left, claims.passed
+            outcome.more, outcome.left, self.last_seqs = claims.more, claims.left, claims.last_seqs
             for task, reason in claims.unreadable:
                 await put_to_error(tx, batch.node, task, reason)
                 outcome.guilty.append((task, reason))
@@ -139,7 +139,7 @@ class Commit:
             try:
                 writing = Writing(self.batch.node, begins)
                 writing.collect(decisions)
-                last = not self.careful and not self.done.guilty
+                last = not self.careful and not self.outcome.guilty
                 outcome = await writing.write(tx, mark=last)
             except MISSING:
                 if not self.careful:
@@ -152,11 +152,11 @@ class Commit:
                 await tx.connection.execute("ROLLBACK TO SAVEPOINT apart")
                 await self._part(tx, decisions, begins, fault)
                 return
-            if not outcome.lost:
-                self.done.withdrawn += outcome.withdrawn
+            if not outcome.losers:
+                self.outcome.withdrawals += outcome.withdrawals
                 return
-            self.done.lost |= outcome.lost
-            decisions = [d for d in decisions if d.task.id not in outcome.lost]
+            self.outcome.losses |= outcome.losers
+            decisions = [d for d in decisions if d.task.id not in outcome.losers]
 
     async def _part(
         self, tx: WriteTransaction, decisions: Sequence[Decision], begins: dict[int, bool], fault: Exception
@@ -169,15 +169,15 @@ class Commit:
         (decision,) = decisions
         if isinstance(fault, LOCKED):
             log.warning("task %s: another transaction holds a row of it: %s", show(decision.task.id), fault)
-            self.done.lost.add(decision.task.id)
-            self.done.blocked.add(decision.task.id)
+            self.outcome.losses.add(decision.task.id)
+            self.outcome.lock_conflicts.add(decision.task.id)
             return
         reason = f"the database refuses a value of its Decision: {type(fault).__name__}: {fault}"
         if decision.task.id not in begins and not await _holds(tx, self.batch.node, decision):
-            self.done.lost.add(decision.task.id)
+            self.outcome.losses.add(decision.task.id)
             return
         await put_to_error(tx, self.batch.node, decision.task.id, reason, seqs=decision.seqs)
-        self.done.guilty.append((decision.task.id, reason))
+        self.outcome.guilty.append((decision.task.id, reason))
 
 
 async def _holds(tx: WriteTransaction, node: int, decision: Decision) -> bool:
@@ -192,11 +192,11 @@ async def put_to_error(
     reason: str,
     *,
     seqs: Sequence[int] | None = None,
-    held: bool = False,
+    check_lock: bool = False,
 ) -> None:
     """Put a task that cannot be decided to error; see ``put_to_error``."""
     reason = kept(reason)
-    if not await _put(tx, node, task, reason, seqs, held=held):
+    if not await _put(tx, node, task, reason, seqs, check_lock=check_lock):
         tx.idle = True
         return
     await tx.connection.execute("SAVEPOINT telling")
@@ -212,7 +212,13 @@ async def put_to_error(
 
 
 async def _put(
-    tx: WriteTransaction, node: int | None, task: int, reason: str, seqs: Sequence[int] | None, *, held: bool
+    tx: WriteTransaction,
+    node: int | None,
+    task: int,
+    reason: str,
+    seqs: Sequence[int] | None,
+    *,
+    check_lock: bool,
 ) -> bool:
     """Put a task to error with an alert and an event, or without what the database refuses of these: the
     other tasks of the batch do not wait for that.
@@ -220,7 +226,9 @@ async def _put(
     for traces in _TRACES:
         await tx.connection.execute("SAVEPOINT tracing")
         try:
-            return await shared.put_to_error(tx, node, task, reason, seqs, held=held, traces=traces)
+            return await shared.put_to_error(
+                tx, node, task, reason, seqs, check_lock=check_lock, traces=traces
+            )
         except Exception as fault:
             if not is_data(fault) or not traces:
                 raise

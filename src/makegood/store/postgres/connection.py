@@ -101,9 +101,9 @@ class Link:
     began: datetime
     identity: Identity | None
     watch: CommitWatch
-    known: "asyncpg.Record | None" = None
+    generation_row: "asyncpg.Record | None" = None
     """The row of the generation, if it was read."""
-    seen: "asyncpg.Record | None" = None
+    history: "asyncpg.Record | None" = None
     """The history that the server shows, None if the server does not reveal it."""
 
     @property
@@ -113,9 +113,9 @@ class Link:
 
     def replaced_by(self, later: "Link") -> bool:
         """Whether a later link shows another history, and a higher generation of the store."""
-        if self.identity is None or later.identity is None or self.seen is None or later.seen is None:
+        if self.identity is None or later.identity is None or self.history is None or later.history is None:
             return False
-        return self.seen != later.seen and self.identity.generation < later.identity.generation
+        return self.history != later.history and self.identity.generation < later.identity.generation
 
     def terminate(self) -> None:
         """Drop the connection at once. Unlike a timeout of the driver, this cancels nothing at the server."""
@@ -139,7 +139,7 @@ class Dialer:
 
     address: Address
     driver: Driver
-    checked: bool = False
+    compares_history: bool = False
     """Whether to compare the history with the generation, which needs the schema."""
     limit: float = _CONNECT
     identity: Identity | None = None
@@ -176,7 +176,7 @@ class Dialer:
         except (UnreachedError, ValueError, OverflowError) as fault:
             raise self._refused(fault) from None  # a cause might contain the URL
         try:
-            if self.checked:
+            if self.compares_history:
                 link.identity = self.identity = await self._compared(link)
                 self._leave_behind(link)
             return link
@@ -218,8 +218,8 @@ class Dialer:
         self.database = row["database"]
         watch = CommitWatch(connection, log, self.address.where)
         link = Link(connection, row["pid"], row["began"], None, watch)
-        if self.checked:
-            link.known, link.seen = await _histories(connection)
+        if self.compares_history:
+            link.generation_row, link.history = await _histories(connection)
         self.pids.add(link.pid)
         connection.add_termination_listener(lambda _: self.pids.discard(link.pid))
         return link
@@ -228,7 +228,7 @@ class Dialer:
         """Return the store's identity; raise its generation if the server shows
         another history than before.
         """
-        row, history = link.known, link.seen
+        row, history = link.generation_row, link.history
         if row is None:
             raise ConfigError(
                 f"{self.address.where}: the table makegood.generation is empty; restore a backup, this is not a makegood store"

@@ -60,14 +60,14 @@ class ServerClock:
 class Database:
     """The connections, and the subscribers to wake-ups.
 
-    ``clock``: for pauses, and for the time since the server's clock was read. ``registered``: the generation
+    ``clock``: for pauses, and for the time since the server's clock was read. ``generations``: the generation
     under which each node was registered.
     """
 
     def __init__(self, dialer: Dialer, clock: Clock, rng: random.Random, patience: float) -> None:
         self.dialer = dialer
         self.server_clock = ServerClock(clock)
-        self.registered: dict[int, int] = {}
+        self.generations: dict[int, int] = {}
         self.subscribers = Subscribers()
         self.callers = Callers(dialer, patience, self.subscribers.announce)
         self._rng = rng
@@ -105,7 +105,7 @@ class Database:
             return
         await self.alone(partial(self._prepared, migrate=migrate))
         dialer = self.dialer
-        dialer.checked, dialer.shut = True, False
+        dialer.compares_history, dialer.shut = True, False
         lanes = Writers(dialer, self._rng, self.subscribers.announce, size=_WRITERS, patience=self._patience)
         line = partial(Reader, dialer, self._rng, lanes.tasks)
         reader = line(patience=self._patience)
@@ -163,7 +163,7 @@ class Database:
 
     def other(self, *, checks: bool = False) -> Dialer:
         """Return a dialer for separate connections to the same place."""
-        return Dialer(self.dialer.address, self.dialer.driver, checked=checks)
+        return Dialer(self.dialer.address, self.dialer.driver, compares_history=checks)
 
     async def close(self) -> None:
         """Finish work under way, for some seconds, then close the connections."""

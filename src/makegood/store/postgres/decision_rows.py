@@ -40,10 +40,10 @@ class Writing:
     """The rows of some Decisions."""
 
     node: int
-    claimed: dict[int, bool]
+    begins: dict[int, bool]
     """Tasks locked by this very transaction, mapped to whether their time begins now."""
     fences: list[tuple[int, int]] = field(default_factory=list)
-    consumed: list[tuple[int, int]] = field(default_factory=list)
+    used_requests: list[tuple[int, int]] = field(default_factory=list)
     kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
     moves: dict[tuple[Move, ...], int] = field(default_factory=dict)
     parts: defaultdict[str, list[tuple[Any, ...]]] = field(default_factory=lambda: defaultdict(list))
@@ -54,15 +54,15 @@ class Writing:
         alike: defaultdict[tuple[ShapeStep, int, bool, bool], list[Decision]] = defaultdict(list)
         for d in sorted(decisions, key=_BY_TASK):
             shape_step = d.shape_step
-            if shape_step is not None and rows.whole(d, self.claimed):
-                alike[shape_step, d.before.priority, d.release, bool(d.handed)].append(d)
+            if shape_step is not None and rows.whole(d, self.begins):
+                alike[shape_step, d.before.priority, d.release, bool(d.handovers)].append(d)
             else:
                 self._one(d)
         for (shape_step, _, _, in_memory), of in alike.items():
             self._alike(shape_step, of, in_memory=in_memory)
         if alike:
             self.fences.sort()
-            self.consumed.sort()
+            self.used_requests.sort()
 
     def _alike(self, shape_step: ShapeStep, of: Sequence[Decision], *, in_memory: bool) -> None:
         """Turn Decisions into rows that differ only in task, result and arguments.
@@ -70,11 +70,11 @@ class Writing:
         ``in_memory``: their requests are handed over in memory.
         """
         first, parts = of[0], self.parts
-        ((idx, attempt),) = shape_step.consumed
+        ((idx, attempt),) = shape_step.used_requests
         position, moves = place(idx, attempt), self._moved(first.moves)
         ids = [d.before.id for d in of]
         self.fences += [(d.before.id, d.before.epoch) for d in of]
-        self.consumed += [(id_, position) for id_ in ids]
+        self.used_requests += [(id_, position) for id_ in ids]
         parts["done"] += [(d.before.id, position, d.steps[idx].result) for d in of]
         read = [(seq, d.before.id) for d in of for seq in d.seqs]
         if read:
@@ -114,10 +114,10 @@ class Writing:
 
     def _one(self, decision: Decision) -> None:
         id_ = decision.task.id
-        if id_ not in self.claimed:
+        if id_ not in self.begins:
             self.fences.append((id_, decision.before.epoch))
-        for idx, attempt in decision.consumed:
-            self.consumed.append((id_, place(idx, attempt)))
+        for idx, attempt in decision.used_requests:
+            self.used_requests.append((id_, place(idx, attempt)))
         rests = decision.release and decision.task.state in AT_REST
         for idx, s in decision.steps.items():
             plain = _plain(s)
@@ -125,7 +125,7 @@ class Writing:
             if rests or not (first and _dispatched(decision, idx, s)):
                 self._step(id_, idx, s, decision, plain=plain)
         if not rests:
-            handed_keys = {(r.idx, r.attempt) for r in decision.handed}
+            handed_keys = {(r.idx, r.attempt) for r in decision.handovers}
             for request in decision.requests:
                 is_handed_over = (request.idx, request.attempt) in handed_keys
                 self._request(id_, request, decision.handed_at if is_handed_over else None)
@@ -140,7 +140,15 @@ class Writing:
             if seq:
                 self._add("read", seq, id_)
         d = decision
-        if d.counted or d.added or d.dropped or d.withdraw or d.alerts or d.eased or d.answers:
+        if (
+            d.failure_counts
+            or d.new_steps
+            or d.stale_timers
+            or d.withdraw
+            or d.alerts
+            or d.alert_ends
+            or d.answers
+        ):
             self._rare(decision)
         if d.notices:
             self._tell(d.notices)
@@ -148,14 +156,14 @@ class Writing:
             d.task is not d.before
             or d.release
             or d.clear_complete_by
-            or d.counted
-            or id_ in self.claimed
+            or d.failure_counts
+            or id_ in self.begins
             or d.extends
         ):
             self._task(decision)
 
     def _step(self, id_: int, idx: int, s: Step, decision: Decision, *, plain: bool) -> None:
-        counts, rewrites = decision.counted, decision.rewritten
+        counts, rewrites = decision.failure_counts, decision.rewritten
         if s.state == "done" and plain and idx not in counts and idx not in rewrites:
             self.parts["done"].append((id_, place(idx, s.attempt), s.result))
             return
@@ -179,23 +187,23 @@ class Writing:
     def _rare(self, decision: Decision) -> None:
         """Collect what most Decisions do not have."""
         id_ = decision.task.id
-        for idx, (reset, increase) in decision.counted.items():
+        for idx, (reset, increase) in decision.failure_counts.items():
             if idx not in decision.steps:
                 self._add("count", id_, idx, reset, increase)
-        for s in decision.added:
+        for s in decision.new_steps:
             plan = s.plan
             self._add(
                 "added", id_, plan.idx, plan.kind, plan.name, plan.agent, plan.action, s.state, s.attempt, s.round, s.failures,
                 s.asked, s.deaths, rows.flags(s), spec(plan), s.result, s.late, s.error,
             )  # fmt: skip
-        for idx in decision.dropped:
+        for idx in decision.stale_timers:
             if idx not in decision.timers:  # set again in the same Decision: a row may be changed only once
                 self._add("dropped", id_, idx)
         for idx, attempt in decision.withdraw:
             self._add("withdraw", id_, place(idx, attempt), len(self.parts.get("withdraw", ())))
         for row in rows.decided(decision) if decision.alerts else ():
             self._add("alert", *row)
-        for ending in rows.eased(decision) if decision.eased else ():
+        for ending in rows.eased(decision) if decision.alert_ends else ():
             self._add("eased", *ending)
         for answer in decision.answers:
             act = answer.act
@@ -220,7 +228,11 @@ class Writing:
     def _task(self, decision: Decision) -> None:
         """Collect the task's own row, if anything in it changes."""
         before, task = decision.before, decision.task
-        failures = sum(increase for _, increase in decision.counted.values()) if decision.counted else 0
+        failures = (
+            sum(increase for _, increase in decision.failure_counts.values())
+            if decision.failure_counts
+            else 0
+        )
         steady = (
             not (decision.notices or decision.extends)
             and task.goal == before.goal
@@ -230,7 +242,7 @@ class Writing:
             and not failures
             and not decision.clear_complete_by
         )
-        state, was, begins = task.state, before.state, self.claimed.get(task.id)
+        state, was, begins = task.state, before.state, self.begins.get(task.id)
         if (
             steady
             and state == was
@@ -267,7 +279,7 @@ class Writing:
                 self._add("rested", task.id)
         elif state == "undoing" and was != "undoing" and not (was == "pending" and before.goal == "undo"):
             undo = _SET
-        begins = self.claimed.get(task.id) or (task.timed and not before.timed)
+        begins = self.begins.get(task.id) or (task.timed and not before.timed)
         complete = _CLEAR if decision.clear_complete_by else _SET if begins else _KEEP
         if decision.extends:
             complete = _SET + max(1, round(decision.extends))  # more than _SET: by how many seconds to extend
@@ -297,7 +309,7 @@ class Writing:
         missing, raises ``MISSING`` (see ``errors``).
         """
         names = tuple(name for name in PARTS if name in self.parts)
-        values: list[Any] = [*arrays(HELD, self.fences), *arrays(CONSUMED, self.consumed)]
+        values: list[Any] = [*arrays(HELD, self.fences), *arrays(CONSUMED, self.used_requests)]
         if self.kinds:
             values += map(list, zip(*self.kinds, strict=True))
         if self.moves:
@@ -306,7 +318,7 @@ class Writing:
             values += arrays(PARTS[name].columns, self.parts[name])
         row = await tx.row(
             statement(names, looks=looks), tx.lane, tx.before, tx.number, sorted(self.topics), self.node, mark, len(self.fences),
-            len(self.consumed), *values,
+            len(self.used_requests), *values,
         )  # fmt: skip
         assert row is not None
         if not row["lane"]:
@@ -316,9 +328,11 @@ class Writing:
             losers = {task for task, _ in self.fences if task not in held_ids}
             if looks:
                 existing_keys = {tuple(key) for key in row["there"]}
-                losers |= {task for task, position in self.consumed if (task, position) not in existing_keys}
+                losers |= {
+                    task for task, position in self.used_requests if (task, position) not in existing_keys
+                }
             return Written(losers, [])
-        tx.marked = tx.marked or mark
+        tx.has_mark = tx.has_mark or mark
         tx.topics |= self.topics
         return Written(set(), self.taken_back(row["withdrawn"]))
 
@@ -335,9 +349,9 @@ class Writing:
 class Written:
     """The result of writing."""
 
-    lost: set[int]
+    losers: set[int]
     """Tasks that lost their race; then nothing was written."""
-    withdrawn: list[Key]
+    withdrawals: list[Key]
     """The withdrawn requests."""
 
 
@@ -362,7 +376,7 @@ def _dispatched(decision: Decision, idx: int, s: Step) -> bool:
     """Return whether only the request row records this running step: it was just dispatched, and nothing else
     about it changed. (The caller knows that it is at its first attempt and was never in trouble.)
     """
-    if s.result is not None or idx in decision.counted or idx in decision.rewritten:
+    if s.result is not None or idx in decision.failure_counts or idx in decision.rewritten:
         return False
     for r in decision.requests:  # noqa: SIM110 - a generator costs as much as everything else here
         if r.idx == idx and r.doing == "do":

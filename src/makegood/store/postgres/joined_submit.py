@@ -227,7 +227,7 @@ async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitte
     for n, d in enumerate(drafts):
         new = d.id in new_ids
         new_ids.discard(d.id)
-        answers.append(Submitted(d.id, created=True) if new else None)
+        answers.append(Submitted(d.id, is_new=True) if new else None)
         if not new and d.key is not None:
             lookup = {"n": n, "key": d.key, "workflow": d.workflow, "app": d.app}
             left.append({**lookup, "fingerprint": _base64(d.fingerprint)})
@@ -241,7 +241,7 @@ async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitte
             task, fingerprint = matches[n]
             answers[n] = rows.known_task(task, None if fingerprint is None else base64.b64decode(fingerprint))
         elif answers[n] is None:
-            answers[n] = Submitted(draft.id, created=False, collided=True)
+            answers[n] = Submitted(draft.id, is_new=False, key_collision=True)
     return [answer for answer in answers if answer is not None]
 
 

@@ -247,7 +247,7 @@ async def receive(
     dead_letters = [
         Returned((m.seq, m.tries), error=queue_records.worn_out(m.tries, m.error)) for m in spent_messages
     ]
-    await kill(tx, dead_letters, taken=False)
+    await kill(tx, dead_letters, on_lease=False)
     rest = 0.0 if len(message_rows) == limit else await due(tx.connection, queue)
     return Handed(messages, 1.0 if rest == 0 and not message_rows else rest, len(spent_messages))
 

@@ -45,11 +45,11 @@ class Reader:
         self._rng = rng
         self._tasks = tasks
         self._patience = patience
-        self._heard = hear
+        self._hear = hear
         self._one = asyncio.Lock()
         self._link: Link | None = None
-        self._closed = False
-        self._lost = asyncio.Event()
+        self._is_closed = False
+        self._loss = asyncio.Event()
 
     async def ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
         """Return the answer; retry on a new connection. Raises ``StoreUnavailableError``."""
@@ -79,13 +79,13 @@ class Reader:
 
     async def _connected(self) -> Link:
         if self._link is None or not self._link.open:
-            if self._closed:
+            if self._is_closed:
                 raise StoreUnavailableError(f"{self._dialer.address.where}: the store is closed")
             self._link = link = await self._dialer.dial()
-            self._lost.clear()
-            link.connection.add_termination_listener(lambda _: self._lost.set())
-            if self._heard is not None:
-                await self._listen(link, self._heard)
+            self._loss.clear()
+            link.connection.add_termination_listener(lambda _: self._loss.set())
+            if self._hear is not None:
+                await self._listen(link, self._hear)
         return self._link
 
     async def _listen(self, link: Link, hear: Callable[[str | None], None]) -> None:
@@ -111,7 +111,7 @@ class Reader:
         """
         pauses = pauses_of(self._rng)
         while True:
-            if not await rung(self._lost, every):
+            if not await rung(self._loss, every):
                 pauses.reset()
             try:
                 await self.ask(lambda connection: connection.fetchval("select 1"))
@@ -124,7 +124,7 @@ class Reader:
 
     async def close(self) -> None:
         """Close the connection."""
-        self._closed = True
+        self._is_closed = True
         if self._link is not None and self._link.open:
             if self._one.locked():
                 self._link.terminate()

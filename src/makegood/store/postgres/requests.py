@@ -151,12 +151,12 @@ async def answer(tx: WriteTransaction, node: int, replies: Sequence[IncomingRepl
         (r.task, r.message.idx, r.message.attempt, r.message.doing, r.message.kind, r.body)
         for r in (replies[n] for n in order)
     ]
-    tx.sent = True
+    tx.is_sent = True
     row = await tx.row(_ANSWER, tx.lane, tx.before, tx.number, ["inbox"], node, *columns(values, 6))
     assert row is not None
     if not row["marked"]:
         raise LaneGoneError
-    tx.marked = True
+    tx.has_mark = True
     return _verdicts(tx, order, row["hits"])
 
 

@@ -42,7 +42,7 @@ class Floors:
     """How far below the highest passed position a query starts."""
     left: set[int] = field(default_factory=set)
     """Node ids that may be dead and still hold tasks: see ``supervision.release_dead``."""
-    _passed: dict[Hashable, float] = field(default_factory=dict)
+    _highest: dict[Hashable, float] = field(default_factory=dict)
     _swept: dict[Hashable, float] = field(default_factory=dict)
     _took: dict[Hashable, float] = field(default_factory=dict)
     _rests: dict[Hashable, float] = field(default_factory=dict)
@@ -84,10 +84,10 @@ class Floors:
 
     def floor(self, key: Hashable) -> float:
         """Return the position to start from."""
-        position = self._passed.get(key)
+        position = self._highest.get(key)
         return -1.0 if position is None else position - self.slack
 
     def passed(self, key: Hashable, position: float) -> None:
         """Record that everything up to ``position`` was read."""
-        if position > self._passed.get(key, -1.0):
-            self._passed[key] = position
+        if position > self._highest.get(key, -1.0):
+            self._highest[key] = position

@@ -74,14 +74,14 @@ class TaskSlice(Slice, TaskVerbs):
         )
         outcome = await self._db.lanes.write(commit.work, commit.recovered)
         commit.settled()
-        if outcome.blocked:
+        if outcome.lock_conflicts:
             self._careful = self._db.clock.monotonic() + BLOCKED_FOR
         return outcome
 
     def _outlived(self, node: int) -> bool:
         """Return whether a node was registered here before the store's generation was raised."""
         generation = self._db.identity.generation
-        return self._db.registered.get(node, generation) != generation
+        return self._db.generations.get(node, generation) != generation
 
     async def load(self, node: int, tasks: Sequence[int]) -> list[records.Loaded]:
         """Return tasks that ``node`` still holds."""
@@ -96,7 +96,7 @@ class TaskSlice(Slice, TaskVerbs):
 
     async def _put_to_error(self, node: int, unreadable: Sequence[tuple[int, str]]) -> None:
         for task, reason in unreadable:
-            await self._db.write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
+            await self._db.write(partial(put_to_error, node=node, task=task, reason=reason, check_lock=True))
 
     async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.TaskMessages:
         """Return messages for the tasks of ``node``, and unlocked tasks at rest that have messages."""
@@ -106,10 +106,10 @@ class TaskSlice(Slice, TaskVerbs):
         await self._put_to_error(node, unreadable)
         return messages
 
-    async def detail(self, task: int, *, asked: bool = False) -> views_.TaskDetail | None:
+    async def detail(self, task: int, *, with_asked: bool = False) -> views_.TaskDetail | None:
         """Return one task with its steps."""
         plans = self._db.lanes.plans
-        return await self._at_one_moment(lambda tx: search.detail(tx, plans, task, asked=asked))
+        return await self._at_one_moment(lambda tx: search.detail(tx, plans, task, with_asked=with_asked))
 
     async def excerpt(self, task: int, page: views_.StepPage | None = None) -> views_.TaskExcerpt | None:
         """Return what a page shows of a task."""
@@ -279,7 +279,7 @@ class NodeSlice(Slice, NodeVerbs):
         number, generation, now = await self._db.write(partial(upkeep.register, info=info))
         self._db.server_clock.set(now)
         self._db.dialer.identity = records.Identity(self._db.identity.store_id, generation)
-        self._db.registered[number] = generation
+        self._db.generations[number] = generation
         return number
 
     async def heartbeat(self, node: int, info: views_.NodeInfo) -> bool:

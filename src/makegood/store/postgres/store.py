@@ -68,6 +68,11 @@ class PostgresStore:
         """The store's random id and its generation, as read by the latest connection."""
         return self._database.identity
 
+    @property
+    def label(self) -> str:
+        """Which store it is, for people."""
+        return self._database.dialer.address.target.label
+
     async def open(self, *, migrate: bool = False, looking: bool = False) -> None:  # noqa: ARG002 - nothing is written either way
         """Connect, verify settings and schema, listen for wake-ups."""
         await self._database.open(migrate=migrate)
@@ -91,7 +96,7 @@ class PostgresStore:
         """
         return self._database.subscribers.subscribe(topic, ring)
 
-    def joined(self, *written: int | tuple[str, str]) -> None:
+    def joined(self, *keys: int | tuple[str, str]) -> None:
         """Do nothing: the caller's commit notifies subscribers."""
 
     async def transact(

@@ -180,12 +180,12 @@ class _EncodedMoves:
     """Encodes the moves that several drafts of a batch share, once. (The drafts keep them alive.)"""
 
     def __init__(self) -> None:
-        self._known: dict[int, bytes] = {}
+        self._encodings: dict[int, bytes] = {}
 
     def of(self, moves: Sequence[Move]) -> bytes:
-        encoding = self._known.get(id(moves))
+        encoding = self._encodings.get(id(moves))
         if encoding is None:
-            encoding = self._known[id(moves)] = rows.moves(moves)
+            encoding = self._encodings[id(moves)] = rows.moves(moves)
         return encoding
 
 
@@ -196,7 +196,7 @@ class SubmitColumns:
     shapes: dict[tuple[Any, ...], int] = field(default_factory=dict)
     tasks: list[tuple[Any, ...]] = field(default_factory=list)
     steps: list[tuple[Any, ...]] = field(default_factory=list)
-    told: list[str | None] = field(default_factory=list)
+    notice_states: list[str | None] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     requests: list[tuple[Any, ...]] = field(default_factory=list)
     kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -227,7 +227,7 @@ class SubmitColumns:
             static = rows.static(d.inputs, d.returns, d.reply, d.names)
             self.tasks.append((d.id, number, d.fingerprint, static, d.key, d.correlation_id, d.trace))
             notice = received(d) if d.reply_to is not None else None  # most have none: no call
-            self.told.append(None if notice is None else notice.state)
+            self.notice_states.append(None if notice is None else notice.state)
             if notice is not None:
                 self.notices.append(notice)
                 self.topics.add(topic_of(notice.reply.to))
@@ -237,7 +237,7 @@ class SubmitColumns:
         to_web = [n for n in self.notices if queue(n.reply.to) is None]
         texts = [(n.task, n.sequence, label(n), event(n)) for n in to_web]
         return [
-            self.told,
+            self.notice_states,
             *arrays(NOTICE, texts),
             *arrays(LISTENER, listeners(to_web)),
             *arrays(QUEUED, queued(self.notices)),
@@ -245,15 +245,15 @@ class SubmitColumns:
 
     def _begin(self, d: Submission, first: Decision) -> None:
         """Collect the requests of a task that begins at once."""
-        holder, handed_at = (d.holder, first.handed_at) if first.handed else (None, None)
+        holder, handed_at = (d.holder, first.handed_at) if first.handovers else (None, None)
         for r in first.requests:
             agent = ids_.address(r.app, r.agent)
             kind = (r.doing, agent, r.action, r.priority, r.isolate, r.within, holder, handed_at)
             number = self.kinds.setdefault(kind, len(self.kinds) + 1)
             self.requests.append(
-                (d.id, place(r.idx, r.attempt), number, None if first.handed else rows.request(r))
+                (d.id, place(r.idx, r.attempt), number, None if first.handovers else rows.request(r))
             )
-            if not first.handed:
+            if not first.handovers:
                 self.topics.add(f"agent:{agent}")
 
     def values(self, drafts: Sequence[Submission]) -> tuple[str, list[Any]]:
@@ -305,7 +305,7 @@ async def submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Sub
         batch = SubmitColumns()
         batch.collect(drafts)
         sql, values = batch.values(drafts)
-        tx.sent = True
+        tx.is_sent = True
         row = await tx.row(sql, tx.lane, tx.before, tx.number, sorted(batch.topics), *values)
     except Exception as fault:
         if is_data(fault):
@@ -317,7 +317,7 @@ async def submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Sub
     assert row is not None
     if not row["marked"]:
         raise LaneGoneError
-    tx.marked = True
+    tx.has_mark = True
     return await submitted(tx, drafts, row["created"], batch.topics)
 
 
@@ -340,13 +340,13 @@ async def submitted(
     if new:
         tx.topics |= topics
     if len(new) == len(drafts):
-        return [Submitted(d.id, created=True) for d in drafts]
+        return [Submitted(d.id, is_new=True) for d in drafts]
     answers: list[Submitted | None] = []
     left: list[tuple[int, str, str, str, bytes]] = []
     for n, d in enumerate(drafts):
         if d.id in new:
             new.discard(d.id)
-            answers.append(Submitted(d.id, created=True))
+            answers.append(Submitted(d.id, is_new=True))
         else:
             answers.append(None)
             if d.key is not None:
@@ -362,5 +362,5 @@ async def submitted(
 
 def _existing(draft: Submission, row: Row | None) -> Submitted:
     if row is None:
-        return Submitted(draft.id, created=False, collided=True)
+        return Submitted(draft.id, is_new=False, key_collision=True)
     return rows.known_task(row["id"], row["other"])

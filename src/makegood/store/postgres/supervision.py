@@ -219,7 +219,7 @@ async def judge(tx: WriteTransaction, floors: Floors, grace: float, limit: int) 
         keys = [tuple(row) for row in await tx.rows(_UNLOCKED, *columns(keys, 3))]
     silent_rows: list[Row] = await tx.rows(JUDGE, *columns(keys, 3), grace) if keys else []
     silent = [
-        rows.silent(key, kind, failures, taken_at, died=has_died, excused=is_excused, node=node)
+        rows.silent(key, kind, failures, taken_at, is_dead=has_died, is_excused=is_excused, node=node)
         for *key, kind, failures, has_died, is_excused, node, taken_at in map(tuple, silent_rows)
     ]
     await leave(tx, silent)

@@ -177,7 +177,7 @@ class Taking:
             for offer in offers
             for priority in PRIORITIES
         ]
-        tx.sent = True
+        tx.is_sent = True
         trials = [offer.agent for offer in offers if offer.trial]
         usual = _NO_AGEING if self.ageing.step is None else self.ageing.step
         steps = {offer.agent: 0.0 if offer.trial else usual for offer in offers}
@@ -193,7 +193,7 @@ class Taking:
         if not result_rows[0]["lane"]:
             raise LaneGoneError
         claim_rows = [row for row in result_rows if row["task"] is not None]
-        tx.marked = bool(claim_rows)
+        tx.has_mark = bool(claim_rows)
         if ages:
             claim_rows.sort(key=lambda row: rank(row["priority"], row["sent_at"], steps[row["agent"]]))
         else:

@@ -49,11 +49,11 @@ class WriteTransaction:
     """The number that this write carries."""
     topics: set[str] = field(default_factory=set)
     """Topics to wake after the commit."""
-    sent: bool = False
+    is_sent: bool = False
     """Whether the committing statement has been sent, so the outcome is unknown if the
     connection is lost now.
     """
-    marked: bool = False
+    has_mark: bool = False
     """Whether the number is written."""
     idle: bool = False
     """Whether there was nothing to write."""
@@ -97,7 +97,7 @@ class WriteTransaction:
         """
         if await self.row(_MARK, self.lane, self.before, self.number, sorted(self.topics)) is None:
             raise LaneGoneError
-        self.marked = True
+        self.has_mark = True
 
     async def fence(self, term: Grant) -> None:
         """Refuse a write whose term is over; hold the term until the commit. Raises ``FencedOffError``."""
@@ -135,7 +135,7 @@ async def within(tx: WriteTransaction, work: Work[T], term: Grant | None = None)
     await connection.execute("BEGIN")
     try:
         value = await work(tx)
-        if not (tx.marked or tx.idle):
+        if not (tx.has_mark or tx.idle):
             await tx.mark()
         if term is not None:
             await tx.fence(term)
@@ -143,7 +143,7 @@ async def within(tx: WriteTransaction, work: Work[T], term: Grant | None = None)
         if not connection.is_closed():
             await connection.execute("ROLLBACK")
         raise
-    tx.sent = tx.marked
+    tx.is_sent = tx.has_mark
     if await connection.execute("COMMIT") != "COMMIT":
         raise LaneGoneError  # a statement had failed unnoticed, and the server rolled back
     return value

@@ -186,7 +186,7 @@ class Writers:
                     raise translated(fault, self.where) from cause(fault)
                 if is_lost(fault) or isinstance(fault, pg.ReadOnlySQLTransactionError):
                     link.terminate()
-                if is_lost(fault) and tx.sent:
+                if is_lost(fault) and tx.is_sent:
                     number, outcome = await self._resolve(lane, tx.number)
                     if number == tx.number and await self._confirmed(lane):
                         return await self._recovered(lane, tx, outcome, recover)
@@ -195,7 +195,7 @@ class Writers:
                 continue
             finally:
                 impatience.cancel()
-            lane.number = tx.number if tx.marked else lane.number
+            lane.number = tx.number if tx.has_mark else lane.number
             if not await self._confirmed(lane):
                 continue
             self._announce(tx.topics)
@@ -267,16 +267,16 @@ class Writers:
         Returns False if the commit is gone: the standby was promoted without it. Then the
         write must be repeated.
         """
-        if lane.link is None or not lane.link.watch.doubted:
+        if lane.link is None or not lane.link.watch.in_doubt:
             return True
         pauses = pauses_of(self._rng)
         while True:
             try:
                 link = await self._connected(lane)
-                link.watch.doubted = False
+                link.watch.in_doubt = False
                 ask = partial(link.connection.fetchval, _CONFIRM, lane.id, lane.number)
                 is_confirmed = await self._bounded(link, ask) is not None
-                if not link.watch.doubted:
+                if not link.watch.in_doubt:
                     return is_confirmed
             except Exception as fault:  # noqa: BLE001 - sorted there
                 await self._ask_again(fault, pauses)

@@ -43,12 +43,12 @@ class _Commit:
     tx: WriteTransaction
     batch: Batch
     ageing: Ageing
-    done: Committed
+    outcome: Committed
     claims: claim.Claimed | None = None
-    claimed: frozenset[int] = frozenset()
+    claim_ids: frozenset[int] = frozenset()
 
     def run(self) -> Committed:
-        tx, batch, outcome = self.tx, self.batch, self.done
+        tx, batch, outcome = self.tx, self.batch, self.outcome
         decisions = list(batch.decisions)
         claim_decisions: dict[int, tuple[HeldTask, Decision]] = {}
         if batch.claim is not None:
@@ -63,9 +63,9 @@ class _Commit:
             for task, reason in batch.unfit.items():
                 put_to_error(tx, batch.node, task, reason)
                 outcome.guilty.append((task, reason))
-        self.claimed = frozenset(claim_decisions)
-        stale = outcome.lost & self.claimed  # decided before, under an older epoch, and now claimed again
-        outcome.lost -= stale
+        self.claim_ids = frozenset(claim_decisions)
+        stale = outcome.losses & self.claim_ids  # decided before, under an older epoch, and now claimed again
+        outcome.losses -= stale
         self.apply([*decisions, *(decision for _, decision in claim_decisions.values())])
         outcome.settle(claim_decisions, stale)
         return outcome
@@ -79,7 +79,9 @@ class _Commit:
         epochs: dict[int, int] = dict(self.tx.among(_EPOCHS, [d.task.id for d in decisions], self.batch.node))
         current = [d for d in decisions if epochs.get(d.task.id) == d.before.epoch]
         if len(current) != len(decisions):
-            self.done.lost.update(d.task.id for d in decisions if epochs.get(d.task.id) != d.before.epoch)
+            self.outcome.losses.update(
+                d.task.id for d in decisions if epochs.get(d.task.id) != d.before.epoch
+            )
         return current
 
     def apply(self, decisions: Sequence[Decision]) -> None:
@@ -93,9 +95,9 @@ class _Commit:
             with self.tx.savepoint():
                 withdrawals = self._write(decisions)
         except OvertakenError:
-            self._held([d for d in decisions if d.task.id not in self.claimed])
-            self.done.lost |= self._losers(decisions)
-            self.apply([d for d in decisions if d.task.id not in self.done.lost])
+            self._held([d for d in decisions if d.task.id not in self.claim_ids])
+            self.outcome.losses |= self._losers(decisions)
+            self.apply([d for d in decisions if d.task.id not in self.outcome.losses])
         except DATA_FAULTS as fault:
             if len(decisions) > 1:
                 middle = len(decisions) // 2
@@ -104,17 +106,17 @@ class _Commit:
             else:
                 self._guilty(decisions[0], fault)
         else:
-            self.done.withdrawn += withdrawals
+            self.outcome.withdrawals += withdrawals
 
     def _write(self, decisions: Sequence[Decision]) -> list[tuple[int, int, int]]:
         complete_by = self.claims.complete_by if self.claims is not None else {}
-        writing = Writing(self.tx, self.batch.node, self.claimed, complete_by, len(decisions))
-        alike = ShapeRows(self.tx, self.batch.node, self.claimed)
+        writing = Writing(self.tx, self.batch.node, self.claim_ids, complete_by, len(decisions))
+        alike = ShapeRows(self.tx, self.batch.node, self.claim_ids)
         single_decisions = [decision for decision in decisions if not alike.take(decision)]
         for decision in single_decisions:
             writing.collect(decision)
         writing.write([*self._fences(single_decisions, alike.held()), *alike.changes()])
-        return writing.withdrawn
+        return writing.withdrawals
 
     def _fences(self, decisions: Sequence[Decision], held_tasks: Mapping[int, Sequence[int]]) -> list[Change]:
         """Return the fences of the batch.
@@ -127,9 +129,9 @@ class _Commit:
             under[epoch] += of
         tasks_by_place: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for d in decisions:
-            if d.task.id not in self.claimed:
+            if d.task.id not in self.claim_ids:
                 under[d.before.epoch].append(d.task.id)
-            for place in d.consumed:
+            for place in d.used_requests:
                 tasks_by_place[place].append(d.task.id)
         fences: list[Change] = [
             ("held", tasks(of), UNUSED, self.batch.node, epoch, len(of)) for epoch, of in under.items()
@@ -143,13 +145,13 @@ class _Commit:
         return {
             d.task.id
             for d in decisions
-            if any((d.task.id, idx, attempt) not in existing_keys for idx, attempt in d.consumed)
+            if any((d.task.id, idx, attempt) not in existing_keys for idx, attempt in d.used_requests)
         }
 
     def _guilty(self, decision: Decision, fault: Exception) -> None:
         reason = f"the database refuses a value of its Decision: {type(fault).__name__}: {fault}"
         put_to_error(self.tx, self.batch.node, decision.task.id, reason, seqs=decision.seqs)
-        self.done.guilty.append((decision.task.id, reason))
+        self.outcome.guilty.append((decision.task.id, reason))
 
 
 def put_to_error(
@@ -159,11 +161,11 @@ def put_to_error(
     reason: str,
     *,
     seqs: Sequence[int] | None = None,
-    held: bool = False,
+    check_lock: bool = False,
 ) -> None:
     """Put a task that cannot be decided to error; see ``put_to_error``."""
     reason = kept(reason)
-    if not tx.do(shared.put_to_error, node, task, reason, seqs, held=held):
+    if not tx.do(shared.put_to_error, node, task, reason, seqs, check_lock=check_lock):
         return
     try:
         with tx.savepoint():

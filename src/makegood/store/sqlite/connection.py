@@ -109,7 +109,11 @@ def opened(
         try:
             make(path)
         except OSError as failure:
-            raise StoreUnavailableError(f"{path}: {_CLOSED} ({failure})") from failure
+            folder = path.resolve().parent
+            raise StoreUnavailableError(
+                f"{path}: it cannot be created ({failure.strerror}): give this user write access to the folder {folder}, or name "
+                f"another file"
+            ) from failure
     connection = connect(uri_of(path, create=create) if glance is None else glance.uri())
     try:
         set_up(connection, path, busy=_BUSY_SECONDS, still=glance is not None and glance.still)

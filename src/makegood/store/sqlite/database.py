@@ -50,16 +50,16 @@ class Database:
         self.connect = open_connection
         self.writer: StoreThread | None = None
         self.reader: StoreThread | None = None
-        self.known: records.Identity | None = None
+        self.stored_identity: records.Identity | None = None
         self._make_line = line
         self._main: FileNumber | None = None
 
     @property
     def identity(self) -> records.Identity:
         """The store's own random id and its generation."""
-        if self.known is None:
+        if self.stored_identity is None:
             raise self._not_open()
-        return self.known
+        return self.stored_identity
 
     def now(self) -> float:
         """Return the store's clock."""
@@ -94,7 +94,7 @@ class Database:
             partial(self._opened, busy=busy, glance=glance),
             self.clock,
             loop,
-            committed=bell.ring if bell is not None else None,
+            on_commit=bell.ring if bell is not None else None,
             announce=announce,
             writes=bell is not None,
             place=FileIdentity(self.path, self._main),
@@ -150,7 +150,7 @@ class Database:
                 shift = upkeep.agreed_clock(connection, self.clock.clock, looking=looking)
                 return shift, upkeep.identity(connection)
 
-        self.clock.shift, self.known = glanced(self.path, look) if looking else look(None)
+        self.clock.shift, self.stored_identity = glanced(self.path, look) if looking else look(None)
         self._main = number_of(str(self.path))
 
     def _migrate(self) -> list[str]:

@@ -197,7 +197,7 @@ class Writing:
     tx: WriteTransaction
     node: int | None
     """The node that holds the tasks; None: nobody."""
-    claimed: frozenset[int]
+    claim_ids: frozenset[int]
     """Tasks whose lock is taken now."""
     complete_by: dict[int, float]
     """By task, the deadline of those whose time begins now."""
@@ -205,32 +205,32 @@ class Writing:
     """The most Decisions in the batch."""
     ready_seq: int = 0
     """The number drawn last for a task that becomes pending; 0 before the first."""
-    withdrawn: list[tuple[int, int, int]] = field(default_factory=list)
+    withdrawals: list[tuple[int, int, int]] = field(default_factory=list)
     """Requests (task, idx, attempt) that ``write`` withdrew, because nobody had taken them."""
     claims: defaultdict[Row, list[int]] = field(default_factory=_few)
-    processed: defaultdict[Row, list[tuple[int, bytes]]] = field(default_factory=_some)
+    task_ends: defaultdict[Row, list[tuple[int, bytes]]] = field(default_factory=_some)
     tasks: defaultdict[Row, list[int]] = field(default_factory=_few)
-    sent: defaultdict[Row, list[int]] = field(default_factory=_few)
-    done: defaultdict[Row, list[tuple[int, bytes]]] = field(default_factory=_some)
+    sends: defaultdict[Row, list[int]] = field(default_factory=_few)
+    step_ends: defaultdict[Row, list[tuple[int, bytes]]] = field(default_factory=_some)
     steps: defaultdict[Row, list[int]] = field(default_factory=_few)
     steps_with: defaultdict[Row, list[tuple[int, bytes]]] = field(default_factory=_some)
     steps_late: list[Row] = field(default_factory=list)
     counts: list[Row] = field(default_factory=list)
-    added: defaultdict[Row, list[int]] = field(default_factory=_few)
+    new_steps: defaultdict[Row, list[int]] = field(default_factory=_few)
     requests: list[Row] = field(default_factory=list)
-    handed: defaultdict[Row, list[int]] = field(default_factory=_few)
+    handovers: defaultdict[Row, list[int]] = field(default_factory=_few)
     local_others: list[Row] = field(default_factory=list)
     timers: list[Row] = field(default_factory=list)
-    dropped: list[Row] = field(default_factory=list)
+    stale_timers: list[Row] = field(default_factory=list)
     withdraw: list[tuple[int, int, int]] = field(default_factory=list)
-    rested: list[int] = field(default_factory=list)
-    eased: list[Row] = field(default_factory=list)
+    rests: list[int] = field(default_factory=list)
+    alert_ends: list[Row] = field(default_factory=list)
     alerts: list[Row] = field(default_factory=list)
     rewritten: list[Row] = field(default_factory=list)
     inputs: list[Row] = field(default_factory=list)
     audits: list[Row] = field(default_factory=list)
-    extended: list[Row] = field(default_factory=list)
-    moved: defaultdict[Row, list[int]] = field(default_factory=_few)
+    extensions: list[Row] = field(default_factory=list)
+    move_events: defaultdict[Row, list[int]] = field(default_factory=_few)
     events: list[Row] = field(default_factory=list)
     read: dict[int, int] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
@@ -249,21 +249,21 @@ class Writing:
         Its steps are written with the task.
         """
         self._requests(first)
-        self.moved[self.tx.now, self.node, encoded(*first.moves)].append(first.task.id)
+        self.move_events[self.tx.now, self.node, encoded(*first.moves)].append(first.task.id)
 
     def collect(self, decision: Decision) -> None:
         """Turn one Decision into rows."""
         d, id_ = decision, decision.task.id
         for idx, s in d.steps.items():
             if (
-                s.round != 1 or s.asked or s.deaths or s.late is not None or s.error is not None or d.counted
+                s.round != 1 or s.asked or s.deaths or s.late is not None or s.error is not None or d.failure_counts
                 or s.doubt or s.final or s.stuck or s.again or s.stood or s.first_sent or s.probe_answer
             ):  # fmt: skip
                 self._step(d, idx, s)
             elif s.state == "done" and s.result is not None:
-                self.done[idx, s.attempt].append((id_, s.result))
+                self.step_ends[idx, s.attempt].append((id_, s.result))
             elif s.state == "running" and s.result is None:
-                self.sent[idx, s.attempt].append(id_)
+                self.sends[idx, s.attempt].append(id_)
             else:
                 self._step(d, idx, s)
         if d.requests:
@@ -273,31 +273,37 @@ class Writing:
             ends = rows.attempts(d.attempts)
             self.events.append((id_, self.tx.now, self.node, encoded(*d.moves), note, ends))
         elif d.moves:
-            self.moved[self.tx.now, self.node, encoded(*d.moves)].append(id_)
+            self.move_events[self.tx.now, self.node, encoded(*d.moves)].append(id_)
         if d.seqs:
             self.read |= {seq: id_ for seq in d.seqs if seq}
         if (
-            d.counted
-            or d.added
-            or d.dropped
+            d.failure_counts
+            or d.new_steps
+            or d.stale_timers
             or d.withdraw
             or d.timers
             or d.alerts
             or d.answers
-            or d.eased
+            or d.alert_ends
             or d.extends
         ):
             self._rare(d)
         if d.notices:
             self.notices += d.notices
-        if d.task is not d.before or d.release or d.clear_complete_by or d.counted or id_ in self.claimed:
+        if (
+            d.task is not d.before
+            or d.release
+            or d.clear_complete_by
+            or d.failure_counts
+            or id_ in self.claim_ids
+        ):
             self._task(d)
 
     def _step(self, d: Decision, idx: int, s: Step) -> None:
         """Collect any change of a step's row."""
         id_ = d.task.id
         values = (
-            s.state, s.attempt, s.round, s.asked, s.deaths, rows.flags(s), s.error, *d.counted.get(idx, (False, 0)), idx,
+            s.state, s.attempt, s.round, s.asked, s.deaths, rows.flags(s), s.error, *d.failure_counts.get(idx, (False, 0)), idx,
             s.first_sent or None,
         )  # fmt: skip
         if s.late is not None:
@@ -308,7 +314,7 @@ class Writing:
             self.steps[values].append(id_)
 
     def _requests(self, d: Decision) -> None:
-        handed_keys = {(r.idx, r.attempt) for r in d.handed}
+        handed_keys = {(r.idx, r.attempt) for r in d.handovers}
         for request in d.requests:
             self._request(request, d.handed_at if (request.idx, request.attempt) in handed_keys else None)
 
@@ -321,7 +327,7 @@ class Writing:
             self.requests.append((*key, r.doing, agent, r.action, r.priority, isolate, now, r.within, body))
             self.agents.add(agent)
         elif r.doing == "do" and not isolate:
-            self.handed[
+            self.handovers[
                 handed_at, r.idx, r.attempt, agent, r.action, r.priority, now, self.node, r.within
             ].append(r.task)
         else:
@@ -333,26 +339,26 @@ class Writing:
     def _rare(self, decision: Decision) -> None:
         """Collect the changes that most Decisions do not make."""
         id_, now = decision.task.id, self.tx.now
-        for idx, (reset, increase) in decision.counted.items():
+        for idx, (reset, increase) in decision.failure_counts.items():
             if idx >= 0 and idx not in decision.steps:
                 self.counts.append((reset, increase, id_, idx))
-        for s in decision.added:
+        for s in decision.new_steps:
             plan = s.plan
-            self.added[
+            self.new_steps[
                 plan.idx, plan.kind, plan.name, plan.agent, plan.action, s.state, s.attempt, s.round, s.failures, s.asked,
                 s.deaths, rows.flags(s), spec(plan), s.result, s.late, s.error,
             ].append(id_)  # fmt: skip
-        self.dropped += [(id_, idx) for idx in decision.dropped]
+        self.stale_timers += [(id_, idx) for idx in decision.stale_timers]
         self.withdraw += [(id_, idx, attempt) for idx, attempt in decision.withdraw]
         self.timers += [(id_, idx, now, wait, now + wait) for idx, wait in decision.timers.items()]
-        self.eased += [(*ending, now) for ending in rows.eased(decision)]
+        self.alert_ends += [(*ending, now) for ending in rows.eased(decision)]
         self.alerts += [(*row, now) for row in rows.decided(decision)]
         self.audits += [
             (a.act.id, id_, a.kind, a.act.who, a.act.why, a.verdict, a.outcome, a.state, a.change, now)
             for a in decision.answers
         ]
         if decision.extends:
-            self.extended.append((id_, now, decision.extends, MOST_EXTENSION))
+            self.extensions.append((id_, now, decision.extends, MOST_EXTENSION))
         self.rewritten += [(spec(decision.steps[idx].plan), id_, idx) for idx in decision.rewritten]
         task = decision.task
         if task.inputs is not decision.before.inputs and task.returns is not None:
@@ -360,8 +366,8 @@ class Writing:
 
     def _task(self, decision: Decision) -> None:
         """Collect the task's own row, if it changes."""
-        before, task, is_claimed = decision.before, decision.task, decision.task.id in self.claimed
-        failures = sum(increase for _, increase in decision.counted.values())
+        before, task, is_claimed = decision.before, decision.task, decision.task.id in self.claim_ids
+        failures = sum(increase for _, increase in decision.failure_counts.values())
         straight = (
             task.goal == before.goal
             and task.cause == before.cause
@@ -379,8 +385,8 @@ class Writing:
             and before.state == "processing"
             and task.result
         ):
-            self.processed[self.tx.now, task.lost].append((task.id, task.result))
-            self.rested.append(task.id)
+            self.task_ends[self.tx.now, task.lost].append((task.id, task.result))
+            self.rests.append(task.id)
             self.tx.topics.add("ended")
         elif (
             not straight
@@ -414,7 +420,7 @@ class Writing:
         if state in AT_REST:
             keep_undo_by = False
             if decision.release:
-                self.rested.append(task.id)
+                self.rests.append(task.id)
             if state != was:
                 self.tx.topics.add("ended")
         elif state == "pending":
@@ -446,18 +452,18 @@ class Writing:
         Raises ``OvertakenError``.
         """
         tx = self.tx
-        if first and (self.dropped or self.withdraw):
+        if first and (self.stale_timers or self.withdraw):
             bulk_change.write(tx.connection, first)
             first = ()
-        tx.many(_DROP_TIMER, self.dropped)
+        tx.many(_DROP_TIMER, self.stale_timers)
         if self.withdraw:
             untaken = set(tx.among(_UNTAKEN, sorted({task for task, _, _ in self.withdraw})))
-            self.withdrawn = [key for key in self.withdraw if key in untaken]
-            tx.many(_WITHDRAW, self.withdrawn)
+            self.withdrawals = [key for key in self.withdraw if key in untaken]
+            tx.many(_WITHDRAW, self.withdrawals)
         bulk_change.write(tx.connection, [*first, *self._changes()])
         for values, ids in self.tasks.items():
             tx.run(_TASKS, (*values, tasks(ids)))
-        tx.many(_EXTEND, self.extended)
+        tx.many(_EXTEND, self.extensions)
         self._write_steps()
         tx.many(_COUNT, self.counts)
         tx.many(_REQUEST, self.requests)
@@ -465,7 +471,7 @@ class Writing:
         tx.many(_TIMER, self.timers)
         tx.many(_REWRITE, self.rewritten)
         tx.many(_INPUTS, self.inputs)
-        tx.many(EASE, self.eased)
+        tx.many(EASE, self.alert_ends)
         tx.many(alerts.RAISE.sqlite, self.alerts)
         tx.many(_AUDIT, self.audits)
         tx.many(_NOTED, self.events)
@@ -484,25 +490,25 @@ class Writing:
             for text, data in spans(*zip(*pairs, strict=True)):
                 tx.run(_STEPS_WITH, (text, data, *values))
         tx.many(_STEP_LATE, self.steps_late)
-        for values, ids in self.added.items():
+        for values, ids in self.new_steps.items():
             tx.run(_ADDED, (tasks(ids), *values))
 
     def _changes(self) -> Iterator[Change]:
         """Yield the changes that go in with one call."""
-        if self.rested:
-            yield "rested", tasks(self.rested)
+        if self.rests:
+            yield "rested", tasks(self.rests)
         if self.read:
             yield "read", tasks(self.read)
         for kind, groups in (
             ("claimed", self.claims),
-            ("sent", self.sent),
-            ("moved", self.moved),
+            ("sent", self.sends),
+            ("moved", self.move_events),
         ):
             for values, of in groups.items():
                 yield kind, tasks(of), UNUSED, *values
-        for values, of in self.handed.items():
+        for values, of in self.handovers.items():
             yield "handed", tasks(of), *values
-        for kind, pair_groups in (("processed", self.processed), ("done", self.done)):
+        for kind, pair_groups in (("processed", self.task_ends), ("done", self.step_ends)):
             for values, pairs in pair_groups.items():
                 for text, data in spans(*zip(*pairs, strict=True)):
                     yield kind, text, data, *values

@@ -85,7 +85,7 @@ class Bell:
 
     path: Path
     """The database file."""
-    heard: Heard
+    on_ring: Heard
     """Called with the topics rung for; None: all topics."""
     _folder: Path = field(init=False)
     _listening: socket.socket | None = None
@@ -183,7 +183,7 @@ class Bell:
             count += 1
             topics.update(data.decode("utf-8", "replace").split("\n"))
         if count:
-            self.heard(None if count >= self._full else topics)
+            self.on_ring(None if count >= self._full else topics)
 
     def ring(self, topics: set[str]) -> None:
         """Ring every other process that listens to one of these kinds of topics.

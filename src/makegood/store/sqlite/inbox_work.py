@@ -107,16 +107,16 @@ class _Talk:
 
     loop: asyncio.AbstractEventLoop
     """The event loop of the work."""
-    said: queue.SimpleQueue[_Statement | _End] = field(default_factory=queue.SimpleQueue)
+    statements: queue.SimpleQueue[_Statement | _End] = field(default_factory=queue.SimpleQueue)
     """What the work sends to the writing thread."""
-    begun: asyncio.Future[None] | None = None
+    transaction: asyncio.Future[None] | None = None
     """The future of the transaction, once there was a first statement."""
 
     def action(self, tx: WriteTransaction) -> None:
         """Execute statements until the end of the dialogue. Runs in the writing thread."""
         while True:
             try:
-                item = self.said.get(timeout=PATIENCE)
+                item = self.statements.get(timeout=PATIENCE)
             except queue.Empty:
                 raise TransactionError(
                     f"the work in a transaction of the store executed nothing for {PATIENCE:g} s, while nobody else can write into the "
@@ -160,23 +160,23 @@ class Dialogue(StoreTransaction):
     async def statement(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Execute a statement in the writing thread."""
         talk = self._talk
-        if talk.begun is None:
-            talk.begun = asyncio.ensure_future(self._begin(talk.action))
+        if talk.transaction is None:
+            talk.transaction = asyncio.ensure_future(self._begin(talk.action))
         answer: asyncio.Future[list[tuple[Any, ...]]] = talk.loop.create_future()
-        talk.said.put(_Statement(sql, values, answer))
-        await asyncio.wait((answer, talk.begun), return_when=asyncio.FIRST_COMPLETED)
+        talk.statements.put(_Statement(sql, values, answer))
+        await asyncio.wait((answer, talk.transaction), return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
             return answer.result()
-        talk.begun.result()  # raises the error that ended it
+        talk.transaction.result()  # raises the error that ended it
         raise StoreUnavailableError("the transaction has ended before this statement")
 
     async def close(self, *, commit: bool) -> None:
         """Commit or roll back. This completes even if the caller is cancelled meanwhile."""
-        if self._talk.begun is None:
+        if self._talk.transaction is None:
             return
-        self._talk.said.put(_End(self.topics if commit else None))
+        self._talk.statements.put(_End(self.topics if commit else None))
         try:
-            await asyncio.shield(self._talk.begun)
+            await asyncio.shield(self._talk.transaction)
         except _AbandonedError:
             return
 

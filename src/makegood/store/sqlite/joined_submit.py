@@ -144,9 +144,9 @@ async def _insert(caller: Caller, draft: Submission, now: float) -> Submitted:
             for sql, value_rows in sending([notice], store, now):
                 for values in value_rows:
                     await caller.ask(sql, *values)
-        return Submitted(draft.id, created=True)
+        return Submitted(draft.id, is_new=True)
     if draft.key is not None:
         by_key = (blob(draft.fingerprint), draft.key, draft.workflow, draft.app)
         for task_id, fingerprint in await caller.ask(BY_KEY, *by_key):
             return rows.known_task(task_id, None if fingerprint is None else bytes(fingerprint))
-    return Submitted(draft.id, created=False, collided=True)
+    return Submitted(draft.id, is_new=False, key_collision=True)

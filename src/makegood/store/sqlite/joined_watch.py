@@ -37,18 +37,18 @@ class RunOnReader(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Lookout:
-    """Calls ``seen`` soon after expected tasks or messages were committed.
+    """Calls ``on_sight`` soon after expected tasks or messages were committed.
 
     A lookout belongs to one event loop; ``expect`` may be called in any thread.
     """
 
     read: RunOnReader
     """Runs an action on the store's reading thread."""
-    seen: Callable[[set[Wanted]], None]
+    on_sight: Callable[[set[Wanted]], None]
     """Called with the tasks and messages that were found."""
     _loop: asyncio.AbstractEventLoop | None = None
     _context: Context = field(default_factory=Context)
-    _wanted: dict[Wanted, float] = field(default_factory=dict)
+    _keys: dict[Wanted, float] = field(default_factory=dict)
     _pause: float = _FIRST
     _watch: asyncio.Task[None] | None = None
 
@@ -64,32 +64,32 @@ class Lookout:
     def _expect(self, key: Wanted) -> None:
         if self._loop is None:  # closed meanwhile
             return
-        while len(self._wanted) >= _MOST:
-            del self._wanted[next(iter(self._wanted))]
-        self._wanted[key] = self._loop.time() + _SPAN
+        while len(self._keys) >= _MOST:
+            del self._keys[next(iter(self._keys))]
+        self._keys[key] = self._loop.time() + _SPAN
         self._pause = _FIRST
         if self._watch is None or self._watch.done():
             self._watch = self._loop.create_task(self._look(self._loop), name="lookout")
 
     async def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        while self._wanted:
+        while self._keys:
             await asyncio.sleep(self._pause)
             self._pause = min(self._pause * _GROWTH, _LONGEST)
             try:
-                hits = await self.read(partial(_there, keys=tuple(self._wanted)))
+                hits = await self.read(partial(_there, keys=tuple(self._keys)))
             except StoreError as away:
                 _log.warning("looking for what was submitted in a caller's transaction: %s", away)
-                self._wanted.clear()
+                self._keys.clear()
                 return
-            for key in [key for key, end in self._wanted.items() if key in hits or end < loop.time()]:
-                del self._wanted[key]
+            for key in [key for key, end in self._keys.items() if key in hits or end < loop.time()]:
+                del self._keys[key]
             if hits:
-                self.seen(hits)
+                self.on_sight(hits)
 
     async def close(self) -> None:
         """Stop polling."""
         self._loop = None
-        self._wanted.clear()
+        self._keys.clear()
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)

@@ -160,7 +160,7 @@ def receive(
         dead_letters.append(Returned((seq, tries), error=queue_records.worn_out(tries, error)))
         if task is not None:
             behind.add(task)
-    tx.do(kill, dead_letters, taken=False)
+    tx.do(kill, dead_letters, on_lease=False)
     rows = tx.among(_TAKE, seqs, taker, tx.now + lease)
     messages = {row[0]: queue_records.received(row) for row in rows}
     rest = 0.0 if len(candidates) == limit else _rest(tx, queue)

@@ -30,7 +30,7 @@ class ShapeRows:
     tx: WriteTransaction
     node: int | None
     """The node that holds the tasks."""
-    claimed: frozenset[int]
+    claim_ids: frozenset[int]
     """Tasks whose lock is taken now."""
     groups: defaultdict[_Key, list[Decision]] = field(default_factory=lambda: defaultdict(list))
     """Decisions that are written together."""
@@ -38,9 +38,9 @@ class ShapeRows:
     def take(self, d: Decision) -> bool:
         """Take a Decision. Returns False if there is more to it, so that it must be written by itself."""
         shape_step = d.shape_step
-        if shape_step is None or not rows.whole(d, self.claimed):
+        if shape_step is None or not rows.whole(d, self.claim_ids):
             return False
-        self.groups[shape_step, d.before.epoch, d.before.priority, d.release, bool(d.handed)].append(d)
+        self.groups[shape_step, d.before.epoch, d.before.priority, d.release, bool(d.handovers)].append(d)
         return True
 
     def held(self) -> dict[int, list[int]]:
@@ -55,7 +55,7 @@ class ShapeRows:
         for (shape_step, _, priority, release, in_memory), of in self.groups.items():
             ids = [d.before.id for d in of]
             task_text = tasks(ids)
-            ((idx, attempt),) = shape_step.consumed
+            ((idx, attempt),) = shape_step.used_requests
             yield "consumed", task_text, UNUSED, idx, attempt, len(of)
             move_text, endings = task_text, list[Decision]()
             if read := {seq: d.before.id for d in of for seq in d.seqs}:
@@ -69,7 +69,7 @@ class ShapeRows:
                     yield "processed", places, data, self.tx.now, 0
             for places, data in spans(ids, [d.steps[idx].result or b"null" for d in of]):
                 yield "done", places, data, idx, attempt
-            for n, shape_request in enumerate(shape_step.sent):
+            for n, shape_request in enumerate(shape_step.sends):
                 yield "sent", task_text, UNUSED, shape_request.idx, shape_request.running.attempt
                 waiting = of[0].handed_at if in_memory else [d.requests[n] for d in of]
                 yield from self._asked(shape_request, task_text, priority, ids, waiting)
@@ -94,7 +94,7 @@ class ShapeRows:
         ``waiting``: the requests that wait for an agent of another process, or when all of them are handed
         over in memory.
         """
-        idx, _, attempt, app, agent, action, _, _, within = shape_request.asked
+        idx, _, attempt, app, agent, action, _, _, within = shape_request.fields
         to, now = ids_.address(app, agent), self.tx.now
         if isinstance(waiting, float):
             yield "handed", task_text, waiting, idx, attempt, to, action, priority, now, self.node, within

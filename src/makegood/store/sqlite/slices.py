@@ -58,7 +58,7 @@ class TaskSlice(Slice, TaskVerbs):
 
     async def put_to_error(self, node: int, task: int, reason: str) -> None:
         """Put a task that ``node`` holds to error, whatever its rows contain."""
-        await self._db.write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
+        await self._db.write(partial(put_to_error, node=node, task=task, reason=reason, check_lock=True))
 
     async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.TaskMessages:
         """Return messages for tasks that ``node`` holds, and tasks at rest that have messages."""
@@ -67,9 +67,9 @@ class TaskSlice(Slice, TaskVerbs):
             await self.put_to_error(node, task, reason)
         return messages
 
-    async def detail(self, task: int, *, asked: bool = False) -> views_.TaskDetail | None:
+    async def detail(self, task: int, *, with_asked: bool = False) -> views_.TaskDetail | None:
         """Return one task with its steps."""
-        return await self._db.read(lambda tx: tx.do(search.detail, tx.plans, task, asked=asked))
+        return await self._db.read(lambda tx: tx.do(search.detail, tx.plans, task, with_asked=with_asked))
 
     async def excerpt(self, task: int, page: views_.StepPage | None = None) -> views_.TaskExcerpt | None:
         """Return what a page shows of a task."""
@@ -193,7 +193,7 @@ class NodeSlice(Slice, NodeVerbs):
     async def register(self, info: views_.NodeInfo) -> int:
         """Insert a node row with its first heartbeat. Returns the node's number."""
         number, generation = await self._db.write(partial(upkeep.register, info=info))
-        self._db.known = records.Identity(self._db.identity.store_id, generation)
+        self._db.stored_identity = records.Identity(self._db.identity.store_id, generation)
         return number
 
     heartbeat = writes(upkeep.heartbeat, again=True)
@@ -223,7 +223,7 @@ class AdminSlice(Slice, UpkeepVerbs):
     async def begin_anew(self, act: Act) -> records.Anew:
         """Raise the generation, because an operator says that the file was restored."""
         outcome = await self._db.write(partial(begin_anew, act=act))
-        self._db.known = records.Identity(self._db.identity.store_id, outcome.generation)
+        self._db.stored_identity = records.Identity(self._db.identity.store_id, outcome.generation)
         return outcome
 
     touch = writes(upkeep.pass_by)

@@ -70,7 +70,12 @@ class SQLiteStore:
     @property
     def identity(self) -> records.Identity:
         """The store's own random id and its generation."""
-        return self._database.known or self._database.identity
+        return self._database.stored_identity or self._database.identity
+
+    @property
+    def label(self) -> str:
+        """Which store it is, for people."""
+        return f"SQLite {self._database.path.name}"
 
     async def open(self, *, migrate: bool = False, looking: bool = False) -> None:
         """Open the file, verify settings and schema, start the threads and open the doorbell.
@@ -105,9 +110,9 @@ class SQLiteStore:
         """
         return self._wakes.subscribe(topic, ring)
 
-    def joined(self, *written: Wanted) -> None:
+    def joined(self, *keys: Wanted) -> None:
         """Poll for these tasks or messages for 10 seconds, and ring once they are committed."""
-        self._wakes.joined(*written)
+        self._wakes.joined(*keys)
 
     async def transact(
         self,

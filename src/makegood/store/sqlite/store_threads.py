@@ -101,17 +101,17 @@ class StoreThread:
 
     name: str
     path: Path
-    opened: Callable[[], sqlite3.Connection]
+    connect: Callable[[], sqlite3.Connection]
     clock: StoreClock
     loop: asyncio.AbstractEventLoop
-    committed: Callable[[set[str]], None] | None = None
+    on_commit: Callable[[set[str]], None] | None = None
     announce: Callable[[set[str]], None] | None = None
     writes: bool = True
     place: FileIdentity | None = None
     glance: Glance | None = None
     log: WriteAheadLog | None = None
     openings: int = 0
-    _asked: list[Operation] = field(default_factory=list)
+    _operations: list[Operation] = field(default_factory=list)
     _queue: queue.SimpleQueue[list[Operation] | None] = field(default_factory=queue.SimpleQueue)
     _thread: threading.Thread | None = None
     _connection: sqlite3.Connection | None = None
@@ -143,16 +143,16 @@ class StoreThread:
         if asyncio.get_running_loop() is not self.loop:
             raise other_loop(self.loop, "this store")
         future: asyncio.Future[Any] = self.loop.create_future()
-        self._asked.append(
+        self._operations.append(
             Operation(action, future, items, weight if items is None else max(weight, len(items)), again)
         )
-        if len(self._asked) == 1:
+        if len(self._operations) == 1:
             self.loop.call_soon(self._hand_over)
         return future
 
     def _hand_over(self) -> None:
-        if self._asked:
-            operations, self._asked = self._asked, []
+        if self._operations:
+            operations, self._operations = self._operations, []
             self._queue.put(operations)
 
     async def stop(self) -> None:
@@ -192,8 +192,8 @@ class StoreThread:
             error = self._ours(failure)
             for operation in operations:
                 operation.error = error
-        if topics and self.committed is not None:
-            self.committed(topics)
+        if topics and self.on_commit is not None:
+            self.on_commit(topics)
         self._merge_log()
         self._hand_back(operations, topics)
 
@@ -397,7 +397,7 @@ class StoreThread:
         """
         place = self.place
         if self._connection is None:
-            self._connection = self.opened()
+            self._connection = self.connect()
             self.openings += 1
             if place is not None:
                 place.opened()

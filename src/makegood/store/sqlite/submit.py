@@ -55,7 +55,7 @@ def _submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitte
     answers: list[Submitted | None] = [None] * len(drafts)
     numbers = range(len(drafts)) if count == len(drafts) else _created(tx, drafts, first)
     for n in numbers:
-        answers[n] = Submitted(drafts[n].id, created=True)
+        answers[n] = Submitted(drafts[n].id, is_new=True)
     _with_steps(tx, [drafts[n] for n in numbers])
     first_notices = [notice for n in numbers if (notice := received(drafts[n])) is not None]
     if first_notices:
@@ -184,4 +184,4 @@ def _existing(tx: WriteTransaction, draft: Submission) -> Submitted:
             BY_KEY, (blob(draft.fingerprint), draft.key, draft.workflow, draft.app)
         ):
             return rows.known_task(task, fingerprint)
-    return Submitted(draft.id, created=False, collided=True)
+    return Submitted(draft.id, is_new=False, key_collision=True)

@@ -120,7 +120,9 @@ def judge(tx: WriteTransaction, term: Grant, grace: float, limit: int) -> Judged
     tx.many(_TASK_FAILED, [key[:1] for key in failure_keys])
     sums = [(*row[:3], row[5] + row[6]) for row in overdue_rows]
     silent = [
-        rows.silent(row[:3], row[3], failures, row[8], died=bool(row[4]), excused=not row[6], node=row[7])
+        rows.silent(
+            row[:3], row[3], failures, row[8], is_dead=bool(row[4]), is_excused=not row[6], node=row[7]
+        )
         for row, (*_, failures) in zip(overdue_rows, sums, strict=True)
     ]
     leave(tx, silent)

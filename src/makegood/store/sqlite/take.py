@@ -67,7 +67,7 @@ def take(tx: WriteTransaction, node: int, offers: Sequence[Offer], ageing: Agein
     if not (schedules and alone and taking.one_isolated(offers)):
         for offer in offers:
             taking.fill(offer, isolations=(0,) if schedules else (0, 1))
-    return taking.taken
+    return taking.requests
 
 
 def turn(tx: WriteTransaction, agent: str, rate: float, most: float) -> float | None:
@@ -89,7 +89,7 @@ class _Taking:
     tx: WriteTransaction
     node: int
     ageing: Ageing
-    taken: Taken
+    requests: Taken
 
     def fill(self, offer: Offer, *, isolations: tuple[int, ...]) -> bool:
         """Give the best waiting requests to an offer. Returns whether there were any."""
@@ -100,7 +100,7 @@ class _Taking:
         if count and agent_pace is not None:
             self.tx.run(_RATE_USED, (offer.agent, agent_pace.after(count)))
         if agent_pace is not None and slots < offer.slots and count == slots:
-            self.taken.again[offer.agent] = agent_pace.again(count)
+            self.requests.again[offer.agent] = agent_pace.again(count)
         return count > 0
 
     def one_isolated(self, offers: Sequence[Offer]) -> bool:
@@ -161,7 +161,7 @@ class _Taking:
             except UNREADABLE as fault:
                 put_to_error(self.tx, None, task, f"a request of it cannot be read: {fault}", seqs=())
                 continue
-            self.taken.append(replace(request, delay=delay) if delay else request)
+            self.requests.append(replace(request, delay=delay) if delay else request)
             claim_rows.append((self.node, complete_by, self.tx.now, task, idx, attempt))
         self.tx.many(take, claim_rows)
         return len(claim_rows)

@@ -163,7 +163,7 @@ class SharedTx:
     def _values(self, sql: Sql, values: Sequence[Any]) -> Sequence[Any]:
         if any(type(value) is list for value in values):
             values = [json.dumps(value) if type(value) is list else value for value in values]
-        return (*values, *self._now) if sql.dated else values
+        return (*values, *self._now) if sql.needs_now else values
 
     async def rows(self, sql: Sql, *values: Any) -> list[Row]:
         """Execute one statement. Returns all its rows."""
@@ -175,7 +175,7 @@ class SharedTx:
 
     async def many(self, sql: Sql, rows: Sequence[Sequence[Any]], *constants: Any) -> int:
         """Execute one statement for each row of ``rows``, with the values ``constants`` after it."""
-        behind = (*constants, *self._now) if sql.dated else constants
+        behind = (*constants, *self._now) if sql.needs_now else constants
         return self._tx.many(sql.sqlite, [(*row, *behind) for row in rows])
 
     async def each(self, sql: Sql, rows: Sequence[Sequence[Any]], *constants: Any) -> list[Row]:

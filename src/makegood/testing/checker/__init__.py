@@ -47,7 +47,7 @@ def check(history: History, final: Final | None = None, *, rules: Sequence[type[
     rules_by_kind: dict[str, list[Rule]] = {}
     for rule in judges:
         if rule.part is not None and rule.part[0] not in kinds:
-            report.excused[rule.name] = rule.part[1]
+            report.excuses[rule.name] = rule.part[1]
         for kind in rule.kinds:
             rules_by_kind.setdefault(kind, []).append(rule)
     for event in in_order(history):

@@ -30,15 +30,15 @@ class _Circuit:
     """The circuit of one agent in one process."""
 
     event: Event
-    opened: Event | None = None
+    opening: Event | None = None
     """When it last opened."""
     flying: dict[Attempt, Event] = field(default_factory=dict)
     """Attempts that called and have no answer."""
     canaries: set[Attempt] = field(default_factory=set)
     """Those of them that were taken since it became half-open."""
-    tried: dict[Attempt, Event] = field(default_factory=dict)
+    silences: dict[Attempt, Event] = field(default_factory=dict)
     """All attempts without an answer, also of earlier phases."""
-    heard: float = -math.inf
+    answer_at: float = -math.inf
     """When its service last answered."""
 
 
@@ -48,7 +48,7 @@ class _Agent:
 
     first: dict[tuple[int, int], float] = field(default_factory=dict)
     """When each step that fails failed first."""
-    probed: dict[tuple[int, int], float] = field(default_factory=dict)
+    probe_answers: dict[tuple[int, int], float] = field(default_factory=dict)
     """When the probe of each such step was last answered."""
     last: dict[tuple[int, int], float] = field(default_factory=dict)
     """When each of them failed last."""
@@ -62,12 +62,12 @@ class _Agent:
     def answered(self, attempt: Attempt, event: Event) -> None:
         self.answers[attempt[:2]] = event.at
         if event["doing"] == "probe":
-            self.probed[attempt[:2]] = event.at
+            self.probe_answers[attempt[:2]] = event.at
 
     def may_blame(self, attempt: Attempt, event: Event) -> bool:
         """Whether a failure may count although its circuit rules it out."""
         step = attempt[:2]
-        if event["doing"] == "do" and self.probed.get(step, -math.inf) > self.last.get(step, math.inf):
+        if event["doing"] == "do" and self.probe_answers.get(step, -math.inf) > self.last.get(step, math.inf):
             return True
         answer = max(self.answers.values(), default=-math.inf)
         moments = [at for key, at in self.last.items() if key != step]
@@ -98,10 +98,10 @@ class OpenMeansShut(Rule):
     def __init__(self, report: Report) -> None:
         super().__init__(report)
         self._circuits: dict[tuple[str, str], _Circuit] = {}
-        self._excused: dict[Attempt, tuple[str, Event]] = {}
-        self._counted: list[Event] = []
-        self._accepted: dict[tuple[float, str, int, int], tuple[str, Event]] = {}
-        self._failed: dict[tuple[int, int], Event] = {}
+        self._excuses: dict[Attempt, tuple[str, Event]] = {}
+        self._counts: list[Event] = []
+        self._acceptances: dict[tuple[float, str, int, int], tuple[str, Event]] = {}
+        self._failures: dict[tuple[int, int], Event] = {}
         self._agents: dict[str, _Agent] = {}
 
     def before(self, event: Event, world: HistoryState) -> None:
@@ -114,13 +114,13 @@ class OpenMeansShut(Rule):
             self._answered(event, world)
         elif event.kind == "accepted" and event["reply"] == "gave_up":
             attempt = (event.task, event["idx"], event["attempt"])
-            if attempt in self._excused:
+            if attempt in self._excuses:
                 self.saw()
-                self._accepted[event.at, event.node, event.task, event["idx"]] = self._excused[attempt]
+                self._acceptances[event.at, event.node, event.task, event["idx"]] = self._excuses[attempt]
         elif event.kind == "counted":
-            self._counted.append(event)
+            self._counts.append(event)
         elif event.kind == "judged":
-            self._failed[event.task, event["idx"]] = event
+            self._failures[event.task, event["idx"]] = event
 
     def _became(self, event: Event) -> None:
         circuit = self._circuits.setdefault((event.node, event["agent"]), _Circuit(event))
@@ -128,14 +128,14 @@ class OpenMeansShut(Rule):
             circuit.flying.clear()  # the process has restarted
         circuit.event = event
         if event["state"] == "open":
-            circuit.opened = event
+            circuit.opening = event
         circuit.canaries.clear()
 
     def _called(self, event: Event, world: HistoryState) -> None:
         if (owner := world.keys.get(event["key"])) is None:
             return
         task, idx = world.task(owner[0]), owner[1]
-        dispatch, plan = task.step(idx).asked.get(event["attempt"]), task.plans.get(idx)
+        dispatch, plan = task.step(idx).dispatches.get(event["attempt"]), task.plans.get(idx)
         circuit = None if plan is None else self._of(event.node, plan.agent)
         if dispatch is None or plan is None or circuit is None:
             return
@@ -151,7 +151,7 @@ class OpenMeansShut(Rule):
             text = f"the circuit of {plan.agent} is half-open, and a second call began {when(event)}"
             self.wrong(text, circuit.event)
         circuit.canaries.add(attempt)
-        circuit.tried[attempt] = circuit.event
+        circuit.silences[attempt] = circuit.event
 
     def _of(self, node: str, agent: str) -> _Circuit | None:
         for (process, address), circuit in self._circuits.items():
@@ -170,36 +170,36 @@ class OpenMeansShut(Rule):
             return
         call = circuit.flying.pop(attempt, None)
         circuit.canaries.discard(attempt)
-        trial, opening = circuit.tried.pop(attempt, None), circuit.opened
-        began = call or dispatch.taken or dispatch.event
+        trial, opening = circuit.silences.pop(attempt, None), circuit.opening
+        began = call or dispatch.taking or dispatch.event
         agent = self._agents.setdefault(circuit.event["agent"], _Agent())
         if event["reply"] == "gave_up":
             if call is not None:
                 self._gave_up(attempt, event, circuit, call, trial)
                 if agent.may_blame(attempt, event):
-                    self._excused.pop(attempt, None)
+                    self._excuses.pop(attempt, None)
                 agent.failed(attempt, event)
         elif event["reply"] != "later" and (opening is None or began.at >= opening.at):
-            circuit.heard = event.at
+            circuit.answer_at = event.at
             agent.answered(attempt, event)
 
     def _gave_up(
         self, attempt: Attempt, event: Event, circuit: _Circuit, began: Event, trial: Event | None
     ) -> None:
         """Note that this failure must not be counted, if that is so."""
-        opening, failure = circuit.opened, self._failed.get(attempt[:2])
-        self._failed[attempt[:2]] = event
+        opening, failure = circuit.opening, self._failures.get(attempt[:2])
+        self._failures[attempt[:2]] = event
         if trial is not None:
-            self._excused[attempt] = ("it was the trial call", trial)
+            self._excuses[attempt] = ("it was the trial call", trial)
         elif opening is not None and began.at < opening.at - EPSILON and opening.at < event.at - EPSILON:
-            self._excused[attempt] = ("it was under way when the circuit opened", opening)
-        elif failure is not None and attempt[2] > 1 and circuit.heard < failure.at - SLACK:
-            self._excused[attempt] = ("the service had answered nobody since the step failed last", failure)
+            self._excuses[attempt] = ("it was under way when the circuit opened", opening)
+        elif failure is not None and attempt[2] > 1 and circuit.answer_at < failure.at - SLACK:
+            self._excuses[attempt] = ("the service had answered nobody since the step failed last", failure)
 
     def end(self, world: HistoryState) -> None:
         """Check whether a counted failure was excused."""
-        for failure in self._counted:
-            excuse = self._accepted.get((failure.at, failure.node, failure.task, failure["idx"]))
+        for failure in self._counts:
+            excuse = self._acceptances.get((failure.at, failure.node, failure.task, failure["idx"]))
             if excuse is not None:
                 name, (reason, event) = world.task(failure.task).name(failure["idx"]), excuse
                 self.wrong(f"a failure of {name} was counted {when(failure)}: {reason}", event, failure)
@@ -211,4 +211,4 @@ def _taken_since(dispatch: Dispatch, transition: Event) -> bool:
     """
     if dispatch.local:
         return dispatch.event.at > transition.at + HANDED
-    return dispatch.taken is not None and dispatch.taken.at > transition.at + EPSILON
+    return dispatch.taking is not None and dispatch.taking.at > transition.at + EPSILON

@@ -60,10 +60,10 @@ class KeysAndTokens(Rule):
     def _sent(self, event: Event, world: HistoryState) -> None:
         task, idx = world.task(event.task), event["idx"]
         name, step = task.name(idx), task.step(idx)
-        highest = max(step.asked, default=0)
+        highest = max(step.dispatches, default=0)
         if event["attempt"] <= highest:
             text = f"{name} was handed out under attempt {event['attempt']} {when(event)}, although attempt {highest} had been used"
-            self.wrong(text, step.asked[highest].event)
+            self.wrong(text, step.dispatches[highest].event)
         last = step.last
         if last is not None and event["round"] < last.round:
             text = f"{name} was handed out in round {event['round']} {when(event)}, after round {last.round}"
@@ -92,7 +92,7 @@ class KeysAndTokens(Rule):
             self.wrong(f"a service was called {when(event)} under a key that no commit had handed out")
             return
         task, idx = world.task(owner[0]), owner[1]
-        dispatch, name = task.step(idx).asked.get(attempt), task.name(idx)
+        dispatch, name = task.step(idx).dispatches.get(attempt), task.name(idx)
         if dispatch is None:
             self.wrong(
                 f"{name} was called under attempt {attempt} {when(event)}, which no commit had handed out"
@@ -148,8 +148,8 @@ class KeysNotForgotten(Rule):
     def __init__(self, report: Report) -> None:
         super().__init__(report)
         self._first: dict[str, Event] = {}
-        self._called: dict[str, Event] = {}
-        self._limited = False
+        self._calls: dict[str, Event] = {}
+        self._has_limit = False
 
     def before(self, event: Event, world: HistoryState) -> None:
         """Note when a key was first taken, and look at the calls and alerts after that."""
@@ -163,25 +163,25 @@ class KeysNotForgotten(Rule):
         elif event["doing"] != "probe" and (dispatch := world.asked(event)) is not None:
             if event.kind == "taken":
                 self._first.setdefault(dispatch.key, event)
-            elif dispatch.key not in self._called:  # it was given back, and nothing had been sent
+            elif dispatch.key not in self._calls:  # it was given back, and nothing had been sent
                 self._first.pop(dispatch.key, None)
 
     def _forget(self, task: int, world: HistoryState) -> None:
         """An operator lets a task continue: its requests are first ones."""
         for step in world.task(task).steps.values():
-            for dispatch in step.asked.values():
+            for dispatch in step.dispatches.values():
                 self._first.pop(dispatch.key, None)
-                self._called.pop(dispatch.key, None)
+                self._calls.pop(dispatch.key, None)
 
     def _call(self, event: Event, world: HistoryState) -> None:
         key, owner = event["key"], world.keys.get(event["key"])
         if event["doing"] == "probe" or owner is None:
             return
         task, keeps = world.task(owner[0]), _keeps(world, owner)
-        before, first = self._called.get(key), self._first.get(key)
-        self._called[key] = event
+        before, first = self._calls.get(key), self._first.get(key)
+        self._calls[key] = event
         if not keeps or before is None or first is None:
-            self._limited = self._limited or keeps > 0
+            self._has_limit = self._has_limit or keeps > 0
             return
         self.saw()
         if event.at >= first.at + keeps * (1.0 + DRIFT):
@@ -203,7 +203,7 @@ class KeysNotForgotten(Rule):
             key = next(
                 (
                     request.key
-                    for request in step.asked.values()
+                    for request in step.dispatches.values()
                     if request.round == step.round and request.doing == "do"
                 ),
                 "",
@@ -219,8 +219,8 @@ class KeysNotForgotten(Rule):
 
     def end(self, _world: HistoryState) -> None:
         """Say that nothing was there to look at, if no action declares how long its service keeps a key."""
-        if not self._limited and not self.report.exercised[self.name]:
-            self.report.excused[self.name] = "no step was sent whose service forgets its key"
+        if not self._has_limit and not self.report.checks[self.name]:
+            self.report.excuses[self.name] = "no step was sent whose service forgets its key"
 
 
 def _keeps(world: HistoryState, owner: tuple[int, int, int]) -> float:

@@ -39,15 +39,15 @@ class NothingLost(Rule):
     def end(self, world: HistoryState) -> None:
         """Check whether every submission is there."""
         rows = {detail.task.id for detail in world.final.tasks}
-        submissions = [task for task in world.tasks.values() if task.submitted is not None]
+        submissions = [task for task in world.tasks.values() if task.submit_event is not None]
         for task in submissions:
-            assert task.submitted is not None
-            if task.id in world.removed:
+            assert task.submit_event is not None
+            if task.id in world.removals:
                 continue
             missing = task.id not in rows if rows else world.rest is not None and not task.commits
             if missing:
-                text = f"the submission told {when(task.submitted)} is not in the store in the end"
-                self.wrong(text, task.submitted)
+                text = f"the submission told {when(task.submit_event)} is not in the store in the end"
+                self.wrong(text, task.submit_event)
         if world.rest is not None and world.rest["tasks"] + world.removed_by_rest < len(submissions):
             text = f"{len(submissions)} submissions were acknowledged, the store holds {world.rest['tasks']} tasks in the end"
             self.wrong(text, world.rest)
@@ -87,11 +87,11 @@ class EffectsAsRecorded(Rule):
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
-        self._alerted: set[int] = set()
+        self._alerts: set[int] = set()
 
     def before(self, event: Event, _world: HistoryState) -> None:
         """Note which tasks have an alert."""
-        self._alerted.add(event.task)
+        self._alerts.add(event.task)
 
     def end(self, world: HistoryState) -> None:
         """Compare the record with the services' books."""
@@ -116,7 +116,7 @@ class EffectsAsRecorded(Rule):
             state, net = (step.state if now else step.rounds.get(round_, "")), nets.get(round_, 0)
             if now and step.by_hand:
                 continue
-            has_call = (task.id, idx, round_) in world.called
+            has_call = (task.id, idx, round_) in world.calls
             if state == "done" and has_call and net != 1:
                 text = f"{name} is done, and its effect is in place {net} times"
                 self.wrong(text, *_last(world, task.id, idx), task=task.id)
@@ -125,8 +125,8 @@ class EffectsAsRecorded(Rule):
                 self.wrong(text, *_last(world, task.id, idx), task=task.id)
 
     def _error(self, world: HistoryState, task: TaskNow) -> None:
-        if task.id not in self._alerted:
-            self.wrong("the task is in error, and no alert was raised", task.ended, task=task.id)
+        if task.id not in self._alerts:
+            self.wrong("the task is in error, and no alert was raised", task.end, task=task.id)
         listing = _told(world, task)
         if listing is None:
             return
@@ -138,7 +138,7 @@ class EffectsAsRecorded(Rule):
         missing = sorted(real - listing)
         if missing:
             text = f"these effects stand and are not listed: {listed(missing)}; listed: {listed(sorted(listing))}"
-            self.wrong(text, task.ended, task=task.id)
+            self.wrong(text, task.end, task=task.id)
 
 
 def _told(world: HistoryState, task: TaskNow) -> set[str] | None:
@@ -146,7 +146,7 @@ def _told(world: HistoryState, task: TaskNow) -> set[str] | None:
     for detail in world.final.tasks:
         if detail.task.id == task.id:
             return {view.name for view in detail.steps if view.stands}
-    return None if task.ended is None else set(task.ended["standing"])
+    return None if task.end is None else set(task.end["standing"])
 
 
 def _last(world: HistoryState, task: int, idx: int) -> list[Event]:
@@ -201,8 +201,8 @@ class FewCommits(Rule):
         super().__init__(report)
         self._faults: list[float] = []
         self._span: dict[int, tuple[float, float]] = {}
-        self._asked: dict[int, int] = {}
-        self._troubled: set[int] = set()
+        self._dispatches: dict[int, int] = {}
+        self._troubles: set[int] = set()
 
     def before(self, event: Event, _world: HistoryState) -> None:
         """Note when each task lived, what it was asked, and what disturbed it."""
@@ -213,24 +213,24 @@ class FewCommits(Rule):
         first, _ = self._span.get(task, (event.at, event.at))
         self._span[task] = (first, event.at)
         if kind == "sent":
-            self._asked[task] = self._asked.get(task, 0) + 1
+            self._dispatches[task] = self._dispatches.get(task, 0) + 1
         elif (
             kind in ("act", "judged", "released")
             or (kind == "accepted" and event["reply"] in ("later", "gave_up", "not_happened"))
             or (kind == "moved" and any(tuple(move[:3]) in _OTHER_COMMITS for move in event["moves"]))
             or (kind == "moved" and event["cause"] == TEXTS["deadline"])
         ):
-            self._troubled.add(task)
+            self._troubles.add(task)
 
     def end(self, world: HistoryState) -> None:
         """Count the commits of undisturbed tasks."""
         for number, (first, last) in self._span.items():
             task = world.task(number)
-            calm = number not in self._troubled and not any(first <= at <= last for at in self._faults)
+            calm = number not in self._troubles and not any(first <= at <= last for at in self._faults)
             if not calm or task.state not in ("processed", "undone"):
                 continue
             self.saw()
-            limit = self._asked.get(number, 0) + 1
+            limit = self._dispatches.get(number, 0) + 1
             if task.commits > limit:
                 text = f"{task.commits} commits for {limit - 1} requests although nothing disturbed it: at most {limit}"
-                self.wrong(text, task.ended, task=number)
+                self.wrong(text, task.end, task=number)

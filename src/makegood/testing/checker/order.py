@@ -34,12 +34,12 @@ class UndoInOrder(Rule):
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
-        self._stuck: dict[int, set[str]] = {}
+        self._stops: dict[int, set[str]] = {}
 
     def before(self, event: Event, world: HistoryState) -> None:
         """Check what was in flight when an undo is asked, and note alerts about stuck steps."""
         if event.kind == "alert":
-            stuck_steps = self._stuck.setdefault(event.task, set())
+            stuck_steps = self._stops.setdefault(event.task, set())
             if event["alert"] == "undo_incomplete":
                 stuck_steps.update(_named(event["text"]))
             else:
@@ -49,7 +49,7 @@ class UndoInOrder(Rule):
         elif event.kind == "moved":
             for move in event["moves"]:
                 if move[0] == "task" and move[2] == "undoing" and move[1] != "pending":
-                    self._stuck[event.task] = set()
+                    self._stops[event.task] = set()
         elif event.kind == "sent" and event["doing"] == "undo":
             self._asked(event, world)
 
@@ -59,9 +59,9 @@ class UndoInOrder(Rule):
         step, name = task.step(idx), task.name(idx)
         if task.state != "undoing":
             self.wrong(f"the undo of {name} was asked {when(event)} although the task was {task.state}")
-        if not any(dispatch.doing == "do" for dispatch in step.asked.values()):
+        if not any(dispatch.doing == "do" for dispatch in step.dispatches.values()):
             self.wrong(f"the undo of {name} was asked {when(event)}, which certainly never started")
-        for dispatch in step.asked.values():
+        for dispatch in step.dispatches.values():
             if dispatch.open:
                 text = f"the undo of {name} was asked {when(event)} while its attempt {dispatch.attempt} ({dispatch.doing}) was in flight"
                 self.wrong(text, dispatch.event)
@@ -109,7 +109,7 @@ class UndoInOrder(Rule):
     def _incomplete(self, event: Event, task: TaskNow) -> None:
         """An undo ended in error: whatever is left must be stuck, or be barred by a stuck step."""
         self.saw()
-        stuck_steps = self._stuck.get(event.task, set())
+        stuck_steps = self._stops.get(event.task, set())
         if stuck_steps & set(_STOPPED.values()):
             return
         for idx, step in sorted(task.steps.items()):
@@ -169,7 +169,7 @@ class ForwardInOrder(Rule):
         released and not yet claimed again.
         """
         task = world.task(event.task)
-        holds = task.submitted is not None and task.submitted["on_failure"] == "hold"
+        holds = task.submit_event is not None and task.submit_event["on_failure"] == "hold"
         if not holds or event["doing"] == "undo" or task.backward or task.state in AT_REST:
             return
         self.saw()

@@ -84,7 +84,7 @@ class OnlyTheTerm(Rule):
                 f"{when(lease.event)}",
                 lease.event,
             )
-        elif not lease.held:
+        elif not lease.is_held:
             self.wrong(
                 f"the term {event['epoch']} {did} {when(event)}, after its lease was given back", lease.event
             )
@@ -97,7 +97,7 @@ class OnlyTheTerm(Rule):
         if lease is None:
             return
         again = event["epoch"] == lease.epoch and event["holder"] == lease.holder
-        if event["verb"] == "acquired" and event["epoch"] <= lease.epoch and not (again and lease.held):
+        if event["verb"] == "acquired" and event["epoch"] <= lease.epoch and not (again and lease.is_held):
             self.wrong(
                 f"{event['holder']} acquired the lease {event['name']} under epoch {event['epoch']} {when(event)}; "
                 f"{lease.holder} had had epoch {lease.epoch}",
@@ -136,12 +136,12 @@ class CountedOnce(Rule):
         if dispatch is None:
             self.wrong(f"attempt {attempt} of {name} was judged {when(event)}, which was never handed out")
             return
-        if dispatch.judged is not None:
-            text = f"the silence of attempt {attempt} of {name} was counted twice: {when(dispatch.judged)} and {when(event)}"
-            self.wrong(text, dispatch.judged)
-        if dispatch.answered is not None:
-            text = f"attempt {attempt} of {name} was answered {when(dispatch.answered)} and judged silent {when(event)}"
-            self.wrong(text, dispatch.answered)
+        if dispatch.verdict is not None:
+            text = f"the silence of attempt {attempt} of {name} was counted twice: {when(dispatch.verdict)} and {when(event)}"
+            self.wrong(text, dispatch.verdict)
+        if dispatch.answer is not None:
+            text = f"attempt {attempt} of {name} was answered {when(dispatch.answer)} and judged silent {when(event)}"
+            self.wrong(text, dispatch.answer)
         self._too_early(event, dispatch, name)
         plan = task.plans.get(idx)
         if plan is None or plan.policy is None:
@@ -156,9 +156,9 @@ class CountedOnce(Rule):
 
     def _too_early(self, event: Event, dispatch: Dispatch, name: str) -> None:
         """Whoever takes a request has its whole time, in true time; an extension only adds to it."""
-        if dispatch.taken is None or (within := dispatch.taken.fields.get("within")) is None:
+        if dispatch.taking is None or (within := dispatch.taking.fields.get("within")) is None:
             return
-        wait = event.at - dispatch.taken.at
+        wait = event.at - dispatch.taking.at
         if wait < within - EPSILON:
             text = f"attempt {dispatch.attempt} of {name} was judged silent {when(event)}, after {wait:.3f} s of the {within:.3f} s that it had"
-            self.wrong(text, dispatch.taken)
+            self.wrong(text, dispatch.taking)

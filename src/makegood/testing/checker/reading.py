@@ -56,19 +56,19 @@ class Dispatch:
     """Whether it was created already taken."""
     by: object = None
     """Who took it; None: nobody."""
-    taken: Event | None = None
-    """The event ``taken``."""
-    answered: Event | None = None
+    taking: Event | None = None
+    """The event ``taking``."""
+    answer: Event | None = None
     """The event that ended it, if that was an answer."""
-    judged: Event | None = None
+    verdict: Event | None = None
     """The event that ended it, if that was a verdict."""
-    withdrawn: Event | None = None
+    withdrawal: Event | None = None
     """The event that ended it, if that was a withdrawal."""
 
     @property
     def open(self) -> bool:
         """Whether it is taken, and neither answered, nor judged, nor withdrawn."""
-        return (self.local or self.by is not None) and not (self.answered or self.judged or self.withdrawn)
+        return (self.local or self.by is not None) and not (self.answer or self.verdict or self.withdrawal)
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class StepNow:
     idx: int
     state: StepState = "waiting"
     round: int = 1
-    asked: dict[int, Dispatch] = field(default_factory=dict)
+    dispatches: dict[int, Dispatch] = field(default_factory=dict)
     """Its hand-outs, by attempt."""
     rounds: dict[int, str] = field(default_factory=dict)
     """The last state of each earlier round."""
@@ -88,7 +88,7 @@ class StepNow:
     @property
     def last(self) -> Dispatch | None:
         """Return the last hand-out."""
-        return next(reversed(self.asked.values()), None)
+        return next(reversed(self.dispatches.values()), None)
 
 
 @dataclass(slots=True)
@@ -100,8 +100,8 @@ class TaskNow:
     owner: str | None = None
     """The node that claimed it last and still has it."""
     epoch: int = 0
-    submitted: Event | None = None
-    ended: Event | None = None
+    submit_event: Event | None = None
+    end: Event | None = None
     commits: int = 0
     submission: int = 1
     backward: bool = False
@@ -161,7 +161,7 @@ class LeaseNow:
 
     epoch: int
     holder: str
-    held: bool
+    is_held: bool
     event: Event
 
 
@@ -176,11 +176,11 @@ class HistoryState:
     """The task, step and round of each key."""
     nets: dict[tuple[str, int, int, int], Event] = field(default_factory=dict)
     """The last effect event, by service, task, step and round: it says how many effects are in place."""
-    called: set[tuple[int, int, int]] = field(default_factory=set)
+    calls: set[tuple[int, int, int]] = field(default_factory=set)
     """Steps that called a service, by round."""
-    removed: set[int] = field(default_factory=set)
+    removals: set[int] = field(default_factory=set)
     removed_by_rest: int = 0
-    healed: Event | None = None
+    healing: Event | None = None
     rest: Event | None = None
 
     def __post_init__(self) -> None:
@@ -197,7 +197,7 @@ class HistoryState:
 
     def asked(self, event: Event) -> Dispatch | None:
         """Return the hand-out that an event is about; None if no commit had handed it out."""
-        return self.task(event.task).step(event["idx"]).asked.get(event["attempt"])
+        return self.task(event.task).step(event["idx"]).dispatches.get(event["attempt"])
 
     def standing(self, task: int, idx: int) -> dict[int, int]:
         """Return how many effects of a step are in place, by round, as far as services reported."""
@@ -260,7 +260,7 @@ def _made_by(plan: StepPlan) -> int:
 
 def _submitted(world: HistoryState, event: Event) -> None:
     task = world.task(event.task)
-    task.submitted = task.submitted or event
+    task.submit_event = task.submit_event or event
     task.names = tuple(event.fields.get("steps", ())) or task.names
 
 
@@ -271,7 +271,7 @@ def _claimed(world: HistoryState, event: Event) -> None:
 
 def _accepted(world: HistoryState, event: Event) -> None:
     if (dispatch := world.asked(event)) is not None:
-        dispatch.answered = dispatch.answered or event
+        dispatch.answer = dispatch.answer or event
         world.task(event.task).fresh[event["idx"]] = event["reply"]
 
 
@@ -313,29 +313,29 @@ def _sent(world: HistoryState, event: Event) -> None:
     step = world.task(event.task).step(event["idx"])
     dispatch = Dispatch(event, event["doing"], event["attempt"], event["round"], event["key"])
     dispatch.local = bool(event.fields.get("local"))
-    step.asked.pop(dispatch.attempt, None)
-    step.asked[dispatch.attempt] = dispatch
+    step.dispatches.pop(dispatch.attempt, None)
+    step.dispatches[dispatch.attempt] = dispatch
     world.keys.setdefault(dispatch.key, (event.task, event["idx"], dispatch.round))
 
 
 def _taken(world: HistoryState, event: Event) -> None:
     if (dispatch := world.asked(event)) is not None:
-        dispatch.by, dispatch.taken = event["by"], event
+        dispatch.by, dispatch.taking = event["by"], event
 
 
 def _given_back(world: HistoryState, event: Event) -> None:
     if (dispatch := world.asked(event)) is not None:
-        dispatch.by, dispatch.taken, dispatch.local = None, None, False
+        dispatch.by, dispatch.taking, dispatch.local = None, None, False
 
 
 def _withdrawn(world: HistoryState, event: Event) -> None:
     if (dispatch := world.asked(event)) is not None:
-        dispatch.withdrawn = dispatch.withdrawn or event
+        dispatch.withdrawal = dispatch.withdrawal or event
 
 
 def _judged(world: HistoryState, event: Event) -> None:
     if (dispatch := world.asked(event)) is not None:
-        dispatch.judged = dispatch.judged or event
+        dispatch.verdict = dispatch.verdict or event
 
 
 def _released(world: HistoryState, event: Event) -> None:
@@ -346,21 +346,21 @@ def _restored(world: HistoryState, _event: Event) -> None:
     for task in world.tasks.values():
         task.free()
     for lease in world.leases.values():
-        lease.held = False
+        lease.is_held = False
 
 
 def _lease(world: HistoryState, event: Event) -> None:
     name, lease = event["name"], world.leases.get(event["name"])
     if event["verb"] == "acquired":
-        world.leases[name] = LeaseNow(event["epoch"], event["holder"], held=True, event=event)
+        world.leases[name] = LeaseNow(event["epoch"], event["holder"], is_held=True, event=event)
     elif event["verb"] == "released" and lease is not None and lease.epoch == event["epoch"]:
-        lease.held = False
+        lease.is_held = False
 
 
 def _call(world: HistoryState, event: Event) -> None:
     owner = world.keys.get(event["key"])
     if event["doing"] == "do" and owner is not None:
-        world.called.add(owner)
+        world.calls.add(owner)
 
 
 def _effect(world: HistoryState, event: Event) -> None:
@@ -370,20 +370,20 @@ def _effect(world: HistoryState, event: Event) -> None:
 
 
 def _ended(world: HistoryState, event: Event) -> None:
-    world.task(event.task).ended = event
+    world.task(event.task).end = event
 
 
 def _removed(world: HistoryState, event: Event) -> None:
-    world.removed.add(event.task)
+    world.removals.add(event.task)
 
 
 def _healed(world: HistoryState, event: Event) -> None:
-    world.healed = event
+    world.healing = event
 
 
 def _rest(world: HistoryState, event: Event) -> None:
     world.rest = event
-    world.removed_by_rest = len(world.removed)
+    world.removed_by_rest = len(world.removals)
 
 
 _FOLDS = {

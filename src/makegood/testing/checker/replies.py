@@ -21,7 +21,7 @@ class OneCompletion(Rule):
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
-        self._seen: dict[tuple[int, int, int, str], Event] = {}
+        self._completions: dict[tuple[int, int, int, str], Event] = {}
 
     def before(self, event: Event, world: HistoryState) -> None:
         """Check whether such a reply was accepted before."""
@@ -29,17 +29,17 @@ class OneCompletion(Rule):
         if (dispatch := world.asked(event)) is None:
             return  # I3 reports it.
         self.saw()
-        if dispatch.answered is not None:
+        if dispatch.answer is not None:
             self.wrong(
-                f"attempt {dispatch.attempt} of {task.name(idx)} was answered twice: {dispatch.answered['reply']} "
-                f"{when(dispatch.answered)} and {event['reply']} {when(event)}",
-                dispatch.answered,
+                f"attempt {dispatch.attempt} of {task.name(idx)} was answered twice: {dispatch.answer['reply']} "
+                f"{when(dispatch.answer)} and {event['reply']} {when(event)}",
+                dispatch.answer,
             )
             return
         reply = (event["doing"], event["reply"])
         completion = "completed" if reply in _COMPLETIONS else "undone" if reply in _UNDONE else ""
         if completion:
-            earlier = self._seen.setdefault((event.task, idx, dispatch.round, completion), event)
+            earlier = self._completions.setdefault((event.task, idx, dispatch.round, completion), event)
             if earlier is not event:
                 self.wrong(
                     f"{task.name(idx)} was {completion} twice in round {dispatch.round}: by attempt {earlier['attempt']} "
@@ -59,12 +59,12 @@ class InTime(Rule):
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
-        self._timed: bool | None = None
+        self._has_times: bool | None = None
 
     def end(self, _world: HistoryState) -> None:
         """Report if no event gave the time of a reply: half of the rule was then not checked."""
-        if self._timed is False:
-            self.report.excused["I3, in time"] = "no event `accepted` says when its reply came"
+        if self._has_times is False:
+            self.report.excuses["I3, in time"] = "no event `accepted` says when its reply came"
 
     def before(self, event: Event, world: HistoryState) -> None:
         """Compare the reply with what was asked last."""
@@ -82,12 +82,12 @@ class InTime(Rule):
         elif last.doing != event["doing"]:
             text = f"{name} was asked to {last.doing} under attempt {attempt}; a reply to {event['doing']} was accepted {when(event)}"
             self.wrong(text, last.event)
-        elif last.judged is not None:
-            text = f"attempt {attempt} of {name} was judged silent {when(last.judged)} and its reply accepted {when(event)}"
-            self.wrong(text, last.judged)
+        elif last.verdict is not None:
+            text = f"attempt {attempt} of {name} was judged silent {when(last.verdict)} and its reply accepted {when(event)}"
+            self.wrong(text, last.verdict)
         complete_by = event.fields.get("complete_by")
         came = event.fields.get("came")  # Not ``now``: a Scheduler may commit later than its reply came.
-        self._timed = bool(self._timed) or came is not None
+        self._has_times = bool(self._has_times) or came is not None
         if complete_by is not None and came is not None and came > complete_by + EPSILON:
             self.wrong(
                 f"the reply to attempt {attempt} of {name} was accepted {when(event)}; it came "
@@ -150,10 +150,10 @@ class RefusedChangesNothing(Rule):
 
 def _denied(step: StepNow) -> bool:
     """Whether a probe has reported, since the action was last asked, that it did not happen."""
-    dispatches: Iterable[Dispatch] = reversed(step.asked.values())
+    dispatches: Iterable[Dispatch] = reversed(step.dispatches.values())
     for dispatch in dispatches:
         if dispatch.round != step.round or dispatch.doing == "do":
             return False
-        if dispatch.answered is not None and dispatch.answered["reply"] in ("not_happened", "refused"):
+        if dispatch.answer is not None and dispatch.answer["reply"] in ("not_happened", "refused"):
             return True
     return False

@@ -37,9 +37,9 @@ class Report:
     invariants: Mapping[str, str] = field(default_factory=dict)
     """What must hold, by the name of each invariant that was asked for."""
     violations: list[Violation] = field(default_factory=list)
-    exercised: Counter[str] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
     """How often each invariant was checked."""
-    excused: dict[str, str] = field(default_factory=dict)
+    excuses: dict[str, str] = field(default_factory=dict)
     """Why an invariant does not apply, by its name."""
 
     @property
@@ -50,11 +50,11 @@ class Report:
     @property
     def idle(self) -> list[str]:
         """Return the invariants that apply and were never checked."""
-        return [name for name in self.invariants if not self.exercised[name] and name not in self.excused]
+        return [name for name in self.invariants if not self.checks[name] and name not in self.excuses]
 
     def saw(self, invariant: str, times: int = 1) -> None:
         """Note that an invariant was checked."""
-        self.exercised[invariant] += times
+        self.checks[invariant] += times
 
     def wrong(self, invariant: str, text: str, *events: Event, task: int = 0) -> None:
         """Note a violation."""
@@ -72,13 +72,11 @@ class Report:
     def __str__(self) -> str:
         """Return the violations, then the invariants that were never checked."""
         text = "\n".join(str(violation) for violation in self.violations) or "no invariant is violated"
-        counts = ", ".join(
-            f"{name} {self.exercised[name]}" for name in self.invariants if self.exercised[name]
-        )
+        counts = ", ".join(f"{name} {self.checks[name]}" for name in self.invariants if self.checks[name])
         lines = [text, f"looked at: {counts or 'nothing'}"]
         if self.idle:
             lines.append(f"nothing to look at: {', '.join(self.idle)}")
-        lines += [f"not applicable: {name}, {reason}" for name, reason in sorted(self.excused.items())]
+        lines += [f"not applicable: {name}, {reason}" for name, reason in sorted(self.excuses.items())]
         return "\n".join(lines)
 
 

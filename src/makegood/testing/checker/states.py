@@ -48,7 +48,7 @@ class FinalStates(Rule):
                     self.wrong(
                         f"{task.name(move[0])} of a task that had ended ({state}) went from {move[1]} to {move[2]} "
                         f"{when(event)}, and no operator had asked for it",
-                        task.ended,
+                        task.end,
                     )
                 continue
             if state in AT_REST:
@@ -59,7 +59,7 @@ class FinalStates(Rule):
                         f"a task that had ended ({state}) went to {move[2]} {when(event)}; "
                         f"that takes {' or '.join(sorted(acts)) or 'more than any act may do'}, "
                         f"acts in that commit: {listed(task.acts)}",
-                        task.ended,
+                        task.end,
                     )
             state = move[2]
 

@@ -32,20 +32,20 @@ _TWICE = re.compile(r"in place (?!0 |1 )\d+ times")
 
 def what_is_wrong(stage: Stage, outcome: Outcome) -> list[str]:
     """Return what is wrong with a world, the plainest finding first; empty if nothing is."""
-    if stage.piled is not None:
-        return [piled(stage, stage.piled)]  # The world was stopped midway: no other finding means anything.
+    if stage.pile_up is not None:
+        return [piled(stage, stage.pile_up)]  # The world was stopped midway: no other finding means anything.
     findings = [finding for service in stage.services.values() for finding in _of_service(service, outcome)]
     found_out = bool(findings)
     for task, task_at_rest in outcome.at_rest.items():
-        if stage.raised is not None and task_at_rest.state == "error":
+        if stage.error is not None and task_at_rest.state == "error":
             findings.append(
                 f"task {show(task)} ended in error and waits for an operator: {task_at_rest.cause}; its steps: "
                 + ", ".join(
                     f"{name} {state}" for name, state, _, kind in task_at_rest.steps if kind == "action"
                 )
             )
-    if stage.raised is not None:
-        findings.append(_of_test(stage.raised))
+    if stage.error is not None:
+        findings.append(_of_test(stage.error))
     raw = list(dict.fromkeys(finding.partition("\n")[0] for finding in outcome.findings))
     if found_out:
         invariants = [f"{name} ({outcome.report.invariants[name]})" for name in outcome.report.broken()]

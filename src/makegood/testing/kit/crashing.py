@@ -41,7 +41,7 @@ class PluginOptions(NamedTuple):
     seeds: int | None = None
     faults: tuple[str, ...] = ()
     """Only these faults; empty: those that the decorator names."""
-    told: str = ""
+    text: str = ""
     """The options as the user wrote them, for messages."""
 
     def of(self, choices: Iterable[str]) -> tuple[str, ...]:
@@ -104,11 +104,11 @@ def crash_everywhere(
         proof.attempts, proof.fails = attempts, fails
         if settings.point is not None:
             proof.again(start, settings.point, settings.what)
-            proof.say(f"it held in the one world of --makegood-seed={settings.told}; no other was played")
+            proof.say(f"it held in the one world of --makegood-seed={settings.text}; no other was played")
             return
         selection = settings.of(KINDS)
         proof.everywhere(start, selection or defaults, at_most)
-        text = f"it held at every point under seed {start}, with {proof.played:,} worlds"
+        text = f"it held at every point under seed {start}, with {proof.world_count:,} worlds"
         _held(proof, settings, text, selection, defaults, fewer=bool(settings.faults))
 
     decorate = functools.partial(_decorated, prove=prove, name="crash_everywhere")
@@ -156,7 +156,7 @@ def simulate(
     def prove(proof: Proof, settings: PluginOptions) -> None:
         if settings.point is not None:
             raise ConfigError(
-                f"--makegood-seed={settings.told}: this names a fault in a test under @crash_everywhere; {proof.name} is under @simulate, "
+                f"--makegood-seed={settings.text}: this names a fault in a test under @crash_everywhere; {proof.name} is under @simulate, "
                 f"where a seed is a whole number, such as --makegood-seed={settings.seed}"
             )
         selection = tuple(FAULTS) if "all" in settings.faults else settings.of(FAULTS)
@@ -331,5 +331,5 @@ def settings_of(config: Any) -> PluginOptions:
             f"--makegood-seed={option}: a seed, a whole number from 0 such as 7, or what a failure printed, such as 0/118/kill"
         )
     if not strike:
-        return PluginOptions(int(seed), faults=names, told=option)
-    return PluginOptions(int(seed), int(strike[0]), strike[1].replace("-", " "), faults=names, told=option)
+        return PluginOptions(int(seed), faults=names, text=option)
+    return PluginOptions(int(seed), int(strike[0]), strike[1].replace("-", " "), faults=names, text=option)

@@ -41,7 +41,7 @@ def too_long(name: str, worlds: int, calm: Stage) -> str | None:
     if worlds * steps <= MOST_STEPS:
         return None
     hours = worlds * steps / _SECOND / 3600
-    calls = calm.asked
+    calls = calm.busiest_step
     reason = (
         f" Step {calls.step} was asked {calls.attempts:,} times there{_last(calls)}; each attempt brings some thirty fault points. {_REMEDY}."
         if calls is not None and calls.attempts > _SEVERAL
@@ -116,7 +116,7 @@ def often(stage: Stage, took: float) -> str:
 
     ``took``: seconds of wall time.
     """
-    calls = stage.asked
+    calls = stage.busiest_step
     if took > _SLOW + 2 * stage.loop.steps / _SECOND:
         return (
             f"; the calm one took {took:.1f} s of real time: time.sleep and real services do not belong here"
@@ -127,4 +127,4 @@ def often(stage: Stage, took: float) -> str:
 
 
 def _last(calls: StepCalls) -> str:
-    return f", and last said {calls.said!r}" if calls.said else ""
+    return f", and last said {calls.answer!r}" if calls.answer else ""

@@ -35,7 +35,7 @@ class Progress:
     clock: Clock = field(default_factory=SystemClock)
     _began: float = 0.0
     _next: float = 0.0
-    _shown: bool = False
+    _is_visible: bool = False
 
     def begin(self) -> None:
         """Start to count time."""
@@ -50,13 +50,13 @@ class Progress:
         if self.line is None or took < self._next or count >= of:
             return
         self._next = took * 2 if self.steady is None else took + self.steady
-        self._shown = True
+        self._is_visible = True
         left = f", about {_length(took / count * (of - count))} to go" if count else ""
         self.line(f"{count:,} of {counted(of, 'world')}{left}{note}")
 
     def end(self) -> None:
         """Clear the line."""
-        if self._shown and self.line is not None and self.steady is not None:
+        if self._is_visible and self.line is not None and self.steady is not None:
             self.line("")
 
 

@@ -96,12 +96,12 @@ class Proof:
     options: str = ""
     grounds: Grounds = field(default_factory=Grounds)
     apps: dict[Workflow[..., Any], App] = field(default_factory=dict)
-    played: int = 0
+    world_count: int = 0
     attempts: int = ATTEMPTS
     """The limit of attempts of one step in one world, after which the world is given up."""
     progress: Progress = field(default_factory=Progress)
     """Reports progress to the people who wait."""
-    called: dict[str, bool] = field(default_factory=dict)
+    calls: dict[str, bool] = field(default_factory=dict)
     fails: bool = False
     """Whether an action may keep failing in a calm world."""
     coverage: dict[str, int] = field(default_factory=dict)
@@ -124,18 +124,18 @@ class Proof:
         with _quiet(), calls_watched(stage.loop):
             outcome = stage.run()
         took = self.clock.monotonic() - began
-        self.played += 1
+        self.world_count += 1
         self._count(stage)
-        error = stage.raised
+        error = stage.error
         if error is not None and not isinstance(error, Exception) and type(error).__name__ != "Failed":
             raise error  # pytest.skip is raised; pytest.fail is a verdict like any other.
-        bad = error or outcome.findings or stage.piled
+        bad = error or outcome.findings or stage.pile_up
         return Played(stage, outcome, what_is_wrong(stage, outcome) if bad else [], took)
 
     def _count(self, stage: Stage) -> None:
         """Note what this world covered: the services it called, the undos and probes that answered."""
         for fake in stage.services.values():
-            self.called[fake.name] = self.called.get(fake.name, not fake.needed) or bool(fake.heard)
+            self.calls[fake.name] = self.calls.get(fake.name, not fake.needed) or bool(fake.heard)
         for (agent, action, doing), level in stage.coverage.items():
             declaration = stage.app.agents[agent].actions.get(action)
             if (
@@ -158,7 +158,7 @@ class Proof:
         if calm_world.stage.began is None:
             raise UnprovedError(f"{self.name} submitted no task: `task = await world.submit(workflow, ...)`")
         self.ends = calm_world.stage.ends
-        task = calm_world.stage.failed
+        task = calm_world.stage.failure
         if task is not None and not self.fails and not calm_world.outcome.faults:  # The test itself may kill.
             calm_world.wrong.append(failed(task))
             raise self.failure(calm_world, str(seed), _CALM)
@@ -181,18 +181,16 @@ class Proof:
         wrong = "\n".join(f"- {text}" for text in world.wrong)
         return UnprovedError(
             f"see it again with: pytest '{self.name}' --makegood-seed={again}{self.options}\n\n"
-            f"seed {world.stage.seed}, {place}; {counted(self.played, 'world')} {'was' if self.played == 1 else 'were'} played.\n\n"
+            f"seed {world.stage.seed}, {place}; {counted(self.world_count, 'world')} {'was' if self.world_count == 1 else 'were'} played.\n\n"
             f"What is wrong:\n{wrong}\n\nWhat happened (virtual seconds; !! a fault, >> a double effect):\n{shown(world.stage)}"
         )
 
     def all_were_called(self) -> None:
         """Raise ``UnprovedError`` for a service that no world called: nothing was proved about it."""
-        idle = [name for name, was_called in self.called.items() if not was_called]
+        idle = [name for name, was_called in self.calls.items() if not was_called]
         if idle:
             agents = {name for app in self.apps.values() for name in app.agents}
-            raise UnprovedError(
-                never_called(self.name, idle, set(self.called) - set(idle), agents, self.ends)
-            )
+            raise UnprovedError(never_called(self.name, idle, set(self.calls) - set(idle), agents, self.ends))
 
     # -- every point -------------------------------------------------------------------------------
 
@@ -220,7 +218,7 @@ class Proof:
             self.progress.tell(position, len(order), note)
             strike = strikes[n]
             self._strike(seed, swarm, strike, f"fault {n + 1} of {len(strikes)}: {strike}")
-        return self.played
+        return self.world_count
 
     def again(self, seed: int, number: int, fault: str) -> None:
         """Play the one world in which ``fault`` strikes at point ``number``."""
@@ -288,7 +286,7 @@ class Proof:
                 blows = ", ".join(f"{fault} {n}" for fault, n in sorted(world.outcome.faults.items()))
                 place = f"a storm ({blows or 'no fault'}){self._once_more(seed, storm)}"
                 raise self.failure(world, str(seed), place)
-        return self.played
+        return self.world_count
 
 
 class _Listing:
@@ -299,18 +297,18 @@ class _Listing:
     def __init__(self, points: list[FaultPoint], *, every: bool = False) -> None:
         self._points = points
         self._every = every
-        self._seen: set[tuple[str, str, int]] = set()
-        self._looked = self._happened = 0
+        self._visits: set[tuple[str, str, int]] = set()
+        self._position = self._event_count = 0
 
     def __call__(self, stage: Stage, point: FaultPoint) -> None:
-        if not stage.exposed:
+        if not stage.is_exposed:
             return
         events = stage.history.events
-        self._happened += sum(1 for n in range(self._looked, len(events)) if events[n].task)
-        self._looked = len(events)
-        visit = (point.name, point.process, self._happened)
-        if self._every or visit not in self._seen:
-            self._seen.add(visit)
+        self._event_count += sum(1 for n in range(self._position, len(events)) if events[n].task)
+        self._position = len(events)
+        visit = (point.name, point.process, self._event_count)
+        if self._every or visit not in self._visits:
+            self._visits.add(visit)
             self._points.append(point)
 
 

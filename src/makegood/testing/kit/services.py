@@ -80,12 +80,12 @@ class ServiceRequest:
     task: int
     step: str
     trouble: str | None = None
-    answered: "asyncio.Future[Any] | None" = None
+    reply: "asyncio.Future[Any] | None" = None
     fences: bool = False
 
     def again(self) -> "ServiceRequest":
         """Return the same request as it arrives a second time: nobody waits for its answer."""
-        return replace(self, trouble=None, answered=None)
+        return replace(self, trouble=None, reply=None)
 
 
 @dataclass(slots=True, repr=False)
@@ -112,8 +112,8 @@ class FakeService(Service):
     """All that it ever did."""
     heard: list[Heard] = field(default_factory=list)
     """Every request that arrived."""
-    said: dict[str, Any] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
+    answers: dict[str, Any] = field(default_factory=dict)
+    undos: set[str] = field(default_factory=set)
 
     def __repr__(self) -> str:
         return f"<service {self.name}>"
@@ -198,7 +198,7 @@ class FakeService(Service):
         future: asyncio.Future[Any] = world.loop.create_future()
         silent = trouble in _SILENT
         if not silent:
-            request.answered = future
+            request.reply = future
         if trouble != "service hangs":
             self._sent(request, self._on_its_way(request, trouble))
         if self.keys and world.strike(f"{place} again", ("service called twice",)):
@@ -259,9 +259,9 @@ class FakeService(Service):
     def _arrives(self, request: ServiceRequest) -> None:
         self._under_way[request.truth] -= 1
         answer = self._carried_out(request)
-        if request.answered is not None:
+        if request.reply is not None:
             delay = self.world.draw() * self.world.swarm.pace
-            self.world.loop.call_later(delay, _answer, request.answered, answer, context=Context())
+            self.world.loop.call_later(delay, _answer, request.reply, answer, context=Context())
 
     # -- the books ---------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class FakeService(Service):
         # If the service compares no tokens, ``highest`` is the highest of its fencing probes.
         if request.token is not None:
             if request.token < self.highest.get(request.scope, request.token):
-                self._noted(request, request.truth, "stale token", changed=False)
+                self._noted(request, request.truth, "stale token", has_changed=False)
                 return StaleTokenError(f"{self.name}: it was asked with a later token")
             if request.fences or (self.tokens and request.doing != "probe"):
                 self.highest[request.scope] = request.token
@@ -281,13 +281,13 @@ class FakeService(Service):
 
     def _done(self, request: ServiceRequest) -> Any:
         key = request.key if self.keys else None
-        if key is not None and key in self.said:
-            reply = self.said[key]
+        if key is not None and key in self.answers:
+            reply = self.answers[key]
             outcome = "refused" if isinstance(reply, Exception) else "ok"
-            self._noted(request, request.truth, outcome, changed=False)
+            self._noted(request, request.truth, outcome, has_changed=False)
             return reply
-        if key is not None and self.tokens and key in self.gone:
-            self._noted(request, request.truth, "tombstone", changed=False)
+        if key is not None and self.tokens and key in self.undos:
+            self._noted(request, request.truth, "tombstone", has_changed=False)
             return Refused(f"{self.name}: undone before")
         try:
             if request.trouble == "service refuses":
@@ -295,22 +295,22 @@ class FakeService(Service):
             answer = self._answer_of(request)
         except Exception as error:  # noqa: BLE001 - the fake's own answer, which goes to the caller
             if key is not None and isinstance(error, Permanent | Refused):
-                self.said[key] = error
-            self._noted(request, request.truth, "refused", changed=False)
+                self.answers[key] = error
+            self._noted(request, request.truth, "refused", has_changed=False)
             return error
         if key is not None:
-            self.said[key] = answer
+            self.answers[key] = answer
         self.effects.append(Effect(request.truth, key, answer, (request.args, request.kwargs)))
         entry = self.books.setdefault(request.truth, KeyState())
         entry.net += 1
         entry.answer = answer
-        self._noted(request, request.truth, "ok", changed=True)
+        self._noted(request, request.truth, "ok", has_changed=True)
         return answer
 
     def _answer_of(self, request: ServiceRequest) -> Any:
         if self.does is None:
-            self.made += 1
-            return f"{self.name}-{self.made}"
+            self.effect_count += 1
+            return f"{self.name}-{self.effect_count}"
         answer = self.does(*request.args, **request.kwargs)
         if inspect.isawaitable(answer):
             if inspect.iscoroutine(answer):
@@ -322,24 +322,24 @@ class FakeService(Service):
 
     def _undone(self, request: ServiceRequest) -> Any:
         if request.trouble == "service refuses":
-            self._noted(request, request.truth, "refused", changed=False)
+            self._noted(request, request.truth, "refused", has_changed=False)
             return Later(0.5)
         key = request.undoes if self.keys else None
         effect = self._standing_of(key, request.args[0])
         if key is not None:
-            self.gone.add(key)
+            self.undos.add(key)
         if effect is None:
-            self._noted(request, request.truth, "ok", changed=False)
+            self._noted(request, request.truth, "ok", has_changed=False)
             return None
         if self.undoes is not None:
             try:
                 self.undoes(effect.answer)
             except Exception as error:  # noqa: BLE001 - the fake's own answer, which goes to the caller
-                self._noted(request, effect.truth, "refused", changed=False)
+                self._noted(request, effect.truth, "refused", has_changed=False)
                 return error
         effect.stands = False
         self.books[effect.truth].net -= 1
-        self._noted(request, effect.truth, "ok", changed=True)
+        self._noted(request, effect.truth, "ok", has_changed=True)
         return None
 
     def _standing_of(self, key: str | None, answer: Any) -> Effect | None:
@@ -365,21 +365,21 @@ class FakeService(Service):
             ),
             None,
         )
-        self._hear(request, request.truth, "not happened" if match is None else "happened", changed=False)
+        self._hear(request, request.truth, "not happened" if match is None else "happened", has_changed=False)
         return match
 
-    def _noted(self, request: ServiceRequest, truth: str, outcome: str, *, changed: bool) -> None:
+    def _noted(self, request: ServiceRequest, truth: str, outcome: str, *, has_changed: bool) -> None:
         entry = self.books.setdefault(truth, KeyState())
-        self._hear(request, truth, outcome, changed=changed)
+        self._hear(request, truth, outcome, has_changed=has_changed)
         self.world.history.note(
             "effect", "", request.task, service=self.name, key=truth, doing=request.doing, token=list(request.token or ()),
-            net=entry.net, changed=changed, outcome=outcome,
+            net=entry.net, changed=has_changed, outcome=outcome,
         )  # fmt: skip
 
-    def _hear(self, request: ServiceRequest, truth: str, outcome: str, *, changed: bool) -> None:
+    def _hear(self, request: ServiceRequest, truth: str, outcome: str, *, has_changed: bool) -> None:
         now, key = self.world.loop.now, request.undoes if request.doing == "undo" else request.key
         doing = "fencing probe" if request.fences else request.doing
-        entry = Heard(now, request.task, request.step, doing, truth, key, request.token, changed, outcome)
+        entry = Heard(now, request.task, request.step, doing, truth, key, request.token, has_changed, outcome)
         self.heard.append(entry)
 
     def _take_back(self, key: str, task: int = 0) -> None:

@@ -46,19 +46,19 @@ class NotAtRestError(AssertionError):
 
 
 class Shoppers(Customers):
-    """Submits the test's tasks, each again under the same key until it is acknowledged. ``failed``: why a
+    """Submits the test's tasks, each again under the same key until it is acknowledged. ``errors``: why a
     submission cannot succeed.
     """
 
     def __init__(self, stage: "Stage") -> None:
         super().__init__(stage)
         self._stage = stage
-        self.failed: dict[str, Exception] = {}
+        self.errors: dict[str, Exception] = {}
 
     async def place(self, order: Order) -> int:
         """Return the task of an order. Raises the error of its plan or of the client."""
         order.workflow.plan(*order.inputs)
-        while order.key not in self.told:
+        while order.key not in self.acks:
             shop = self._stage.members["shop"]  # It submits as a shop does, from a process of its own.
             if not shop.up or shop.client is None:
                 await asyncio.sleep(_MOMENT)
@@ -67,18 +67,18 @@ class Shoppers(Customers):
                 self._try(shop, shop.client, order), context=shop.process.context.copy()
             )
             wait = 0.0
-            while not submission.done() and order.key not in self.told and wait < 3.0:
+            while not submission.done() and order.key not in self.acks and wait < 3.0:
                 await asyncio.sleep(_MOMENT)
                 wait += _MOMENT
-            if order.key in self.failed:
-                raise self.failed[order.key]
-        return self.told[order.key]
+            if order.key in self.errors:
+                raise self.errors[order.key]
+        return self.acks[order.key]
 
     async def _try(self, door: FleetMember, client: Client, order: Order) -> None:
         try:
             await self.ask(door, client, order)
         except Exception as wrong:  # noqa: BLE001 - it belongs to the test, which waits elsewhere
-            self.failed[order.key] = wrong
+            self.errors[order.key] = wrong
 
 
 class Stage(simulated.SimulatedWorld):
@@ -98,9 +98,9 @@ class Stage(simulated.SimulatedWorld):
         super().__init__(seed, app=App("unknown"), swarm=swarm, plan=plan, grounds=grounds)
         self.apps: dict[Workflow[..., Any], App] = {}
         self.shoppers = self.customers = Shoppers(self)
-        self.raised: BaseException | None = None
+        self.error: BaseException | None = None
         """What the script ended with."""
-        self.exposed = False
+        self.is_exposed = False
         """Whether faults may strike."""
         self.began: float | None = None
         """When the first task was submitted."""
@@ -110,17 +110,17 @@ class Stage(simulated.SimulatedWorld):
         self.services = {}
         self.longest = _HOUR
         self.attempts = ATTEMPTS
-        self.piled: StepCalls | None = None
+        self.pile_up: StepCalls | None = None
         """The step with too many ``attempts``, for which the world was given up."""
-        self.asked: StepCalls | None = None
+        self.busiest_step: StepCalls | None = None
         """The step with the most attempts."""
-        self.failed: Failed | None = None
+        self.failure: Failed | None = None
         """A task that did not succeed because of an action."""
         self.coverage: dict[tuple[str, str, str], int] = {}
         """How far undos and probes came: see ``Eye.coverage``."""
         self.ends = ""
         """How all tasks ended, in words."""
-        self._looked = 0
+        self._position = 0
         self._given_up: asyncio.Future[None] | None = None
         self._script = script
         self._storm: asyncio.Task[None] | None = None
@@ -141,7 +141,7 @@ class Stage(simulated.SimulatedWorld):
         self._given_up = self.loop.create_future()
         life = self.loop.create_task(self._whole())
         await asyncio.wait({life, self._given_up}, return_when=asyncio.FIRST_COMPLETED)
-        self.asked, self.failed = eye.most_asked(), eye.failed()
+        self.busiest_step, self.failure = eye.most_asked(), eye.failed()
         self.coverage = eye.coverage(self.history.events)
         self.ends = self.said_of_tasks()
         if life.done():
@@ -149,14 +149,14 @@ class Stage(simulated.SimulatedWorld):
             self._look_outside()
         else:
             life.cancel()
-            self.exposed, self.piled = False, self.asked
+            self.is_exposed, self.pile_up = False, self.busiest_step
         self.history.note("rest", **eye.rest())
 
     def strike(self, name: str, able: tuple[str, ...], process: SimulatedProcess | None = None) -> str | None:
         """See ``World``. Gives the world up if the attempts of a step pile up."""
         events = self.history.events
-        if len(events) > self._looked:
-            new, self._looked = events[self._looked :], len(events)
+        if len(events) > self._position:
+            new, self._position = events[self._position :], len(events)
             if any(event.kind == "sent" and event["attempt"] >= self.attempts for event in new):
                 assert self._given_up is not None
                 if not self._given_up.done():
@@ -169,11 +169,11 @@ class Stage(simulated.SimulatedWorld):
         await asyncio.wait({script_task}, timeout=2 * DAY)
         if not script_task.done():
             script_task.cancel()
-            self.raised = NotAtRestError(
+            self.error = NotAtRestError(
                 "the test did not end within two days of virtual time: it waits for something that never comes (there is no network "
                 "and no file to wait for in this world: give your actions a fake)"
             )
-        self.exposed = False
+        self.is_exposed = False
         self.over = self.loop.now
         if self._storm is not None:
             await self._end_storm()
@@ -182,24 +182,24 @@ class Stage(simulated.SimulatedWorld):
             try:
                 await self.to_rest()
             except NotAtRestError as error:
-                self.raised = self.raised or error
+                self.error = self.error or error
 
     async def _play(self) -> None:
         try:
             await self._script(self)
         except Exception as error:  # noqa: BLE001 - it is the test's verdict
-            self.raised = error
+            self.error = error
         except BaseException as error:  # pytest.skip and pytest.fail are of this kind.
             if isinstance(error, asyncio.CancelledError | GeneratorExit):
                 raise
-            self.raised = error
+            self.error = error
 
     def _look_outside(self) -> None:
         """Fail a test whose actions used something that no world offers: it proves nothing, whatever became
         of the error. The test itself may catch it.
         """
-        if self.raised is None or isinstance(self.raised, Exception):
-            self.raised = next(iter(self.loop.refused), self.raised)
+        if self.error is None or isinstance(self.error, Exception):
+            self.error = next(iter(self.loop.refusals), self.error)
 
     async def begin(self, workflow: Workflow[..., Any]) -> None:
         """Start the processes with the app of the first task; without a storm, wait until they are ready."""
@@ -227,10 +227,10 @@ class Stage(simulated.SimulatedWorld):
         else:
             while any(member.client is None for member in self.members.values()):  # noqa: ASYNC110 - virtual time
                 await asyncio.sleep(_MOMENT)
-        self.exposed = True
+        self.is_exposed = True
 
     async def _rage(self) -> None:
-        drivers = [self.loop.create_task(self._drive(kind, rate)) for kind, rate in self.swarm.driven.items()]
+        drivers = [self.loop.create_task(self._drive(kind, rate)) for kind, rate in self.swarm.rates.items()]
         try:
             await asyncio.sleep(self.swarm.storm)
         finally:
@@ -268,7 +268,7 @@ class Stage(simulated.SimulatedWorld):
 
     def _rests(self, eye: Eye) -> bool:
         return (
-            all(m.up and not m.process.stopped for m in self.members.values())
+            all(m.up and not m.process.is_stopped for m in self.members.values())
             and self._calls_have_landed()
             and eye.at_rest()
         )
@@ -312,7 +312,7 @@ class Stage(simulated.SimulatedWorld):
     def stop_role(self, role: str, length: float) -> None:
         """Stop the first running process of a role."""
         for member in self.of_role(role):
-            if member.up and not member.process.stopped:
+            if member.up and not member.process.is_stopped:
                 self.stop(member.name, length, "by the test")
                 return
 

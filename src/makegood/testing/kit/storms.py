@@ -45,7 +45,7 @@ def stormy(seed: int, faults: Sequence[str], lasts: float) -> Swarm:
         points=_only(swarm.points, kinds),
         messages=_only(swarm.messages, kinds),
         services=_only(swarm.services, kinds),
-        driven={kind: rate / longer for kind, rate in _only(swarm.driven, kinds).items()},
+        rates={kind: rate / longer for kind, rate in _only(swarm.rates, kinds).items()},
         skew=swarm.skew if clock else 0.0,
         drift=swarm.drift if clock else 0.0,
         client_apart=True,

@@ -169,7 +169,7 @@ class Role:
     @property
     def up(self) -> bool:
         """Whether one is alive and not stopped."""
-        return any(m.up and not m.process.stopped for m in self._stage.of_role(self.name))
+        return any(m.up and not m.process.is_stopped for m in self._stage.of_role(self.name))
 
 
 class World:
@@ -188,7 +188,7 @@ class World:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._submitted = 0
+        self._submit_count = 0
         self._plans: dict[str, Plan[Any]] = {}
         self.operator = Operator(stage)
         self.scheduler = Role("scheduler", stage)
@@ -247,8 +247,8 @@ class World:
         if not isinstance(workflow, Workflow):
             raise ConfigError(f"world.submit({workflow!r}): a workflow first, then its inputs")
         await self._stage.begin(workflow)
-        self._submitted += 1
-        task_key = key or f"test-{self._submitted}"
+        self._submit_count += 1
+        task_key = key or f"test-{self._submit_count}"
         plan = workflow.plan(*inputs)
         first_plan = self._plans.setdefault(task_key, plan)
         if first_plan.fingerprint != plan.fingerprint:

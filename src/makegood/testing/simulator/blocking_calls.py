@@ -1,9 +1,10 @@
-"""Refuses what asks for a network behind the loop's back: blocking libraries, and threads of the user's own.
+"""Refuses what asks for a network or another program behind the loop's back: blocking libraries, and threads
+of the user's own.
 
-Python's audit events show the calls of every library that uses ``socket``. (A driver written in C that opens
-its own connections, such as libpq, is not seen.) A function of a simulated process is recognised by the
-running loop, and a thread by the mark that it got from what started it. A coroutine that waits for a thread
-would wait in virtual time, which does not pass for threads: so none is started there.
+Python's audit events show the calls of every library that uses ``socket`` or ``subprocess``. (A driver
+written in C that opens its own connections, such as libpq, is not seen.) A function of a simulated process is
+recognised by the running loop, and a thread by the mark that it got from what started it. A coroutine that
+waits for a thread would wait in virtual time, which does not pass for threads: so none is started there.
 """
 
 import asyncio
@@ -20,6 +21,10 @@ _NETWORK: Final = frozenset({
     "socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyaddr", "socket.gethostbyname",
     "socket.getnameinfo", "socket.sendmsg", "socket.sendto",
 })  # fmt: skip
+_PROGRAMS: Final = frozenset({
+    "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen",
+})  # fmt: skip
+_REFUSED: Final = {**dict.fromkeys(_NETWORK, "network"), **dict.fromkeys(_PROGRAMS, "subprocesses")}
 _MARK: Final = "makegood_world"
 _INLINE: Final = "`await asyncio.to_thread(...)` runs a function here; or write the action as a def"
 
@@ -54,8 +59,8 @@ def _listen() -> None:
 
 
 def _audit(event: str, _args: tuple[Any, ...]) -> None:
-    if event in _NETWORK and (world := _world()) is not None:
-        world.refuse(event, "network", inside=True)
+    if event in _REFUSED and (world := _world()) is not None:
+        world.refuse(event, _REFUSED[event], inside=True)
 
 
 def _world() -> WorldLoop | None:

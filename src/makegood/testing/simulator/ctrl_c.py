@@ -27,19 +27,19 @@ _NUMBER: Final = signal.SIGINT
 
 
 class _Held:
-    """The signal handler. ``raised``: the exception of the former handler for the first Ctrl-C, at time
+    """The signal handler. ``error``: the exception of the former handler for the first Ctrl-C, at time
     ``at``.
     """
 
     def __init__(self, former: Callable[[int, FrameType | None], object], clock: Clock) -> None:
-        self.raised: BaseException | None = None
+        self.error: BaseException | None = None
         self._former = former
         self._clock = clock
         self._at = 0.0
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         now = self._clock.monotonic()
-        if self.raised is not None:
+        if self.error is not None:
             if now - self._at > SAME:  # `timeout` signals the process and its group.
                 self._former(number, frame)
             return
@@ -49,7 +49,7 @@ class _Held:
             if frame is not None:  # The line where it arrived, for the traceback.
                 line = frame.f_lineno or frame.f_code.co_firstlineno  # Some instructions have none.
                 error = error.with_traceback(TracebackType(None, frame, frame.f_lasti, line))
-            self.raised, self._at = error, now
+            self.error, self._at = error, now
             # Unlike `get_running_loop`, it does not raise if no loop runs.
             running = asyncio._get_running_loop()  # noqa: SLF001 - exported for this purpose
             if running is not None:
@@ -71,12 +71,12 @@ def held_back() -> Iterator[None]:
         yield
     finally:
         signal.signal(_NUMBER, former)
-        if handler.raised is not None:  # Whatever else the block raised.
-            raise handler.raised
+        if handler.error is not None:  # Whatever else the block raised.
+            raise handler.error
 
 
 def give_in() -> None:
     """Raise the Ctrl-C that was held back, if there was one."""
     handler = signal.getsignal(_NUMBER)
-    if isinstance(handler, _Held) and handler.raised is not None:
-        raise handler.raised
+    if isinstance(handler, _Held) and handler.error is not None:
+        raise handler.error

@@ -21,7 +21,7 @@ class Order(NamedTuple):
     priority: int = 0
     reply_to: str | None = None
     """Where its submitter receives notices."""
-    sent: bool = False
+    is_message: bool = False
     """Whether it is sent as a message."""
 
 
@@ -35,11 +35,11 @@ class CustomerWorld(Protocol):
 
 
 class Customers:
-    """Submit orders. ``told``: the task of each acknowledged order, by key."""
+    """Submit orders. ``acks``: the task of each acknowledged order, by key."""
 
     def __init__(self, world: CustomerWorld) -> None:
         self._world = world
-        self.told: dict[str, int] = {}
+        self.acks: dict[str, int] = {}
         self.findings: list[str] = []
 
     async def ask(self, door: FleetMember, client: Client, order: Order) -> TaskHandle[Any] | None:
@@ -51,14 +51,14 @@ class Customers:
             )
         except StoreUnavailableError:
             return None
-        if order.key not in self.told:
+        if order.key not in self.acks:
             steps = [step.name for step in plan.steps]
             no_return = any(step.policy is not None and step.policy.no_return for step in plan.steps)
             self._world.history.note(
                 "submitted", door.name, handle.number, key=order.key, steps=steps, no_return=no_return,
                 on_failure=plan.on_failure, created=handle.created, reply_to=order.reply_to,
             )  # fmt: skip
-        number = self.told.setdefault(order.key, handle.number)
+        number = self.acks.setdefault(order.key, handle.number)
         if number != handle.number:
             self.findings.append(f"order {order.key} has two tasks: {number} and {handle.number}")
         return handle

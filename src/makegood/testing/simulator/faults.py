@@ -61,7 +61,7 @@ class Faults:
     on: bool = True
     """Whether chance strikes."""
     number: int = 0
-    met: dict[str, int] = field(default_factory=dict)
+    visits: dict[str, int] = field(default_factory=dict)
     """How often each point was reached, by name."""
     counts: dict[str, int] = field(default_factory=dict)
     """Faults that struck, by kind."""
@@ -74,7 +74,7 @@ class Faults:
     def strikes(self, name: str, process: str, able: tuple[str, ...]) -> str | None:
         """Return the fault that strikes at this point, one of ``able``, or None."""
         self.number += 1
-        count = self.met[name] = self.met.get(name, 0) + 1
+        count = self.visits[name] = self.visits.get(name, 0) + 1
         if self.plan is not None:
             return self.plan(FaultPoint(self.number, name, process, able))
         if not self.on:

@@ -14,16 +14,16 @@ _ONCE = ("pragma fullfsync =", "pragma checkpoint_fullfsync =", "pragma cache_si
 
 
 class WatchedConnection(Connection):
-    """A connection whose commits the world sees. The current writer sets ``watched`` on the one that
+    """A connection whose commits the world sees. The current writer sets ``on_commit`` on the one that
     writes.
     """
 
-    watched: "Callable[[WatchedConnection], None] | None" = None
+    on_commit: "Callable[[WatchedConnection], None] | None" = None
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         """Execute a statement; a commit goes through the world."""
-        if sql == "commit" and self.watched is not None:
-            self.watched(self)
+        if sql == "commit" and self.on_commit is not None:
+            self.on_commit(self)
             return self.cursor()
         return super().execute(sql, parameters)
 
@@ -42,16 +42,16 @@ class SharedConnection(WatchedConnection):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.said: set[str] = set()
+        self.preparations: set[str] = set()
         """The statements that have prepared it."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         """Execute a statement; one that prepares the connection runs only once."""
         if sql[0] in "pc":  # pragma, create, commit
-            if sql in self.said:
+            if sql in self.preparations:
                 return self.cursor()
             if sql.startswith(_ONCE):
-                self.said.add(sql)
+                self.preparations.add(sql)
             return super().execute(sql, parameters)
         # Not a commit: call SQLite directly, because a world executes thousands.
         return sqlite3.Connection.execute(self, sql, parameters)

@@ -52,21 +52,21 @@ class SimulatedProcess:
     """A simulated operating system process.
 
     ``tasks`` keeps all that runs in it, so that nothing is torn down by chance; ``signals``: its signal
-    handlers; ``told``: when it was first asked to end.
+    handlers; ``end_request_at``: when it was first asked to end.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
-        self.stopped = False
-        self.told: float | None = None
+        self.is_stopped = False
+        self.end_request_at: float | None = None
         self.tasks: list[asyncio.Task[Any]] = []
         self.signals: dict[int, Callable[[], object]] = {}
         self.context = Context()
         self.context.run(PROCESS.set, self)
 
     def __repr__(self) -> str:
-        return f"<process {self.name}{' dead' if self.dead else ' stopped' if self.stopped else ''}>"
+        return f"<process {self.name}{' dead' if self.dead else ' stopped' if self.is_stopped else ''}>"
 
 
 PROCESS: ContextVar[SimulatedProcess | None] = ContextVar("makegood_process", default=None)
@@ -110,20 +110,20 @@ class _Timer(asyncio.TimerHandle):
 class WorldLoop(LackingLoop):
     """The event loop of a world.
 
-    ``rng`` decides between processes; ``now`` is the world's true time, in seconds; ``broken``: exceptions of
-    the world's own callbacks, which nobody else would notice; ``resuming``: called before each step of a
+    ``rng`` decides between processes; ``now`` is the world's true time, in seconds; ``defects``: exceptions
+    of the world's own callbacks, which nobody else would notice; ``resuming``: called before each step of a
     process, that is wherever it continues after an await; it may stop the process there.
     """
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
         self.now = 0.0
-        self.steps = self._moved = 0
+        self.steps = self._steps_at_jump = 0
         self._rng = rng
-        self._parked: list[asyncio.Handle] = []
+        self._backlog: list[asyncio.Handle] = []
         self._processes: dict[SimulatedProcess, None] = {}
         self._own = SimulatedProcess("")
-        self.broken: list[str] = []
+        self.defects: list[str] = []
         self.resuming: Callable[[SimulatedProcess], object] | None = None
         self.set_exception_handler(self._heard)
 
@@ -133,7 +133,7 @@ class WorldLoop(LackingLoop):
         """
         handle = context.get("handle")
         if handle is not None and handle._context.get(PROCESS) is None:
-            self.broken.append(f"{context['message']}: {context.get('exception')!r}")
+            self.defects.append(f"{context['message']}: {context.get('exception')!r}")
 
     def in_process(self) -> bool:
         """Whether the running code belongs to a simulated process."""
@@ -268,13 +268,13 @@ class WorldLoop(LackingLoop):
         if process is not None:
             if process.dead:
                 return
-            if self.resuming is not None and not process.stopped:
+            if self.resuming is not None and not process.is_stopped:
                 self.resuming(process)
-            if process.stopped:
-                self._parked.append(handle)
+            if process.is_stopped:
+                self._backlog.append(handle)
                 return
         self.steps += 1
-        if self.steps - self._moved > _MOST_STEPS:
+        if self.steps - self._steps_at_jump > _MOST_STEPS:
             raise DeadlockError(
                 f"at {self.now:.3f} s: {_MOST_STEPS:,} steps, and no time has passed; {whose(handle)} goes round without "
                 "waiting: does it poll with `await asyncio.sleep(0)`? Wait for something, or for some milliseconds"
@@ -301,7 +301,7 @@ class WorldLoop(LackingLoop):
             heapq.heappop(timers)[1]._scheduled = False
         if timers:
             if timers[0][0] > self.now:
-                self.now, self._moved = timers[0][0], self.steps
+                self.now, self._steps_at_jump = timers[0][0], self.steps
         elif not self._stopping:  # type: ignore[attr-defined]
             raise DeadlockError(
                 f"at {self.now:.3f} s: nothing is ready, no timer is set, and nobody has ended the world"
@@ -330,11 +330,11 @@ class WorldLoop(LackingLoop):
 
     def resume(self, process: SimulatedProcess) -> None:
         """Resume a stopped process: everything that fell due meanwhile is ready now."""
-        process.stopped = False
-        handles, self._parked = self._parked, []
+        process.is_stopped = False
+        handles, self._backlog = self._backlog, []
         for handle in handles:
             mine = handle._context.get(PROCESS) is process  # type: ignore[attr-defined]
-            (self._ready if mine else self._parked).append(handle)  # type: ignore[attr-defined]
+            (self._ready if mine else self._backlog).append(handle)  # type: ignore[attr-defined]
 
     def postpone(self, process: SimulatedProcess, seconds: float) -> None:
         """Delay a process's timers by ``seconds``, as on a suspended machine."""
@@ -363,8 +363,8 @@ class WorldLoop(LackingLoop):
         finally:
             asyncio._set_running_loop(None)
         self._processes.clear()
-        self._parked.clear()
-        self.refused.clear()
+        self._backlog.clear()
+        self.refusals.clear()
         for handle in self._ready:  # type: ignore[attr-defined]
             for argument in handle._args or ():  # The end of a collected generator: nobody will await it.
                 if asyncio.iscoroutine(argument):

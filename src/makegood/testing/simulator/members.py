@@ -189,7 +189,7 @@ class FleetMember:
         def delivered(task: int, message: TaskMessage, node: int) -> bool:
             success = deliver(task, message, node)
             if success:
-                world.recorder.heard[task, message.idx, message.attempt] = message.kind
+                world.recorder.memory_replies[task, message.idx, message.attempt] = message.kind
                 world.history.note(
                     "reply", self.name, task, idx=message.idx, doing=message.doing, attempt=message.attempt,
                     reply=message.kind, local=True,

@@ -50,7 +50,7 @@ class StepCalls(NamedTuple):
     step: str
     state: str
     attempts: int
-    said: str
+    answer: str
     """The answer of its last attempt that was not done; "" for none."""
 
 

@@ -89,7 +89,7 @@ class Recorder:
     """Rows that the connection had changed in all when the transaction began."""
     names: dict[int, str] = field(default_factory=dict)
     """Names of the processes, by node number."""
-    heard: dict[tuple[int, int, int], str] = field(default_factory=dict)
+    memory_replies: dict[tuple[int, int, int], str] = field(default_factory=dict)
     """Replies that Schedulers took in memory."""
     steps: dict[tuple[int, int], tuple[str, int, int]] = field(default_factory=dict)
     """Name, attempt and round of each step as last committed."""
@@ -98,7 +98,7 @@ class Recorder:
     came: dict[tuple[int, int, int], float] = field(default_factory=dict)
     """When other replies were left in the store, by its clock."""
     _pending: list[Event] = field(default_factory=list)
-    _counted: dict[tuple[int, int], int] = field(default_factory=dict)
+    _failure_counts: dict[tuple[int, int], int] = field(default_factory=dict)
     """Failures as this transaction counts them."""
 
     def watch(self, connection: sqlite3.Connection) -> None:
@@ -123,7 +123,7 @@ class Recorder:
     def transaction(self, connection: sqlite3.Connection) -> None:
         """A transaction begins. If it repeats one that was rolled back, nothing of that is told."""
         self.changes = connection.total_changes
-        self._pending, self._counted = [], {}
+        self._pending, self._failure_counts = [], {}
 
     def done(self, tx: WriteTransaction, verb: str, fields: Mapping[str, Any]) -> None:
         """One kind of operation has finished its work within the transaction."""
@@ -150,7 +150,7 @@ class Recorder:
     def keep(self, outcome: str, verbs: Sequence[str]) -> None:
         """The transaction was truly committed."""
         events, self._pending = self._pending, []
-        self.failures |= self._counted
+        self.failures |= self._failure_counts
         self.outcome = outcome
         self.history.events += events
         self.history.note("store", self.process, outcome=outcome, verbs=list(verbs))
@@ -173,9 +173,9 @@ class Recorder:
 
     def _failures(self, changes: LoggedChanges) -> None:
         for task, idx, *_, failures in (row[:6] for row in changes.of("stepped")):
-            if failures > self._counted.get((task, idx), self.failures.get((task, idx), 0)):
+            if failures > self._failure_counts.get((task, idx), self.failures.get((task, idx), 0)):
                 self._note("counted", task, idx=idx, failures=failures)
-            self._counted[task, idx] = failures
+            self._failure_counts[task, idx] = failures
 
     def _learn(self, changes: LoggedChanges) -> None:
         for number, name in (row[:2] for row in changes.of("node")):
@@ -222,7 +222,7 @@ class Recorder:
             if taken_by is not None:
                 key = (task, idx, attempt)
                 self._note(
-                    "accepted", task, idx=idx, doing=doing, attempt=attempt, reply=kinds.get(key) or self.heard.get(key, "?"),
+                    "accepted", task, idx=idx, doing=doing, attempt=attempt, reply=kinds.get(key) or self.memory_replies.get(key, "?"),
                     complete_by=complete_by, now=changes.now, came=self.came.get(key),
                 )  # fmt: skip
             else:

@@ -43,13 +43,13 @@ class NotSimulatedError(ConfigError, NotImplementedError):
 
 
 class LackingLoop(base_events.BaseEventLoop):
-    """Asyncio's loop without these features. ``refused``: the errors that were raised for them in simulated
+    """Asyncio's loop without these features. ``refusals``: the errors that were raised for them in simulated
     processes, at least the first.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.refused: list[NotSimulatedError] = []
+        self.refusals: list[NotSimulatedError] = []
 
     def in_process(self) -> bool:
         """Whether the running code belongs to a simulated process, and not to the test itself."""
@@ -67,8 +67,8 @@ class LackingLoop(base_events.BaseEventLoop):
         error.stack.reverse()
         if (running := known_call()) is not None:
             error.step = running.step
-        if (inside or self.in_process()) and len(self.refused) < _MOST_KEPT:
-            self.refused.append(error)
+        if (inside or self.in_process()) and len(self.refusals) < _MOST_KEPT:
+            self.refusals.append(error)
         raise error
 
     def remove_reader(self, *_: Any) -> bool:  # Accepts any arguments.

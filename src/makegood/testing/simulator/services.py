@@ -28,9 +28,9 @@ class KeyState:
     """How many effects are in place."""
     answer: str | None = None
     """Its answer."""
-    refused: bool = False
+    is_refused: bool = False
     refused_token: Any = None
-    gone: bool = False
+    is_undone: bool = False
     """Whether it was undone."""
 
 
@@ -59,7 +59,7 @@ class Service:
     """The highest token that it was asked with, by scope."""
     _under_way: dict[str, int] = field(default_factory=dict)
     """Calls on the wire, by the key that they are about."""
-    made: int = 0
+    effect_count: int = 0
     """How many effects it ever made."""
     _spell: str = ""
     """What goes wrong with every call for a while."""
@@ -83,7 +83,7 @@ class Service:
     def _take_back(self, key: str, task: int = 0) -> None:
         """An operator takes an effect back by hand, permanently."""
         entry = self.books.setdefault(key, KeyState())
-        in_place, entry.net, entry.gone = entry.net > 0, 0, True
+        in_place, entry.net, entry.is_undone = entry.net > 0, 0, True
         self.world.history.note(
             "effect", "", task, service=self.name, key=key, doing="undo", token=[], net=0, changed=in_place, outcome="ok"
         )  # fmt: skip

@@ -79,7 +79,7 @@ class InlineLine(StoreThread):
             self.log.pages = world.log_pages
         self._world = world
         self._process = process
-        self._given: list[Operation] = []
+        self._in_hand: list[Operation] = []
         self._busy = False
         self._slow = 0.0
         self._verbs: list[str] = []
@@ -91,14 +91,14 @@ class InlineLine(StoreThread):
         self._thread = threading.current_thread()
 
     def _hand_over(self) -> None:
-        operations, self._asked = self._asked, []
-        self._given += operations
-        if self._given and not self._busy:
+        operations, self._operations = self._operations, []
+        self._in_hand += operations
+        if self._in_hand and not self._busy:
             self._busy = True
             self.loop.call_later(self._world.draw() * 0.001, self._work)
 
     def _work(self) -> None:
-        operations, self._given = self._given, []
+        operations, self._in_hand = self._in_hand, []
         self._slow = 0.0
         self._perform(operations)
 
@@ -107,7 +107,7 @@ class InlineLine(StoreThread):
 
     def _handed_back(self, operations: list[Operation], topics: set[str]) -> None:
         self._deliver(operations, topics)
-        self._busy = bool(self._given)
+        self._busy = bool(self._in_hand)
         if self._busy:
             self._work()
 
@@ -131,7 +131,7 @@ class InlineLine(StoreThread):
             assert isinstance(connection, WatchedConnection)
             if fresh:
                 self._world.recorder.watch(connection)
-            connection.watched = self._at_commit
+            connection.on_commit = self._at_commit
             self._watching = connection
         return connection
 
@@ -145,7 +145,7 @@ class InlineLine(StoreThread):
             raise
         finally:
             if self._watching is not None:
-                self._watching.watched = None  # Another process may write next.
+                self._watching.on_commit = None  # Another process may write next.
 
     def _merge_log(self) -> None:
         with self._world.files.opening("merger"):
@@ -250,13 +250,13 @@ class Wire(Doubled):
         super().__init__(store)
         self._world = world
         self._process = process
-        self._struck = verbs
+        self._targets = verbs
         self._again: list[tuple[float, float, Request]] = []
         """Copies that come later: when, since when, of what."""
 
     def passed(self, name: str, member: Any) -> Any:
         """Return a verb that may be struck."""
-        if name not in self._struck:
+        if name not in self._targets:
             return member
         return partial(self._call, name, member)
 
@@ -354,10 +354,10 @@ class Wire(Doubled):
     async def commit(self, batch: Batch) -> Committed:
         """Commit Decisions; those that were lost, and replies that changed nothing, are noted as refused."""
         outcome: Committed = await self._call("commit", self._store.tasks.commit, batch)
-        for task in sorted(outcome.lost):
+        for task in sorted(outcome.losses):
             self._note_refusal("decision", "its lock or its request was gone", task)
-        decisions = [d for d in batch.decisions if d.task.id not in outcome.lost]
-        for decision in (*decisions, *(decision for _, decision in outcome.claimed)):
+        decisions = [d for d in batch.decisions if d.task.id not in outcome.losses]
+        for decision in (*decisions, *(decision for _, decision in outcome.claims)):
             for end in decision.attempts:
                 if end.late:
                     self._note_refusal("reply", "superseded", decision.task.id, end.idx, end.attempt)

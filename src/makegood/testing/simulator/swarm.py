@@ -50,7 +50,7 @@ class Swarm:
     points: dict[str, float] = field(default_factory=dict)
     messages: dict[str, float] = field(default_factory=dict)
     services: dict[str, float] = field(default_factory=dict)
-    driven: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
     pace: float = 0.02
     """Most seconds that a call travels to a service when nothing is wrong."""
     tombstones: bool = True
@@ -102,7 +102,7 @@ def draw(rng: random.Random) -> Swarm:
             "service called twice": 0.2, "service slow": 0.3, "service fails": 0.3, "service refuses": 0.2, "service hangs": 0.1,
             "service does it and times out": 0.2, "service late": 0.3,
         }),
-        driven=_some(rng, {
+        rates=_some(rng, {
             "kill": 0.3, "stop": 0.3, "outage": 0.1, "clock jump": 0.2, "orderly stop": 0.1, "operator": 1.0, "spell": 0.4,
         }),
         pace=rng.choice((0.02, 0.2, 1.0, 2.0)),
@@ -115,7 +115,7 @@ def draw(rng: random.Random) -> Swarm:
         abreast=apart.choice((None, 1, 2)),
         engine=engine,
     )  # fmt: skip
-    reliable = not swarm.bell_loss and "kill" not in swarm.points and "kill" not in swarm.driven
+    reliable = not swarm.bell_loss and "kill" not in swarm.points and "kill" not in swarm.rates
     if reliable and apart.random() < _UNWATCHED:
         return replace(swarm, engine=replace(engine, poll_every=None))
     return swarm

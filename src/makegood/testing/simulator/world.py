@@ -103,7 +103,7 @@ class SimulatedWorld(ABC):
         self.bells: list[WorldBell] = []
         self.crashes: list[str] = []
         self.storming = False
-        self._seen: WorldAtRest | None = None
+        self._rest_view: WorldAtRest | None = None
         self.members: dict[str, FleetMember] = {}
         self._outages: dict[str, float] = {}
         self._grounds = grounds or Grounds()
@@ -128,10 +128,10 @@ class SimulatedWorld(ABC):
                 self.loop.run_until_complete(self._live(eye))
             except DeadlockError as error:
                 findings.append(f"deadlock: {error}")
-            view = self._seen or self._at_rest(eye)
+            view = self._rest_view or self._at_rest(eye)
             at_rest = view.tasks
-            findings += self.loop.broken + self.crashes + self._misdone() + view.findings
-            self._seen = view
+            findings += self.loop.defects + self.crashes + self._misdone() + view.findings
+            self._rest_view = view
             report = self._judged(eye)
             findings += [str(violation) for violation in report.violations]
             ends = dict(Counter(task.state for task in at_rest.values()))
@@ -161,7 +161,7 @@ class SimulatedWorld(ABC):
 
     def _judged(self, eye: Eye) -> Report:
         """Return the checker's report on the whole history."""
-        final = eye.final() if self._seen is None else self._seen.final
+        final = eye.final() if self._rest_view is None else self._rest_view.final
         return check(self.history, final, rules=self.rules)
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ class SimulatedWorld(ABC):
             member.clock.mend()
             if not member.up:
                 member.start()
-            elif member.process.stopped:
+            elif member.process.is_stopped:
                 self.loop.resume(member.process)
         self.history.note("healed")
 
@@ -240,13 +240,13 @@ class SimulatedWorld(ABC):
     def stop(self, name: str, seconds: float, point: str = "") -> None:
         """Stop a process as SIGSTOP does, and resume it after ``seconds``."""
         member = self.members[name]
-        if member.up and not member.process.stopped:
+        if member.up and not member.process.is_stopped:
             self._fault("stop", point, name)
-            member.process.stopped = True
+            member.process.is_stopped = True
             self.loop.call_later(seconds, self._resume, member.process, context=Context())
 
     def _resume(self, process: SimulatedProcess) -> None:
-        if process.stopped and not process.dead:
+        if process.is_stopped and not process.dead:
             self._fault("resume", "", process.name)
             self.loop.resume(process)
 
@@ -258,11 +258,11 @@ class SimulatedWorld(ABC):
         """
         member = self.members[name]
         process = member.process
-        if process.told is not None:
-            if self.loop.now - process.told > SAME:
+        if process.end_request_at is not None:
+            if self.loop.now - process.end_request_at > SAME:
                 self.kill(name)
         elif member.up and self.loop.signal(process, signal.SIGTERM):
-            process.told = self.loop.now
+            process.end_request_at = self.loop.now
             self._fault("orderly stop", "", name)
 
     def away(self, process: SimulatedProcess) -> bool:
@@ -360,7 +360,7 @@ class SimulatedWorld(ABC):
                 continue
             if self.storming and self.draw() < self.swarm.bell_loss:
                 continue
-            self.loop.call_later(self.draw() * 0.003, bell.heard, set(topics), context=bell.process.context)
+            self.loop.call_later(self.draw() * 0.003, bell.on_ring, set(topics), context=bell.process.context)
 
 
 def _long(rng: random.Random) -> float:

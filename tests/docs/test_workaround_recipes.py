@@ -1,0 +1,110 @@
+"""Recipes for what makegood does not do, with real processes: waits, delayed starts, a pause, a search."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.test_operate_howto import typed
+from tests.docs.test_recipes_page import FOLDER, MODULE
+from tests.doors.conftest import Shop
+
+
+def block(page: str, kind: str) -> str:
+    """Return the one block of a kind on a recipe's page."""
+    text = (FOLDER / f"{page}.md").read_text(encoding="utf-8")
+    (body,) = re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return str(body)
+
+
+def written(page: str, folder: Path) -> None:
+    """Write a page's module to a folder."""
+    ((name, code),) = MODULE.findall((FOLDER / f"{page}.md").read_text(encoding="utf-8"))
+    (folder / f"{name}.py").write_text(code, encoding="utf-8")
+
+
+@pytest.fixture
+def office(shop: Shop) -> Shop:
+    """A folder with the modules of three recipes."""
+    for page in ("wait-for-a-person", "wait-for-a-moment", "start-later"):
+        written(page, shop.folder)
+    (shop.folder / "answers").mkdir()
+    return shop
+
+
+def test_a_task_that_waits_for_a_person_takes_no_slot(office: Shop) -> None:
+    """Three wait at an agent with one slot; another task goes through, then each goes on by what was said."""
+    office.serve("run", "expenses:office")
+    typed(office, block("wait-for-a-person", "sh waiting"))
+    waits: set[str] = set()
+    while len(waits) < 3:
+        tasks = [office.json("task", "show", task["id"]) for task in office.json("task", "list")]
+        waits |= {
+            task["key"]
+            for task in tasks
+            for step in task["steps"]
+            if (step["name"], step["state"]) == ("approval", "ready")
+        }
+    assert office.done("task", "submit", "expenses:pay_now", '"kiel"', "--wait").strip() == '"paid kiel"'
+    (view,) = office.json("agents")["nodes"]
+    assert (view["agents"][0]["slots"], view["agents"][0]["failed"]) == (1, 0)
+    (office.folder / "answers/rome").write_text("yes", encoding="utf-8")
+    (office.folder / "answers/oslo").write_text("too expensive", encoding="utf-8")
+    states = {}
+    for key in ("rome-1", "oslo-1"):
+        (task,) = office.json("task", "list", "--key", key)
+        office.call("task", "watch", task["id"], "--timeout", "60s")
+        (task,) = office.json("task", "list", "--key", key)
+        states[key] = task["state"]
+    assert states == {"rome-1": "processed", "oslo-1": "undone"}
+    (bern,) = office.json("task", "list", "--key", "bern-1")
+    assert bern["state"] == "processing"
+    office.done("task", "cancel", bern["id"], "--wait")
+
+
+def test_a_moment_is_waited_for_with_one_look(office: Shop) -> None:
+    """It is asked, told how long, and asked again when it is time: no look in between, and not too early."""
+    office.serve("run", "moments:office")
+    assert (
+        office.done("task", "submit", "moments:pay_later", '"rome"', "1.5", "--wait").strip() == '"paid rome"'
+    )
+    (task,) = office.json("task", "list")
+    task_detail = office.json("task", "show", task["id"])
+    assert [step["attempt"] for step in task_detail["steps"]] == [1, 2, 1]
+
+
+def test_a_message_with_a_delay_becomes_a_task_when_it_is_over_or_never(office: Shop) -> None:
+    """One is withdrawn in time, of the other a task comes; both wait while the inbox runs."""
+    office.serve("run", "reminders:shop")
+    output, _ = typed(office, block("start-later", "sh withdrawn"))
+    assert "o-2 dropped" in output
+    output, _ = typed(office, block("start-later", "sh delayed"))
+    assert re.search(r"reminders +o-1 .* in \d", output)
+    assert office.json("task", "list") == []
+    while not (tasks := office.json("task", "list")):
+        pass
+    assert [task["key"] for task in tasks] == ["o-1"]
+
+
+def test_an_agent_that_is_stopped_is_paused(office: Shop) -> None:
+    """Its requests wait and fail nothing; when it is started again they are done."""
+    office.serve("scheduler")
+    agent = office.serve("agent", "expenses:office", "desk")
+    office.stop(agent)
+    task = office.done("task", "submit", "expenses:pay_now", '"rome"').strip()
+    while not office.json("agents")["waiting"].get("office/desk"):
+        pass
+    assert office.json("task", "show", task)["state"] == "processing"
+    office.serve("agent", "expenses:office", "desk")
+    office.done("task", "watch", task, "--timeout", "60s")
+    detail = office.json("task", "show", task)
+    assert (detail["state"], [step["failures"] for step in detail["steps"]]) == ("processed", [0])
+
+
+def test_a_task_is_found_by_its_key_and_not_by_its_correlation_id(office: Shop) -> None:
+    """The page says so because there is no such option; when there is, the page is to be changed."""
+    office.done("task", "submit", "expenses:pay_now", '"rome"', "--key", "rome-1", "--correlation-id", "c-1")
+    (task_view,) = office.json("task", "list", "--key", "rome-1")
+    assert office.json("task", "show", task_view["id"])["correlation_id"] == "c-1"
+    assert office.call("task", "list", "--correlation-id", "c-1").exit_code == 2
+    assert office.call("task", "list", "--filter", "correlation_id=c-1").exit_code == 2
