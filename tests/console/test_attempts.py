@@ -163,7 +163,7 @@ def test_an_undo_that_is_asked_again_is_a_new_attempt() -> None:
     )
     assert ends(task_course) == [("do", 1, "done"), ("undo", 2, "no answer"), ("undo", None, "planned")]
     assert task_course.attempts[-1].asked == 9.0
-    assert task_course.forward == {"charge": "done"}
+    assert task_course.forward == {"charge": ("done", "")}
 
 
 def test_a_request_that_was_withdrawn_is_no_attempt_to_draw() -> None:
