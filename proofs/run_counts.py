@@ -186,8 +186,8 @@ def _by_kind(event: Event) -> list[str]:
     if kind == "store":
         return [event["outcome"]] if event["outcome"] in WANTED else []
     if kind == "alert" and "that the service keeps it" in event["text"]:
-        undo = event["alert"] == "undo_stuck" and event["text"].startswith("the undo of")
-        return ["undo too old" if undo else "key too old"]
+        _, _, of_undo = event["text"].partition("the undo of")  # of a task in error it follows the cause
+        return ["undo too old" if "that the service keeps it" in of_undo else "key too old"]
     if kind == "moved":
         return ["undo in doubt" for move in event["moves"] if tuple(move[1:3]) == ("in_doubt", "undoing")]
     if kind == "fault" and event["what"] == "duplicate":
