@@ -12,6 +12,7 @@ import pytest
 
 from makegood.base import ids
 from makegood.base.service_keys import KeyedRequest, in_form
+from makegood.cli.commands import task as commands
 from tests.doors.conftest import BARE, Shop
 from tests.waiting import moment
 
@@ -325,3 +326,26 @@ def test_an_input_nested_too_deeply_is_refused_by_its_name(shop: Shop) -> None:
     result = shop.call("task", "submit", "kiosk:buy", "[" * 5000 + "]" * 5000)
     assert result.exit_code == 2
     assert "the input order is nested too deeply" in result.stderr
+
+
+def test_a_history_prints_its_newest_lines_unless_all_are_asked_for(
+    open_shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And texts up to a length; the limits are 1,000 lines and 2,000 characters. --json is complete."""
+    task = submit(open_shop, '{"id": "o-1", "card": "declined"}')
+    whole = open_shop.done("task", "history", task, "--all").splitlines()
+    assert open_shop.done("task", "history", task).splitlines() == whole
+    events = open_shop.json("task", "history", task)
+    monkeypatch.setattr(commands, "MOST_MOVES", 3)
+    assert open_shop.done("task", "history", task).splitlines() == [
+        f"{len(whole) - 3} older lines are left out: --all shows them",
+        *whole[-3:],
+    ]
+    assert open_shop.done("task", "history", task, "--all").splitlines() == whole
+    assert open_shop.json("task", "history", task) == events
+    monkeypatch.setattr(commands, "MOST_MOVES", 1)
+    followed = open_shop.done("task", "history", task, "--follow")
+    assert f"more lines of this moment: `makegood task history {task} --all` shows them" in followed
+    assert open_shop.done("task", "history", task, "--follow", "--all").count("\n") == len(whole)
+    monkeypatch.setattr(commands, "MOST_VALUE", 20)
+    assert "nothing left to un… (22 characters)" in open_shop.done("task", "history", task)

@@ -5,7 +5,8 @@ import contextlib
 import inspect
 import sys
 import typing
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from makegood.base.clock import iso
 from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.service_keys import request_of
+from makegood.base.sizes import MIB
 from makegood.base.terminal_text import visible_json
 from makegood.base.text import first_line
 from makegood.cli import exits, next_commands, no_scheduler
@@ -29,6 +31,7 @@ from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_workflow, naming
 from makegood.cli.render.ladder import event_lines, ladder, probe_answers
 from makegood.cli.render.output import date_time, recent
+from makegood.cli.render.style import Line
 from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
@@ -38,7 +41,7 @@ from makegood.model import notices
 from makegood.model.states import AT_REST
 from makegood.payload.codec import UNREADABLE, decode, shallow
 from makegood.payload.unknown_fields import refuse_unknown
-from makegood.store.views import Filter, NodeView, TaskDetail, TaskView
+from makegood.store.views import EventView, Filter, NodeView, TaskDetail, TaskView
 from makegood.story.trouble import reasons
 from makegood.story.waits import wait_of
 from makegood.workflow.workflow import Workflow
@@ -293,7 +296,9 @@ SHOWN: Final = 60
 MOST_LINES: Final = 200
 """Lines of a ladder, and of keys, at most."""
 MOST_VALUE: Final = 2000
-"""Characters of inputs and of a result."""
+"""Characters of inputs, of a result and of a text of the history."""
+MOST_MOVES: Final = 1000
+"""Lines of a history."""
 
 
 @command()
@@ -458,24 +463,51 @@ def _silent(detail: TaskDetail, views: Sequence[NodeView]) -> list[str]:
 @command()
 @click.argument("task_id", metavar="ID")
 @flag("--follow", text="Continue until the task is at rest.")
-def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
-    """Show each transition with its time, and the replies that came too late."""
+@flag("--all", text="Every line and whole texts, however many and large.")
+def history(cli: Cli, /, *, task_id: str, follow: bool, all: bool) -> None:  # noqa: A002 - the option's name
+    """Show each transition with its time, and the replies that came too late: the newest 1,000 lines, unless
+    --all or --json.
+    """
 
     async def tell(client: Client) -> None:
         task = await task_named(client, task_id)
         if follow:
             await no_scheduler.warn_of(cli, client, task)
-            await _stream(cli, task)
+            await _stream(cli, task, whole=all)
             return
-        events = [event async for event in task.events(follow=False)]
         if cli.json:
-            cli.out.document([as_json.event(event) for event in events])
+            cli.out.document([as_json.event(event) async for event in task.events(follow=False)])
             return
         steps = {step.idx: step.name for step in (await task.status()).steps}
-        for event in events:
-            cli.out.drawing(event_lines(event, steps=steps, unicode=cli.out.unicode))
+        lines: deque[Line] = deque(maxlen=None if all else MOST_MOVES)
+        count = 0
+        async for event in _events(client, task.number):
+            for line in event_lines(event, steps=steps, unicode=cli.out.unicode):
+                lines.append(line if all else _shortened(line))
+                count += 1
+        if count > len(lines):
+            cli.out.text(f"{count - len(lines):,} older lines are left out: --all shows them")
+        cli.out.drawing(lines)
 
     looked(cli, tell)
+
+
+async def _events(client: Client, task: int) -> AsyncIterator[EventView]:
+    """Yield the history of a task in order, read in parts."""
+    after, more = 0, True
+    while more:
+        part = await client.store.tasks.events_after(task, after, MOST_MOVES, MIB)
+        for event in part.events:
+            after = event.seq
+            yield event
+        more = part.more
+
+
+def _shortened(line: Line) -> Line:
+    return [
+        (text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}… ({len(text):,} characters)", style)
+        for text, style in line
+    ]
 
 
 # -- watch ---------------------------------------------------------------------------------------------------
@@ -517,15 +549,19 @@ async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
     return exits.outcome(detail.task.state)
 
 
-async def _stream(cli: Cli, task: TaskHandle[Any]) -> None:
-    """Write each event of a task as it comes, until the task is at rest."""
+async def _stream(cli: Cli, task: TaskHandle[Any], *, whole: bool = False) -> None:
+    """Write each event of a task as it comes, until the task is at rest; ``whole``: however large it is."""
     steps = {step.idx: step.name for step in (await task.status()).steps}
     width = max(map(len, ("task", *steps.values())))
     async for event in task.events(follow=True):
         if cli.json:
             cli.out.record(as_json.event(event))
         else:
-            cli.out.drawing(event_lines(event, steps=steps, unicode=cli.out.unicode, width=width))
+            lines = event_lines(event, steps=steps, unicode=cli.out.unicode, width=width)
+            cli.out.drawing(lines if whole else map(_shortened, lines[:MOST_MOVES]))
+            if not whole and len(lines) > MOST_MOVES:
+                more = f"{len(lines) - MOST_MOVES:,} more lines of this moment"
+                cli.out.text(f"and {more}: `makegood task history {task.id} --all` shows them")
 
 
 async def _draw(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:
