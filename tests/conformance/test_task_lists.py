@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as with_fields
 
 from makegood.base import ids
+from makegood.model.decision import OpenDecision
 from makegood.model.states import TaskState
 from makegood.store.filters import wanted
 from makegood.store.protocol import Store
@@ -115,6 +117,24 @@ async def test_what_has_not_ended_is_found_below_any_number_of_ended_tasks(
     assert (sum(overfull.states.values()), overfull.more) == (2, True)
     assert await store.tasks.lately(3600.0, 50) == ({"processed": 50}, True)
     assert (await store.tasks.lately(3600.0, 1000))[0]["processed"] == 101
+
+
+async def test_what_services_ask_to_wait_for_is_counted_by_its_first_line(store: Store) -> None:
+    scheduler = await running(store, 1, 2, 3, 4)
+    for task, error in (
+        (1, "nobody has answered yet\nsee X"),
+        (2, "nobody has answered yet"),
+        (3, "busy"),
+        (4, None),
+    ):
+        memory = scheduler[task]
+        step = with_fields(memory.steps[0], state="ready", doing=None, waiting=True, error=error)
+        decision = OpenDecision(
+            memory.task, memory.task, steps={0: step}, timers={0: 60.0}, used_requests=[(0, 1)]
+        )
+        await scheduler.commit(decision)
+    assert await store.tasks.waits() == {"nobody has answered yet": 2, "busy": 1}
+    assert await store.tasks.progress([1, 2, 99]) == {1: (0, 0, 3), 2: (0, 0, 3)}
 
 
 async def test_steps_of_a_list_say_what_is_in_flight(store: Store) -> None:

@@ -1,6 +1,7 @@
 """The attempts of a task, put together from its history: what was asked when, who took it, and how it ended."""
 
 from makegood.console.attempts import Course, course
+from makegood.console.pages.task import _facts
 from makegood.console.rungs import rungs
 from makegood.console.timeline import TimeRow, timeline
 from makegood.console.verdict import verdict_of
@@ -133,6 +134,14 @@ def test_a_step_in_doubt_says_what_its_probe_answered_last_and_when() -> None:
     assert rung.note == "OSError: reset; its probe, at 00:00:05: it did not happen"
 
 
+def test_the_page_of_a_task_names_its_number_as_the_command_line_does() -> None:
+    """It is another number than a step's failures: of all steps, both directions and lost Schedulers."""
+    failed = task(step(failures=1), failure_count=3)
+    facts = _facts(failed, {}, course(failed, [event(1.0, *BEGIN)], 2.0), 2.0)
+    assert ("unanswered", "3") in facts
+    assert "failures" not in dict(facts)
+
+
 def test_an_undo_that_is_asked_again_is_a_new_attempt() -> None:
     """What is planned comes last; the way forward is remembered."""
     failure = AttemptEnd(0, 2, "undo", "gave_up")
@@ -154,7 +163,7 @@ def test_an_undo_that_is_asked_again_is_a_new_attempt() -> None:
     )
     assert ends(task_course) == [("do", 1, "done"), ("undo", 2, "no answer"), ("undo", None, "planned")]
     assert task_course.attempts[-1].asked == 9.0
-    assert task_course.forward == {"charge": "done"}
+    assert task_course.forward == {"charge": ("done", "")}
 
 
 def test_a_request_that_was_withdrawn_is_no_attempt_to_draw() -> None:

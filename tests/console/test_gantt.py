@@ -3,7 +3,18 @@
 import random
 from itertools import pairwise
 
-from makegood.console.gantt import BREAK, FUTURE, MOST_BREAKS, Bar, axis, chart, duration_text, ticks
+from makegood.console.gantt import (
+    BREAK,
+    CHARACTER,
+    FUTURE,
+    GAP,
+    MOST_BREAKS,
+    Bar,
+    axis,
+    chart,
+    duration_text,
+    ticks,
+)
 
 
 def bar(start: float, end: float, look: str = "ok", **more: float) -> Bar:
@@ -14,7 +25,7 @@ def bar(start: float, end: float, look: str = "ok", **more: float) -> Bar:
 def test_an_hour_in_which_nothing_happens_takes_little_of_the_axis() -> None:
     """It is labelled with its length, and bars through it are cut."""
     gantt = chart(["a"], [bar(0, 1), bar(3601, 3602), bar(3602, 3603)], origin=0)
-    assert [(round(b - a, 2), text) for a, b, text in gantt.breaks] == [(BREAK, "1 h")]
+    assert [(round(b - a, 2), text) for a, b, text in gantt.breaks] == [(BREAK, "+1 h")]
     through = chart(["a"], [bar(0, 1), bar(1, 3601, "none"), bar(3601, 3602)], origin=0)
     assert [row for _, row in through.cuts] == [0]
 
@@ -71,3 +82,34 @@ def test_lengths_are_as_exact_as_their_steps() -> None:
         "1.5 h",
         "25 h",
     ]
+
+
+def test_no_two_labels_of_an_axis_are_printed_over_each_other() -> None:
+    """Times, lengths of shortened stretches, "turn", "now" and "planned": what has no room is left out, and "now" stays."""
+    rng = random.Random(7)
+    for _ in range(200):
+        bars, at = [], 0.0
+        for row in range(rng.randint(1, 6)):
+            at += rng.choice((0.001, 0.02, 1.0, 30.0, 4000.0))
+            end = at + rng.choice((0.0005, 0.02, 2.0))
+            bars.append(Bar(row=row, start=at, end=end, look="ok"))
+            at = end
+        if rng.random() < 0.5:
+            bars.append(Bar(row=0, start=at + 9, end=at + 9, look="plan"))
+        chart_ = chart(
+            [str(n) for n in range(7)],
+            bars,
+            origin=0.0,
+            now=at if rng.random() < 0.6 else None,
+            turn=at * 0.99,
+        )
+        spans = [(chart_.now + GAP, "now", 0.0)] if chart_.now is not None else []
+        spans += [(98.5, "planned", 1.0)] if chart_.planned else []
+        spans += [(chart_.turn or 0.0, "turn", 0.5)] if chart_.says_turn else []
+        spans += [((p + q) / 2, text, 0.5) for p, q, text in chart_.breaks if text]
+        spans += [(x, text, 0.0 if x < 2 else 1.0 if x > 96 else 0.5) for x, text in chart_.ticks]
+        places = sorted(
+            (x - share * CHARACTER * len(text), x + (1 - share) * CHARACTER * len(text))
+            for x, text, share in spans
+        )
+        assert all(end <= start for (_, end), (start, _) in pairwise(places)), places

@@ -127,13 +127,13 @@ def test_alerts_of_one_task_are_one_item_and_name_the_worst() -> None:
         {1: task("error", goal="undo")},
     )
     assert [(item.ids, item.title, item.about, item.acts) for item in items] == [
-        ("2,3", "Undo incomplete", "o-1", ("undo", "settle")), ("1", "No process takes requests", "", ()),
+        ("2,3", "Undo incomplete", "o-1", ("undo", "settle")), ("1", "Starved", "", ()),
     ]  # fmt: skip
 
 
 def test_every_kind_has_words_of_its_own() -> None:
     """A kind that is added must be titled: without it, its own name is shown."""
-    assert set(alerts.TITLES) == set(get_args(AlertKind))
+    assert set(alerts.ICONS) == set(get_args(AlertKind))
     assert set(overview.DECIDED) == set(get_args(SupervisorDecisionKind))
     assert set(bulk.LOOKS) == set(get_args(BulkKind))
 
@@ -174,6 +174,16 @@ def test_an_agent_without_a_process_needs_somebody() -> None:
     assert agents.verdict(rows[2:]).title == "stock is well"
     assert agents.heartbeat(nodes[2]) == ("dead for 3.0 s", "dead")
     assert agents.heartbeat(node("d", (), left=1.0)) == ("late: silent for 4.0 s", "late")
+
+
+def test_a_service_that_answers_again_and_for_which_nothing_waits_is_no_matter() -> None:
+    back = AgentInfo("shop/flight", 10, circuit="release", most=2, success=0.9)
+    nodes = [node("a", ("agent",), back)]
+    said = agents.verdict(agents.agent_rows(nodes, {}))
+    assert (said.tone, said.title) == ("ok", "flight answers again")
+    busy = agents.verdict(agents.agent_rows(nodes, {"shop/flight": (3, 1.0)}))
+    assert (busy.tone, busy.title) == ("doubt", "flight does not answer well")
+    assert busy.more.startswith("Tasks wait")
 
 
 def test_the_strip_of_terms_fills_its_width() -> None:
@@ -319,6 +329,17 @@ def test_an_act_on_many_tasks_says_how_far_it_is() -> None:
     assert row.parts == (("undo", 57.28), ("run", 4.37), ("idle", 0.49), ("fail", 1.7))
     bulk_row = bulk.row(msgspec.structs.replace(view, state="stopped", ended=NOW - 6, stopped_by="bob"), NOW)
     assert (bulk_row.running, bulk_row.left, bulk_row.took, bulk_row.eta) == (False, 0, "4.0 s", "")
+
+
+def test_a_list_shows_what_a_service_asks_to_wait_for_and_the_overview_counts_it() -> None:
+    """A crowd that waits for a person does not look like health."""
+    rests = [step("decide", "ready", doing="timer", due=5.0, error="nobody has answered yet\nsee the wiki")]
+    row = tasks.row(task(), rests, {}, NOW)
+    assert (row.look, row.said) == ("waiting", "nobody has answered yet")
+    counts = {"nobody has answered yet": 300, "busy": 1}
+    page = overview.verdict([], UnendedTally({"processing": 301}), 0.0, has_leader=True, wait_counts=counts)
+    assert (page.tone, page.title) == ("ok", "300 wait: nobody has answered yet; 1 for another reason")
+    assert page.more == "301 tasks under way, 0 a minute."
 
 
 def test_an_act_on_many_tasks_is_under_way_until_its_tasks_have_ended() -> None:

@@ -15,7 +15,7 @@ stock, till = kiosk.agent("stock"), kiosk.agent("till", concurrency=5)
 @dataclass
 class Order:
     """``card``: good; declined is refused for good; stuck is refused too, and its goods cannot be given back; slow never
-    answers; rude and rude-stuck are refused in words that would steer a terminal.
+    answers, later is asked to wait; rude and rude-stuck are refused in words that would steer a terminal.
     """
 
     id: str
@@ -45,6 +45,8 @@ async def charge(order: Order, hold: str) -> str:
         raise mg.Permanent("card refused")
     if order.card.startswith("rude"):
         raise mg.Permanent(RUDE)
+    if order.card == "later":
+        raise mg.Later("1h", "nobody has answered yet\nask again tomorrow")
     if order.card == "slow":
         await asyncio.Event().wait()
     return f"paid-{order.cents}-for-{hold}"

@@ -9,10 +9,11 @@ import pytest
 from makegood.base import ids
 from makegood.cli.context import Cli
 from makegood.cli.next_commands import lines, shape
-from makegood.client.remedies import MOST, ending, remedies, trouble
+from makegood.client.remedies import remedies
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Policy
 from makegood.store.views import TaskDetail
+from makegood.story.trouble import MOST, ending, trouble
 from tests.doors.conftest import Shop
 from tests.doors.test_acts import submit
 from tests.doors.test_watch import detail, step

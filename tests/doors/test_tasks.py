@@ -1,5 +1,6 @@
 """Submitting tasks and looking at them, on a store where every role runs in another process."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -11,7 +12,9 @@ import pytest
 
 from makegood.base import ids
 from makegood.base.service_keys import KeyedRequest, in_form
+from makegood.cli.commands import task as commands
 from tests.doors.conftest import BARE, Shop
+from tests.waiting import moment
 
 ORDER = '{"id": "o-1", "cents": 250}'
 
@@ -190,8 +193,18 @@ def test_list_filters_and_pages(open_shop: Shop) -> None:
         view["key"] for view in open_shop.json("task", "list", "--key", "page-1", "--workflow", "buy")
     ] == ["page-1"]
     table = open_shop.done("task", "list", "--limit", "1").splitlines()
-    assert table[0].split() == ["ID", "WORKFLOW", "STATE", "CREATED", "TOOK", "KEY", "UNANSWERED", "CAUSE"]
-    assert table[1].startswith(f"{tasks[2]}  kiosk.buy  processed  ")
+    assert table[0].split() == [
+        "ID",
+        "WORKFLOW",
+        "STATE",
+        "STEPS",
+        "CREATED",
+        "TOOK",
+        "KEY",
+        "UNANSWERED",
+        "CAUSE",
+    ]
+    assert table[1].split()[:4] == [tasks[2], "kiosk.buy", "processed", "3/3"]
 
 
 def test_show_draws_the_ladder_and_what_else_is_known(open_shop: Shop) -> None:
@@ -206,7 +219,27 @@ def test_show_draws_the_ladder_and_what_else_is_known(open_shop: Shop) -> None:
     detail = open_shop.json("task", "show", task)
     states = {step["name"]: step["state"] for step in detail["steps"]}
     assert states == {"reserve": "undo_failed", "charge": "failed", "print_receipt": "waiting"}
-    assert {alert["kind"] for alert in detail["alerts"]} >= {"undo_stuck", "undo_incomplete"}
+    assert {alert["kind"] for alert in detail["alerts"] if alert["ended"] is None} == {"undo_incomplete"}, (
+        "one a task"
+    )
+
+
+def test_a_task_is_shown_by_its_own_key(open_shop: Shop) -> None:
+    """Operators have keys; one that several workflows have names them."""
+    task = submit(open_shop, ORDER, "--key", "e-17")
+    for command in ("show", "history", "watch"):
+        assert open_shop.done("task", command, "e-17") == open_shop.done("task", command, task)
+    assert open_shop.call("task", "show", "e-18").exit_code == 3
+
+
+def test_a_list_shows_how_far_tasks_are_and_what_they_wait_for(open_shop: Shop) -> None:
+    """The first line of what its service said; nothing of it is a failure."""
+    task = open_shop.done("task", "submit", "kiosk:buy", '{"id": "w", "card": "later"}').strip()
+    while "nobody" not in (text := open_shop.done("task", "list", "--limit", "1")):
+        asyncio.run(moment())
+    line = text.splitlines()[1]
+    assert line.split()[:4] == [task, "kiosk.buy", "processing", "1/3"]
+    assert line.endswith("  nobody has answered yet")
 
 
 def test_history_tells_every_move(open_shop: Shop) -> None:
@@ -293,3 +326,26 @@ def test_an_input_nested_too_deeply_is_refused_by_its_name(shop: Shop) -> None:
     result = shop.call("task", "submit", "kiosk:buy", "[" * 5000 + "]" * 5000)
     assert result.exit_code == 2
     assert "the input order is nested too deeply" in result.stderr
+
+
+def test_a_history_prints_its_newest_lines_unless_all_are_asked_for(
+    open_shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And texts up to a length; the limits are 1,000 lines and 2,000 characters. --json is complete."""
+    task = submit(open_shop, '{"id": "o-1", "card": "declined"}')
+    whole = open_shop.done("task", "history", task, "--all").splitlines()
+    assert open_shop.done("task", "history", task).splitlines() == whole
+    events = open_shop.json("task", "history", task)
+    monkeypatch.setattr(commands, "MOST_MOVES", 3)
+    assert open_shop.done("task", "history", task).splitlines() == [
+        f"{len(whole) - 3} older lines are left out: --all shows them",
+        *whole[-3:],
+    ]
+    assert open_shop.done("task", "history", task, "--all").splitlines() == whole
+    assert open_shop.json("task", "history", task) == events
+    monkeypatch.setattr(commands, "MOST_MOVES", 1)
+    followed = open_shop.done("task", "history", task, "--follow")
+    assert f"more lines of this moment: `makegood task history {task} --all` shows them" in followed
+    assert open_shop.done("task", "history", task, "--follow", "--all").count("\n") == len(whole)
+    monkeypatch.setattr(commands, "MOST_VALUE", 20)
+    assert "nothing left to un… (22 characters)" in open_shop.done("task", "history", task)

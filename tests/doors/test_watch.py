@@ -136,6 +136,30 @@ def test_a_ladder_higher_than_the_terminal_folds_what_is_quiet() -> None:
     assert len(text(detail(*steps), height=100)) == 34
 
 
+def test_an_each_of_many_items_is_a_line_for_each_step_of_its_body_and_state() -> None:
+    """However the states of its items alternate; of those that need somebody, the first have lines of their own."""
+    spread = StepPlan(0, "each", "zones", "", "")
+    states: list[StepState] = ["done", "running", "failed"]
+    items = [
+        step(
+            1 + 2 * n + k, f"{name}[{n}]", states[n % 3], plan=StepPlan(1 + 2 * n + k, name=f"{name}[{n}]", of=0, nth=n, policy=POLICY),
+            error="no such zone" if n % 3 == 2 else None,
+        )
+        for n in range(300)
+        for k, name in enumerate(("make", "mark"))
+    ]  # fmt: skip
+    drawn = text(detail(step(0, "zones", "done", kind="each", plan=spread), *items), height=60)
+    assert len(drawn) == 2 + 2 * (1 + 1 + 6)
+    assert [line.split() for line in drawn[2:4]] == [
+        ["✓", "make[…]", "100", "steps", "done"],
+        ["✓", "mark[…]", "100", "steps", "done"],
+    ]
+    assert ["✗", "make[…]", "and", "95", "steps", "failed", "no", "such", "zone"] in [
+        line.split() for line in drawn
+    ]
+    assert len(text(detail(step(0, "zones", "done", kind="each", plan=spread), *items))) == 602
+
+
 def test_no_text_is_cut_before_it_is_known_how_much_room_there_is() -> None:
     """A pipe gets errors, causes, reasons and notes whole."""
     long = "the till said " * 30 + "no"

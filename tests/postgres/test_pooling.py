@@ -223,8 +223,17 @@ async def test_a_node_that_lacks_connections_once_it_runs_says_so(
 
 async def test_session_pooling_will_do(pooler: Pooled) -> None:
     """The same proxy, one session for each connection."""
-    findings = await PostgresStore(pooler("session")).admin.examine()
+    findings = await PostgresStore(pooler("session", default_pool_size=5)).admin.examine()
     assert [one.severity for one in findings if one.check == "pooling"] == ["ok"]
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+async def test_doctor_counts_the_connections_of_a_pool_that_is_too_small(pooler: Pooled, size: int) -> None:
+    url = pooler("session", default_pool_size=size, query_wait_timeout=1)
+    (finding,) = [one for one in await PostgresStore(url).admin.examine() if one.check == "pooling"]
+    assert finding.severity == "warning"
+    assert finding.what == f"the proxy in between had {size} connections for this process, and a Node needs 5"
+    assert "default_pool_size" in finding.remedy
 
 
 def test_doctor_says_so(pooler: Pooled, server: PrivateServer, tmp_path: Path) -> None:

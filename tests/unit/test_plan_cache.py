@@ -288,3 +288,21 @@ def test_inputs_of_other_types_are_no_trail() -> None:
     run.plan("o8")
     with pytest.raises(PayloadError, match="order in step pack"):
         run.plan(7)
+
+
+def test_a_misused_promise_names_the_line_of_the_workflow_function() -> None:
+    """The innermost line of the user's own, also in a function that the workflow calls; ``--debug`` is not needed to see it."""
+    shop = App("shop")
+
+    @shop.agent("stock").action(complete_within="30s", undo=NOTHING)
+    def lines(count: int) -> list[int]:
+        return [count]
+
+    def outer(count: int) -> None:
+        for _ in lines(count):
+            raise AssertionError
+
+    with pytest.raises(PromiseError) as caught:
+        shop.workflow()(outer).plan(1)
+    line = outer.__code__.co_firstlineno + 1
+    assert str(caught.value).endswith(f"({__file__}, line {line})")

@@ -183,7 +183,7 @@ def gave_up(request: Request, error: BaseException) -> TaskMessage:
     text = words(error)
     task, attempt = show(request.task), request.attempt
     about = {"task": task, "step": request.step, "attempt": attempt}
-    log.info("step %s of task %s, attempt %d: %s", request.step, task, attempt, text, extra=about)
+    log.warning("step %s of task %s, attempt %d: %s", request.step, task, attempt, text, extra=about)
     return _failed(request, "gave_up", error)
 
 

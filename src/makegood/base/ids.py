@@ -106,7 +106,7 @@ def parse(text: str) -> int:
         number = int(word)
     if number >= _MOST:
         raise TaskNotFoundError(
-            f"{text!r} is not a task id: one has 13 letters and digits; `makegood task list` shows them, `makegood task list --filter key=KEY` "
+            f"{text!r} is not a task id: one has 13 letters and digits; `makegood task list` shows them, `makegood task show KEY` "
             "finds a task by its key",
             task_id=text,
         )

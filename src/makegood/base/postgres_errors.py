@@ -30,9 +30,12 @@ CONNECTIONS = (
     "this role or database"
 )
 
+NEEDED = 5
+"""Connections of a Node."""
+MORE_POOLED = "raise the proxy's limit (PgBouncer: default_pool_size, max_db_connections, max_client_conn)"
 POOLER_FULL = (
     "A proxy is in between, which may have no connection left for this process: a Node needs five, one more for each inbox function at "
-    "work, and one for each election; raise the proxy's limit (PgBouncer: default_pool_size, max_db_connections, max_client_conn)"
+    f"work, and one for each election; {MORE_POOLED}"
 )
 
 _POOLER_LIMIT = re.compile(r"query_wait_timeout|max_\w*client_conn")

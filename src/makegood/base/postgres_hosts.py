@@ -74,6 +74,11 @@ class PostgresHosts:
         self._own: set[Place] = set()
         """Places where each connection has a session of its own."""
 
+    @property
+    def proxied(self) -> bool:
+        """Whether a proxy has answered at one of them."""
+        return bool(self._proxies)
+
     async def connect(
         self,
         driver: Callable[..., Awaitable[C]],

@@ -27,6 +27,16 @@ _ADDRESS = re.compile(r"(?<=\S) at 0x[0-9a-fA-F]{4,}")
 _UNMADE = "(its text could not be made"
 
 
+def first_line(text: str | None) -> str:
+    """Return the first line of a text, which is all that a table has room for."""
+    return (text or "").partition("\n")[0]
+
+
+def has_more_lines(text: str) -> bool:
+    """Whether a text has more than one line."""
+    return "\n" in text
+
+
 def is_storable(text: str) -> bool:
     r"""Whether every store takes a text as it is.
 

@@ -21,11 +21,11 @@ from makegood.cli.render.output import date_time
 from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.operators import Acted
-from makegood.client.remedies import reasons
 from makegood.errors import TaskNotFoundError, WaitExpiredError
 from makegood.store.oversight_records import BulkKind
 from makegood.store.views import Filter, TaskView
 from makegood.story.bulk_progress import bulk_progress
+from makegood.story.trouble import reasons
 
 SAMPLE = 5
 LOOKED = 500

@@ -3,13 +3,20 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from makegood.base import ids
 from makegood.cli.context import Cli
 from makegood.cli.logs_and_telemetry import traces_of
 from makegood.client.client import Client
+from makegood.client.handle import TaskHandle
+from makegood.errors import TaskNotFoundError
 from makegood.messaging.hosts import Hosts
 from makegood.store import open_store
+from makegood.store.views import Filter
+
+MOST_NAMED = 5
+"""Tasks of one key that are named, at most."""
 
 T = TypeVar("T")
 
@@ -52,6 +59,31 @@ def looked(cli: Cli, read: Callable[[Client], Awaitable[T]]) -> T:
 def carried_out(cli: Cli, work: Callable[[Client], Awaitable[T]]) -> T:
     """Do some work with a client; return its result."""
     return asyncio.run(_within(connect(cli), work))
+
+
+async def task_named(client: Client, text: str) -> TaskHandle[Any]:
+    """Return a handle to the task of this id, of this key of a step, or of this key of its own.
+
+    Raises ``TaskNotFoundError`` if there is none, or if tasks of several workflows have the key.
+    """
+    task, missing = None, None
+    try:
+        task = client.task(text)
+    except TaskNotFoundError as error:
+        missing = error
+    if task is not None and await client.find(Filter(ids=(task.number,), limit=1)):
+        return task
+    tasks = await client.find(Filter(key=text, limit=MOST_NAMED + 1))
+    if len(tasks) == 1:
+        return client.task(tasks[0].id)
+    if tasks:
+        names = ", ".join(f"{ids.show(view.id)} ({view.app}.{view.workflow})" for view in tasks[:MOST_NAMED])
+        raise TaskNotFoundError(
+            f"several tasks have the key {text!r}: {names}; name one by its id", task_id=text
+        )
+    if task is None:
+        raise missing or TaskNotFoundError(f"there is no task {text!r}", task_id=text)
+    return task
 
 
 async def _within(

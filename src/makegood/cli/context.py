@@ -89,8 +89,11 @@ class Seconds(click.ParamType[float]):
             self.fail(str(wrong), param, ctx)
 
 
-def setting(name: str, *, metavar: str, text: str) -> Callable[[Decorated], Decorated]:
-    """Return an option that sets the setting of that name for this call; a wrong value is a usage error."""
+def setting(name: str, *also: str, metavar: str, text: str) -> Callable[[Decorated], Decorated]:
+    """Return an option that sets the setting of that name for this call; a wrong value is a usage error.
+
+    ``also``: other names of the option.
+    """
 
     def remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
         if value is not None:
@@ -101,7 +104,7 @@ def setting(name: str, *, metavar: str, text: str) -> Callable[[Decorated], Deco
             ctx.ensure_object(Cli).flags[name] = value
 
     flag = f"--{name.replace('_', '-')}"
-    return click.option(flag, metavar=metavar, expose_value=False, callback=remember, help=text)
+    return click.option(flag, *also, metavar=metavar, expose_value=False, callback=remember, help=text)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 from makegood.base.counts import counted
 from makegood.cli.context import Cli
 from makegood.cli.render.output import masked
-from makegood.client.remedies import MOST, ending, remedies, trouble_of
+from makegood.client.remedies import remedies
 from makegood.store.views import TaskDetail
+from makegood.story.trouble import MOST, ending, trouble_of
 
 
 def spelt(cli: Cli, words: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Warns when no Scheduler is running, so that nothing the user waits for can happen."""
+"""Warns when no Scheduler, or no agent of a step, runs: then nothing that the user waits for can happen."""
 
 from typing import Any
 
@@ -11,6 +11,12 @@ from makegood.model.states import AT_REST
 from makegood.store.views import Asked, TaskDetail
 
 _START = "`makegood run APP` (or `makegood scheduler`) starts one, `makegood agents` shows what runs"
+
+MOST_NAMED = 5
+"""Agents that are named, at most."""
+
+_UNDER_WAY = frozenset({"waiting", "ready", "running", "in_doubt", "undoing"})
+"""States of a step of which an agent is, or will be, asked something."""
 
 UNDECIDED = "the command is not decided"
 """What does not happen to an act where no Scheduler runs."""
@@ -31,8 +37,36 @@ async def warn(cli: Cli, client: Client, what: str) -> None:
 
 async def warn_of(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:
     """Warn of a wait for a task's end, unless it is at rest."""
-    if (await task.status()).task.state not in AT_REST:
+    detail = await task.status()
+    if detail.task.state in AT_REST:
+        return
+    if await unattended(client):
         await warn(cli, client, "nothing continues")
+    elif missing := await _no_agent(client, detail):
+        cli.note(f"makegood: {missing}")
+
+
+async def _no_agent(client: Client, detail: TaskDetail) -> str:
+    """Say which agents of a task no process runs, and what starts them; "" if there is none."""
+    running = {
+        info.agent
+        for view in await client.store.nodes.views()
+        if view.state == "alive"
+        for info in view.info.agents
+    }
+    steps: dict[str, str] = {}
+    for step in detail.steps:
+        if (
+            step.kind == "action"
+            and step.state in _UNDER_WAY
+            and f"{detail.task.app}/{step.agent}" not in running
+        ):
+            steps.setdefault(step.agent, step.name)
+    if not steps:
+        return ""
+    app = detail.task.app
+    what = ", ".join(f"{app}/{agent} ({step})" for agent, step in list(steps.items())[:MOST_NAMED])
+    return f"no process runs {what}; `makegood agent MODULE:{app} {' '.join(steps)}`, or `makegood run APP`, starts one"
 
 
 def asked(detail: TaskDetail, request: Asked) -> str:
@@ -54,12 +88,12 @@ def _step(detail: TaskDetail, request: Asked) -> str | None:
     return next((step.name for step in detail.steps if step.idx == request.idx), None)
 
 
-async def late(client: Client, expiry: object) -> str:
-    """Return the message of a wait that ended before the task did.
+async def late(client: Client, task: TaskHandle[Any], sentence: str, again: str = "ask again later") -> str:
+    """Return the message of a wait that ended before the task did: a sentence, and what follows.
 
-    It says that the task continues only if a Scheduler is running.
+    It says that the task continues only if a Scheduler and the agents of its steps are running.
     """
-    sentence, _, _ = str(expiry).partition("; the task continues")
-    return (
-        f"{sentence}: no scheduler runs on this store; {_START}" if await unattended(client) else str(expiry)
-    )
+    if await unattended(client):
+        return f"{sentence}: no scheduler runs on this store; {_START}"
+    missing = await _no_agent(client, await task.status())
+    return f"{sentence}: {missing}" if missing else f"{sentence}; the task continues, {again}"

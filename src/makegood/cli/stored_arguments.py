@@ -35,6 +35,8 @@ class Fault(NamedTuple):
     parameter: str
     """The parameter, or the action's "result"."""
     why: str
+    is_absent: bool = False
+    """Nothing is stored for it."""
 
 
 class Stored:
@@ -56,7 +58,7 @@ class Stored:
             value = values.get(name)
             if value is None:
                 if mandatory:
-                    yield Fault(name, f"there is no {name}")
+                    yield Fault(name, f"there is no {name}", is_absent=True)
             elif isinstance(value, Ref):
                 return_type = self._returned(value)
                 if not any(takes(annotation, member) for member in members(return_type)):

@@ -1,4 +1,4 @@
-"""What is wrong with a task, in a sentence, and what can be done about it, as words of commands.
+"""What can be done about a task, as words of commands.
 
 The rules that decide on acts say which acts are allowed now (``saga.allowed``). The command line prints them,
 and the console offers them.
@@ -10,17 +10,14 @@ from typing import Literal, NamedTuple
 
 from makegood import saga
 from makegood.base import ids
-from makegood.base.counts import counted
 from makegood.errors import StoreError
 from makegood.model.messages import TaskMessage
 from makegood.model.states import AT_REST
 from makegood.saga.acts import may_settle
-from makegood.store.views import StepView, TaskDetail
+from makegood.store.views import TaskDetail
 from makegood.story.held_tasks import held, step_of, task_of
-from makegood.story.undo_preview import needs_settling, undone_text
-
-MOST = 5
-"""Steps that are named one by one, at most; the others are only counted."""
+from makegood.story.trouble import MOST, trouble
+from makegood.story.undo_preview import needs_settling
 
 _OUTCOMES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "done": (("--done", "VALUE"), "it happened; VALUE is its result, as JSON"),
@@ -39,55 +36,6 @@ class Remedy(NamedTuple):
     step: str | None = None
     outcome: str | None = None
     """The outcome that a settlement states."""
-
-
-# -- what is wrong -------------------------------------------------------------------------------------------
-
-
-def trouble(detail: TaskDetail) -> list[str]:
-    """Return, for each step with a problem, its state and the reason."""
-    texts = [
-        text
-        for step in detail.steps
-        if step.kind == "action" and (text := trouble_of(step, detail.task.cause))
-    ]
-    surplus = len(texts) - MOST
-    return [*texts[:MOST], f"and {surplus} more"] if surplus > 0 else texts
-
-
-def reasons(detail: TaskDetail) -> str:
-    """Return why a task is in its state: its cause, and the problems of its steps; "" when nothing is
-    known.
-    """
-    return "; ".join(text for text in (detail.task.cause, *trouble(detail)) if text)
-
-
-def trouble_of(step: StepView, cause: str = "") -> str:
-    """Return what is wrong with a step, unless the task's cause says it already; "" for nothing."""
-    if step.state == "undo_failed":
-        return f"the undo of {step.name} failed: {step.error or 'no reason recorded'}"
-    if step.state == "undoing" and step.failures:
-        times = f"has failed {counted(step.failures, 'time')}"
-        return f"the undo of {step.name} {times}: {step.error or 'no reason recorded'}"
-    if step.state != "in_doubt":
-        return ""
-    repeats_cause = step.error is None or step.error in cause  # the cause is often just this
-    return f"nobody knows whether {step.name} happened" + ("" if repeats_cause else f": {step.error}")
-
-
-def ending(detail: TaskDetail) -> str:
-    """Return one sentence on how a task that was not processed ended, or on its state while it runs."""
-    task = ids.show(detail.task.id)
-    stands = [s for s in detail.steps if s.stands]
-    cause = detail.task.cause or "no cause recorded"
-    if detail.task.state == "undone":
-        return undone_text(detail.task.id, detail.task.cause, detail.steps)
-    how = "in error" if detail.task.state == "error" else detail.task.state
-    text = "; ".join(
-        [cause, *trouble(detail)] if detail.task.cause or detail.task.state == "error" else trouble(detail)
-    )
-    standing = ", ".join(s.name for s in stands) or "nothing"
-    return f"task {task} is {how}{': ' if text else ''}{text}; in place or in doubt: {standing}"
 
 
 # -- what can be done ----------------------------------------------------------------------------------------

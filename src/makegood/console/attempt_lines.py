@@ -8,6 +8,7 @@ from types import MappingProxyType
 from makegood import saga
 from makegood.base.durations import brief
 from makegood.base.sizes import KIB
+from makegood.base.text import first_line, has_more_lines
 from makegood.console.attempts import Course, ShownAttempt
 from makegood.errors import MissingValueError, PayloadError, StoreError
 from makegood.model.shape import HeldTask
@@ -16,6 +17,7 @@ from makegood.saga.rules import owner
 from makegood.store.records import Identity
 from makegood.store.views import NodeView, StepView, TaskDetail
 from makegood.story.held_tasks import held
+from makegood.story.step_names import stem
 
 MOST = 100
 """Lines of a page, at most: the latest."""
@@ -125,7 +127,7 @@ def _without_attempts(detail: TaskDetail, view: StepView, identity: Identity | N
     )  # fmt: skip
     line = AttemptLine(
         id=f"a-{view.idx}", step=view.name, what=f"attempt {view.attempt}", state=view.state, said=view.state.replace("_", " "),
-        words=(view.error or "").partition("\n")[0], at=None, result=view.result, trace=trace_lines(view.error or ""),
+        words=first_line(view.error), at=None, result=view.result, trace=trace_lines(view.error or ""),
     )  # fmt: skip
     line.facts = _facts(detail, attempt, view, {}, identity)
     return line
@@ -154,7 +156,7 @@ def _grouped(attempts: Sequence[ShownAttempt], views: Mapping[int, StepView]) ->
         calm = attempt.end in ("done", "undone", "running")
         key: object = attempt
         if plan is not None and plan.nth >= 0 and calm:
-            key = attempt.step.partition("[")[0], attempt.doing, attempt.end, attempt.round
+            key = stem(attempt.step), attempt.doing, attempt.end, attempt.round
         groups.setdefault(key, []).append(attempt)
     runs: list[list[ShownAttempt]] = []
     for group in groups.values():
@@ -167,9 +169,9 @@ def _together(group: Sequence[ShownAttempt], view: StepView) -> AttemptLine:
     state, label = _STATE[first.end]
     ends = [a.ended for a in group if a.ended is not None]
     span = f"in {brief(max(0.0, max(ends) - first.asked))}" if len(ends) == len(group) else ""
-    stem = first.step.partition("[")[0]
+    name = stem(first.step)
     return AttemptLine(
-        id=f"g-{first.doing}-{owner(view.plan) if view.plan is not None else view.idx}", step=f"{stem} × {len(group):,}", what="undo" if first.doing == "undo" else "", state=state,
+        id=f"g-{first.doing}-{owner(view.plan) if view.plan is not None else view.idx}", step=f"{name} × {len(group):,}", what="undo" if first.doing == "undo" else "", state=state,
         said=f"{len(group):,} {label}", words=span, at=max(ends) if ends else None,
     )  # fmt: skip
 
@@ -201,11 +203,11 @@ def _line(attempt: ShownAttempt, view: StepView) -> AttemptLine:
 def _words(attempt: ShownAttempt, view: StepView) -> str:
     error = attempt.error or (view.error or "" if attempt.end in ("failed", "undo failed") else "")
     if attempt.end in ("failed", "undo failed") and (reason := error or attempt.why or attempt.kind):
-        return reason.partition("\n")[0]
+        return first_line(reason)
     if attempt.end == "no answer":
         late = f"; “{attempt.late_kind}” came too late" if attempt.late is not None else ""
         silent = attempt.why or TEXTS.get(attempt.kind, "no answer")
-        return (error.partition("\n")[0] or silent) + late
+        return (first_line(error) or silent) + late
     if attempt.ended is None:
         return "under way" if attempt.node is not None else "no process has taken it yet"
     return f"in {brief(max(0.0, attempt.ended - attempt.asked))}"
@@ -254,7 +256,7 @@ def _details(
     error = attempt.error or (
         view.error or "" if last and attempt.end in ("failed", "no answer", "undo failed") else ""
     )
-    line.trace = trace_lines(attempt.traceback or (error if "\n" in error else ""))
+    line.trace = trace_lines(attempt.traceback or (error if has_more_lines(error) else ""))
     if not last or whole is None or attempt.round != view.round or view.plan is None:
         return
     if attempt.doing == "do":

@@ -7,7 +7,7 @@ flight now. What the store does not know stays None.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from makegood.model.attempt_end import AttemptEnd
 from makegood.model.states import Move
@@ -72,14 +72,24 @@ class Holding:
     submission: int = 1
 
 
+class ForwardEnd(NamedTuple):
+    """How a step had gone forward."""
+
+    state: str
+    by: str = ""
+    """The reason of the move, if it was not a reply: "probe" or "by_hand"."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Course:
     """How a task came to where it is."""
 
     attempts: list[ShownAttempt] = field(default_factory=list)
     holdings: list[Holding] = field(default_factory=list)
-    forward: dict[str, str] = field(default_factory=dict)
-    """How a step had gone forward before its undo: done, in_doubt, "done, by probe", "done, by hand"."""
+    forward: dict[str, ForwardEnd] = field(default_factory=dict)
+    """How a step had gone forward before its undo."""
+    cause: Move | None = None
+    """The task's move that says why it does not go forward, if that was read."""
     turned: EventView | None = None
     """The event in which the task last turned from forward to undo or error."""
     began: dict[int, float] = field(default_factory=dict)
@@ -143,6 +153,10 @@ class _Reader:
         if before == "undone" and state == "pending":
             self._submission += 1
             way.began[self._submission] = event.at
+        if state == "pending" and move.reason == "resubmitted":
+            way.cause = None
+        elif way.cause is None and state in ("undoing", "undone", "error") and move.reason != "claimed":
+            way.cause = move
         if state in ("undoing", "error") and before == "processing":
             way.turned = event
         elif state == "pending" and before in ("undone", "error"):
@@ -191,12 +205,10 @@ class _Reader:
             )
         self._last[idx] = event.at
 
-    def _forward(self, step: StepView, before: str, reason: str = "") -> str:
-        if reason == "probe":
-            return "done, by probe"
-        if reason == "by_hand":
-            return "done, by hand"
-        return self.course.forward.get(step.name) or before
+    def _forward(self, step: StepView, before: str, reason: str = "") -> ForwardEnd:
+        if reason in ("probe", "by_hand"):
+            return ForwardEnd("done", reason)
+        return self.course.forward.get(step.name) or ForwardEnd(before)
 
     def _add(self, step: StepView, doing: str, request_time: float, **more: object) -> ShownAttempt:
         attempt = ShownAttempt(

@@ -21,6 +21,10 @@ NO_CALLS: Final = ("held", "nobody", "plan")
 NICE: Final = tuple(m * 10.0**e for e in range(-4, 7) for m in (1, 2, 5))
 MOST_TICKS: Final = 200
 """Labels that are tried for an unbroken part of the axis, at most: a row may say that it lasted forever."""
+CHARACTER: Final = 1.1
+"""Percent of the axis that a character of a label takes where the axis is narrowest."""
+GAP: Final = 0.6
+"""Percent between two labels, at least."""
 APART: Final = 9.0
 """Percent between two labels."""
 
@@ -102,6 +106,9 @@ class TimeChart:
     now: float | None = None
     turn: float | None = None
     planned: bool = False
+    """Whether "planned" is written at the end of the axis."""
+    says_turn: bool = False
+    """Whether "turn" is written above its line."""
     folds: dict[int, tuple[str, bool]] = field(default_factory=dict)
     """row -> (what opens it, whether it is open): a row that has rows of its own."""
     items: set[int] = field(default_factory=set)
@@ -248,20 +255,47 @@ def chart(
         for bar in shapes
         if bar.look not in NO_CALLS and bar.x < p + 0.01 and bar.x + bar.width > q - 0.01
     ]
-    places = [scale.at(mark) for mark in marks]
+    line = _LabelLine()
+    if now is not None:
+        line.has_room(scale.at(now) + GAP, "now", "start")
+    says_turn = turn is not None and line.has_room(scale.at(turn), "turn", "middle")
+    is_planned = has_plan and line.has_room(98.5, "planned", "end")
+    break_texts = [f"+{duration_text(seconds)}" for _, _, seconds in scale.breaks]
+    breaks = [
+        (p, q, text if line.has_room((p + q) / 2, text, "middle") else "")
+        for (p, q, _), text in zip(scale.breaks, break_texts, strict=True)
+    ]
     return TimeChart(
         rows=list(rows),
         bars=shapes,
-        ticks=[tick for tick in ticks(scale, origin) if all(abs(tick[0] - place) > 4.5 for place in places)],
-        breaks=[
-            (p, q, "" if any(abs((p + q) / 2 - place) < 5 for place in places) else duration_text(seconds))
-            for p, q, seconds in scale.breaks
+        ticks=[
+            (at, text)
+            for at, text in ticks(scale, origin)
+            if line.has_room(at, text, "start" if at < 2 else "end" if at > 96 else "middle")
         ],
+        breaks=breaks,
         cuts=cuts,
         now=None if now is None else scale.at(now),
         turn=None if turn is None else scale.at(turn),
-        planned=has_plan,
+        planned=is_planned,
+        says_turn=says_turn,
     )
+
+
+class _LabelLine:
+    """The line of labels above the rows: no two are printed over each other, and the first one stays."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[float, float]] = []
+
+    def has_room(self, at: float, text: str, anchor: str) -> bool:
+        """Whether there is room for a text that starts, ends or has its middle there; it is taken then."""
+        width = CHARACTER * len(text)
+        start = at - {"start": 0.0, "middle": width / 2, "end": width}[anchor]
+        is_free = all(start >= q + GAP or start + width <= p - GAP for p, q in self._spans)
+        if is_free:
+            self._spans.append((start, start + width))
+        return is_free
 
 
 def _drawn(bar: Bar, scale: Axis) -> DrawnBar:

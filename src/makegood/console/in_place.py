@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from makegood.errors import StoreError
 from makegood.store.views import StepView, TaskDetail
+from makegood.story.step_names import stem_of
 from makegood.story.undo_preview import Preview, fate, undo_order
 
 MOST = 40
@@ -73,7 +74,7 @@ def _times(name: str, count: int) -> str:
 
 def stem(step: StepView) -> str:
     """Return a step's name without the number of its item."""
-    return step.name.partition("[")[0] if step.plan is not None and step.plan.nth >= 0 else step.name
+    return stem_of(step)
 
 
 def in_place(detail: TaskDetail) -> list[InPlace]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from makegood.base.durations import brief
-from makegood.console.attempts import Course, ShownAttempt
+from makegood.console.attempts import Course, ForwardEnd, ShownAttempt
 from makegood.console.conditions import condition_text, verdict_text
 from makegood.console.day_time import day_time
 from makegood.console.ladder import SETTLED, LadderStep, OddItem
@@ -19,6 +19,7 @@ from makegood.model.plan import StepPlan
 from makegood.saga.held import predecessors
 from makegood.saga.rules import owner
 from makegood.store.views import StepView, TaskDetail
+from makegood.story.step_names import stem
 from makegood.story.undo_preview import fate, turns
 
 MOST_TICKS = 12
@@ -33,6 +34,9 @@ CODES: Mapping[str, str] = {
     "undone": "undo", "undo failed": "bad", "running": "run", "planned": "plan",
 }  # fmt: skip
 """The mark of an attempt, by how it ended."""
+
+_BY = {"probe": "done, by probe", "by_hand": "done, by hand"}
+"""Who had the answer that a step is done, if not its own reply."""
 
 _PICK = {"failed": "failed", "in_doubt": "in doubt", "undo_failed": "undo failed", "undone": "undone"}
 
@@ -141,7 +145,7 @@ def _each(each: StepView, items: Sequence[StepView], before: set[int], drafts: l
     body = [step for step in (each.plan.body if each.plan is not None else ()) if step.kind == "action"]
     groups: dict[str, list[StepView]] = {step.name: [] for step in body}
     for item in items:
-        groups.setdefault(item.name.partition("[")[0], []).append(item)
+        groups.setdefault(stem(item.name), []).append(item)
     declarations = {step.name: step for step in body}
     for name, views in groups.items():
         views.sort(key=lambda view: (view.plan.nth if view.plan is not None else 0, view.idx))
@@ -184,8 +188,8 @@ def _step(reading: _Reading, n: int, draft: _Rung, after: tuple[int, ...]) -> La
     mine = reading.attempts.get(view.idx, [])
     forward = [a for a in mine if a.doing != "undo"]
     undos = [a for a in mine if a.doing == "undo"]
-    outcome = reading.course.forward.get(view.name, "")
-    was = "in_doubt" if outcome == "in_doubt" else "done"
+    outcome = reading.course.forward.get(view.name, ForwardEnd(""))
+    was = "in_doubt" if outcome.state == "in_doubt" else "done"
     return LadderStep(
         idx=n,
         name=view.name,
@@ -205,7 +209,7 @@ def _step(reading: _Reading, n: int, draft: _Rung, after: tuple[int, ...]) -> La
         turn=str(reading.turns.get(view.idx, "")),
         round=view.round,
         now=_now(reading, view),
-        said=outcome if outcome.startswith("done,") and view.state != "waiting" else "",
+        said=_BY.get(outcome.by, "") if view.state != "waiting" else "",
         undo_said=_undo_said(view),
     )
 
@@ -237,7 +241,7 @@ def took(attempts: Iterable[ShownAttempt], round_: int) -> str:
     return brief(max(0.0, mine[-1].ended - mine[0].asked))
 
 
-def _note(reading: _Reading, view: StepView, outcome: str) -> str:
+def _note(reading: _Reading, view: StepView, outcome: ForwardEnd) -> str:
     if view.state == "in_doubt":
         silent = sum(a.doing == "do" and a.end == "no answer" for a in reading.attempts.get(view.idx, []))
         times = {0: "", 1: "", 2: ", twice"}.get(silent, f", {silent} times")
@@ -248,7 +252,7 @@ def _note(reading: _Reading, view: StepView, outcome: str) -> str:
         return _in_flight(reading, view)
     if view.waiting and view.state == "ready" and view.due is not None:
         return f"again at {day_time(reading.now + view.due)}" + (f": {view.error}" if view.error else "")
-    if outcome == "done, by probe":
+    if outcome.by == "probe":
         return "no answer at first; its probe found that it had happened"
     if reading.found.tally is not None and view.attempt > 1:
         return f"{view.attempt:,} attempts"
@@ -411,7 +415,7 @@ def _calm(states: Counter[str]) -> str:
 
 def _forward_state(reading: _Reading, view: StepView) -> str:
     if view.state in ("undoing", "undone", "undo_failed", "kept"):
-        return "in_doubt" if reading.course.forward.get(view.name) == "in_doubt" else "done"
+        return "in_doubt" if reading.course.forward.get(view.name) == ("in_doubt", "") else "done"
     return view.state
 
 

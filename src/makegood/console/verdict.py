@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from makegood.base.counts import counted
 from makegood.base.durations import brief
-from makegood.client.remedies import trouble
 from makegood.console.attempts import Course
 from makegood.errors import StoreError
 from makegood.model.policy import Policy, verdict
 from makegood.store.views import StepView, TaskDetail
+from makegood.story.trouble import cause_sentence, trouble
 from makegood.story.undo_preview import Preview, needs_settling, undo_order
 
 MOST_NAMES = 3
@@ -92,7 +92,7 @@ def _undone(detail: TaskDetail, course: Course) -> TaskVerdict:
         for a in course.attempts
         if a.doing == "undo" and a.ended is not None and a.submission == detail.task.submission
     ]
-    parts = [_sentence(detail.task.cause)]
+    parts = [cause_sentence(detail.task.cause, course.cause)]
     if back and undos:
         span = max(a.ended or a.asked for a in undos) - min(a.asked for a in undos)
         effects = counted(detail.count("undone"), "effect")
@@ -273,11 +273,11 @@ def _after(detail: TaskDetail, step: StepView, policy: Policy) -> list[str]:
     return [*tries, f"then undo: {effects(previews)}"]
 
 
-def _undoing(detail: TaskDetail, _course: Course) -> TaskVerdict:
+def _undoing(detail: TaskDetail, course: Course) -> TaskVerdict:
     running = [step for step in detail.steps if step.state == "undoing"]
     failures = [step for step in detail.steps if step.state == "undo_failed"]
     failing = [step for step in running if step.failures]
-    cause = _sentence(detail.task.cause)
+    cause = cause_sentence(detail.task.cause, course.cause)
     if failures:
         step = failures[0]
         return TaskVerdict(
@@ -350,19 +350,6 @@ def _is(items: Sequence[object]) -> str:
 
 def _steps(count: int) -> str:
     return counted(count, "step")
-
-
-def _sentence(text: str) -> str:
-    return (
-        f"{text[:1].upper() + text[1:] if not _named(text) else text}{'' if text.endswith('.') else '.'}"
-        if text
-        else ""
-    )
-
-
-def _named(text: str) -> bool:
-    """Whether a cause begins with a step's name, which keeps its letters."""
-    return ":" in text.partition(" ")[0]
 
 
 def _policy(step: StepView) -> Policy:

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from makegood.base.text import first_line
 from makegood.errors import MissingValueError
 from makegood.model.messages import Alert, AlertKind
 from makegood.model.states import Reason, words
@@ -234,7 +235,7 @@ def _obstacles(work: DecisionBuilder) -> list[str]:
     doubts: dict[str, list[str]] = {}
     for step in work.steps():
         if step.state == "undo_failed":
-            failures.setdefault((step.error or "no reason recorded").partition("\n")[0], []).append(step.name)
+            failures.setdefault(first_line(step.error) or "no reason recorded", []).append(step.name)
         elif step.state == "in_doubt" and step.stuck:
             doubts.setdefault(_unknown(step, work.now, 0.0), []).append(step.name)
     return [

@@ -14,6 +14,7 @@ from typing import Any
 
 from makegood.base.ids import address
 from makegood.base.stored_values import seconds, text, whole
+from makegood.base.text import first_line
 from makegood.store import rows
 from makegood.store.oversight_records import ErrorGroup, ErrorGroups
 from makegood.store.transaction import ReadTx, Sql
@@ -135,7 +136,7 @@ async def error_groups(tx: ReadTx, limit: int = 100) -> ErrorGroups:
             app, state, _ = tasks[task]
             key = (address(app, step[0]), step[1], end.doing, normalised(end.error), end.frame or "")
             if (error := obstacles.get((task, end.idx))) is not None and _blamable(end.doing, step[2]):
-                fits = error.startswith(end.error.partition("\n")[0])
+                fits = error.startswith(first_line(end.error))
                 if (task, end.idx) not in blame or fits > blame[task, end.idx][
                     0
                 ]:  # the latest one comes first

@@ -47,6 +47,8 @@ class TaskVerbs(Verbs):
     tally = reading(task_lists.tally)
     unended = reading(task_lists.unended)
     lately = reading(task_lists.lately)
+    waits = reading(task_lists.waits)
+    progress = reading(task_lists.progress)
     briefs = reading(task_lists.briefs)
     search = reading(task_lists.search)
     step_names = reading(task_excerpts.step_names)

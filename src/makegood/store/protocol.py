@@ -133,6 +133,14 @@ class Tasks(Protocol):
     async def unended(self, scan_limit: int = ...) -> UnendedTally:
         """Return the number of tasks not ended, by state, as far as ``scan_limit`` tasks show it."""
 
+    async def waits(self, scan_limit: int = ...) -> dict[str, int]:
+        """Return how many steps wait because their service asked for it, by the first line of its text."""
+        ...
+
+    async def progress(self, tasks: Sequence[int]) -> dict[int, tuple[int, int, int]]:
+        """Return how many actions of each task are done, are undone, and there are, without skipped ones."""
+        ...
+
     async def lately(self, seconds: float, scan_limit: int = ...) -> tuple[dict[str, int], bool]:
         """Return the number of tasks submitted within ``seconds``, by state, and whether there may be
         more.

@@ -5,17 +5,21 @@ takes them by the index that fits: those of an id or key; those in error; those 
 the newest. The answer says where the search stopped.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
 from makegood.base import stored_values
 from makegood.base.stored_values import record_of, text, whole
+from makegood.base.text import first_line
 from makegood.store.search import FAILING, IN_DOUBT, LISTED, matching, named, task_view
 from makegood.store.transaction import ReadTx, Sql
 from makegood.store.views import Filter, Found, StepBrief, Tally, UnendedTally
 
 LOOKED: Final = 10_000
 """Tasks that a search looks at, at most."""
+WAITS_LISTED: Final = 100
+"""Texts of waits that are told apart, at most."""
 STEPS_LISTED: Final = 100
 """Steps of a task that a list knows, at most."""
 
@@ -40,6 +44,16 @@ where task = any ($1::bigint[]) and idx < $2 order by task, idx
 REQUESTS = Sql("""
 select task, idx, kind, attempt, taken_by, complete_by - {now}, {now} - sent_at from makegood.request
 where task = any ($1::bigint[]) and idx < $2
+""")
+WAITS = Sql("""
+select s.error, count(*) from (select task, idx from makegood.request where kind = 'timer' limit $1) r
+    join makegood.step s on s.task = r.task and s.idx = r.idx
+where s.state = 'ready' and s.error is not null group by s.error order by 2 desc, 1 limit $2
+""")
+"""Steps that a service has asked to send later, by what it said: nothing of them can have happened."""
+PROGRESS = Sql("""
+select task, sum(case when state = 'done' then 1 else 0 end), sum(case when state = 'undone' then 1 else 0 end), count(*)
+from makegood.step where task = any ($1::bigint[]) and kind = 'action' and state <> 'skipped' group by task
 """)
 WAITING = Sql("""
 select agent, count(*), {now} - min(sent_at) from (
@@ -161,6 +175,20 @@ async def briefs(tx: ReadTx, tasks: Sequence[int]) -> dict[int, list[StepBrief]]
             step[4], step[5] = "running", attempt
         by_task[task].append(record_of(StepBrief, (*step, doing, taken_by, due, wait)))
     return by_task
+
+
+async def progress(tx: ReadTx, tasks: Sequence[int]) -> dict[int, tuple[int, int, int]]:
+    """Return how many actions of each task are done, are undone, and there are; skipped ones do not count."""
+    counts = await tx.rows(PROGRESS, list(tasks)) if tasks else ()
+    return {task: (whole(n), whole(undone_count), whole(total)) for task, n, undone_count, total in counts}
+
+
+async def waits(tx: ReadTx, scan_limit: int = LOOKED) -> dict[str, int]:
+    """Return how many steps wait because their service asked for it, by the first line of what it said."""
+    counts: Counter[str] = Counter()
+    for error, count in await tx.rows(WAITS, scan_limit, WAITS_LISTED):
+        counts[first_line(text(error))] += whole(count)
+    return dict(counts.most_common())
 
 
 async def waiting(tx: ReadTx, scan_limit: int = LOOKED) -> dict[str, tuple[int, float]]:

@@ -116,6 +116,7 @@ class _WatchedTasks:
         self.find, self.count, self.detail = inner.find, inner.count, inner.detail
         self.search, self.tally, self.briefs = inner.search, inner.tally, inner.briefs
         self.unended, self.lately = inner.unended, inner.lately
+        self.waits, self.progress = inner.waits, inner.progress
         self.excerpt, self.step_names, self.value = inner.excerpt, inner.step_names, inner.value
         self.recent, self.events_after = inner.recent, inner.events_after
 

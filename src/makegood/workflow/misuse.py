@@ -87,6 +87,18 @@ def say_where(wrong: BaseException, fn: Callable[..., object], where: str) -> No
     wrong.add_note("; ".join(notes))
 
 
+def add_place(wrong: PromiseError) -> None:
+    """Add to an error the file and the line of the user's code that raised it: its innermost line."""
+    place = ""
+    step = wrong.__traceback__
+    while step is not None:
+        if _package(step.tb_frame) != _OURS:
+            place = f"{step.tb_frame.f_code.co_filename}, line {step.tb_lineno}"
+        step = step.tb_next
+    if place:
+        wrong.args = (f"{wrong} ({place})",)
+
+
 def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__")).partition(".")[0]
 

@@ -15,11 +15,11 @@ import msgspec
 from makegood.base.function_layers import layers
 from makegood.declare.action import RECORDER, Action, Shared
 from makegood.declare.parameters import names_around
-from makegood.errors import DefinitionError, PayloadError
+from makegood.errors import DefinitionError, PayloadError, PromiseError
 from makegood.model.plan import OnFailure, Plan
 from makegood.payload.codec import check_fits
 from makegood.workflow.inputs import InputsByValue, WorkflowInputs
-from makegood.workflow.misuse import check_source, say_where
+from makegood.workflow.misuse import add_place, check_source, say_where
 from makegood.workflow.plan_cache import NO_TRAIL, CachedPlan, FunctionCode
 from makegood.workflow.plan_run import Planning
 from makegood.workflow.provenance import Mark, Sites, own_copies
@@ -131,6 +131,9 @@ class Workflow(Generic[P, R]):
             trail = planning.trail(returns, self._inputs.held)
             if trail is not before:
                 self._trails = {**dict([*self._trails.items()][1 - _TRAILS :]), marks: trail}
+        except PromiseError as wrong:
+            add_place(wrong)
+            raise
         finally:
             planning.close()
             self._registry.plans.discard(planning)

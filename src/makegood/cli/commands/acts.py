@@ -299,8 +299,9 @@ async def _one(
     try:
         state = (await task.wait(wait)).state
         code = exits.DONE if state == end_state else exits.outcome(state)
-    except WaitExpiredError as expiry:
-        cli.note(f"makegood: {await no_scheduler.late(client, expiry)}")
+    except WaitExpiredError:
+        sentence = f"task {task.id} did not end within {wait:g} s"
+        cli.note(f"makegood: {await no_scheduler.late(client, task, sentence)}")
         code = exits.TIMED_OUT
     detail = await task.status()
     shape |= {"state": detail.task.state, "cause": detail.task.cause, **next_commands.outcome(cli, detail)}

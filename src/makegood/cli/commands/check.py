@@ -62,6 +62,8 @@ class Stranded:
     """The stored argument that does not fit; "" when the code has no such action, undo or probe."""
     why: str = ""
     """Why the argument does not fit."""
+    is_absent: bool = False
+    """Nothing is stored for it."""
     steps: int = 0
     """How many steps."""
     tasks: list[str] = field(default_factory=list)
@@ -86,8 +88,7 @@ class Stranded:
     def _as_well(self) -> str:
         if self.needs == "undo" and self.parameter == RESULT:
             return "as one kind of the result"
-        absent = self.why.startswith("there is no")
-        return f"{self.parameter} with a default" if absent else "a union of both types"
+        return f"{self.parameter} with a default" if self.is_absent else "a union of both types"
 
 
 @command()

@@ -20,7 +20,7 @@ from makegood.node.signals import Signals
 
 
 @command()
-@setting("console", metavar="HOST:PORT", text=f"Listen at this address. [default: {DEFAULT}]")
+@setting("console", "--listen", metavar="HOST:PORT", text=f"Listen at this address. [default: {DEFAULT}]")
 @setting("console_base", metavar="PATH", text="The path under which a proxy serves the console.")
 @setting(
     "console_role", metavar="ROLE", text="The role of users who have none otherwise: viewer, operator, admin."

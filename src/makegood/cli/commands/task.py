@@ -5,7 +5,8 @@ import contextlib
 import inspect
 import sys
 import typing
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,9 +19,11 @@ from makegood.base.clock import iso
 from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.service_keys import request_of
+from makegood.base.sizes import MIB
 from makegood.base.terminal_text import visible_json
+from makegood.base.text import first_line
 from makegood.cli import exits, next_commands, no_scheduler
-from makegood.cli.client import connect, looked, looking
+from makegood.cli.client import connect, looked, looking, task_named
 from makegood.cli.command import Whole
 from makegood.cli.context import Cli, at_most, command, flag, lasting
 from makegood.cli.corrected_inputs import told
@@ -28,17 +31,19 @@ from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_workflow, naming
 from makegood.cli.render.ladder import event_lines, ladder, probe_answers
 from makegood.cli.render.output import date_time, recent
+from makegood.cli.render.style import Line
 from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
-from makegood.client.remedies import reasons
 from makegood.console.redaction import Redaction
 from makegood.errors import PayloadError, TaskNotFoundError, WaitExpiredError
 from makegood.model import notices
 from makegood.model.states import AT_REST
 from makegood.payload.codec import UNREADABLE, decode, shallow
 from makegood.payload.unknown_fields import refuse_unknown
-from makegood.store.views import Filter, NodeView, TaskDetail, TaskView
+from makegood.store.views import EventView, Filter, NodeView, TaskDetail, TaskView
+from makegood.story.trouble import reasons
+from makegood.story.waits import wait_of
 from makegood.workflow.workflow import Workflow
 
 REDRAW = 0.25
@@ -119,10 +124,11 @@ async def _outcome(
     try:
         await no_scheduler.warn_of(cli, client, task)
         view = await task.wait(limit)
-    except WaitExpiredError as expiry:
+    except WaitExpiredError:
         if cli.json:
             cli.out.document({**shape, **as_json.task((await task.status()).task)})
-        cli.note(f"makegood: {await no_scheduler.late(client, expiry)}")
+        sentence = f"task {task.id} did not end within {limit:g} s"
+        cli.note(f"makegood: {await no_scheduler.late(client, task, sentence)}")
         return exits.TIMED_OUT
     detail = await task.status()
     if cli.json:
@@ -228,7 +234,7 @@ def _converted(value: bytes, hint: Any, name: str) -> Any:
 # -- list, show, history -------------------------------------------------------------------------------------
 
 
-HEADS: Final = ("id", "workflow", "state", "created", "took", "key", "unanswered", "cause")
+HEADS: Final = ("id", "workflow", "state", "steps", "created", "took", "key", "unanswered", "cause")
 """The columns of ``makegood task list``."""
 
 
@@ -240,23 +246,33 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
     """List tasks, newest first."""
     condition = replace(chosen or Filter(), before=None if before is None else ids.parse(before), limit=limit)
 
-    async def find(client: Client) -> tuple[list[TaskView], dict[int, TaskDetail], float, list[str]]:
+    async def find(
+        client: Client,
+    ) -> tuple[list[TaskView], dict[int, str], dict[int, tuple[int, int, int]], float, list[str]]:
         views = await client.find(replace(condition, results=cli.json))
         unknown = [] if views else await unknown_names(client, condition)
-        backward = [view.id for view in views if view.state in ("error", "undoing") and not cli.json]
-        pairs = [(task, await client.store.tasks.detail(task)) for task in backward]
-        details = {task: detail for task, detail in pairs if detail is not None}
-        return views, details, await client.store.now(), unknown
+        now = await client.store.now()
+        if cli.json:
+            return views, {}, {}, now, unknown
+        texts: dict[int, str] = {}
+        for (
+            view
+        ) in views:  # of a task that goes, or went, backward the cause includes the problem of its undo
+            if view.state in ("error", "undoing") and (detail := await client.store.tasks.detail(view.id)):
+                texts[view.id] = reasons(detail)
+        briefs = await client.store.tasks.briefs([view.id for view in views if view.state == "processing"])
+        for task, steps in briefs.items():
+            texts[task] = "; ".join(dict.fromkeys(filter(None, map(wait_of, steps))))
+        return views, texts, await client.store.tasks.progress([view.id for view in views]), now, unknown
 
-    tasks, details, now, unknown = looked(cli, find)
+    tasks, texts, progress, now, unknown = looked(cli, find)
     rows = (
         (
-            ids.show(view.id), f"{view.app}.{view.workflow}", view.state,
+            ids.show(view.id), f"{view.app}.{view.workflow}", view.state, _steps(view, progress.get(view.id)),
             recent(view.created, now) if cli.out.fancy else date_time(view.created),
             shown((now if view.ended is None else view.ended) - view.created),
             view.key, view.failure_count or None,
-            # Of a task that goes, or went, backward the cause includes the problem of its undo.
-            reasons(details[view.id]) if view.id in details else view.cause,
+            first_line(texts.get(view.id) or view.cause),
         )
         for view in tasks
     )  # fmt: skip
@@ -267,12 +283,22 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
         raise TaskNotFoundError("; ".join(unknown))
 
 
+def _steps(view: TaskView, counts: tuple[int, int, int] | None) -> str:
+    """Return how far a task is: how many of its actions are done, or are undone."""
+    done_count, undone_count, total = counts or (0, 0, 0)
+    if view.state in ("undoing", "undone"):
+        return f"{undone_count} undone"
+    return f"{done_count}/{total}" if total else ""
+
+
 SHOWN: Final = 60
 """Lines of a ladder above which quiet steps in a row are one line."""
 MOST_LINES: Final = 200
 """Lines of a ladder, and of keys, at most."""
 MOST_VALUE: Final = 2000
-"""Characters of inputs and of a result."""
+"""Characters of inputs, of a result and of a text of the history."""
+MOST_MOVES: Final = 1000
+"""Lines of a history."""
 
 
 @command()
@@ -280,14 +306,14 @@ MOST_VALUE: Final = 2000
 @flag("--all", text="Every step and whole values, however many and large.")
 @flag("--uncovered", text="Show secret values, such as passwords, as they are.")
 def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # noqa: A002 - the option's name
-    """Show a task with its inputs, steps and alerts. Values with secret names are covered.
+    """Show a task, by its id or key, with inputs, steps and alerts. Values with secret names are covered.
 
     Of a long task, quiet steps in a row are one line; --all and --json show each step.
     """
     redaction = Redaction()
 
     async def look(client: Client) -> None:
-        task = client.task(task_id)
+        task = await task_named(client, task_id)
         detail = await client.store.tasks.detail(task.number, with_asked=True)
         detail = detail or await task.status()  # which raises: there is none
         alerts = await client.store.alerts.views(task=task.number)
@@ -437,24 +463,51 @@ def _silent(detail: TaskDetail, views: Sequence[NodeView]) -> list[str]:
 @command()
 @click.argument("task_id", metavar="ID")
 @flag("--follow", text="Continue until the task is at rest.")
-def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
-    """Show each transition with its time, and the replies that came too late."""
+@flag("--all", text="Every line and whole texts, however many and large.")
+def history(cli: Cli, /, *, task_id: str, follow: bool, all: bool) -> None:  # noqa: A002 - the option's name
+    """Show each transition with its time, and the replies that came too late: the newest 1,000 lines, unless
+    --all or --json.
+    """
 
     async def tell(client: Client) -> None:
-        task = client.task(task_id)
+        task = await task_named(client, task_id)
         if follow:
             await no_scheduler.warn_of(cli, client, task)
-            await _stream(cli, task)
+            await _stream(cli, task, whole=all)
             return
-        events = [event async for event in task.events(follow=False)]
         if cli.json:
-            cli.out.document([as_json.event(event) for event in events])
+            cli.out.document([as_json.event(event) async for event in task.events(follow=False)])
             return
         steps = {step.idx: step.name for step in (await task.status()).steps}
-        for event in events:
-            cli.out.drawing(event_lines(event, steps=steps, unicode=cli.out.unicode))
+        lines: deque[Line] = deque(maxlen=None if all else MOST_MOVES)
+        count = 0
+        async for event in _events(client, task.number):
+            for line in event_lines(event, steps=steps, unicode=cli.out.unicode):
+                lines.append(line if all else _shortened(line))
+                count += 1
+        if count > len(lines):
+            cli.out.text(f"{count - len(lines):,} older lines are left out: --all shows them")
+        cli.out.drawing(lines)
 
     looked(cli, tell)
+
+
+async def _events(client: Client, task: int) -> AsyncIterator[EventView]:
+    """Yield the history of a task in order, read in parts."""
+    after, more = 0, True
+    while more:
+        part = await client.store.tasks.events_after(task, after, MOST_MOVES, MIB)
+        for event in part.events:
+            after = event.seq
+            yield event
+        more = part.more
+
+
+def _shortened(line: Line) -> Line:
+    return [
+        (text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}… ({len(text):,} characters)", style)
+        for text, style in line
+    ]
 
 
 # -- watch ---------------------------------------------------------------------------------------------------
@@ -474,7 +527,7 @@ def watch(cli: Cli, /, *, task_id: str, timeout: float | None) -> int:
 
 async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
     async with looking(cli) as client:
-        task = client.task(task_id)
+        task = await task_named(client, task_id)
         await no_scheduler.warn_of(cli, client, task)
         try:
             async with asyncio.timeout(limit):
@@ -483,10 +536,9 @@ async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
                 else:
                     await _stream(cli, task)
         except TimeoutError:
-            expiry = (
-                f"task {task.id} did not come to rest within {limit:g} s; the task continues, watch it again"
-            )
-            raise WaitExpiredError(await no_scheduler.late(client, expiry), task_id=task.id) from None
+            sentence = f"task {task.id} did not come to rest within {limit:g} s"
+            text = await no_scheduler.late(client, task, sentence, "watch it again")
+            raise WaitExpiredError(text, task_id=task.id) from None
         detail = await task.status()
     if cli.json:
         cli.out.record({"event": "end", **as_json.detail(Redaction().task(detail))})
@@ -497,15 +549,19 @@ async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
     return exits.outcome(detail.task.state)
 
 
-async def _stream(cli: Cli, task: TaskHandle[Any]) -> None:
-    """Write each event of a task as it comes, until the task is at rest."""
+async def _stream(cli: Cli, task: TaskHandle[Any], *, whole: bool = False) -> None:
+    """Write each event of a task as it comes, until the task is at rest; ``whole``: however large it is."""
     steps = {step.idx: step.name for step in (await task.status()).steps}
     width = max(map(len, ("task", *steps.values())))
     async for event in task.events(follow=True):
         if cli.json:
             cli.out.record(as_json.event(event))
         else:
-            cli.out.drawing(event_lines(event, steps=steps, unicode=cli.out.unicode, width=width))
+            lines = event_lines(event, steps=steps, unicode=cli.out.unicode, width=width)
+            cli.out.drawing(lines if whole else map(_shortened, lines[:MOST_MOVES]))
+            if not whole and len(lines) > MOST_MOVES:
+                more = f"{len(lines) - MOST_MOVES:,} more lines of this moment"
+                cli.out.text(f"and {more}: `makegood task history {task.id} --all` shows them")
 
 
 async def _draw(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:

@@ -23,6 +23,7 @@ from makegood.cli.render.style import STYLES, Line, Span
 from makegood.model.attempt_end import probe_answer
 from makegood.saga.rules import owner
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
+from makegood.story.step_names import stem_of
 
 MARKS: Mapping[str, tuple[str, str]] = {
     "waiting": ("·", "."), "ready": ("○", "o"), "running": ("▶", ">"), "done": ("✓", "+"), "failed": ("✗", "x"),
@@ -33,6 +34,11 @@ MARKS: Mapping[str, tuple[str, str]] = {
 
 QUIET = ("waiting", "done", "skipped", "undone", "kept")
 """States of steps that may be folded together when a ladder is taller than the terminal."""
+
+ODD = ("failed", "in_doubt", "undo_failed")
+"""States of items of an ``each`` that are named, the first ``MOST_OWN`` of them."""
+
+MOST_OWN = 5
 
 NO_NAMES: Mapping[int, str] = MappingProxyType({})
 
@@ -66,8 +72,11 @@ def ladder(
     ``now``: the store's clock. ``nodes``: names of processes by number. ``unicode``: False for plain ASCII
     marks. ``height``: fold quiet steps together to fit into this many lines, as far as that is possible.
     """
-    rungs = [rung(step, nodes or {}, unicode=unicode) for step in in_order(detail.steps)]
+    steps = in_order(detail.steps)
+    rungs = [rung(step, nodes or {}, unicode=unicode) for step in steps]
     head = _head(detail.task, now)
+    if height is not None and len(rungs) + len(head) > height:
+        rungs = fold_items(steps, rungs)
     if height is not None and len(rungs) + len(head) > height:
         rungs = fold(rungs)
     widths = [max((len(getattr(r, part)) for r in rungs), default=0) for part in ("name", "where", "state")]
@@ -122,6 +131,39 @@ def _notes(step: StepView, nodes: Mapping[int, str]) -> list[str]:
     if step.error and step.state not in ("done", "undone", "skipped"):
         notes.append(step.error)
     return notes
+
+
+def fold_items(steps: Sequence[StepView], rungs: Sequence[Rung]) -> list[Rung]:
+    """Return the rungs of steps, with the items of an ``each`` together: every step of its body has one rung
+    for each state that its items are in. Of items that need somebody, a few keep their own.
+    """
+    by_idx = {step.idx: step for step in steps}
+    result: list[Rung] = []
+    for each, pairs in groupby(zip(steps, rungs, strict=True), key=lambda pair: _outermost(pair[0], by_idx)):
+        if each is None:
+            result += [line for _, line in pairs]
+            continue
+        groups: dict[tuple[str, str], list[Rung]] = {}
+        for step, line in pairs:
+            groups.setdefault((stem_of(step), step.state), []).append(line)
+        for (name, state), alike in groups.items():
+            own = min(len(alike), MOST_OWN) if state in ODD else len(alike) if len(alike) < 3 else 0
+            result += alike[:own]
+            if rest := alike[own:]:
+                notes = {line.notes for line in rest}
+                count = f"{'and ' if own else ''}{len(rest):,} steps"
+                result.append(
+                    Rung(rest[0].mark, f"{name}[…]", count, state, notes.pop() if len(notes) == 1 else "")
+                )
+    return result
+
+
+def _outermost(step: StepView, by_idx: Mapping[int, StepView]) -> int | None:
+    """Return the ``each`` that a step is an item of, the outermost one; None if it is none."""
+    each = None
+    while step.plan is not None and (idx := owner(step.plan)) in by_idx and idx != step.idx:
+        each, step = idx, by_idx[idx]
+    return each
 
 
 def fold(rungs: Sequence[Rung]) -> list[Rung]:

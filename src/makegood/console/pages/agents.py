@@ -1,7 +1,7 @@
 """Agents: is it makegood or the service, and who takes nothing?"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -11,6 +11,8 @@ from makegood.console.pages.wording import PageVerdict, lasted, listed, share
 from makegood.console.reads import Reads
 from makegood.store.views import AgentInfo, NodeView
 
+COMING_BACK: Final = "coming back"
+"""The state of a service that answers again."""
 _WORST = ("open", "half-open", "release", "closed", "")
 """States of a circuit, the one to show of several processes first."""
 
@@ -119,7 +121,7 @@ def _state(infos: Sequence[AgentInfo]) -> tuple[str, str, str, str]:
     if worst.circuit == "half-open":
         return "half-open", "doubt", "waiting", "one call asks whether the service answers"
     if worst.circuit == "release":
-        return "coming back", "doubt", "waiting", f"at most {worst.most} calls at once" if worst.most else ""
+        return COMING_BACK, "doubt", "waiting", f"at most {worst.most} calls at once" if worst.most else ""
     return "well", "ok", "done", f"{counted(late, 'call')} past the deadline" if late else ""
 
 
@@ -161,9 +163,15 @@ def verdict(rows: Sequence[AgentRow]) -> PageVerdict:
         return PageVerdict(
             "need", "error", f"{listed([row.name for row in orphans])} {verb} no process", f"{text}."
         )
+    recovering = [row for row in doubtful if row.state == COMING_BACK and not row.waiting]
+    if recovering and len(recovering) == len(doubtful):
+        verb = "answers" if len(recovering) == 1 else "answer"
+        text = "Nothing waits; each answer lets one more call be in flight."
+        return PageVerdict("ok", "done", f"{listed([row.name for row in recovering])} {verb} again", text)
     if doubtful:
         verb = "does" if len(doubtful) == 1 else "do"
-        text = "Tasks wait; makegood asks again by itself, and an outage undoes none of them."
+        wait = "Tasks wait; makegood" if any(row.waiting for row in doubtful) else "makegood"
+        text = f"{wait} asks again by itself, and an outage undoes no task."
         return PageVerdict(
             "doubt", "waiting", f"{listed([row.name for row in doubtful])} {verb} not answer well", text
         )

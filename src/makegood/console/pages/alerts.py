@@ -18,25 +18,25 @@ ENDED: Final = 100
 """Ended alerts on the page, at most."""
 DAY: Final = 86_400.0
 
-TITLES: Final[Mapping[str, tuple[str, str]]] = {
-    "step_gave_up": ("Step gave up", "failed"),
-    "undo_stuck": ("Undo stuck", "undofailed"),
-    "held": ("Held", "error"),
-    "undo_incomplete": ("Undo incomplete", "undofailed"),
-    "poison": ("Its Schedulers died", "error"),
-    "unreadable": ("Data cannot be read", "error"),
-    "late_undo": ("Late undo", "undoing"),
-    "starved": ("No process takes requests", "agents"),
-    "circuit_open": ("Circuit open", "waiting"),
-    "outage": ("Service away for long", "agents"),
-    "no_scheduler": ("No Scheduler", "cluster"),
-    "no_leader": ("No leader", "flag"),
-    "role_failing": ("A role fails", "cluster"),
-    "dead_letter": ("Dead letter", "send"),
-    "generation": ("New generation", "db"),
-    "test": ("Test", "bell"),
+ICONS: Final[Mapping[str, str]] = {
+    "step_gave_up": "failed",
+    "undo_stuck": "undofailed",
+    "held": "error",
+    "undo_incomplete": "undofailed",
+    "poison": "error",
+    "unreadable": "error",
+    "late_undo": "undoing",
+    "starved": "agents",
+    "circuit_open": "waiting",
+    "outage": "agents",
+    "no_scheduler": "cluster",
+    "no_leader": "flag",
+    "role_failing": "cluster",
+    "dead_letter": "send",
+    "generation": "db",
+    "test": "bell",
 }
-"""The title and the icon of each kind of alert that this version knows."""
+"""The icon of each kind of alert that this version knows. Its title is its name, as in the code."""
 BY_THEMSELVES: Final = frozenset({"circuit_open", "late_undo"})
 """Kinds that end without anybody's help: an open circuit only if more than one step fails."""
 _FIRST = ("undo_incomplete", "held", "poison", "unreadable")
@@ -81,7 +81,7 @@ def _ends(alert: AlertView) -> bool:
 
 
 def _look(kind: str) -> tuple[str, str]:
-    return TITLES.get(kind) or (titled(kind), "bell")
+    return titled(kind), ICONS.get(kind, "bell")
 
 
 def _item(alerts: Sequence[AlertView], task: TaskView | None) -> Item:

@@ -7,6 +7,7 @@ import msgspec
 
 from makegood.base import ids
 from makegood.base.counts import counted
+from makegood.base.text import has_more_lines
 from makegood.console.attempt_lines import trace_lines
 from makegood.console.pages import oversight
 from makegood.console.pages.tasks import rows_of
@@ -177,7 +178,7 @@ async def group(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     return {
         "group": group_of(error_group, now, span),
         "lines": trace_lines(
-            error_group.traceback or (error_group.sample if "\n" in error_group.sample else "")
+            error_group.traceback or (error_group.sample if has_more_lines(error_group.sample) else "")
         ),
         "rows": sorted(rows, key=lambda row: not row.need)[:TASKS],
         "tasks": error_group.tasks,

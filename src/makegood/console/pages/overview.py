@@ -1,6 +1,7 @@
 """The overview: does anything need me, and is it making good as usual?"""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from makegood.console.pages import agents, oversight
 from makegood.console.pages.agents import AgentRow, agent_rows, waiting
 from makegood.console.pages.alerts import Item, open_items
 from makegood.console.pages.cluster import heals, leading, lease_of
-from makegood.console.pages.tasks import lately, unended
+from makegood.console.pages.tasks import lately, unended, waits
 from makegood.console.pages.wording import PageVerdict, capped, lasted, listed, titled
 from makegood.console.reads import Reads
 from makegood.election.views import TermView, with_gaps
@@ -25,6 +26,7 @@ from makegood.store.oversight_records import (
 )
 from makegood.store.step_down import LEADER
 from makegood.store.views import AlertView, Filter, UnendedTally
+from makegood.story.waits import waits_text
 
 MINUTES: Final = 60
 """Minutes in the charts."""
@@ -253,8 +255,9 @@ def verdict(
     *,
     has_leader: bool,
     rows: Sequence[AgentRow] = (),
+    wait_counts: Mapping[str, int] = MappingProxyType({}),
 ) -> PageVerdict:
-    """Return the sentence that answers the page. ``rows``: the agents."""
+    """Return the sentence that answers the page. ``rows``: the agents; ``wait_counts``: see ``waits``."""
     pace = "" if rate is None else f", {rate:,.0f} a minute"
     calm = f"Everything else is making good{pace}."
     if need:
@@ -279,15 +282,15 @@ def verdict(
         return services
     if tally.failing or tally.doubt:
         text = f"{counted(tally.failing, 'task')} with a failed step {'is' if tally.failing == 1 else 'are'} being retried; nothing needs you{pace and ';'}{pace.removeprefix(',')}."
-        return PageVerdict("ok", "done", "All well", text)
+        return PageVerdict("ok", "done", waits_text(wait_counts) or "All well", text)
     if not tally.in_flight:
         return PageVerdict(
             "ok", "done", "All well", f"Nothing is under way{pace and ';'}{pace.removeprefix(',')}."
         )
     return PageVerdict(
         "ok",
-        "done",
-        "All well",
+        "waiting" if wait_counts else "done",
+        waits_text(wait_counts) or "All well",
         f"{capped(tally.in_flight, more=tally.more)} task{'s' if tally.in_flight != 1 else ''} under way{pace}.",
     )
 
@@ -340,7 +343,9 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     need.sort(key=lambda item: (item.acked is not None, not item.task))
     needs = [item for item in need if item.tone == "need"]
     return {
-        "verdict": verdict(needs, tally, rate, has_leader=has_leader, rows=rows),
+        "verdict": verdict(
+            needs, tally, rate, has_leader=has_leader, rows=rows, wait_counts=await waits(reads)
+        ),
         "need": need[:NEEDS] if needs else [],
         "more": max(0, len(need) - NEEDS),
         "tiles": tiles(

@@ -443,7 +443,7 @@ def _facts(detail: TaskDetail, names: Mapping[int, str], way: Course, now: float
         ("workflow", f"{task.app}.{task.workflow}"),
         ("submitted", day_time(task.created)),
         ("took", "" if end is None else brief(max(0.0, end - task.created))),
-        ("failures", f"{task.failure_count:,}" if task.failure_count else ""),
+        ("unanswered", f"{task.failure_count:,}" if task.failure_count else ""),
         ("deadline", deadline),
         (
             "held by",

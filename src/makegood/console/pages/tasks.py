@@ -13,6 +13,7 @@ from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.store.filters import LONGEST, parsed, wanted
 from makegood.store.views import Filter, Found, StepBrief, Tally, TaskView, UnendedTally
+from makegood.story.waits import LATER, wait_of
 
 PAGE: Final = 50
 """Tasks on a page."""
@@ -20,6 +21,8 @@ PIPS: Final = 20
 """Steps that a row draws, at most."""
 LOOKED: Final = 10_000
 """Tasks that a search looks at; the next page looks further back."""
+MOST_SAID: Final = 80
+"""Characters beside a badge, at most."""
 UNCLAIMED: Final = 30.0
 """Seconds after which a request that no process has taken is worth a remark."""
 
@@ -96,8 +99,13 @@ def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
         return "waiting", "no process takes it"
     moving = [step for step in steps if step.doing is not None]
     if moving and all(step.doing == "timer" for step in moving):
-        return "waiting", "asked to come back later"
+        return "waiting", shortened(next(filter(None, map(wait_of, moving)), LATER))
     return task.state, ""
+
+
+def shortened(text: str) -> str:
+    """Return the beginning of a text that a badge has room for."""
+    return text if len(text) <= MOST_SAID else f"{text[: MOST_SAID - 1].rstrip()}…"
 
 
 def _unclaimed(step: StepBrief) -> bool:
@@ -187,6 +195,11 @@ async def search(reads: Reads, condition: Filter) -> Found:
 async def unended(reads: Reads) -> UnendedTally:
     """Return how many tasks have not ended."""
     return await reads.shared("unended", reads.store.tasks.unended)
+
+
+async def waits(reads: Reads) -> dict[str, int]:
+    """Return how many steps wait because their service asked for it, by what it said."""
+    return await reads.shared("waits", reads.store.tasks.waits)
 
 
 async def lately(reads: Reads) -> tuple[dict[str, int], bool]:

@@ -59,8 +59,7 @@ def listed(words: Sequence[str], most: int = 3) -> str:
 
 
 def titled(kind: str) -> str:
-    """Return as a title a kind that this version does not know: during an upgrade, processes of two versions
-    share a store.
+    """Return a kind as a title: by its own name, which is the same in the code, in commands and on pages.
 
     >>> titled("late_boat")
     'Late boat'

@@ -1,15 +1,17 @@
 """The slices of the store on PostgreSQL: the functions of the modules beside this one, made methods."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from makegood.base.counts import counted
 from makegood.base.ids import show
-from makegood.base.postgres_errors import POOLING
+from makegood.base.postgres_errors import MORE_POOLED, NEEDED, POOLING
 from makegood.base.postgres_pooling import SharedSessionError
 from makegood.base.sizes import KIB
-from makegood.errors import ConfigError
+from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.model.messages import Act, TaskMessage
 from makegood.store import queue_records, records, rows, search, task_excerpts
 from makegood.store import views as views_
@@ -20,7 +22,7 @@ from makegood.store.postgres import generation as promotion
 from makegood.store.postgres import queues as mails
 from makegood.store.postgres import requests as queues
 from makegood.store.postgres.commit import BLOCKED_FOR, Commit, put_to_error
-from makegood.store.postgres.connection import Connection
+from makegood.store.postgres.connection import Connection, Dialer, Link
 from makegood.store.postgres.database import Database, Slice, asks, explicit, writes
 from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.submit import recovered as submit_recovered
@@ -40,6 +42,8 @@ log = logging.getLogger("makegood.store")
 T = TypeVar("T")
 P = ParamSpec("P")
 
+_PATIENCE = 3.0
+"""Seconds that ``doctor`` waits for a further connection through a proxy."""
 _HEAVY = 16 * KIB
 """This many bytes weigh as much as one more call, when calls are written together."""
 # The slack of floors below: how late a transaction may commit, in numbers, microseconds or seconds after its
@@ -321,7 +325,27 @@ class AdminSlice(Slice, UpkeepVerbs):
             text = POOLING.partition(";")[0]
             remedy = "connect to PostgreSQL itself, or use pool_mode=session for makegood"
             return [views_.Finding("pooling", "error", text, remedy)]
-        return [views_.Finding("pooling", "ok", "sessions keep their state"), *findings]
+        return [await self._pooled(), *findings]
+
+    async def _pooled(self) -> views_.Finding:
+        """Judge whether a proxy that keeps sessions has enough connections for a process: take them for a
+        moment.
+        """
+        count, dialer = NEEDED, self._db.dialer
+        if dialer.address.hosts.proxied:
+            links = list[Link]()
+            own = len(dialer.living)
+            try:
+                while own + len(links) < NEEDED:
+                    links.append(await Dialer(dialer.address, dialer.driver, limit=_PATIENCE).dial())
+            except StoreUnavailableError:
+                count = own + len(links)
+            finally:
+                await asyncio.gather(*[link.close(1.0) for link in links])
+        if count < NEEDED:
+            text = f"the proxy in between had {counted(count, 'connection')} for this process, and a Node needs {NEEDED}"
+            return views_.Finding("pooling", "warning", text, MORE_POOLED)
+        return views_.Finding("pooling", "ok", "sessions keep their state")
 
     async def broken(self, limit: int) -> list[str]:
         """Return the unreadable rows, one sentence each."""
