@@ -67,7 +67,7 @@ def step(name: str, state: StepState, **changes: Any) -> StepBrief:
 def node(name: str, roles: tuple[str, ...], *infos: AgentInfo, left: float = 4.0, **changes: Any) -> NodeView:
     """Return a process whose heartbeat lasts five seconds."""
     fields: dict[str, Any] = {
-        "id": 7, "info": NodeInfo(name, roles, "host", 1, 5.0, infos), "started": NOW - 3600, "remaining": left, "stopped": False,
+        "id": 7, "info": NodeInfo(name, roles, "host", 1, 5.0, infos), "started": NOW - 3600, "remaining": left, "is_stopped": False,
         "dead": False,
     }  # fmt: skip
     return NodeView(**(fields | changes))
