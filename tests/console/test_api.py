@@ -173,10 +173,10 @@ async def test_bodies_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
         path = f"/tasks/{two}/undo"
         assert (await sent(browser, path, {"raeson": "x"})).status == 422
         assert (await sent(browser, path, [])).status == 422
-        settled = await sent(
+        response = await sent(
             browser, f"/tasks/{two}/settle", {"step": "charge", "outcome": "ok", "reason": "x"}
         )
-        assert (settled.status, "one of done, failed, undone" in settled.text) == (422, True)
+        assert (response.status, "one of done, failed, undone" in response.text) == (422, True)
         bulk = await sent(browser, "/bulk", {"act": "cnacel", "filter": "state:error"})
         assert (bulk.status, "one of cancel, undo, resubmit" in bulk.text) == (422, True)
         assert (await sent(browser, path, {}, content_type="text/plain")).status == 415

@@ -116,7 +116,7 @@ def test_a_probe_is_an_attempt_although_nothing_moves() -> None:
 
 def test_a_step_in_doubt_says_what_its_probe_answered_last_and_when() -> None:
     doubtful = task(step(state="in_doubt", attempt=3, error="OSError: reset"))
-    made = course(
+    task_course = course(
         doubtful,
         [
             event(1.0, *BEGIN),
@@ -130,14 +130,14 @@ def test_a_step_in_doubt_says_what_its_probe_answered_last_and_when() -> None:
         ],
         6.0,
     )
-    (rung,) = rungs(doubtful, made, now=6.0, nodes={})
-    assert rung.note == "OSError: reset; its probe, at 00:00:05: it did not happen"
+    (each_rung,) = rungs(doubtful, task_course, now=6.0, nodes={})
+    assert each_rung.note == "OSError: reset; its probe, at 00:00:05: it did not happen"
 
 
 def test_the_page_of_a_task_names_its_number_as_the_command_line_does() -> None:
     """It is another number than a step's failures: of all steps, both directions and lost Schedulers."""
-    failed = task(step(failures=1), failure_count=3)
-    facts = _facts(failed, {}, course(failed, [event(1.0, *BEGIN)], 2.0), 2.0)
+    detail = task(step(failures=1), failure_count=3)
+    facts = _facts(detail, {}, course(detail, [event(1.0, *BEGIN)], 2.0), 2.0)
     assert ("unanswered", "3") in facts
     assert "failures" not in dict(facts)
 

@@ -179,8 +179,8 @@ def test_an_agent_without_a_process_needs_somebody() -> None:
 def test_a_service_that_answers_again_and_for_which_nothing_waits_is_no_matter() -> None:
     back = AgentInfo("shop/flight", 10, circuit="release", most=2, success=0.9)
     nodes = [node("a", ("agent",), back)]
-    said = agents.verdict(agents.agent_rows(nodes, {}))
-    assert (said.tone, said.title) == ("ok", "flight answers again")
+    verdict = agents.verdict(agents.agent_rows(nodes, {}))
+    assert (verdict.tone, verdict.title) == ("ok", "flight answers again")
     busy = agents.verdict(agents.agent_rows(nodes, {"shop/flight": (3, 1.0)}))
     assert (busy.tone, busy.title) == ("doubt", "flight does not answer well")
     assert busy.more.startswith("Tasks wait")

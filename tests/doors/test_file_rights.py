@@ -110,10 +110,10 @@ def test_a_store_in_a_folder_that_may_not_be_written_names_the_folder(folder: Pa
     """Exit 8, as its page says; nothing is made."""
     folder.chmod(0o755)
     for words in (("store", "migrate"), ("run", "kiosk:kiosk")):
-        refused = call(VISITOR, folder, *words)
-        assert (refused.returncode, refused.stdout) == (8, ""), refused.stderr
+        refusal = call(VISITOR, folder, *words)
+        assert (refusal.returncode, refusal.stdout) == (8, ""), refusal.stderr
         place = f"makegood.db: it cannot be created (Permission denied): give this user write access to the folder {folder.resolve()}"
-        assert place in refused.stderr
+        assert place in refusal.stderr
     assert not (folder / "makegood.db").exists()
 
 

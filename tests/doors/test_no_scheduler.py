@@ -44,12 +44,12 @@ def test_who_waits_is_told_first_that_no_scheduler_runs(
 def test_who_waits_is_told_which_agents_do_not_run(shop: Shop) -> None:
     """At once, and when the time is over; with the command that starts one."""
     shop.serve("scheduler")
-    said = shop.call("task", "submit", "kiosk:buy", ORDER, "--wait", "--timeout", "10ms")
+    result = shop.call("task", "submit", "kiosk:buy", ORDER, "--wait", "--timeout", "10ms")
     missing = "no process runs kiosk/stock (reserve), kiosk/till (charge); `makegood agent MODULE:kiosk stock till`, or `makegood run APP`"
-    first, last = (line for line in said.stderr.splitlines() if not line.endswith(" submitted"))
+    first, last = (line for line in result.stderr.splitlines() if not line.endswith(" submitted"))
     assert first.startswith(f"makegood: {missing}")
     assert f"within 0.01 s: {missing}" in last
-    assert said.exit_code == 7
+    assert result.exit_code == 7
 
 
 def test_a_wait_that_is_over_does_not_say_that_a_task_goes_on_when_nothing_runs(

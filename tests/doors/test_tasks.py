@@ -43,9 +43,9 @@ def test_a_misspelt_field_of_an_input_is_refused_by_name(open_shop: Shop) -> Non
         ['{"id": "o-1", "crad": "declined"}'],
         ["--named", '{"order": {"id": "o-1", "crad": "declined"}}'],
     ):
-        refused = open_shop.call("task", "submit", "kiosk:buy", *words)
-        assert (refused.exit_code, refused.stdout) == (2, ""), refused.output
-        assert "the input order: unknown field 'crad'; did you mean 'card'?" in refused.stderr
+        refusal = open_shop.call("task", "submit", "kiosk:buy", *words)
+        assert (refusal.exit_code, refusal.stdout) == (2, ""), refusal.output
+        assert "the input order: unknown field 'crad'; did you mean 'card'?" in refusal.stderr
     assert open_shop.json("task", "list") == before
 
 
@@ -344,8 +344,8 @@ def test_a_history_prints_its_newest_lines_unless_all_are_asked_for(
     assert open_shop.done("task", "history", task, "--all").splitlines() == whole
     assert open_shop.json("task", "history", task) == events
     monkeypatch.setattr(commands, "MOST_MOVES", 1)
-    followed = open_shop.done("task", "history", task, "--follow")
-    assert f"more lines of this moment: `makegood task history {task} --all` shows them" in followed
+    output = open_shop.done("task", "history", task, "--follow")
+    assert f"more lines of this moment: `makegood task history {task} --all` shows them" in output
     assert open_shop.done("task", "history", task, "--follow", "--all").count("\n") == len(whole)
     monkeypatch.setattr(commands, "MOST_VALUE", 20)
     assert "nothing left to un… (22 characters)" in open_shop.done("task", "history", task)

@@ -148,14 +148,14 @@ def test_an_each_of_many_items_is_a_line_for_each_step_of_its_body_and_state() -
         for n in range(300)
         for k, name in enumerate(("make", "mark"))
     ]  # fmt: skip
-    drawn = text(detail(step(0, "zones", "done", kind="each", plan=spread), *items), height=60)
-    assert len(drawn) == 2 + 2 * (1 + 1 + 6)
-    assert [line.split() for line in drawn[2:4]] == [
+    lines = text(detail(step(0, "zones", "done", kind="each", plan=spread), *items), height=60)
+    assert len(lines) == 2 + 2 * (1 + 1 + 6)
+    assert [line.split() for line in lines[2:4]] == [
         ["✓", "make[…]", "100", "steps", "done"],
         ["✓", "mark[…]", "100", "steps", "done"],
     ]
     assert ["✗", "make[…]", "and", "95", "steps", "failed", "no", "such", "zone"] in [
-        line.split() for line in drawn
+        line.split() for line in lines
     ]
     assert len(text(detail(step(0, "zones", "done", kind="each", plan=spread), *items))) == 602
 
@@ -260,8 +260,8 @@ def test_the_answer_of_a_probe_is_a_line_of_its_own_although_nothing_moves() -> 
         ),
         EventView(3, 2, 3.0, 1, [], attempts=(AttemptEnd(0, 3, "probe", "happened", late=True),)),
     ]
-    drawn = [plain(line) for event in events for line in event_lines(event, steps={0: "charge"}, width=8)]
-    assert [line.split("  ", 1)[1] for line in drawn] == [
+    lines = [plain(line) for event in events for line in event_lines(event, steps={0: "charge"}, width=8)]
+    assert [line.split("  ", 1)[1] for line in lines] == [
         "charge    probe: not known yet: asked to wait 20s",
         "charge    probe: it did not happen",
     ]

@@ -302,7 +302,7 @@ def test_a_misused_promise_names_the_line_of_the_workflow_function() -> None:
         for _ in lines(count):
             raise AssertionError
 
-    with pytest.raises(PromiseError) as caught:
+    with pytest.raises(PromiseError) as error:
         shop.workflow()(outer).plan(1)
     line = outer.__code__.co_firstlineno + 1
-    assert str(caught.value).endswith(f"({__file__}, line {line})")
+    assert str(error.value).endswith(f"({__file__}, line {line})")

@@ -89,9 +89,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(("value", "annotation", "complaint"), REFUSED)
 def test_an_unknown_member_is_refused_by_name_and_place(value: Any, annotation: Any, complaint: str) -> None:
-    with pytest.raises(mg.PayloadError) as refused:
+    with pytest.raises(mg.PayloadError) as error:
         refuse_unknown(value, annotation, "the input order")
-    assert str(refused.value) == f"the input order{complaint}"
+    assert str(error.value) == f"the input order{complaint}"
 
 
 @pytest.mark.parametrize(
