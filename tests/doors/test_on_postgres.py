@@ -32,10 +32,7 @@ def test_every_verb_works_on_postgres(shop_on_postgres: Shop) -> None:
     assert moves[-1] == {"step": None, "from": "undoing", "to": "undone", **reason}
 
     task_id = shop.json("task", "submit", "kiosk:buy", '{"id": "s", "card": "stuck"}', "--wait", code=6)["id"]
-    assert {alert["kind"] for alert in shop.json("alerts", "--task", task_id)} >= {
-        "undo_stuck",
-        "undo_incomplete",
-    }
+    assert [alert["kind"] for alert in shop.json("alerts", "--task", task_id)] == ["undo_incomplete"]
     shop.done("task", "settle", task_id, "--step", "reserve", "--undone", "--reason", "by hand")
     assert shop.json("task", "show", task_id)["state"] == "undone"
     assert shop.call("task", "cancel", task["id"], task_id, "0000000000000").exit_code == 4

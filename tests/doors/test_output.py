@@ -125,6 +125,7 @@ def test_at_80_columns_a_list_of_tasks_has_no_sliver(monkeypatch: pytest.MonkeyP
         "0akknnn0w6528",
         "orders.place_order",
         "processing",
+        "2/4",
         "07:17:01",
         "2m30s",
         "order-4711",
@@ -139,7 +140,7 @@ def test_at_80_columns_a_list_of_tasks_has_no_sliver(monkeypatch: pytest.MonkeyP
     assert all("processing" in line and line.rstrip().endswith("…") and len(line) <= 80 for line in rows)
     terminal.seek(0)
     terminal.truncate()
-    bare = (*row[:5], "-", "-", row[7])
+    bare = (*row[:6], "-", "-", row[8])
     Output(color="auto").table(task.HEADS, [bare], empty="none")
     lines = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
     assert "till said till said" in " ".join(lines)
