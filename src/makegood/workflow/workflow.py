@@ -148,7 +148,7 @@ class Workflow(Generic[P, R]):
                 )
         return Plan(
             self._registry.app, self.name, trail.steps, inputs_json, returns, self._by_value, self.within, self.undo_within, self.on_failure,
-            returns_type=self._inputs.annotation("return"), names=self._inputs.names_of(len(args), by_name),
+            returns_type=self._returns, names=self._inputs.names or self._inputs.names_of(len(args), by_name),
         )  # fmt: skip
 
     def _plan_from(self, inputs: Sequence[Any]) -> Plan[R]:
@@ -163,7 +163,11 @@ class Workflow(Generic[P, R]):
 
     def _prepare(self) -> None:
         """Raise ``DefinitionError`` for annotations that cannot be evaluated, or promise too much."""
-        self._inputs.annotation("return")
+        self._returns  # noqa: B018 - it is kept once it could be evaluated
+
+    @functools.cached_property
+    def _returns(self) -> Any:
+        return self._inputs.annotation("return")
 
     def _check_inputs(self, inputs: Sequence[Any]) -> None:
         """Raise ``PayloadError`` for inputs in order, values or JSON, that the function does not take."""
