@@ -43,7 +43,7 @@ def test_what_each_fault_says_and_does(
 
 def test_every_fault_is_tested_above() -> None:
     marks = {mark.args[0]: mark.args[1] for mark in test_what_each_fault_says_and_does.pytestmark}  # type: ignore[attr-defined]
-    assert {case[0] for case in marks["fault", "raised", "effects"]} == set(KINDS)
+    assert {case[0] for case in marks["fault", "error", "effects"]} == set(KINDS)
 
 
 def test_a_lie_may_hang_up_or_never_answer(services: Services) -> None:
