@@ -36,7 +36,7 @@ def test_every_line_does_what_the_page_says(tmp_path: Path) -> None:
     assert books(again) == whole
     assert books(undo) == [*whole, ("stock", "o-2", "undone")]
     assert "ann" in correction
-    assert 'inputs: [{"id":"o-2","card":"•••"}] instead of [{"id":"o-2","card":"•••"}]' in correction
+    assert 'inputs: [{"id":"o-2","card":"•••"}], another secret value than before' in correction
     assert books(correction) == [
         *whole, ("stock", "o-2", "undone"), *((name, "o-2", "done") for name in ("stock", "payments", "carrier")),
     ]  # fmt: skip
