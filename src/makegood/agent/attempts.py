@@ -62,7 +62,6 @@ class Attempts:
         self._alarm = Alarm(clock, self.halt)
         self._threads = DaemonThreads(max(1, sum(s.size for s in slots.values())), "action")
         self._home = HomeLoop("these agents")
-        self._copy_context = self._home.context.copy
         for each in slots.values():
             each.spacing = None if each.rate is None else BeginSpacing(each.rate, clock)
         runner = AttemptRunner(clock, rng, self._threads, turn=self._turn, apart=self._home.apart)
@@ -90,7 +89,7 @@ class Attempts:
                 attempt.since = slots.failed_before(request, now)
         self._alarm.set(attempt.deadline)
         loop = self._home.loop
-        attempt.work = loop.create_task(self._run(attempt, slots, loop), context=self._copy_context())
+        attempt.work = loop.create_task(self._run(attempt, slots, loop), context=self._home.context.copy())
 
     async def _run(self, attempt: Attempt, slots: Slots, loop: asyncio.AbstractEventLoop) -> None:
         request = attempt.request
