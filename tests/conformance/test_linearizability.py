@@ -71,11 +71,18 @@ async def race(store: Store, other: Store, task: int, rng: random.Random) -> lis
     grant = await store.leases.acquire("supervisor", "v", "nonce", 60.0)
     assert grant is not None
     plans = [["claim", *rng.choices(["claim", "wait", "complete", "complete"], k=3)] for _ in schedulers]
-    supervision = asyncio.Event()
+    supervision, is_late = asyncio.Event(), rng.random() < 0.5
     callers = [Caller(name, task, calls, supervision) for name in ("a", "b", "v")]
+
+    async def supervise() -> None:
+        while is_late and len(calls) < len(
+            plans
+        ):  # a store that is fast would declare them dead before they claim
+            await asyncio.sleep(0)
+        await callers[2].supervise(rng.choice((store, other)), grant, rng.randint(1, 4))
+
     await asyncio.gather(
-        *(c.schedule(s, plan) for c, s, plan in zip(callers, schedulers, plans, strict=False)),
-        callers[2].supervise(rng.choice((store, other)), grant, rng.randint(1, 4)),
+        *(c.schedule(s, plan) for c, s, plan in zip(callers, schedulers, plans, strict=False)), supervise()
     )
     return calls
 
