@@ -75,9 +75,8 @@ async def race(store: Store, other: Store, task: int, rng: random.Random) -> lis
     callers = [Caller(name, task, calls, supervision) for name in ("a", "b", "v")]
 
     async def supervise() -> None:
-        while is_late and len(calls) < len(
-            plans
-        ):  # a store that is fast would declare them dead before they claim
+        # A store that is fast would declare them dead before they claim.
+        while is_late and len(calls) < len(plans):  # noqa: ASYNC110 - calls are only noted
             await asyncio.sleep(0)
         await callers[2].supervise(rng.choice((store, other)), grant, rng.randint(1, 4))
 
