@@ -88,16 +88,8 @@ class Console:
 
     async def __aenter__(self) -> Self:
         """Wait until it answers."""
-        end = time.monotonic() + _WITHIN
-        while True:
-            line = viewers.Line(self.port)
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                await line.get("/")
-                await line.close()
-                return self
-            if self._process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError("the console does not listen")
-            await asyncio.sleep(0.1)
+        await viewers.until_listening(self._process, self.port, "/", _WITHIN)
+        return self
 
     async def __aexit__(self, *_: object) -> None:
         """End it."""

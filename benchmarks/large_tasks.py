@@ -30,7 +30,7 @@ from typing import Any, Final, Self
 import makegood as mg
 from benchmarks.environments import ROOT
 from benchmarks.throughput import app, desk, first, three
-from benchmarks.viewers import TOKEN, Line, Viewer
+from benchmarks.viewers import TOKEN, Line, Viewer, until_listening
 from makegood.console.options import ConsoleOptions
 from makegood.console.server import ConsoleServer
 from makegood.store.step_down import LEADER
@@ -190,16 +190,8 @@ class Process:
 
     async def listening(self, port: int) -> Self:
         """Wait until its console answers."""
-        end = time.monotonic() + _WITHIN
-        while True:
-            line = Line(port)
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                await line.get("/login")
-                await line.close()
-                return self
-            if self._process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError("the console does not listen")
-            await asyncio.sleep(0.1)
+        await until_listening(self._process, port, "/login", _WITHIN)
+        return self
 
     def tell(self) -> dict[str, Any]:
         """Send a line; return the answer."""

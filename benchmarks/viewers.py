@@ -13,6 +13,7 @@ import contextlib
 import importlib
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -123,6 +124,20 @@ class Line:
             self._streams[1].close()
             with contextlib.suppress(OSError):
                 await self._streams[1].wait_closed()
+
+
+async def until_listening(process: "subprocess.Popen[str]", port: int, path: str, seconds: float) -> None:
+    """Wait until the console of a process answers. Raises ``RuntimeError`` when it has ended, or takes longer."""
+    end = time.monotonic() + seconds
+    while True:
+        line = Line(port)
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await line.get(path)
+            await line.close()
+            return
+        if process.poll() is not None or time.monotonic() > end:
+            raise RuntimeError("the console does not listen")
+        await asyncio.sleep(0.1)
 
 
 class Viewer:

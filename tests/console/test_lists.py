@@ -117,7 +117,7 @@ def test_a_row_draws_its_first_steps_and_counts_the_others() -> None:
 
 def test_only_acts_that_fit_a_state_in_view_are_offered() -> None:
     rows = [tasks.row(task(state), [], {}, NOW) for state in ("pending", "undone")]
-    assert [kind for kind, _ in tasks.lawful(rows)] == ["cancel", "resubmit"]
+    assert [kind for kind, _ in tasks.allowed_acts(rows)] == ["cancel", "resubmit"]
     assert tasks.unfit(rows) == "Undo is not offered: no task on this page is processed or error."
 
 

@@ -89,7 +89,7 @@ class Logins:
         return base64_bytes(text) if is_valid else None
 
     def token(self, subject: str) -> str:
-        """Return the token that a login's forms carry. ``subject``: what the login is told apart by."""
+        """Return the token that a login's forms carry. ``subject``: what distinguishes the login."""
         return self._sign("form", subject)
 
     def _sign(self, purpose: str, text: str) -> str:

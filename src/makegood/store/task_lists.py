@@ -19,7 +19,7 @@ from makegood.store.views import Filter, Found, StepBrief, Tally, UnendedTally
 LOOKED: Final = 10_000
 """Tasks that a search looks at, at most."""
 WAITS_LISTED: Final = 100
-"""Texts of waits that are told apart, at most."""
+"""The most different texts of waits that are counted."""
 STEPS_LISTED: Final = 100
 """Steps of a task that a list knows, at most."""
 

@@ -156,7 +156,7 @@ def tabs(tally: UnendedTally, lately: Mapping[str, int], *, more: bool) -> list[
     ]
 
 
-def lawful(rows: Sequence[TaskRow]) -> list[tuple[str, str]]:
+def allowed_acts(rows: Sequence[TaskRow]) -> list[tuple[str, str]]:
     """Return the acts that make sense for the states in view: (kind, icon)."""
     states = {row.state for row in rows}
     return [(kind, icon) for kind, icon, fit in _ACTS if states.intersection(fit)]
@@ -164,7 +164,7 @@ def lawful(rows: Sequence[TaskRow]) -> list[tuple[str, str]]:
 
 def unfit(rows: Sequence[TaskRow]) -> str:
     """Return why acts are not offered for the states in view, "" if each is."""
-    kinds = {kind for kind, _ in lawful(rows)}
+    kinds = {kind for kind, _ in allowed_acts(rows)}
     return " ".join(
         f"{kind.capitalize()} is not offered: no task on this page is {' or '.join(fit)}."
         for kind, _, fit in _ACTS
@@ -252,7 +252,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "older": None if result.older is None else ids.show(result.older),
         "first": not query.get("before"),
         "tabs": tabs(await unended(reads), states, more=more),
-        "acts": lawful(rows),
+        "acts": allowed_acts(rows),
         "unfit": unfit(rows),
         "now": await reads.now(),
     }
