@@ -92,11 +92,11 @@ def test_what_comes_next_is_said_by_the_rule_that_decides_it() -> None:
     """Three more tries, then the undo, whose size the preview knows."""
     verdict = page("in_doubt").verdict
     assert verdict.title == "charge is in doubt: it gave no certain answer"
-    assert verdict.next == [
+    assert verdict.next == (
         "{} asked again, under the same key",
         "3 more tries, after 1 h",
         "then undo: 2 effects in 2 turns",
-    ]
+    )
     assert verdict.countdown is not None
     assert 3590 < verdict.countdown.seconds <= 3600
 

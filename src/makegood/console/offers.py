@@ -11,13 +11,13 @@ from makegood.base import ids
 from makegood.base.counts import counted
 from makegood.client.remedies import allowed
 from makegood.console.in_place import Undoing, undo_preview
-from makegood.console.verdict import names
 from makegood.errors import StoreError
 from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.saga import rules
 from makegood.store.views import TaskDetail
 from makegood.story.held_tasks import held, task_of
+from makegood.story.step_names import listed
 from makegood.story.undo_preview import TOUCHED, needs_settling
 
 MOST_SETTLED = 5
@@ -151,7 +151,7 @@ def _undo(detail: TaskDetail) -> ActOffer:
     effects = _effects(detail, previews)
     label = "Try the undo again…" if again else "Undo…"
     means = (
-        f"{names(again)} first, then what is left."
+        f"{listed(again)} first, then what is left."
         if again
         else "makegood undoes what the task did, in reverse order."
     )
@@ -170,7 +170,7 @@ def _anew(task: HeldTask) -> tuple[str, ...]:
 def _resubmit(detail: TaskDetail) -> ActOffer:
     steps = _anew(held(detail)) if detail.tally is None else ()
     begin = "step begins" if len(steps) == 1 else "steps begin"
-    rounds = f"{len(steps):,} {begin} a new round under new keys: {names(steps, 6)}. " if steps else ""
+    rounds = f"{len(steps):,} {begin} a new round under new keys: {listed(steps, 6)}. " if steps else ""
     return ActOffer(
         id="resubmit", act="resubmit", role="operator", icon="again", look="", label="Resubmit…",
         verb=f"Resubmit {_name(detail)}", title=f"Resubmit {_name(detail)}",

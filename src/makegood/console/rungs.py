@@ -243,8 +243,7 @@ def took(attempts: Iterable[ShownAttempt], round_: int) -> str:
 
 def _note(reading: _Reading, view: StepView, outcome: ForwardEnd) -> str:
     if view.state == "in_doubt":
-        silent = sum(a.doing == "do" and a.end == "no answer" for a in reading.attempts.get(view.idx, []))
-        times = {0: "", 1: "", 2: ", twice"}.get(silent, f", {silent} times")
+        times = reading.course.silence(view.idx)
         return (view.error or "no answer by its deadline") + times + _probed(reading, view)
     if view.state == "failed":
         return view.error or ""

@@ -45,34 +45,22 @@ STATES: Final[Mapping[str, tuple[str, str, str]]] = {
 class BulkRow(msgspec.Struct, frozen=True):
     """An act on many tasks."""
 
-    id: str
-    kind: str
+    view: BulkView
     icon: str
     state: str
     state_icon: str
     tone: str
     filter: str
-    who: str
-    why: str
-    at: float
-    sent: int
-    counted: int
-    applied: int
-    noop: int
-    refused: int
-    waiting: int
+    running: bool
     left: int
     took: str
     rate: str
     eta: str
     parts: tuple[tuple[str, float], ...]
     """The bar: tone and share in percent."""
-    stopped_by: str
-    running: bool
-    stoppable: bool
-    progress: str = ""
+    progress: str
     """How far its tasks are, "" if nothing is known of them."""
-    to_go: int = 0
+    to_go: int
 
 
 def _look(kind: str) -> tuple[str, str]:
@@ -81,9 +69,6 @@ def _look(kind: str) -> tuple[str, str]:
 
 def row(view: BulkView, now: float, states: Mapping[str, int] | None = None) -> BulkRow:
     """Return an act as pages show it. ``states``: of the tasks that accepted it, how many are in each."""
-    icon, _ = _look(view.kind)
-    state_icon, tone, state = STATES.get(view.state, ("bulk", "idle", view.state))
-    total = max(view.counted, view.sent, 1)
     took = (view.ended or now) - view.at
     running = view.state in ("running", "stopping")
     left = max(0, view.counted - view.sent) if running else 0
@@ -91,37 +76,24 @@ def row(view: BulkView, now: float, states: Mapping[str, int] | None = None) -> 
     tone_done = "undo" if view.kind in ("undo", "cancel") else "ok"
     counts = ((tone_done, view.applied), ("run", view.waiting), ("idle", view.noop), ("fail", view.refused))
     tasks = bulk_progress(view.kind, states) if states else None
-    if (
-        tasks is not None and tasks.to_go and not running
-    ):  # its commands were sent, and its tasks are under way
-        state_icon, tone, state = STATES["running"] if view.state == "done" else (state_icon, tone, state)
+    # once its commands are sent, its tasks are under way
+    shown_state = "running" if view.state == "done" and tasks is not None and tasks.to_go else view.state
+    state_icon, tone, state = STATES.get(shown_state, ("bulk", "idle", view.state))
     return BulkRow(
-        progress="" if tasks is None else tasks.text,
-        to_go=0 if tasks is None else tasks.to_go,
-        id=view.id,
-        kind=view.kind,
-        icon=icon,
-        state=state,
-        state_icon=state_icon,
-        tone=tone,
-        filter=text_of(view.wanted),
-        who=view.who,
-        why=view.why,
-        at=view.at,
-        sent=view.sent,
-        counted=view.counted,
-        applied=view.applied,
-        noop=view.noop,
-        refused=view.refused,
-        waiting=view.waiting,
-        left=left,
+        view,
+        _look(view.kind)[0],
+        state,
+        state_icon,
+        tone,
+        text_of(view.wanted),
+        running,
+        left,
         took=lasted(took),
         rate="as fast as the leader works" if view.rate is None else f"{view.rate:g} a second at most",
-        eta=lasted(left / pace) if running and left and pace else "",
-        parts=tuple((name, share(count, total)) for name, count in counts if count),
-        stopped_by=view.stopped_by,
-        running=running,
-        stoppable=view.state == "running",
+        eta=lasted(left / pace) if left and pace else "",
+        parts=tuple((name, share(count, max(view.counted, view.sent, 1))) for name, count in counts if count),
+        progress="" if tasks is None else tasks.text,
+        to_go=0 if tasks is None else tasks.to_go,
     )
 
 
@@ -154,7 +126,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
         )
     else:
         text = (
-            f"The last one ended {lasted(now - rows[0].at)} ago."
+            f"The last one ended {lasted(now - rows[0].view.at)} ago."
             if rows
             else "Choose tasks in the list of tasks; the console counts them before you confirm."
         )
@@ -189,12 +161,12 @@ async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "refusals": [
             (ids.show(r.task), names.get(r.task, ids.show(r.task)), r.outcome, r.at) for r in refusals
         ],
-        "more": max(0, act.refused - len(refusals)),
+        "more": max(0, view.refused - len(refusals)),
         "carried": [
             (ids.show(task), names.get(task, ids.show(task)), command.verdict, command.outcome, command.at)
             for task, command in commands_by_task.items()
         ],
-        "more_carried": max(0, act.applied + act.noop - len(commands_by_task)),
+        "more_carried": max(0, view.applied + view.noop - len(commands_by_task)),
         "led": lease is not None and lease.remaining > 0,
         "now": now,
     }

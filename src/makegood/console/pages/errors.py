@@ -32,17 +32,14 @@ TASKS: Final = 50
 class Group(msgspec.Struct, frozen=True):
     """Failures with one cause."""
 
-    name: str
+    record: ErrorGroup
     count: int
     what: str
     """What was counted, such as "tasks in error"."""
     parts: tuple[tuple[bool, str], ...]
     """The message, in parts: whether a part stands for text that differs."""
     where: str
-    frame: str
     words: str
-    first: float
-    last: float
     bars: tuple[int, ...]
     fate: str
     """need, retried or ended."""
@@ -50,7 +47,6 @@ class Group(msgspec.Struct, frozen=True):
     """The acts to offer, each with the number of tasks that it may concern, and their states."""
     ids: str
     """The ids of its tasks, separated by commas."""
-    sample: str
 
 
 def fate(group: ErrorGroup) -> str:
@@ -87,20 +83,16 @@ def group_of(group: ErrorGroup, now: float, span: float) -> Group:
     elif undone_count:
         acts = [("resubmit", min(undone_count, limit), "undone")]
     return Group(
-        name=group.name,
+        record=group,
         count=count,
         what=f"task{'s' if count != 1 else ''} {label}",
         parts=marked(group.message),
         where=f"{agent} · {doing}{group.action}",
-        frame=group.frame,
         words=words,
-        first=group.first,
-        last=group.last,
         bars=bars(group.times, now, span),
         fate=becomes,
         acts=tuple(acts),
         ids=",".join(ids.show(task) for task in group.ids[: error if becomes == "need" else None]),
-        sample=group.sample,
     )
 
 
@@ -198,7 +190,8 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         groups = [
             g
             for g in groups
-            if needle in f"{g.where} {g.frame} {g.sample} {' '.join(part for _, part in g.parts)}".lower()
+            if needle
+            in f"{g.where} {g.record.frame} {g.record.sample} {' '.join(part for _, part in g.parts)}".lower()
         ]
     by_fate = {
         name: [group for group in groups if group.fate == name] for name in ("need", "retried", "ended")

@@ -15,7 +15,7 @@ from makegood.console.pages.agents import AgentRow, agent_rows, waiting
 from makegood.console.pages.alerts import Item, open_items
 from makegood.console.pages.cluster import heals, leading, lease_of
 from makegood.console.pages.tasks import lately, unended, waits
-from makegood.console.pages.wording import PageVerdict, capped, lasted, listed, titled
+from makegood.console.pages.wording import PageVerdict, capped, lasted, titled
 from makegood.console.reads import Reads
 from makegood.election.views import TermView, with_gaps
 from makegood.store.oversight_records import (
@@ -26,6 +26,7 @@ from makegood.store.oversight_records import (
 )
 from makegood.store.step_down import LEADER
 from makegood.store.views import AlertView, Filter, UnendedTally
+from makegood.story.step_names import listed
 from makegood.story.waits import waits_text
 
 MINUTES: Final = 60
@@ -332,7 +333,9 @@ def _line(minutes: Sequence[MinuteFigures | None], name: str) -> tuple[float, ..
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
     """Return what the page shows."""
     now, nodes, queues = await reads.now(), await reads.nodes(), await waiting(reads)
-    need = [item for item in await open_items(reads) if item.tone == "need" or (item.acked and item.task)]
+    need = [
+        item for item in await open_items(reads) if item.tone == "need" or (item.first.acked and item.task)
+    ]
     tally, view = await unended(reads), await leading(reads)
     minutes = by_minute(await oversight.minutes(reads), now)
     rows, lease = agent_rows(nodes, queues), lease_of(view)
@@ -340,7 +343,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     agent, (_, age) = max(queues.items(), key=lambda queue: queue[1][1], default=("", (0, 0.0)))
     whole = [m for m in minutes[:-1] if m]
     rate = (whole[-1].processed + whole[-1].undone) if whole else None
-    need.sort(key=lambda item: (item.acked is not None, not item.task))
+    need.sort(key=lambda item: (item.first.acked is not None, not item.task))
     needs = [item for item in need if item.tone == "need"]
     return {
         "verdict": verdict(

@@ -60,7 +60,7 @@ async def looked(reads: Reads) -> list[Finding]:
         Finding("processes", "warning" if missing else "ok", f"running: {role_text}", missing),
     ]
     if lease is not None and lease.look != "gone":
-        findings.append(Finding("leader", "ok", f"{lease.holder} leads, term {lease.epoch}"))
+        findings.append(Finding("leader", "ok", f"{lease.view.holder} leads, term {lease.view.epoch}"))
     else:
         findings.append(Finding("leader", "warning", "nobody leads", "`makegood supervisor`"))
     orphans = [row for row in agent_rows(nodes, queues) if row.need and row.waiting]
