@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from makegood.console.attempts import ShownAttempt, course
 from makegood.console.conditions import condition_text
 from makegood.console.looks import left
-from makegood.console.pages.task import TaskPage, TaskSources, task_page
+from makegood.console.pages.task import TaskChoice, TaskPage, TaskSources, task_page
 from makegood.console.rungs import ticks
 from makegood.console.timeline import MOST_ITEMS
 from makegood.model.plan import Condition, Ref, StepPlan, Template
@@ -202,7 +202,8 @@ def test_a_second_later_only_what_moves_by_itself_is_another_text() -> None:
                 events=task.events,
                 nodes=task.nodes,
                 now=task.now + later,
-            )
+            ),
+            TaskChoice(),
         )
         text = re.sub(r'data-(ring|until)="[^"]*"|stroke-dasharray="[^"]*"', "", html(whole))
         return {
@@ -219,7 +220,9 @@ def test_now_moves_in_steps_in_the_drawing_of_time() -> None:
 
     def took(at: float) -> str:
         part = TaskExcerpt(task.detail, len(task.detail.steps))
-        return task_page(TaskSources(part=part, events=task.events, nodes=task.nodes, now=at)).took
+        return task_page(
+            TaskSources(part=part, events=task.events, nodes=task.nodes, now=at), TaskChoice()
+        ).took
 
     start = task.detail.task.created
     assert took(start + 3600.0) == "1 h so far"
