@@ -17,7 +17,7 @@ from makegood.model.shape import HeldTask
 from makegood.saga import rules
 from makegood.store.views import TaskDetail
 from makegood.story.held_tasks import held, task_of
-from makegood.story.step_names import listed
+from makegood.story.steps import listed
 from makegood.story.undo_preview import TOUCHED, needs_settling
 
 MOST_SETTLED = 5

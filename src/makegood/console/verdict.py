@@ -10,7 +10,7 @@ from makegood.console.attempts import Course
 from makegood.errors import StoreError
 from makegood.model.policy import Policy, verdict
 from makegood.store.views import StepView, TaskDetail
-from makegood.story.step_names import listed
+from makegood.story.steps import listed
 from makegood.story.trouble import cause_sentence, trouble
 from makegood.story.undo_preview import Preview, needs_settling, undo_order
 

@@ -10,7 +10,7 @@ from makegood.base.terminal_text import command
 from makegood.console.pages.wording import PageVerdict, lasted, share
 from makegood.console.reads import Reads
 from makegood.store.views import AgentInfo, NodeView
-from makegood.story.step_names import listed
+from makegood.story.steps import listed
 
 COMING_BACK: Final = "coming back"
 """The state of a service that answers again."""

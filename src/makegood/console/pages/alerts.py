@@ -11,7 +11,7 @@ from makegood.console.pages.tasks import search
 from makegood.console.pages.wording import PageVerdict, name_of, titled
 from makegood.console.reads import Reads
 from makegood.store.views import AlertView, Filter, TaskView
-from makegood.story.step_names import listed
+from makegood.story.steps import listed
 
 OPEN: Final = 200
 """Open alerts on the page, at most."""

@@ -26,7 +26,7 @@ from makegood.store.oversight_records import (
 )
 from makegood.store.step_down import LEADER
 from makegood.store.views import AlertView, Filter, UnendedTally
-from makegood.story.step_names import listed
+from makegood.story.steps import listed
 from makegood.story.waits import waits_text
 
 MINUTES: Final = 60

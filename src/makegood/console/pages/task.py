@@ -18,7 +18,7 @@ from makegood.console.day_time import day_time
 from makegood.console.gantt import TimeChart
 from makegood.console.in_place import InPlace, Undoing, in_place, should_not, undo_preview
 from makegood.console.ladder import LadderRow, LadderStep, ladder
-from makegood.console.long_ladder import ORDER, counted_states, folded, long_ladder
+from makegood.console.long_ladder import counted_states, folded, long_ladder
 from makegood.console.moves import HistoryRow, history_rows
 from makegood.console.offers import Offers, offers
 from makegood.console.reads import Reads
@@ -42,6 +42,7 @@ from makegood.store.views import (
     TaskEvents,
     TaskExcerpt,
 )
+from makegood.story.steps import ORDER
 
 SHOWS = ("all", "decisions", "acts")
 
