@@ -1,6 +1,6 @@
 """Acts on many tasks: counted before they are confirmed, followed while they run, with refusals."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -103,35 +103,33 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     views = await oversight.bulk_acts(reads)
     states = {view.id: await oversight.bulk_ends(reads, view.id) for view in views[:FOLLOWED]}
     rows = [row(view, now, states.get(view.id)) for view in views]
-    running = [act for act in rows if act.running]
+    return {"verdict": verdict(rows, now, has_leader=await _has_leader(reads)), "rows": rows, "now": now}
+
+
+async def _has_leader(reads: Reads) -> bool:
     lease = await leading(reads)
-    has_leader = lease is not None and lease.held
+    return lease is not None and lease.held
+
+
+def verdict(rows: Sequence[BulkRow], now: float, *, has_leader: bool) -> PageVerdict:
+    """Return the sentence that answers the list of acts."""
+    running = [act for act in rows if act.running]
     if running and not has_leader:
-        verdict = PageVerdict(
-            "need",
-            "error",
-            "Nobody works on them",
-            "The leading Supervisor does: start one with `makegood supervisor`.",
-        )
-    elif running:
-        left = sum(act.left for act in running)
-        title = f"{counted(len(running), 'act')} under way, {counted(left, 'task')} to come"
-        verdict = PageVerdict(
-            "run", "run", title, "They survive a restart of any process, this one included."
-        )
-    elif going := sum(act.to_go for act in rows):
+        text = "The leading Supervisor does: start one with `makegood supervisor`."
+        return PageVerdict("need", "error", "Nobody works on them", text)
+    if running:
+        left = counted(sum(act.left for act in running), "task")
+        title = f"{counted(len(running), 'act')} under way, {left} to come"
+        text = "They survive a restart of any process, this one included."
+        return PageVerdict("run", "run", title, text)
+    if going := sum(act.to_go for act in rows):
         title = f"Every command is sent; {counted(going, 'task')} to go"
-        verdict = PageVerdict(
-            "run", "run", title, "Their undos, or their steps, run as fast as their services take them."
-        )
-    else:
-        text = (
-            f"The last one ended {lasted(now - rows[0].view.at)} ago."
-            if rows
-            else "Choose tasks in the list of tasks; the console counts them before you confirm."
-        )
-        verdict = PageVerdict("idle", "bulk", "Nothing is under way", text)
-    return {"verdict": verdict, "rows": rows, "now": now}
+        text = "Their undos, or their steps, run as fast as their services take them."
+        return PageVerdict("run", "run", title, text)
+    text = "Choose tasks in the list of tasks; the console counts them before you confirm."
+    if rows:
+        text = f"The last one ended {lasted(now - rows[0].view.at)} ago."
+    return PageVerdict("idle", "bulk", "Nothing is under way", text)
 
 
 async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
@@ -153,21 +151,18 @@ async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     }
     wanted_ids = tuple(sorted({refusal.task for refusal in refusals} | commands_by_task.keys()))
     tasks = (await search(reads, Filter(ids=wanted_ids, limit=len(wanted_ids)))).tasks if wanted_ids else []
-    names = {task.id: name_of(task) for task in tasks}
-    lease = await leading(reads)
+    names = {task: ids.show(task) for task in wanted_ids} | {task.id: name_of(task) for task in tasks}
     return {
         "act": act,
         "verb": _look(view.kind)[1],
-        "refusals": [
-            (ids.show(r.task), names.get(r.task, ids.show(r.task)), r.outcome, r.at) for r in refusals
-        ],
+        "refusals": [(ids.show(r.task), names[r.task], r.outcome, r.at) for r in refusals],
         "more": max(0, view.refused - len(refusals)),
         "carried": [
-            (ids.show(task), names.get(task, ids.show(task)), command.verdict, command.outcome, command.at)
+            (ids.show(task), names[task], command.verdict, command.outcome, command.at)
             for task, command in commands_by_task.items()
         ],
         "more_carried": max(0, view.applied + view.noop - len(commands_by_task)),
-        "led": lease is not None and lease.remaining > 0,
+        "led": await _has_leader(reads),
         "now": now,
     }
 

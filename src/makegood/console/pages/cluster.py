@@ -80,19 +80,9 @@ def strip(terms: Sequence[TermView], now: float) -> list[StripPart]:
         weights.append((term, 1.5 + log1p(max(0.0, (term.ended or now) - term.began) // 60), False))
     total, at, parts = sum(weight for _, weight, _ in weights), 0.0, []
     for term, weight, gap in weights:
-        width = share(weight, total)
+        width, is_now = share(weight, total), term.ended is None and not gap
         length = term.gap if gap else (term.ended or now) - term.began
-        parts.append(
-            StripPart(
-                round(at, 2),
-                width,
-                gap,
-                term.epoch,
-                lasted(length),
-                term.holder,
-                term.ended is None and not gap,
-            )
-        )
+        parts.append(StripPart(round(at, 2), width, gap, term.epoch, lasted(length), term.holder, is_now))
         at += width
     return parts
 
@@ -126,7 +116,7 @@ def heals(nodes: Sequence[NodeView], lease: LeaseView | None) -> float:
 
 def verdict(lease: Lease | None, nodes: Sequence[NodeView], now: float, within: float) -> PageVerdict:
     """Return the sentence that answers the page."""
-    dead = [node for node in nodes if node.state == "dead"]
+    dead = sum(node.state == "dead" for node in nodes)
     roles = {role for node in nodes if node.state == "alive" for role in node.info.roles}
     if not any(node.state == "alive" for node in nodes):
         return PageVerdict("need", "error", "No process runs", "Start one: `makegood run MODULE:APP`.")
@@ -136,15 +126,13 @@ def verdict(lease: Lease | None, nodes: Sequence[NodeView], now: float, within: 
             text += " Start a Supervisor: `makegood supervisor`."
         return PageVerdict("need", "error", "Nobody leads", text)
     if "scheduler" not in roles:
-        return PageVerdict(
-            "need", "error", "No Scheduler runs", "No task is moved. Start one: `makegood scheduler`."
-        )
+        text = "No task is moved. Start one: `makegood scheduler`."
+        return PageVerdict("need", "error", "No Scheduler runs", text)
     title = f"{lease.view.holder} has led for {lasted(now - lease.view.since)}"
     if dead:
-        title += f"; {counted(len(dead), 'process', 'processes')} died in the last hour"
-    return PageVerdict(
-        "ok", "done", title, f"The work of a process that dies now continues within {lasted(within)}."
-    )
+        title += f"; {counted(dead, 'process', 'processes')} died in the last hour"
+    text = f"The work of a process that dies now continues within {lasted(within)}."
+    return PageVerdict("ok", "done", title, text)
 
 
 async def leading(reads: Reads) -> LeaseView | None:
@@ -158,9 +146,8 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     terms, lease = with_gaps(await reads.past_terms(LEADER, TERMS)), lease_of(view)
     within = heals(nodes, view)
     leader = (lease.view.holder or "") if lease and lease.look != "gone" else ""
-    followers = [
-        n for n in nodes if n.state == "alive" and "supervisor" in n.info.roles and n.info.name != leader
-    ]
+    alive = [node for node in nodes if node.state == "alive"]
+    followers = [n for n in alive if "supervisor" in n.info.roles and n.info.name != leader]
     return {
         "verdict": verdict(lease, nodes, now, within),
         "lease": lease,
@@ -169,9 +156,9 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
         "terms": terms,
         "strip": strip(terms, now),
         "long": LONG,
-        "processes": process_rows([node for node in nodes if node.state == "alive"], leader, now),
-        "ended": process_rows([node for node in nodes if node.state != "alive"], leader, now),
-        "alive": sum(node.state == "alive" for node in nodes),
+        "processes": process_rows(alive, leader, now),
+        "ended": process_rows([node for node in nodes if node not in alive], leader, now),
+        "alive": len(alive),
         "dead": sum(node.state == "dead" for node in nodes),
         "refusals": await oversight.refusals(reads),
         "now": now,

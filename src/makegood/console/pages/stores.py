@@ -64,19 +64,12 @@ async def looked(reads: Reads) -> list[Finding]:
     else:
         findings.append(Finding("leader", "warning", "nobody leads", "`makegood supervisor`"))
     orphans = [row for row in agent_rows(nodes, queues) if row.need and row.waiting]
-    findings += [
-        Finding(
-            "agents",
-            "error",
-            f"{counted(row.waiting, 'request')} for {row.agent} and no process, the oldest {row.oldest}",
-        )
-        for row in orphans
-    ]
-    return (
-        findings
-        if orphans
-        else [*findings, Finding("agents", "ok", "every agent with waiting requests has a process")]
-    )
+    for row in orphans:
+        text = f"{counted(row.waiting, 'request')} for {row.agent} and no process, the oldest {row.oldest}"
+        findings.append(Finding("agents", "error", text))
+    if not orphans:
+        findings.append(Finding("agents", "ok", "every agent with waiting requests has a process"))
+    return findings
 
 
 async def _page(reads: Reads, findings: Sequence[Finding], *, with_examination: bool) -> dict[str, Any]:
