@@ -9,13 +9,14 @@ import base64
 import hmac
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
 
 from makegood.base.clock import Clock
 from makegood.base.text import kept
+from makegood.console.options import ConsoleOptions
 from makegood.console.private_state import logouts, token_of
 from makegood.console.proxies import TrustedProxies, is_local
 from makegood.console.sessions import COOKIE, Login, LoginLimits, Logins, ProvenPasswords
@@ -75,44 +76,36 @@ class Access:
     def __init__(
         self,
         clock: Clock,
-        *,
-        users: Mapping[str, User],
-        resolve_user: ResolveUser | None,
-        resolve_access: ResolveAccess | None,
-        proxies: Iterable[str],
-        base: str,
-        user_header: str | None,
-        role: Role | None,
-        insecure: bool,
-        secret: str | None,
-        token: str | None = None,
+        options: ConsoleOptions,
+        hooks: tuple[ResolveUser | None, ResolveAccess | None] = (None, None),
     ) -> None:
-        self.proxies = TrustedProxies(proxies, base)
-        self.users = users
-        self.insecure = insecure
+        self.proxies = TrustedProxies(options.proxies, options.base)
+        self.users = options.users
+        self.insecure = options.insecure
         self.limits = LoginLimits(clock)
-        self._resolve = resolve_user, resolve_access
-        self._header = user_header
+        self._resolve = resolve_user, resolve_access = hooks
+        self._header = options.user_header
         self._hashing = asyncio.Semaphore(AT_A_TIME)
         self._proven = ProvenPasswords(clock)
-        self.authenticates = resolve_user is not None or user_header is not None or bool(users)
+        self.authenticates = resolve_user is not None or options.authenticates
         """Whether visitors must say who they are."""
-        self._role = None if role is None else role_of(role, "role")
+        self._role = None if options.role is None else role_of(options.role, "role")
         if resolve_access is not None and resolve_user is None:
             raise ConfigError("resolve_access= says what a user may do; give resolve_user= as well")
-        if user_header is not None and not list(proxies):
+        if self._header is not None and not options.proxies:
             raise ConfigError(
-                f"user_header={user_header!r} is believed from listed proxies only: give proxies="
+                f"user_header={self._header!r} is believed from listed proxies only: give proxies="
             )
-        if insecure and self.authenticates:
+        if self.insecure and self.authenticates:
             raise ConfigError("insecure= means that nobody logs in: leave it out, or leave out the users")
-        if token is not None and (insecure or self.authenticates):
+        is_open = self.insecure or self.authenticates
+        if options.token is not None and is_open:
             raise ConfigError(
                 "token= is for a console without users: leave it out, or leave out what says who visitors are"
             )
-        self.token = None if insecure or self.authenticates else token_of(token)
+        self.token = None if is_open else token_of(options.token)
         """What lets visitors in, if there is no other way to say who they are."""
-        secret = secret or (self.token.text if self.token is not None else None)
+        secret = options.secret or (self.token.text if self.token is not None else None)
         self.logins = Logins(clock, secret, None if secret is None else logouts())
 
     @property

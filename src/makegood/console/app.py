@@ -43,7 +43,7 @@ from makegood.console.drawing import DrawingThread
 from makegood.console.elements import cut
 from makegood.console.live import LIVE_BYTES, LivePages
 from makegood.console.login import LoginPages
-from makegood.console.options import refuse_bad_trace_url
+from makegood.console.options import ConsoleOptions
 from makegood.console.outcomes import BY_SCRIPT, Outcomes, Toast
 from makegood.console.outcomes import COOKIE as SAID
 from makegood.console.pages.alerts import needing
@@ -116,22 +116,34 @@ def create_app(
     address of a trace where you keep them, such as "https://jaeger.example/trace/{trace}"; the page of a
     task then links to its trace. Raises ``ConfigError`` for what contradicts itself.
     """
-    refuse_bad_trace_url(trace_url)
-    clock = clock or SystemClock()
-    access = Access(
-        clock,
+    options = ConsoleOptions(
         users=users or {},
-        resolve_user=resolve_user,
-        resolve_access=resolve_access,
-        proxies=list(proxies),
-        base=base,
+        proxies=tuple(proxies),
         user_header=user_header,
         role=role,
-        insecure=insecure,
+        base=base,
         secret=secret,
         token=token,
+        insecure=insecure,
+        trace_url=trace_url,
     )
-    return ConsoleApp(store, access, Redaction(redact), clock, trace_url)
+    return console_app(store, options, clock, Redaction(redact), (resolve_user, resolve_access))
+
+
+def console_app(
+    store: str | Client,
+    options: ConsoleOptions,
+    clock: Clock | None = None,
+    redaction: Redaction | None = None,
+    hooks: tuple[ResolveUser | None, ResolveAccess | None] = (None, None),
+) -> "ConsoleApp":
+    """Return the console that options describe. ``hooks``: those of an embedding application, which say who
+    a visitor is and what they may do.
+    """
+    clock = clock or SystemClock()
+    return ConsoleApp(
+        store, Access(clock, options, hooks), redaction or Redaction(), clock, options.trace_url
+    )
 
 
 class ConsoleApp:

@@ -17,7 +17,7 @@ from makegood.saga.rules import owner
 from makegood.store.records import Identity
 from makegood.store.views import NodeView, StepView, TaskDetail
 from makegood.story.held_tasks import held
-from makegood.story.step_names import stem
+from makegood.story.steps import stem
 
 MOST = 100
 """Lines of a page, at most: the latest."""

@@ -101,6 +101,11 @@ class Course:
         """Return the attempts of a step."""
         return [attempt for attempt in self.attempts if attempt.idx == idx]
 
+    def silence(self, idx: int, round_: int | None = None) -> str:
+        """Return how often calls of a step got no answer, of one round or of all: "" for once, ", twice"."""
+        count = sum(a.doing == "do" and a.end == SILENT and round_ in (None, a.round) for a in self.of(idx))
+        return "" if count < 2 else ", twice" if count == 2 else f", {count} times"
+
 
 def course(detail: TaskDetail, events: Sequence[EventView], now: float) -> Course:
     """Return how a task came to where it is."""
