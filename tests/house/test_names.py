@@ -99,7 +99,7 @@ MOST: Final = {
     "messaging": 10.3,
     "model": 4.5,
     "node": 0.0,
-    "payload": 11.6,
+    "payload": 5.8,
     "proofs": 22.1,
     "saga": 0.1,
     "scheduler": 0.0,
