@@ -39,7 +39,7 @@ P = ParamSpec("P")
 
 
 async def _submit(client: Client, plans: Sequence[Plan[Any]]) -> list[Submitted]:
-    return await client.submitter.submit(plans)
+    return await client.submitter.write(plans)
 
 
 def _blocking(connection: Any) -> Caller:
@@ -273,7 +273,7 @@ class SyncClient:
             if caller is None:
                 answers = self._run(partial(_submit, plans=plans))
             else:
-                answers = at_once(self._here().submitter.submit(plans, caller))
+                answers = at_once(self._here().submitter.write(plans, caller))
             for plan, answer in zip(plans, answers, strict=True):
                 handle = self._here().submitter.handle(plan, answer, exists=caller is None)
                 yield SyncTaskHandle(handle, self._run)

@@ -42,14 +42,14 @@ def completer(kind: kinds.Type) -> Completer | None:
 
 def parts(kind: kinds.Type) -> Iterator[kinds.Type]:
     """Yield a type and all types in it, each once."""
-    visited: dict[int, object] = {}
+    parts_by_id: dict[int, object] = {}
     todo: list[object] = [kind]
     while todo:
         part = todo.pop()
         if isinstance(part, list | tuple):
             todo.extend(part)
-        elif isinstance(part, kinds.Type | kinds.Field) and id(part) not in visited:
-            visited[id(part)] = part
+        elif isinstance(part, kinds.Type | kinds.Field) and id(part) not in parts_by_id:
+            parts_by_id[id(part)] = part
             if isinstance(part, kinds.Type):
                 yield part
             todo.extend(getattr(part, name) for name in part.__struct_fields__)

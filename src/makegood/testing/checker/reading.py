@@ -16,7 +16,6 @@ from makegood.store.views import EventView, TaskDetail
 from makegood.testing.history import Event, History
 
 PASSED = frozenset({"done", "skipped"})
-SETTLED = frozenset({"undone", "failed", "skipped", "waiting", "kept"})
 
 _ORDER = (
     ("claimed",),
@@ -180,7 +179,6 @@ class HistoryState:
     """Steps that called a service, by round."""
     removals: set[int] = field(default_factory=set)
     removed_by_rest: int = 0
-    healing: Event | None = None
     rest: Event | None = None
 
     def __post_init__(self) -> None:
@@ -377,10 +375,6 @@ def _removed(world: HistoryState, event: Event) -> None:
     world.removals.add(event.task)
 
 
-def _healed(world: HistoryState, event: Event) -> None:
-    world.healing = event
-
-
 def _rest(world: HistoryState, event: Event) -> None:
     world.rest = event
     world.removed_by_rest = len(world.removals)
@@ -404,6 +398,5 @@ _FOLDS = {
     "effect": _effect,
     "ended": _ended,
     "removed": _removed,
-    "healed": _healed,
     "rest": _rest,
 }
