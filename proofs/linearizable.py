@@ -49,7 +49,7 @@ class RecordedCall:
 def step(state: Register, operation: RecordedCall) -> tuple[Register, int | bool]:
     """Return the register after a call, and its answer.
 
-    >>> step(Register(), Operation("claim", "a", 0, 1))
+    >>> step(Register(), RecordedCall("claim", "a", began=0, returned=1))
     (Register(epoch=1, holder='a', ended=False), 1)
     """
     if operation.call == "claim":

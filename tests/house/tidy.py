@@ -132,7 +132,7 @@ def words_of(name: str) -> set[str]:
     """Split a name into its words, in lower case and without a plural's s.
 
     >>> sorted(words_of("HTTPPeerJobs_worker"))
-    ['http', 'job', 'peer', 'worker']
+    ['http', 'job', 'jobs', 'peer', 'worker']
     """
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)
     words = {part.lower() for part in parts}

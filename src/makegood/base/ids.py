@@ -39,7 +39,8 @@ class TaskIdSource:
     """Draws task ids. One per client; ``draw()`` never returns the same id twice.
 
     >>> from makegood.base.clock import SystemClock
-    >>> ids = TaskIds(SystemClock(), random.Random(1)); ids.draw() < ids.draw()
+    >>> ids = TaskIdSource(SystemClock(), random.Random(1))
+    >>> ids.draw() < ids.draw()
     True
     """
 
@@ -60,7 +61,7 @@ def random_uuid(rng: random.Random) -> str:
     """Draw a random UUID, as text.
 
     >>> random_uuid(random.Random(1))
-    'd4713d60-c8a7-4639-ab11-67b51d95ba14'
+    'cd613e30-d8f1-4adf-91b7-584a2265b1f5'
     """
     return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 

@@ -143,7 +143,7 @@ def task_of(store_id: str, text: str) -> int | None:
     """Return the task of whose step a text is a key, in whichever form; None if it is none of this store.
 
     >>> task_of("674203e9d29c1b4e", "674203e9d29c1b4e-0000006gks600/charge/1/undo")
-    7000000000
+    7000070144
     """
     match = _READABLE.fullmatch(text.strip().strip("\"'"))
     if match is not None:

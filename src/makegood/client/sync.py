@@ -83,8 +83,10 @@ def _blocks(
 class SyncClient:
     """``Client`` for blocking code: the same names and meanings.
 
-    >>> with SyncClient("sqlite:///shop.db") as client:  # doctest: +SKIP
-    ...     print(client.submit(place_order, order).result(timeout="1m"))
+    It closes at the end of a ``with`` block::
+
+        with SyncClient("sqlite:///shop.db") as client:
+            print(client.submit(place_order, order).result(timeout="1m"))
     """
 
     def __init__(

@@ -56,8 +56,10 @@ class Election:
     Durations are seconds or texts such as "15s". Raises ``ConfigError`` for unsound settings, with the
     arithmetic.
 
-        >>> election = Election("reports", leases, ttl="15s", renew="5s")  # doctest: +SKIP
-        >>> await election.run(lead)                                        # doctest: +SKIP
+    The function that it is given runs while this process leads::
+
+        election = Election("reports", leases, ttl="15s", renew="5s")
+        await election.run(lead)
     """
 
     def __init__(

@@ -26,6 +26,7 @@ def refuse_unknown(value: Any, annotation: Any, what: str) -> None:
     ``value``: what the JSON holds. ``what`` names it. Types that take any member, and those that decide for
     themselves what they read, refuse none.
 
+    >>> from typing import TypedDict
     >>> class Line(TypedDict, total=False):
     ...     sku: str
     >>> refuse_unknown([{"skuu": "lamp"}], list[Line], "the input lines")

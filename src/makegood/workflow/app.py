@@ -158,10 +158,12 @@ class App:
         waits between, before it becomes a dead letter. ``lease``: how long a delivery may take, and
         how long the messages of a killed process wait. Raises ``DefinitionError``, ``DuplicateNameError``.
 
-        >>> @shop.inbox("orders")  # doctest: +SKIP
-        ... def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
-        ...     tx.execute("insert into orders (id) values (?)", (order.id,))
-        ...     return place_order.plan(order).with_(key=order.id)
+        >>> import makegood as mg
+        >>> shop = mg.App("shop")
+        >>> @shop.inbox("orders")
+        ... def accept(order: dict[str, str], tx: mg.Transaction) -> mg.Plan[str]:
+        ...     tx.execute("insert into orders (id) values (?)", (order["id"],))
+        ...     return place_order.plan(order).with_(key=order["id"])
         """
         if queue in self.inboxes:
             raise DuplicateNameError(
@@ -195,7 +197,9 @@ class App:
         as raised by the function; it cannot swallow what the function raises. Returns ``hook``. Raises
         ``DefinitionError`` for anything else.
 
-        >>> @shop.around  # doctest: +SKIP
+        >>> from contextlib import contextmanager
+        >>> shop = App("shop")
+        >>> @shop.around
         ... @contextmanager
         ... def own_session():
         ...     try:

@@ -111,8 +111,8 @@ def marked(message: str) -> tuple[tuple[bool, str], ...]:
 def bars(times: Sequence[float], now: float, span: float) -> tuple[int, ...]:
     """Return how many attempts failed in each part of the time shown.
 
-    >>> bars([9.0, 9.5, 0.5], 10.0, 10.0)[-1], sum(bars([9.0, 9.5, 0.5], 10.0, 10.0))
-    (1, 3)
+    >>> bars([0.5, 34.5, 35.0, 40.0], now=36.0, span=36.0)[-3:]
+    (0, 1, 1)
     """
     bar = span / BARS
     now = -(-now // bar) * bar  # a bar begins and ends at the same moments whenever one looks

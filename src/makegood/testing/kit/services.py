@@ -150,10 +150,7 @@ class FakeService(Service):
         return NOT_HAPPENED if effect is None else Happened(effect.answer)
 
     def standing(self, key: str | None = None) -> int:
-        """Return how many effects are in place: all, or those of the step with this key, in whichever form.
-
-        >>> # assert bank.standing() == len(fake.charges)
-        """
+        """Return how many effects are in place: all, or those of the step with this key, in any form."""
         return sum(effect.stands for effect in self.effects if key in (None, effect.truth, effect.told))
 
     # -- the wire ----------------------------------------------------------------------------------
