@@ -11,13 +11,14 @@ from makegood.base.ids import show
 from makegood.base.postgres_errors import MORE_POOLED, NEEDED, POOLING
 from makegood.base.postgres_pooling import SharedSessionError
 from makegood.base.sizes import KIB
+from makegood.election.stores.postgres_table import PostgresLeaseTable
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.model.messages import Act, TaskMessage
 from makegood.store import queue_records, records, rows, search, task_excerpts
 from makegood.store import views as views_
 from makegood.store.notice_operations import NoticeVerbs
 from makegood.store.operator_commands import TaskVerbs
-from makegood.store.postgres import doctor, joined_submit, leases, load, notices, supervision, take, upkeep
+from makegood.store.postgres import doctor, joined_submit, load, notices, supervision, take, upkeep
 from makegood.store.postgres import generation as promotion
 from makegood.store.postgres import queues as mails
 from makegood.store.postgres import requests as queues
@@ -44,6 +45,7 @@ P = ParamSpec("P")
 
 _PATIENCE = 3.0
 """Seconds that ``doctor`` waits for a further connection through a proxy."""
+_LEASES = PostgresLeaseTable("makegood.lease", "makegood.lease_term")
 _HEAVY = 16 * KIB
 """This many bytes weigh as much as one more call, when calls are written together."""
 # The slack of floors below: how late a transaction may commit, in numbers, microseconds or seconds after its
@@ -268,11 +270,11 @@ class NoticeSlice(Slice, NoticeVerbs):
 class LeaseSlice(Slice):
     """Leases with epochs."""
 
-    acquire = asks(leases.acquire)
-    renew = asks(leases.renew)
-    release = asks(leases.release)
-    read = asks(leases.read)
-    past_terms = asks(leases.past_terms)
+    acquire = asks(_LEASES.acquire)
+    renew = asks(_LEASES.renew)
+    release = asks(_LEASES.release)
+    read = asks(_LEASES.read)
+    past_terms = asks(_LEASES.past_terms)
 
 
 class NodeSlice(Slice, NodeVerbs):
