@@ -92,7 +92,7 @@ class Course:
     """How a step had gone forward before its undo."""
     cause: Move | None = None
     """The task's move that says why it does not go forward, if that was read."""
-    turned: EventView | None = None
+    turn: EventView | None = None
     """The event in which the task last turned from forward to undo or error."""
     began: dict[int, float] = field(default_factory=dict)
     """When each submission began."""
@@ -123,9 +123,9 @@ def course(detail: TaskDetail, events: Sequence[EventView], now: float) -> Cours
     for attempt in way.attempts:
         way.by_step.setdefault(attempt.idx, []).append(attempt)
     for step in detail.steps:
-        known = [attempt for attempt in way.of(step.idx) if attempt.end != "planned"]
-        if len(known) == step.attempt:
-            for n, attempt in enumerate(known, 1):
+        attempts = [attempt for attempt in way.of(step.idx) if attempt.end != "planned"]
+        if len(attempts) == step.attempt:
+            for n, attempt in enumerate(attempts, 1):
                 attempt.number = n
     return way
 
@@ -171,17 +171,17 @@ class _Reader:
         elif way.cause is None and state in ("undoing", "undone", "error") and move.reason != "claimed":
             way.cause = move
         if state in ("undoing", "error") and before == "processing":
-            way.turned = event
+            way.turn = event
         elif state == "pending" and before in ("undone", "error"):
-            way.turned = None
+            way.turn = None
         holding = way.holdings[-1] if way.holdings else None
         ends = state in ("pending", "processed", "undone", "error")
         if holding is not None and holding.end is None and (ends or move.reason == "claimed"):
             holding.end = event.at
         if state in ("processing", "undoing") and (holding is None or holding.end is not None):
-            freed = None if holding is None else holding.end
-            if freed is not None and freed < event.at and before == "pending":
-                way.holdings.append(Holding(None, freed, event.at, self._submission))
+            free_since = None if holding is None else holding.end
+            if free_since is not None and free_since < event.at and before == "pending":
+                way.holdings.append(Holding(None, free_since, event.at, self._submission))
             way.holdings.append(Holding(event.node, event.at, None, self._submission))
         if state in ("processed", "undone", "error"):
             way.ended[self._submission] = event.at
@@ -287,8 +287,8 @@ class _Reader:
                 self._close_silent(attempt, step)
             if step.waiting and step.due is not None:
                 doing = "undo" if step.state == "undoing" else "do"
-                planned = self._add(step, doing, now + max(0.0, step.due))
-                planned.end, planned.round = "planned", step.round
+                upcoming = self._add(step, doing, now + max(0.0, step.due))
+                upcoming.end, upcoming.round = "planned", step.round
 
     def _close_silent(self, attempt: ShownAttempt, step: StepView) -> None:
         """End an undo that was not answered and is to be tried again: no move says so."""
