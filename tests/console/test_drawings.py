@@ -35,7 +35,7 @@ def test_an_each_of_300_items_is_one_rung() -> None:
     (each_rung,) = [step for row in whole.rows for step in row.steps if step.count is not None]
     assert (each_rung.name, each_rung.count, each_rung.state) == ("hold_line", 300, "undo_failed")
     assert [item.words for item in each_rung.odd] == ["hold_line[19]: 409 the hold is being shipped"]
-    assert each_rung.undo_said == "1 failed, 299 of 300 undone"
+    assert each_rung.undo_text == "1 failed, 299 of 300 undone"
     assert len(whole.attempts) < 10
     assert whole.asked > 600
 

@@ -38,6 +38,10 @@ MOST_LOGIN: Final = 1 << 16
 BODY: Final = 10.0
 """Seconds within which the body of a request must have arrived."""
 TOKEN_HEADER: Final = "x-csrf-token"  # noqa: S105 - a header's name
+_LOCAL: Final = (
+    "This console has no users, so it answers its own machine only, and no proxy that is not in console_proxies. Add users, "
+    "or pass requests on through a proxy that names them."
+)
 HOLDER: Final = "token"
 """The name of a visitor whom the console's token proves."""
 
@@ -120,11 +124,8 @@ class Access:
             return await self._resolved(request, resolve, access)
         names = request.headers.getlist(self._header) if self._header is not None and origin.trusted else []
         if len(names) > 1:  # a proxy that adds its header to a browser's lets the browser choose
-            raise Denied(
-                400,
-                "Two users",
-                f"The header {self._header} is there {len(names)} times: the proxy must remove what browsers send.",
-            )
+            text = f"The header {self._header} is there {len(names)} times: the proxy must remove what browsers send."
+            raise Denied(400, "Two users", text)
         if names and (name := names[0].strip()):
             account = self.users.get(name)
             return self._as(kept(name), account.role if account is not None else self._role)
@@ -148,12 +149,7 @@ class Access:
         if not bearer and login is None:
             return None
         if not (origin.trusted or is_local(request)):
-            raise Denied(
-                403,
-                "Only on this machine",
-                "This console has no users, so it answers its own machine only, and no proxy that is not in console_proxies. Add users, "
-                "or pass requests on through a proxy that names them.",
-            )
+            raise Denied(403, "Only on this machine", _LOCAL)
         form = "" if login is None else self.logins.token(login.nonce)
         return Visitor(HOLDER, self._role or "admin", form, leaves=login is not None, by_password=bearer)
 
@@ -251,15 +247,11 @@ class Access:
                 raise LoginNeededError(401, "Log in", "Log in to use the console.")
             raise Denied(401, "Nobody is logged in", "This console does not know who you are.")
         if not caller.may(route.role):
-            raise Denied(
-                403,
-                f"For role {route.role}",
-                f"This needs the role {route.role}; {caller.name} is {caller.role}.",
-            )
+            text = f"This needs the role {route.role}; {caller.name} is {caller.role}."
+            raise Denied(403, f"For role {route.role}", text)
         if route.writes and request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            raise Denied(
-                403, "From another site", "The browser says that another site's page sent this request."
-            )
+            text = "The browser says that another site's page sent this request."
+            raise Denied(403, "From another site", text)
         return caller
 
     def examine(
@@ -272,15 +264,10 @@ class Access:
             return  # the login page's form is bound to no login: whoever is logged in may log in as another user
         if visitor is not None and visitor.by_password:
             return
-        token = request.headers.get(TOKEN_HEADER) or form.get("csrf", "")
-        if visitor is None or not hmac.compare_digest(
-            token.encode("utf-8", "surrogatepass"), visitor.token.encode()
-        ):
-            raise Denied(
-                403,
-                "An old page",
-                "The form's token does not belong to your login. Open the page again, and repeat it there.",
-            )
+        token = (request.headers.get(TOKEN_HEADER) or form.get("csrf", "")).encode("utf-8", "surrogatepass")
+        if visitor is None or not hmac.compare_digest(token, visitor.token.encode()):
+            text = "The form's token does not belong to your login. Open the page again, and repeat it there."
+            raise Denied(403, "An old page", text)
 
 
 async def _awaited(value: Any) -> Any:

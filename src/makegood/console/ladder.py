@@ -66,9 +66,9 @@ class LadderStep:
     """The states of their undos; "ghost": not begun."""
     odd: tuple[OddItem, ...] = ()
     more_odd: int = 0
-    said: str = ""
+    text: str = ""
     """Replaces the word of its state."""
-    undo_said: str = ""
+    undo_text: str = ""
     waits_for: str = ""
 
 

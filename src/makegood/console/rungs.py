@@ -6,7 +6,7 @@ decided have none.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from makegood.base.durations import brief
 from makegood.console.attempts import Course, ForwardEnd, ShownAttempt
@@ -49,7 +49,6 @@ class _Reading:
     nodes: Mapping[int, str]
     goal: str
     turns: Mapping[int, int]
-    attempts: dict[int, list[ShownAttempt]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -73,8 +72,6 @@ def rungs(
         turn_counts = {}
     back = detail.task.goal == "undo" or detail.task.state in ("undoing", "undone")
     reading = _Reading(detail, course, now, nodes, "undo" if back else "forward", turn_counts)
-    for attempt in course.attempts:
-        reading.attempts.setdefault(attempt.idx, []).append(attempt)
     if detail.tally is None:
         drafts = _prepared(detail.steps, shows_skipped=shows_skipped)
     else:  # each step has a rung: how they follow each other takes all of them
@@ -143,13 +140,13 @@ def _step(reading: _Reading, n: int, draft: _Rung, after: tuple[int, ...]) -> La
     step = LadderStep(idx=n, name=view.name, anchor=str(view.idx), state=view.state, after=after)
     if view.kind == "when":
         step.kind, step.undoable = "when", False
-        step.name, step.said = condition_text(view, reading.found), verdict_text(view, reading.found)
+        step.name, step.text = condition_text(view, reading.found), verdict_text(view, reading.found)
         return step
     if view.kind == "each":
         step.kind, step.undoable = "each", False
-        step.said = "its items have rungs of their own" if view.state == "done" else ""
+        step.text = "its items have rungs of their own" if view.state == "done" else ""
         return step
-    mine = reading.attempts.get(view.idx, [])
+    mine = reading.course.of(view.idx)
     forward, undos = [a for a in mine if a.doing != "undo"], [a for a in mine if a.doing == "undo"]
     outcome = reading.course.forward.get(view.name, ForwardEnd(""))
     if view.state in TURNED:
@@ -160,8 +157,8 @@ def _step(reading: _Reading, n: int, draft: _Rung, after: tuple[int, ...]) -> La
     step.took = took(forward, view.round)
     step.undo_took = took(undos, view.round) if view.state == "undone" else ""
     step.note, step.undo_note = _note(reading, view, outcome), _undo_note(reading, view)
-    step.said = _BY.get(outcome.by, "") if view.state != "waiting" else ""
-    step.undo_said, step.now = _undo_said(view), _now(reading, view)
+    step.text = _BY.get(outcome.by, "") if view.state != "waiting" else ""
+    step.undo_text, step.now = _undo_text(view), _now(reading, view)
     return step
 
 
@@ -211,9 +208,7 @@ def _note(reading: _Reading, view: StepView, outcome: ForwardEnd) -> str:
 
 def _probed(reading: _Reading, view: StepView) -> str:
     """Return what a step's probe answered last, and when; "" if it has not been asked."""
-    last = next(
-        (a for a in reversed(reading.attempts.get(view.idx, [])) if a.doing == "probe" and a.ended), None
-    )
+    last = next((a for a in reversed(reading.course.of(view.idx)) if a.doing == "probe" and a.ended), None)
     if last is None or last.ended is None:
         return ""
     return f"; its probe, at {day_time(last.ended)}: {probe_answer(last.kind, None if last.error == view.error else last.error)}"
@@ -246,7 +241,7 @@ def _undo_note(reading: _Reading, view: StepView) -> str:
     return ""
 
 
-def _undo_said(view: StepView) -> str:
+def _undo_text(view: StepView) -> str:
     if view.state == "undoing":
         return f"undoing, attempt {view.attempt}" if view.failures else ""
     if view.state == "running":
@@ -313,7 +308,7 @@ def _group(reading: _Reading, n: int, draft: _Rung, each: StepView, after: tuple
     if not views:
         step.kind, step.state = "each", each.state
         if each.state in ("done", "kept"):
-            step.state, step.said = "done", "no items"
+            step.state, step.text = "done", "no items"
         return step
     step.count = len(views)
     states: Counter[str] = Counter(view.state for view in views)
@@ -324,9 +319,9 @@ def _group(reading: _Reading, n: int, draft: _Rung, each: StepView, after: tuple
     step.items = tuple((state, view.idx) for state, view in zip(forward, views, strict=True))
     if any(view.undoable and not view.no_return for view in views):
         step.undo_items = tuple(_UNDOS.get(view.state, "idle") for view in views)
-    step.said = _counts(Counter(forward), len(views))
-    step.undo_said = _undo_counts(states, len(views), reading.goal)
-    mine = [a for view in views for a in reading.attempts.get(view.idx, [])]
+    step.text = _counts(Counter(forward), len(views))
+    step.undo_text = _undo_counts(states, len(views), reading.goal)
+    mine = [a for view in views for a in reading.course.of(view.idx)]
     step.took = _span([a for a in mine if a.doing != "undo"])
     step.undo_took = _span([a for a in mine if a.doing == "undo"]) if step.state == "undone" else ""
     step.turn = span_text([reading.turns[view.idx] for view in views if view.idx in reading.turns])

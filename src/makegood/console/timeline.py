@@ -78,7 +78,7 @@ def timeline(
                 names.append(name)
     if not bars:
         return None
-    turn_event = course.turned
+    turn_event = course.turn
     turn = turn_event.at if last and turn_event is not None and detail.task.goal == "undo" else None
     origin = course.began.get(submission, detail.task.created)
     time_chart = chart(names, bars, origin=origin, now=now if open_ else None, turn=turn)

@@ -38,7 +38,7 @@ class TaskVerdict:
     icon: str
     badge: str
     """The look of the badge in the head."""
-    said: str
+    label: str
     """The words of the badge."""
     title: str
     more: str = ""
@@ -131,7 +131,7 @@ def _undone(detail: TaskDetail, course: Course) -> TaskVerdict:
     ]
     took = ""
     if undos and any(step.state == "undone" for step in detail.steps):
-        span = max(ended for _, ended in undos) - min(asked for asked, _ in undos)
+        span = max(end for _, end in undos) - min(start for start, _ in undos)
         effects = counted(detail.count("undone"), "effect")
         took = f"makegood undid {effects} in {brief(max(0.0, span))}, in reverse order."
     cause = cause_sentence(detail.task.cause, course.cause)
@@ -152,7 +152,7 @@ def _stuck(step: StepView, course: Course) -> str:
 
 def _error(detail: TaskDetail, course: Course) -> TaskVerdict:
     failures = [step for step in detail.steps if step.state == "undo_failed"]
-    failed = [step.name for step in failures]
+    failed_names = [step.name for step in failures]
     if detail.task.goal != "undo":
         cause = detail.task.cause or next(iter(trouble(detail)), "") or "no cause recorded"
         finals = [s.name for s in detail.steps if s.no_return and s.state in ("done", "in_doubt")]
@@ -160,16 +160,16 @@ def _error(detail: TaskDetail, course: Course) -> TaskVerdict:
         return _verdict(
             "held", f"Held: {cause}", f"{reason}makegood waits for you. Nothing moves until you act."
         )
-    unsettled = [name for name in needs_settling(detail) if name not in failed]
+    unsettled_names = [name for name in needs_settling(detail) if name not in failed_names]
     behind = [
         preview.step.name
         for preview in (undo_order(detail) if detail.tally is None else ())
-        if not preview.stays and preview.step.name not in (*failed, *unsettled)
+        if not preview.stays and preview.step.name not in (*failed_names, *unsettled_names)
     ]
-    subject = f"nobody can tell whether {listed(unsettled)} happened"
+    subject = f"nobody can tell whether {listed(unsettled_names)} happened"
     if failures:
         others = max(0, detail.count("undo_failed") - len(failures))
-        subject = f"the undo of {listed(failed, more=others)} failed"
+        subject = f"the undo of {listed(failed_names, more=others)} failed"
     waits = f", and {listed(behind)} {'wait' if len(behind) > 1 else 'waits'} behind it" if behind else ""
     reasons = [_stuck(step, course) for step in failures if step.error][:1]
     text = " ".join((*reasons, "Nothing moves until you act."))

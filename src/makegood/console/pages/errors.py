@@ -57,27 +57,31 @@ def fate(group: ErrorGroup) -> str:
 def group_of(group: ErrorGroup, now: float, span: float) -> Group:
     """Return a group as the page shows it."""
     becomes, states = fate(group), group.states
-    undone, forward = states.get("undone", 0), states.get("pending", 0) + states.get("processing", 0)
-    going, processed = forward + states.get("undoing", 0), states.get("processed", 0)
+    undone_count, forward = states.get("undone", 0), states.get("pending", 0) + states.get("processing", 0)
+    going = forward + states.get("undoing", 0)
     if becomes == "need":
         count, label = group.blocking, "in error"
     elif becomes == "retried":
         count, label = group.retried, "trying again"
     else:
-        ends = ((undone, "undone"), (going, "under way"), (processed, "processed since"))
+        ends = (
+            (undone_count, "undone"),
+            (going, "under way"),
+            (states.get("processed", 0), "processed since"),
+        )
         others = (group.tasks, "in error for another reason")
         count, label = next((end for end in ends if end[0]), others)
     doing = {"do": "", "probe": "probe of ", "undo": "undo of "}.get(group.doing, "")
     now_in = ", ".join(f"{n} {state}" for state, n in sorted(states.items()) if n) or "unknown"
-    named = len(group.ids)  # an act is about tasks that are named
+    most = len(group.ids)  # an act is about tasks that are named
     acts: tuple[tuple[str, int, str], ...] = ()
     if becomes == "need":
-        error = min(group.blocking, named)
+        error = min(group.blocking, most)
         acts = ("undo", error, "error"), ("resubmit", error, "error")
     elif forward:
-        acts = (("cancel", min(forward, named), "pending,processing"),)
-    elif undone:
-        acts = (("resubmit", min(undone, named), "undone"),)
+        acts = (("cancel", min(forward, most), "pending,processing"),)
+    elif undone_count:
+        acts = (("resubmit", min(undone_count, most), "undone"),)
     return Group(
         record=group,
         count=count,

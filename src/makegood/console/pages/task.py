@@ -343,7 +343,7 @@ def _rows(steps: Sequence[LadderStep]) -> list[TimeRow]:
 
 
 def _turn(detail: TaskDetail, way: Course) -> Turn | None:
-    event = way.turned
+    event = way.turn
     if event is None:
         return None
     failed_step = next((move.name for move in event.moves if not move.of_task and move.after == "failed"), "")
