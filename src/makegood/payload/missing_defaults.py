@@ -7,7 +7,7 @@ of its own dataclasses.
 """
 
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec import inspect as kinds
@@ -92,7 +92,7 @@ def _table(kind: kinds.Type, cache: dict[int, tuple[object, Table]]) -> Table:
     elif isinstance(kind, kinds.TupleType):
         table[tuple] = _by_key([(n, _table(item, cache)) for n, item in enumerate(kind.item_types)])
     elif isinstance(kind, kinds.DictType):
-        table[dict] = _values(_table(kind.value_type, cache))
+        table[dict] = _each(_table(kind.value_type, cache), dict.values)
     elif isinstance(kind, kinds.TypedDictType):
         table[dict] = _by_key([(field.name, _table(field.type, cache)) for field in kind.fields])
     elif isinstance(kind, kinds.DataclassType | kinds.StructType | kinds.NamedTupleType):
@@ -118,18 +118,9 @@ def _members(defaults: list[tuple[str, Any]], inner: list[tuple[str, Table]]) ->
     return complete
 
 
-def _each(table: Table) -> Completer:
+def _each(table: Table, parts: Callable[[Any], Iterable[Any]] = iter) -> Completer:
     def complete(value: Any) -> None:
-        for part in value:
-            if (completion := table.get(type(part))) is not None:
-                completion(part)
-
-    return complete
-
-
-def _values(table: Table) -> Completer:
-    def complete(value: Any) -> None:
-        for part in value.values():
+        for part in parts(value):
             if (completion := table.get(type(part))) is not None:
                 completion(part)
 

@@ -60,7 +60,7 @@ def check_source(
     function = next((node for node in ast.walk(tree) if isinstance(node, FUNCTIONS[:2])), None)
     if function is None:
         return {}
-    reader = _Reader(function, _outer_names(fn), makers)
+    reader = _Reader(function, outer_names(fn), makers)
     for line, what in reader.misuses():
         file = inspect.getsourcefile(fn) or "the source"
         raise PromiseError(
@@ -103,7 +103,7 @@ def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
-def _outer_names(fn: Callable[..., object]) -> dict[str, object]:
+def outer_names(fn: Callable[..., object]) -> dict[str, object]:
     """Return what names mean in a function that does not bind them itself."""
     code = getattr(fn, "__code__", None)
     names: dict[str, object] = {**vars(builtins), **getattr(fn, "__globals__", {})}
