@@ -67,6 +67,7 @@ RUN_BY = {
     "docs/build/submit-in-your-transaction.md": "test_transaction_howto",
     "docs/build/test-your-workflow.md": "test_proof_howto",
     "docs/build/write-actions-and-undos.md": "test_declare_howto",
+    "docs/internals/write-a-test.md": "test_write_a_test_page",
     "docs/learn/leadership.md": "test_election_howto",
     "docs/operate/deploy-new-code.md": "test_change_howto",
     "docs/operate/monitor.md": "test_monitor_pages",
