@@ -1,15 +1,9 @@
-"""The rules that the code's own shape keeps, as functions over source text: ``test_tidy`` applies them to this project.
-
-Every rule yields findings as (line, what is wrong). They are plain functions so that ``test_tidy_rules`` can show each
-of them a bad sample: a rule that cannot fail proves nothing.
-"""
+"""The rules of shape that no linter has, as functions over source text: each yields findings as (line, what is wrong)."""
 
 import ast
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from pathlib import Path
 
 Finding = tuple[int, str]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -17,7 +11,6 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 MOST_LINES = 800
 MOST_FUNCTION_LINES = 80
-MOST_POSITIONAL = 5
 MOST_ATTRIBUTES = 12
 BANNED_WORDS = frozenset({"job", "worker", "handler", "backend", "broker", "peer", "activity"})
 FOREIGN_NAMES = frozenset({"add_signal_handler", "remove_signal_handler"})
@@ -56,20 +49,6 @@ def too_long_function(tree: ast.Module) -> Iterator[Finding]:
             yield node.lineno, f"{node.name} has {lines} lines, at most {MOST_FUNCTION_LINES}"
 
 
-def too_many_positional(tree: ast.Module) -> Iterator[Finding]:
-    """At most five parameters may be passed by position (``self`` and ``cls`` aside); the others are keyword-only.
-
-    Overloads are spared: they spell out what ``*args`` takes.
-    """
-    for node in functions(tree):
-        if any(dotted(mark).split(".")[-1] == "overload" for mark in node.decorator_list):
-            continue
-        names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
-        count = len(names) - (bool(names) and names[0] in {"self", "cls"})
-        if count > MOST_POSITIONAL:
-            yield node.lineno, f"{node.name} takes {count} positional parameters, at most {MOST_POSITIONAL}"
-
-
 def too_many_attributes(tree: ast.Module) -> Iterator[tuple[str, Finding]]:
     """A class holds at most twelve attributes: above that it is two classes. Yields the class beside each finding.
 
@@ -104,28 +83,6 @@ def repeated_class_names(trees: Mapping[str, ast.Module]) -> Iterator[tuple[str,
             elsewhere = first.setdefault(node.name, place)
             if elsewhere != place:
                 yield node.name, (path, (node.lineno, f"{node.name} is a class in {elsewhere}, too"))
-
-
-def no_module_docstring(tree: ast.Module) -> Iterator[Finding]:
-    """Every module says in its docstring what it is for."""
-    if not ast.get_docstring(tree):
-        yield 1, "the module has no docstring"
-
-
-def no_public_docstring(tree: ast.Module) -> Iterator[Finding]:
-    """Every public class, function and method has a docstring; overloads are spared."""
-
-    def visit(body: list[ast.stmt], prefix: str) -> Iterator[Finding]:
-        for node in body:
-            if not isinstance(node, (*FUNCTIONS, ast.ClassDef)) or node.name.startswith("_"):
-                continue
-            marks = {dotted(mark).split(".")[-1] for mark in node.decorator_list}
-            if not marks & {"overload", "setter", "override"} and not ast.get_docstring(node):
-                yield node.lineno, f"{prefix}{node.name} has no docstring"
-            if isinstance(node, ast.ClassDef):
-                yield from visit(node.body, f"{node.name}.")
-
-    yield from visit(tree.body, "")
 
 
 def words_of(name: str) -> set[str]:
@@ -180,122 +137,6 @@ def sleeping(tree: ast.Module) -> Iterator[Finding]:
                 yield node.lineno, "sleeps; wait for an event instead, or move the test to tests/processes"
 
 
-ROOMS_ASK = frozenset(
-    tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
-    ["tool"]["ruff"]["lint"]["flake8-self"]["extend-ignore-names"]
-)  # fmt: skip
-"""What rooms ask of a class that users hold."""
-
-PUBLIC_IN_SPITE_OF_IT = ROOMS_ASK | {"_replace", "_fields", "_asdict", "_make", "_fixtureinfo"}
-"""Those, what a named tuple documents, and the one thing of pytest's that a hook cannot do without."""
-
-
-def private_attributes(tree: ast.Module) -> Iterator[Finding]:
-    """Tests of behaviour use what anybody may use: no ``node._running``, nor such a name for ``setattr``.
-
-    Constants are spared: a test may shorten a wait, and ask a database for the plan of a statement.
-    """
-
-    def private(name: str) -> bool:
-        inner = name.startswith("_") and not name.startswith("__") and name != name.upper()
-        return inner and name not in PUBLIC_IN_SPITE_OF_IT
-
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Attribute)
-            and private(node.attr)
-            and dotted(node.value) not in {"self", "cls", "os"}
-        ):
-            yield node.lineno, f"reaches into {ast.unparse(node)}"
-        if isinstance(node, ast.Call) and dotted(node.func).split(".")[-1] in {
-            "getattr",
-            "setattr",
-            "delattr",
-        }:
-            for arg in node.args[:2]:
-                if isinstance(arg, ast.Constant) and private(str(arg.value).split(".")[-1]):
-                    yield node.lineno, f"reaches into {arg.value!r}"
-
-
-CLOCKS_AND_CHANCE = {
-    "time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.clock_gettime",
-    "uuid.uuid1", "uuid.uuid4", "uuid4", "datetime.now", "datetime.utcnow", "datetime.datetime.now",
-    "datetime.datetime.utcnow", "date.today", "datetime.date.today",
-}  # fmt: skip
-
-
-def own_clock_or_chance(tree: ast.Module) -> Iterator[Finding]:
-    """The engine reads time and chance through injected objects only, so that a seed can replay it."""
-    exceptions = {"random.Random", "random.SystemRandom"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module in {"time", "random", "uuid"}:
-            yield (
-                node.lineno,
-                f"imports from {node.module}; write {node.module}.name, so that the reader sees it",
-            )
-        if not isinstance(node, ast.Attribute | ast.Name):
-            continue
-        name = dotted(node)
-        if name in CLOCKS_AND_CHANCE or (
-            name.startswith("random.") and name.count(".") == 1 and name not in exceptions
-        ):
-            yield node.lineno, f"{name} in the engine: take a Clock or a random.Random as argument"
-
-
-def unsafe(tree: ast.Module) -> Iterator[Finding]:
-    """No pickle, no eval, no shell."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            for name in names:
-                if name.split(".")[0] in {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal"}:
-                    yield node.lineno, f"imports {name}: payloads are JSON"
-        if isinstance(node, ast.Call):
-            if dotted(node.func) in {"eval", "exec", "os.system", "os.popen"}:
-                yield node.lineno, f"calls {dotted(node.func)}"
-            for keyword in node.keywords:
-                if keyword.arg == "shell" and not (
-                    isinstance(keyword.value, ast.Constant) and keyword.value.value is False
-                ):
-                    yield node.lineno, "starts a shell"
-
-
-SQL = re.compile(
-    r"\b(select\s.+\sfrom|insert\s+into|update\s+\S+\s+set|delete\s+from|values\s*\()",
-    re.IGNORECASE | re.DOTALL,
-)
-# What may be put into a statement: our own names of tables, columns and clauses, never a value.
-SQL_PARTS = re.compile(
-    r"(^[A-Z_0-9]+$)|(prefix|schema|table|column|columns|clause|marks|placeholders|where|order|sql|suffix|select)s?$"
-)
-
-
-def sql_from_values(tree: ast.Module) -> Iterator[Finding]:
-    """No value is ever written into the text of a statement: it travels as a parameter."""
-    for node in ast.walk(tree):
-        texts: list[str] = []
-        holes: list[ast.AST] = []
-        if isinstance(node, ast.JoinedStr):
-            texts = ["".join(str(p.value) if isinstance(p, ast.Constant) else "_" for p in node.values)]
-            holes = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.Add):
-            sides = (node.left, node.right)
-            texts = [s.value for s in sides if isinstance(s, ast.Constant) and isinstance(s.value, str)]
-            holes = [s for s in sides if not isinstance(s, ast.Constant | ast.BinOp | ast.JoinedStr)]
-        elif (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format"
-        ):
-            base = node.func.value
-            texts = [base.value] if isinstance(base, ast.Constant) and isinstance(base.value, str) else []
-            holes = [*node.args, *(k.value for k in node.keywords)]
-        if isinstance(node, ast.expr) and SQL.search(" ".join(texts)):
-            for hole in holes:
-                function = hole.func if isinstance(hole, ast.Call) else hole
-                name = dotted(function).split(".")[-1]
-                if name != "len" and not SQL_PARTS.search(name):  # a count of parameters numbers the next: $3
-                    yield node.lineno, f"puts {ast.unparse(hole)!r} into the text of a statement"
-
-
 MUTABLE_CALLS = {"list", "dict", "set", "bytearray", "defaultdict", "deque", "Counter", "OrderedDict"}
 MUTATORS = {
     "append", "extend", "insert", "add", "update", "setdefault", "pop", "popitem", "remove", "discard", "clear",
@@ -321,8 +162,6 @@ def module_state(tree: ast.Module) -> Iterator[Finding]:
                 if name != "__all__" and name != name.upper():
                     yield statement.lineno, f"{name} is mutable and lives in the module"
     for node in ast.walk(tree):
-        if isinstance(node, ast.Global):
-            yield node.lineno, f"global {', '.join(node.names)}: hold it in an object"
         table = ""
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
             table = dotted(node.value)

@@ -1,6 +1,6 @@
-"""A stranger's workflow, in a folder of its own, through ``makegood run`` and through separate processes, with kills.
+"""A user's workflow, in a module and a folder of its own, through ``makegood run`` and through separate processes, with kills.
 
-Nothing of the test suite is imported by the stranger's module: it knows makegood as its user does, by what is public, and
+Nothing of the test suite is imported by that module: it knows makegood as its author does, by what is public, and
 has a service of its own, which honours keys and remembers what was undone.
 """
 
@@ -135,7 +135,7 @@ SETTINGS = {
 }
 
 
-async def test_strangers_workflow_in_one_process_killed_again_and_again(world: World) -> None:
+async def test_user_module_in_one_process_killed_again_and_again(world: World) -> None:
     """``makegood run`` is killed three times under way and started anew: every loaf is sold, or burnt and its dough gone."""
     async with world:
         settle_in(world)
@@ -155,7 +155,7 @@ async def test_strangers_workflow_in_one_process_killed_again_and_again(world: W
         assert await world.ends(run) == 0
 
 
-async def test_strangers_workflow_in_separate_processes_that_are_killed(world: World) -> None:
+async def test_user_module_in_separate_processes_that_are_killed(world: World) -> None:
     """Two of each kind; one of each kind is killed under way and one more is started in its place."""
     async with world:
         settle_in(world)
@@ -178,7 +178,7 @@ async def test_strangers_workflow_in_separate_processes_that_are_killed(world: W
 
 
 def settle_in(world: World) -> None:
-    """Write the stranger's files and open its ledger."""
+    """Write the user's files and open its ledger."""
     (world.folder / "bread.py").write_text(MODULE, encoding="utf-8")
     (world.folder / "customer.py").write_text(CUSTOMER, encoding="utf-8")
     world.environment["LEDGER"] = str(ledger(world))
@@ -190,12 +190,12 @@ def settle_in(world: World) -> None:
 
 
 def ledger(world: World) -> Path:
-    """Return the stranger's ledger."""
+    """Return the user's ledger."""
     return world.folder / "ledger.db"
 
 
 def start(world: World, name: str, command: Sequence[str]) -> Child:
-    """Start one of makegood's processes for the stranger."""
+    """Start one of makegood's processes for the user."""
     return world.launch(name, ["makegood", *command, "--store", world.url], settings=SETTINGS)
 
 
