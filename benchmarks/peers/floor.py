@@ -140,7 +140,7 @@ class SQLiteLane:
         if last:
             changes.append(("rested", there))
             for tasks, data in bulk_change.spans(ids, [model.task["result"]] * len(ids)):
-                changes.append(("processed", tasks, data, now, 0))
+                changes.append(("processed", tasks, data, now))
             changes.append(("moved", there, bulk_change.UNUSED, now, model.node, model.moves[idx + 1]))
         else:
             changes.append(("sent", there, bulk_change.UNUSED, idx + 1, 1))

@@ -128,34 +128,18 @@ def half_a_batch(m: pytest.MonkeyPatch) -> None:
     def halved(w: Any, first: Any = ()) -> None:
         rest = [change for change in first if change[0] in ("handed", "moved")]
         first = [change for change in first if change not in rest]
-        later = {name: getattr(w, name) for name in ("requests", "handovers", "events", "timers", "alerts")}
-        for name, value in later.items():
-            setattr(w, name, type(value)())
+        groups = {key: w.groups.pop(key) for key in [*w.groups] if key[0] in ("handed", "moved")}
+        rows = {kind: w.rows.pop(kind) for kind in ("request", "noted", "timer", "alert") if kind in w.rows}
         true(w, first)
         connection = w.tx.connection
         for sql in (*["release makegood"] * w.tx.careful, "commit", "begin immediate"):
             connection.execute(sql)
         if w.tx.careful:
             connection.execute("savepoint makegood")
-        for name, value in later.items():
-            setattr(w, name, value)
-        names = (
-            "stale_timers",
-            "withdraw",
-            "rests",
-            "claims",
-            "task_ends",
-            "tasks",
-            "sends",
-            "step_ends",
-            "steps",
-            "steps_with",
-            "steps_late",
-            "counts",
-            "new_steps",
-        )
-        for name in (*names, "audits", "read"):
-            setattr(w, name, type(getattr(w, name))())
+        for collection in (w.groups, w.pairs, w.rows, w.withdraw, w.rests, w.read):
+            collection.clear()
+        w.groups.update(groups)
+        w.rows.update(rows)
         true(w, rest)
 
     m.setattr(decision_rows.Writing, "write", halved)

@@ -6,7 +6,7 @@ the interner decodes each spec once and shares the record. The boolean fields of
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
@@ -498,17 +498,6 @@ def _busy(agents: Iterable[AgentInfo], address: str) -> str:
         + ("restart what hangs, and give its calls a timeout, " if overdue else "wait, ")
         + "or start more of them"
     )
-
-
-def whole(d: Decision, claims: Collection[int]) -> bool:
-    """Return whether to write a Decision by its ``ShapeStep``.
-
-    Not if only some of its requests are handed over in memory, or more of the task must be written.
-    """
-    task = d.before
-    if d.shape_step is None or task.lost or task.id in claims:
-        return False
-    return not d.handovers or len(d.handovers) == len(d.requests)
 
 
 UNCLAIMED = "unclaimed"

@@ -11,9 +11,10 @@ from makegood.model.decision import Decision
 from makegood.model.messages import Request
 from makegood.model.notices import Notice, event, label, queue
 from makegood.model.shape import ShapeStep, spec
-from makegood.model.states import AT_REST, ENDED, Move
+from makegood.model.states import AT_REST, Move
 from makegood.model.task import Step
 from makegood.store import rows
+from makegood.store.changes import by_shape, is_plain, rare_rows, step_row, task_kind, task_row, task_topic
 from makegood.store.notice_records import listeners, queued
 from makegood.store.postgres.commit_statement import (
     CONSUMED,
@@ -27,8 +28,6 @@ from makegood.store.postgres.commit_statement import (
     statement,
 )
 from makegood.store.postgres.transaction import LaneGoneError, WriteTransaction
-
-_KEEP, _CLEAR, _SET = 0, 1, 2
 
 Key = tuple[int, int, int]
 
@@ -51,16 +50,12 @@ class Writing:
 
     def collect(self, decisions: Iterable[Decision]) -> None:
         """Turn Decisions into rows, in order of task, so that two batches lock in the same order."""
-        alike: defaultdict[tuple[ShapeStep, int, bool, bool], list[Decision]] = defaultdict(list)
-        for d in sorted(decisions, key=_BY_TASK):
-            shape_step = d.shape_step
-            if shape_step is not None and rows.whole(d, self.begins):
-                alike[shape_step, d.before.priority, d.release, bool(d.handovers)].append(d)
-            else:
-                self._one(d)
-        for (shape_step, _, _, in_memory), of in alike.items():
+        groups, others = by_shape(sorted(decisions, key=_BY_TASK), self.begins)
+        for d in others:
+            self._one(d)
+        for (shape_step, *_, in_memory), of in groups.items():
             self._alike(shape_step, of, in_memory=in_memory)
-        if alike:
+        if groups:
             self.fences.sort()
             self.used_requests.sort()
 
@@ -120,7 +115,7 @@ class Writing:
             self.used_requests.append((id_, place(idx, attempt)))
         rests = decision.release and decision.task.state in AT_REST
         for idx, s in decision.steps.items():
-            plain = _plain(s)
+            plain = is_plain(s)
             first = plain and s.state == "running" and s.attempt == 1
             if rests or not (first and _dispatched(decision, idx, s)):
                 self._step(id_, idx, s, decision, plain=plain)
@@ -139,42 +134,19 @@ class Writing:
         for seq in decision.seqs:
             if seq:
                 self._add("read", seq, id_)
-        d = decision
-        if (
-            d.failure_counts
-            or d.new_steps
-            or d.stale_timers
-            or d.withdraw
-            or d.alerts
-            or d.alert_ends
-            or d.answers
-        ):
-            self._rare(decision)
-        if d.notices:
-            self._tell(d.notices)
-        if (
-            d.task is not d.before
-            or d.release
-            or d.clear_complete_by
-            or d.failure_counts
-            or id_ in self.begins
-            or d.extends
-        ):
-            self._task(decision)
+        self._rare(decision)
+        if decision.notices:
+            self._tell(decision.notices)
+        self._task(decision)
 
     def _step(self, id_: int, idx: int, s: Step, decision: Decision, *, plain: bool) -> None:
-        counts, rewrites = decision.failure_counts, decision.rewritten
-        if s.state == "done" and plain and idx not in counts and idx not in rewrites:
+        rewrites = decision.rewritten
+        if s.state == "done" and plain and idx not in decision.failure_counts and idx not in rewrites:
             self.parts["done"].append((id_, place(idx, s.attempt), s.result))
-            return
-        values = (
-            id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, rows.flags(s), s.late, s.error,
-            s.first_sent or None, *counts.get(idx, (False, 0)),
-        )  # fmt: skip
-        if idx in rewrites:
-            self._add("rewritten", *values, spec(s.plan))
+        elif idx in rewrites:
+            self._add("rewritten", *step_row(decision, idx, s), spec(s.plan))
         else:
-            self._add("step", *values)
+            self.parts["step"].append(step_row(decision, idx, s))
 
     def _request(self, id_: int, r: Request, handed_at: float | None) -> None:
         kind = self._kind(r, handed_at)
@@ -186,31 +158,11 @@ class Writing:
 
     def _rare(self, decision: Decision) -> None:
         """Collect what most Decisions do not have."""
-        id_ = decision.task.id
-        for idx, (reset, increase) in decision.failure_counts.items():
-            if idx not in decision.steps:
-                self._add("count", id_, idx, reset, increase)
-        for s in decision.new_steps:
-            plan = s.plan
-            self._add(
-                "added", id_, plan.idx, plan.kind, plan.name, plan.agent, plan.action, s.state, s.attempt, s.round, s.failures,
-                s.asked, s.deaths, rows.flags(s), spec(plan), s.result, s.late, s.error,
-            )  # fmt: skip
-        for idx in decision.stale_timers:
-            if idx not in decision.timers:  # set again in the same Decision: a row may be changed only once
-                self._add("dropped", id_, idx)
+        for kind, row in rare_rows(decision):
+            self.parts[kind].append(row)
         for idx, attempt in decision.withdraw:
-            self._add("withdraw", id_, place(idx, attempt), len(self.parts.get("withdraw", ())))
-        for row in rows.decided(decision) if decision.alerts else ():
-            self._add("alert", *row)
-        for ending in rows.eased(decision) if decision.alert_ends else ():
-            self._add("eased", *ending)
-        for answer in decision.answers:
-            act = answer.act
-            self._add(
-                "audit", act.id, id_, answer.kind, act.who, act.why, answer.verdict, answer.outcome, answer.state, answer.change,
-                act.db_user or None,
-            )  # fmt: skip
+            self._add("withdraw", decision.task.id, place(idx, attempt), len(self.parts.get("withdraw", ())))
+        if decision.answers:
             self.topics.add("answers")
 
     def _tell(self, notices: Sequence[Notice]) -> None:
@@ -227,80 +179,29 @@ class Writing:
 
     def _task(self, decision: Decision) -> None:
         """Collect the task's own row, if anything in it changes."""
-        before, task = decision.before, decision.task
-        failures = (
-            sum(increase for _, increase in decision.failure_counts.values())
-            if decision.failure_counts
-            else 0
-        )
-        steady = (
-            not (decision.notices or decision.extends)
-            and task.goal == before.goal
-            and task.cause == before.cause
-            and task.submission == before.submission
-            and task.lost == before.lost
-            and not failures
-            and not decision.clear_complete_by
-        )
-        state, was, begins = task.state, before.state, self.begins.get(task.id)
-        if (
-            steady
-            and state == was
-            and task.result == before.result
-            and begins is None
-            and not decision.release
-        ):
+        before, task, begins = decision.before, decision.task, self.begins.get(decision.task.id)
+        kind = "task" if decision.notices else task_kind(decision, is_claimed=begins is not None)
+        if kind is None:
             return
-        if state in AT_REST and state != was:
-            self.topics.add("ended")
-        elif state == "pending":
-            self.topics.add("pending")
-        if steady and state == "processed" and was == "processing" and decision.release and begins is None:
+        if (topic := task_topic(decision)) is not None:
+            self.topics.add(topic)
+        if decision.release and task.state in AT_REST:
+            self._add("rested", task.id)
+        if kind == "processed":
             self.parts["processed"].append((task.id, task.result))
-            self.parts["rested"].append((task.id,))
-        elif (
-            steady
-            and (was, state, task.goal) == ("pending", "processing", "forward")
-            and task.result is None
-            and not decision.release
-        ):
+        elif kind == "claimed":
             self._add("begun" if begins is None else "claimed", task.id)
         else:
-            self._whole_task(decision, failures)
-
-    def _whole_task(self, decision: Decision, failures: int) -> None:
-        before, task = decision.before, decision.task
-        state, was = task.state, before.state
-        undo = _KEEP
-        ends = _KEEP if state == was else _SET if state in ENDED else _CLEAR
-        if state in AT_REST:
-            undo = _CLEAR
-            if decision.release:
-                self._add("rested", task.id)
-        elif state == "undoing" and was != "undoing" and not (was == "pending" and before.goal == "undo"):
-            undo = _SET
-        begins = self.begins.get(task.id) or (task.timed and not before.timed)
-        complete = _CLEAR if decision.clear_complete_by else _SET if begins else _KEEP
-        if decision.extends:
-            complete = _SET + max(1, round(decision.extends))  # more than _SET: by how many seconds to extend
-        correction: tuple[Any, ...] = ()
-        notification: tuple[Any, ...] = (task.told, task.notified) if decision.notices else ()
-        if task.inputs is not before.inputs and task.returns is not None:
-            correction = (rows.static(task.inputs, task.returns, task.reply, task.names),)
-        part = (
-            "corrected_told"
-            if correction and notification
-            else "corrected"
-            if correction
-            else "told"
-            if notification
-            else "task"
-        )
-        self._add(
-            part, task.id, state, task.goal, task.cause, task.submission, failures, task.lost, task.result,
-            None if decision.release else self.node, before.epoch, ends, state == "pending" and was != "pending", complete, undo,
-            *correction, *notification,
-        )  # fmt: skip
+            extension = max(1, round(decision.extends)) if decision.extends else 0
+            row = task_row(decision, self.node, begins=bool(begins), extension=extension)
+            name = "task"
+            if task.inputs is not before.inputs and task.returns is not None:
+                name = "corrected"
+                row += (rows.static(task.inputs, task.returns, task.reply, task.names),)
+            if decision.notices:
+                name = "corrected_told" if name == "corrected" else "told"
+                row += (task.told, task.notified)
+            self.parts[name].append(row)
 
     async def write(self, tx: WriteTransaction, *, mark: bool, looks: bool = True) -> "Written":
         """Write everything, or nothing if a fence fails. ``mark``: with the lane's number, as the last write.
@@ -353,23 +254,6 @@ class Written:
     """Tasks that lost their race; then nothing was written."""
     withdrawals: list[Key]
     """The withdrawn requests."""
-
-
-def _plain(s: Step) -> bool:
-    """Return whether a step was never in trouble."""
-    return s.round == 1 and not (
-        s.asked
-        or s.deaths
-        or s.doubt
-        or s.final
-        or s.stuck
-        or s.again
-        or s.stood
-        or s.probe_answer
-        or s.late
-        or s.error
-        or s.first_sent
-    )
 
 
 def _dispatched(decision: Decision, idx: int, s: Step) -> bool:

@@ -18,6 +18,7 @@ from makegood.model.decision import Decision
 from makegood.model.shape import HeldTask
 from makegood.store import notice_operations
 from makegood.store import put_to_error as shared
+from makegood.store.changes import by_shape
 from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Batch, Committed
 from makegood.store.sqlite import claim, notices
@@ -109,10 +110,10 @@ class _Commit:
             self.outcome.withdrawals += withdrawals
 
     def _write(self, decisions: Sequence[Decision]) -> list[tuple[int, int, int]]:
-        complete_by = self.claims.complete_by if self.claims is not None else {}
-        writing = Writing(self.tx, self.batch.node, self.claim_ids, complete_by, len(decisions))
-        alike = ShapeRows(self.tx, self.batch.node, self.claim_ids)
-        single_decisions = [decision for decision in decisions if not alike.take(decision)]
+        begins = self.claims.complete_by if self.claims is not None else ()
+        writing = Writing(self.tx, self.batch.node, self.claim_ids, begins, len(decisions))
+        shape_groups, single_decisions = by_shape(decisions, self.claim_ids)
+        alike = ShapeRows(self.tx, self.batch.node, shape_groups)
         for decision in single_decisions:
             writing.collect(decision)
         writing.write([*self._fences(single_decisions, alike.held()), *alike.changes()])

@@ -6,21 +6,17 @@ their tasks are listed once.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from makegood.base import ids as ids_
 from makegood.model.decision import Decision
 from makegood.model.messages import Request
-from makegood.model.shape import ShapeRequest, ShapeStep
+from makegood.model.shape import ShapeRequest
 from makegood.store import rows
+from makegood.store.changes import ShapeGroups
 from makegood.store.sqlite.bulk_change import UNUSED, Change, spans, tasks
 from makegood.store.sqlite.decision_rows import encoded
 from makegood.store.sqlite.transaction import WriteTransaction
-
-_Key = tuple[ShapeStep, int, int, bool, bool]
-"""The ``ShapeStep``, epoch, priority; whether the task is released; whether requests are handed over in
-memory.
-"""
 
 
 @dataclass(slots=True)
@@ -30,18 +26,7 @@ class ShapeRows:
     tx: WriteTransaction
     node: int | None
     """The node that holds the tasks."""
-    claim_ids: frozenset[int]
-    """Tasks whose lock is taken now."""
-    groups: defaultdict[_Key, list[Decision]] = field(default_factory=lambda: defaultdict(list))
-    """Decisions that are written together."""
-
-    def take(self, d: Decision) -> bool:
-        """Take a Decision. Returns False if there is more to it, so that it must be written by itself."""
-        shape_step = d.shape_step
-        if shape_step is None or not rows.whole(d, self.claim_ids):
-            return False
-        self.groups[shape_step, d.before.epoch, d.before.priority, d.release, bool(d.handovers)].append(d)
-        return True
+    groups: ShapeGroups
 
     def held(self) -> dict[int, list[int]]:
         """Return the tasks that this node must hold, by epoch."""
@@ -66,7 +51,7 @@ class ShapeRows:
                 self.tx.topics.add("ended")
                 yield "rested", task_text
                 for places, data in spans(ids, [d.task.result or b"null" for d in of]):
-                    yield "processed", places, data, self.tx.now, 0
+                    yield "processed", places, data, self.tx.now
             for places, data in spans(ids, [d.steps[idx].result or b"null" for d in of]):
                 yield "done", places, data, idx, attempt
             for n, shape_request in enumerate(shape_step.sends):
