@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,10 +20,9 @@ from makegood.model.breaker import Circuit
 from makegood.model.notices import ENDS, Notice
 from makegood.model.queue_message import QueueMessage
 from makegood.saga import rules
-from makegood.store import upkeep
+from makegood.store import queue_operations, upkeep
 from makegood.store.queue_records import Outgoing, Sent
 from makegood.store.sqlite import notices, slices
-from makegood.store.sqlite import queues as messages
 from makegood.store.sqlite.transaction import WriteTransaction as Writing
 from makegood.store.transaction import Sql
 from makegood.transactions import Caller
@@ -75,7 +75,9 @@ def notice_before_the_commit(m: pytest.MonkeyPatch) -> None:
 @mutant(QUEUED, "place_order")
 def notice_out_of_order(m: pytest.MonkeyPatch) -> None:
     """A queue gives a task's next notice to one receiver while another still has the one before."""
-    m.setattr(messages, "FOUND", messages.FOUND.replace("(task is null or", "(true or"))
+    candidates = copy(queue_operations.CANDIDATES)
+    candidates.sqlite = candidates.sqlite.replace("task is null or", "true or")
+    m.setattr(queue_operations, "CANDIDATES", candidates)
 
 
 SENT = replace(
