@@ -13,7 +13,7 @@ from msgspec.structs import replace as changed
 from makegood.agent import circuit_watch
 from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.slots import Slots
-from makegood.declare.inbox import Inbox
+from makegood.declare.inbox import Inbox, checked_answer
 from makegood.messaging.inbox import Acceptor
 from makegood.model.blame import Evidence
 from makegood.model.breaker import Circuit
@@ -98,7 +98,9 @@ def acknowledged_without_the_task(m: pytest.MonkeyPatch) -> None:
         await self._store.queues.acknowledge_messages([(message.seq, message.tries)])
 
         async def work(caller: Caller) -> Any:
-            plan = inbox._checked(await self._called(inbox, payload, Transaction(caller, None, message)))
+            plan = checked_answer(
+                inbox, await self._called(inbox, payload, Transaction(caller, None, message))
+            )
             assert plan is not None
             return await self._submit(caller, plan, message)
 
