@@ -8,7 +8,7 @@ page with that ``id``, in a block of the same name, or found in the whole page: 
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -145,11 +145,19 @@ def short(text: str) -> str:
 class Renderer:
     """Draws templates."""
 
-    def __init__(self, files: StaticFiles, redaction: Redaction, *, trace_url: str | None = None) -> None:
+    def __init__(
+        self,
+        files: StaticFiles,
+        redaction: Redaction,
+        folders: Sequence[Path] = (),
+        *,
+        trace_url: str | None = None,
+    ) -> None:
+        """``folders``: where templates of other pages are, before those of this package."""
         self._files = files
         self._redaction = redaction
         self._environment = Environment(
-            loader=FileSystemLoader(FOLDER),
+            loader=FileSystemLoader((*folders, FOLDER)),
             autoescape=True,
             trim_blocks=True,
             lstrip_blocks=True,
