@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from makegood import Client
 from makegood.base.ids import show
 from makegood.console import looks
-from makegood.console.pages.task import TaskPage, TaskChoice, TaskSources, task_page
+from makegood.console.pages.task import TaskChoice, TaskPage, TaskSources, task_page
 from makegood.console.render import Renderer, Shell
 from makegood.errors import StoreUnavailableError
 from makegood.store.views import NodeView, TaskDetail, TaskExcerpt
