@@ -13,6 +13,7 @@ import threading
 from asyncio import get_running_loop
 from collections.abc import Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
+from threading import get_ident
 from typing import Any, Generic, TypeVar
 
 from makegood.errors import ClosedError
@@ -127,10 +128,11 @@ def other_loop(loop: asyncio.AbstractEventLoop, what: str) -> ClosedError:
 class HomeLoop:
     """The event loop and the context in which an object was opened. ``what`` names the object in messages."""
 
-    __slots__ = ("_what", "apart", "context", "loop")
+    __slots__ = ("_thread", "_what", "apart", "context", "loop")
 
     def __init__(self, what: str) -> None:
         self.loop = asyncio.get_running_loop()
+        self._thread = get_ident()
         self.context = home_context()
         self.apart = own_arithmetic if _DECIMAL in self.context else copy_context
         """``own_arithmetic`` for copies of this context; without an arithmetic there is nothing to copy."""
@@ -138,6 +140,8 @@ class HomeLoop:
 
     def check(self) -> None:
         """Raise ``ClosedError`` on any other event loop."""
+        if get_ident() == self._thread and self.loop.is_running():
+            return  # to ask asyncio costs a call of the system each time
         if get_running_loop() is not self.loop:
             raise other_loop(self.loop, self._what)
 

@@ -364,7 +364,7 @@ class Action(Generic[P, R]):
     def _encoded(self, value: object) -> bytes:
         """Return a result as JSON; raises ``PayloadError``, with size and limit if it is too large."""
         try:
-            data = encode(value, limit=self.agent.registry.payload_limit, what=self._result)
+            data = encode(value, self.agent.registry.payload_limit, self._result)
         except PayloadError:
             if inspect.iscoroutine(value):
                 value.close()
