@@ -47,21 +47,21 @@ _DROP = Sql(
 )
 _BODY = Sql("select body from makegood.message where seq = $1")
 _CORRECT = Sql("update makegood.message set body = $2 where seq = $1")
-_LENGTH = Sql(
+LENGTH = Sql(
     "select count(*) from (select 1 from makegood.message where queue = $1 and state = 'waiting' limit $2) m"
 )
-_DEPTH = Sql("""
+DEPTH = Sql("""
 select count(*), coalesce(sum(size), 0)::bigint from (
     select octet_length(body) as size from makegood.message where queue = $1 and state = 'waiting' limit $2
 ) m
 """)
-_UNEXPIRED = Sql("""
+UNEXPIRED = Sql("""
 select count(*), coalesce(sum(size), 0)::bigint from (
     select octet_length(body) as size from makegood.message
     where queue = $1 and state = 'waiting' and (expires_at is null or expires_at > {now}) limit $2
 ) m
 """)
-"""As ``_DEPTH``; expired messages that somebody has locked still exist, and do not count."""
+"""As ``DEPTH``; expired messages that somebody has locked still exist, and do not count."""
 _OURS = "seq = x.message and tries = x.delivery and state = 'waiting'"
 _HOLD = for_each(
     f"""
@@ -161,15 +161,15 @@ async def check_room(tx: Tx, queue: str, room: Room, new: Sequence[int], now: fl
     ``now``: seconds, for the age of the remembered sizes.
     """
     if not room.depths.wants(queue, sum(new), room.most_bytes, now):
-        if (await tx.rows(_LENGTH, queue, room.most + 1))[0][0] <= room.most:
+        if (await tx.rows(LENGTH, queue, room.most + 1))[0][0] <= room.most:
             return
     else:
-        count, size = (await tx.rows(_DEPTH, queue, room.most + 1))[0]
+        count, size = (await tx.rows(DEPTH, queue, room.most + 1))[0]
         room.depths.found(queue, count, size, now)
         if count <= room.most and (size <= room.most_bytes or count == 1):
             return
     await tx.run(_EXPIRED, queue)
-    count, size = (await tx.rows(_UNEXPIRED, queue, room.most + len(new) + 1))[0]
+    count, size = (await tx.rows(UNEXPIRED, queue, room.most + len(new) + 1))[0]
     before = count - len(new), size - sum(new)
     if (full := queue_records.full(queue, room.most, room.most_bytes, before, new)) is not None:
         raise full
