@@ -62,13 +62,12 @@ returning l.task, l.sent + 1, l.url, l.tries, (select n.body from makegood.notic
 OURS = Sql("""
 select task, sent + 1, url from makegood.listener where taken_by = $1 and task = any ($2::bigint[]) order by task for update
 """)
-SENT = Sql(
+SENT = for_each(
     """
-delete from makegood.notice n using unnest($1::bigint[], $2::int[]) as x (task, sequence)
-where (n.task, n.sequence) between (x.task, x.sequence) and (x.task, x.sequence)
+delete from makegood.notice as n {rows} where (n.task, n.sequence) between (x.task, x.sequence) and (x.task, x.sequence)
 """,
-    "delete from makegood.notice where task = $1 and sequence = $2",
-)
+    task="bigint", sequence="int",
+)  # fmt: skip
 LAST = Sql("delete from makegood.listener where task = any ($1::bigint[]) and sent + 1 = last")
 NEXT = Sql("""
 update makegood.listener set sent = sent + 1, tries = 0, error = '', due_at = {now}, taken_by = null
@@ -97,12 +96,15 @@ _ACTIONS = Sql(
 
 
 async def due(tx: ReadTx) -> list[HostDue]:
-    """Return the hosts with notices to send, and when the first is due."""
+    """Return the hosts with notices to send, and when the first is due. Writes nothing."""
     return [HostDue(*row) for row in await tx.rows(HOSTS)]
 
 
 async def take(tx: Tx, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
-    """Claim due notices, per host at most its ``room``; ``lease``: seconds until they are due again."""
+    """Claim due notices, longest due first, up to the given number per host.
+
+    For ``lease`` seconds no other node gets them, or any other notice of their tasks.
+    """
     return [
         Due(task, sequence, url, tries, body or b"")
         for task, sequence, url, tries, body in await tx.each(TAKE, room, node, lease)
@@ -110,7 +112,11 @@ async def take(tx: Tx, node: int, room: Sequence[tuple[str, int]], lease: float)
 
 
 async def settle(tx: Tx, node: int, outcomes: Sequence[Sending]) -> list[bool]:
-    """Record the outcomes of notices. Returns True for each one that ``node`` still held."""
+    """Record the outcome of notices that ``node`` claimed; False for each that another node has
+    claimed since.
+
+    ``dead`` raises an alert in the same transaction.
+    """
     claims = {
         task: (sequence, url)
         for task, sequence, url in await tx.rows(OURS, node, [outcome.task for outcome in outcomes])
@@ -147,7 +153,7 @@ async def guilty(tx: ReadTx, task: int, cause: str) -> Notice | None:
 
 
 async def listeners(tx: ReadTx, limit: int = 100, *, dead: bool = False) -> list[ListenerView]:
-    """Return webhooks with unsent notices, dead ones first."""
+    """Return webhooks with unsent notices, dead ones first; with ``dead``, only those."""
     return [
         record_of(ListenerView, (task, url, last_sent, last, tries, is_dead, seconds, error))
         for task, url, last_sent, last, tries, is_dead, seconds, error in await tx.rows(
@@ -157,14 +163,12 @@ async def listeners(tx: ReadTx, limit: int = 100, *, dead: bool = False) -> list
 
 
 async def retry(tx: Tx, act: Act, task: int | None = None) -> list[int]:
-    """Resend dead notices of one task or of all; audited as an operator command."""
+    """Resend dead notices of one task or of all; end their alerts, audit each task, and return the tasks."""
     return await _revive(tx, act, task, drop=False)
 
 
 async def drop(tx: Tx, act: Act, task: int | None = None) -> list[int]:
-    """Drop the dead notices of all tasks, or every unsent notice of one task; audited
-    as an operator command.
-    """
+    """Drop the dead notices of all tasks, or every unsent notice of one task; otherwise as ``retry``."""
     return await _revive(tx, act, task, drop=True)
 
 
@@ -188,7 +192,12 @@ async def _revive(tx: Tx, act: Act, task: int | None, *, drop: bool) -> list[int
 
 
 class NoticeVerbs(Verbs):
-    """The verbs on notices that are the same for every store."""
+    """Notifications to submitters, on their way to webhooks. ``submit`` and ``commit`` write them
+    with the state change.
+
+    Notices of one task leave in order: the next can be claimed only when the previous is settled as *sent*. A
+    task with a listener (``listeners``) has unsent notices and must not be removed.
+    """
 
     notices_due = reading(due)
     take_notices = writing(take)

@@ -17,46 +17,27 @@ _VIEW = f"""
 select {_COLUMNS}, state, visible_at - {{now}}, taken_by, ended_at, expires_at from makegood.message
 where state = $1 and ($2::text is null or queue = $2) order by queue, """  # noqa: S608 - our own columns
 _WAITING, _DEAD_ONES = Sql(_VIEW + "visible_at, seq limit $3"), Sql(_VIEW + "seq limit $3")
-_QUEUES = Sql(
-    """
+_QUEUES = Sql("""
 with at as materialized (select {now} as now)
 select m.queue, count(*) filter (where m.visible_at <= at.now and m.state = 'waiting'),
     count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is not null),
     count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is null),
     count(*) filter (where m.state = 'dead'),
-    max(at.now - m.visible_at) filter (where m.visible_at <= at.now and m.state = 'waiting'), bool_or(m.tries > 0),
+    max(at.now - m.visible_at) filter (where m.visible_at <= at.now and m.state = 'waiting'),
+    max(case when m.tries > 0 then 1 else 0 end),
     coalesce(sum(octet_length(m.body)) filter (where m.state = 'waiting'), 0)::bigint
 from at cross join makegood.message m where m.state <> 'done' group by m.queue order by m.queue
-""",
-    """
-select queue, sum(visible_at <= {now} and state = 'waiting'), sum(visible_at > {now} and state = 'waiting' and taken_by is not null),
-    sum(visible_at > {now} and state = 'waiting' and taken_by is null), sum(state = 'dead'),
-    {now} - min(case when visible_at <= {now} and state = 'waiting' then visible_at end), max(tries > 0),
-    sum(case when state = 'waiting' then length(body) else 0 end)
-from makegood.message where state <> 'done' group by queue order by queue
-""",
-)
+""")
 _DEAD = Sql("""
 select seq, id, task from makegood.message
 where queue = $1 and state = 'dead' and ($2::text[] is null or id = any ($2::text[])) order by seq for update
 """)
-_LEFT = Sql(
-    """
-with at as materialized (select {now} as now)
-select m.seq, m.id, m.task from at cross join lateral (
-    select m.seq, m.id, m.task from makegood.message m
-    where m.queue = $1 and m.state = 'waiting' and (m.taken_by is null or m.visible_at <= at.now)
-        and ($2::text[] is null or m.id = any ($2::text[]))
-    order by m.visible_at, m.seq limit case when $2::text[] is null then $3::int end for update skip locked
-) m
-""",
-    """
+_LEFT = Sql("""
 select seq, id, task from makegood.message
-where queue = $1 and state = 'waiting' and (taken_by is null or visible_at <= {now})
-    and ($2 is null or id = any ($2::text[]))
-order by visible_at, seq limit case when $2 is null then $3 else -1 end
-""",
-)
+where queue = $1 and state = 'waiting' and (taken_by is null or visible_at <= (select {now}))
+    and ($2::text[] is null or id = any ($2::text[]))
+order by visible_at, seq limit case when $2::text[] is null then $3::bigint else 9223372036854775807 end for update skip locked
+""")
 _REPLAY = Sql("""
 update makegood.message set state = 'waiting', tries = 0, visible_at = {now}, ended_at = null where seq = any ($1::bigint[])
 """)
@@ -66,21 +47,21 @@ _DROP = Sql(
 )
 _BODY = Sql("select body from makegood.message where seq = $1")
 _CORRECT = Sql("update makegood.message set body = $2 where seq = $1")
-_LENGTH = Sql(
+LENGTH = Sql(
     "select count(*) from (select 1 from makegood.message where queue = $1 and state = 'waiting' limit $2) m"
 )
-_DEPTH = Sql("""
+DEPTH = Sql("""
 select count(*), coalesce(sum(size), 0)::bigint from (
     select octet_length(body) as size from makegood.message where queue = $1 and state = 'waiting' limit $2
 ) m
 """)
-_UNEXPIRED = Sql("""
+UNEXPIRED = Sql("""
 select count(*), coalesce(sum(size), 0)::bigint from (
     select octet_length(body) as size from makegood.message
     where queue = $1 and state = 'waiting' and (expires_at is null or expires_at > {now}) limit $2
 ) m
 """)
-"""As ``_DEPTH``; expired messages that somebody has locked still exist, and do not count."""
+"""As ``DEPTH``; expired messages that somebody has locked still exist, and do not count."""
 _OURS = "seq = x.message and tries = x.delivery and state = 'waiting'"
 _HOLD = for_each(
     f"""
@@ -107,25 +88,13 @@ _EXPIRED = Sql(
     "select makegood.drop_expired($1)",
     "delete from makegood.message where queue = $1 and state = 'waiting' and expires_at <= {now}",
 )
-_EXPIRE = Sql(
-    """
-with at as materialized (select {now} as now)
+_EXPIRE = Sql("""
 delete from makegood.message where seq in (
-    select m.seq from at cross join lateral (
-        select m.seq from makegood.message m
-        where m.expires_at <= at.now and (m.state <> 'waiting' or m.taken_by is null or m.visible_at <= at.now)
-        order by m.expires_at limit $1 for update skip locked
-    ) m
+    select seq from makegood.message
+    where expires_at <= (select {now}) and (state <> 'waiting' or taken_by is null or visible_at <= (select {now}))
+    order by expires_at limit $1 for update skip locked
 )
-""",
-    """
-delete from makegood.message where seq in (
-    select seq from makegood.message where expires_at <= {now} and (state <> 'waiting' or taken_by is null or visible_at <= {now})
-    order by expires_at limit $1
-)
-""",
-)
-
+""")
 # A message of a task waits while an earlier message of the same task is leased, or is delayed and becomes
 # visible only later. If the earlier one is visible again, or another receiver is just claiming it (on
 # PostgreSQL: it is locked, or was changed since this statement began), it goes first: a later message is
@@ -192,15 +161,15 @@ async def check_room(tx: Tx, queue: str, room: Room, new: Sequence[int], now: fl
     ``now``: seconds, for the age of the remembered sizes.
     """
     if not room.depths.wants(queue, sum(new), room.most_bytes, now):
-        if (await tx.rows(_LENGTH, queue, room.most + 1))[0][0] <= room.most:
+        if (await tx.rows(LENGTH, queue, room.most + 1))[0][0] <= room.most:
             return
     else:
-        count, size = (await tx.rows(_DEPTH, queue, room.most + 1))[0]
+        count, size = (await tx.rows(DEPTH, queue, room.most + 1))[0]
         room.depths.found(queue, count, size, now)
         if count <= room.most and (size <= room.most_bytes or count == 1):
             return
     await tx.run(_EXPIRED, queue)
-    count, size = (await tx.rows(_UNEXPIRED, queue, room.most + len(new) + 1))[0]
+    count, size = (await tx.rows(UNEXPIRED, queue, room.most + len(new) + 1))[0]
     before = count - len(new), size - sum(new)
     if (full := queue_records.full(queue, room.most, room.most_bytes, before, new)) is not None:
         raise full

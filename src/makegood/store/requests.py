@@ -2,10 +2,13 @@
 every store.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from makegood.model.messages import TaskMessage
+from makegood.payload.codec import UNREADABLE
 from makegood.store import rows
+from makegood.store.records import TaskMessages
 from makegood.store.transaction import Sql, Tx, Verbs, asking, for_each, writing
 
 KEY = {"task": "bigint", "idx": "int", "attempt": "int"}
@@ -51,6 +54,34 @@ async def give_back(tx: Tx, node: int, requests: Sequence[tuple[int, int, int]])
 async def excuse(tx: Tx, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
     """Mark requests whose silence does not count as a failure."""
     await tx.many(EXCUSE, sorted(requests), node)
+
+
+def sorted_messages(inbox_rows: Iterable[Any], limit: int, room: int) -> tuple[TaskMessages, dict[int, str]]:
+    """Return messages for the tasks of a node, and the unlocked tasks at rest that have messages.
+
+    The rows: seq, task, body, the node that holds the task, the login that the database recorded. The second
+    value says, by task, why one of its messages cannot be read.
+    """
+    task_messages = TaskMessages({}, [])
+    unreadable: dict[int, str] = {}
+    at_rest: dict[int, None] = {}
+    octets = count = 0
+    for seq, task, body, locked_by, db_user in inbox_rows:
+        if octets >= room:
+            break
+        count, octets = count + 1, octets + (len(body) if isinstance(body, bytes) else 0)
+        if locked_by is None:
+            at_rest[task] = None
+            continue
+        try:
+            task_messages.messages.setdefault(task, []).append(rows.read_message(body, seq, db_user))
+        except UNREADABLE as fault:
+            unreadable[task] = f"a message to it cannot be read: {type(fault).__name__}: {fault}"
+    task_messages.at_rest.extend(at_rest)
+    task_messages.more = count == limit or octets >= room
+    for task in unreadable:
+        task_messages.messages.pop(task, None)
+    return task_messages, unreadable
 
 
 _extend = asking(extend)

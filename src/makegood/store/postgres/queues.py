@@ -90,32 +90,20 @@ def sent(m: Outgoing) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-async def write(tx: WriteTransaction, messages: Sequence[Outgoing]) -> set[tuple[str, str]]:
-    """Send messages in a transaction that also does other work, whatever the length of their queues.
-
-    Returns (queue, id) of the messages that are new.
-    """
-    if not messages:
-        return set()
-    new_keys = {
-        (row["queue"], row["id"]) for row in await tx.rows(_SEND, *columns([sent(m) for m in messages], 12))
-    }
-    tx.topics.update(f"queue:{queue}" for queue, _ in new_keys)
-    return new_keys
-
-
 async def send(tx: WriteTransaction, messages: Sequence[Outgoing], room: Room, now: float) -> list[Sent]:
     """Send messages, each within the limits of its queue. ``now``: seconds, for the age
     of the remembered sizes.
     """
     try:
-        new_keys = await write(tx, messages)
+        new_rows = await tx.rows(_SEND, *columns([sent(m) for m in messages], 12))
     except Exception as fault:
         if is_data(fault):
             raise PayloadError(
                 f"the database refuses a value of this message ({type(fault).__name__}: {fault}); nothing was sent"
             ) from fault
         raise
+    new_keys = {(row["queue"], row["id"]) for row in new_rows}
+    tx.topics.update(f"queue:{queue}" for queue, _ in new_keys)
     tx.idle = not new_keys
     is_new: list[bool] = []
     sizes: dict[str, list[int]] = {}

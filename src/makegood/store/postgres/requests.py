@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from makegood.model.messages import TaskMessage
-from makegood.payload.codec import UNREADABLE
 from makegood.store import refusals, rows
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.transaction import LaneGoneError, Row, WriteTransaction
 from makegood.store.records import TaskMessages
-from makegood.store.requests import leave
+from makegood.store.requests import leave, sorted_messages
 from makegood.store.scan_floors import Floors
 
 INBOX = """
@@ -65,35 +64,17 @@ where r.answered and r.taken_by = $1 and exists (select 1 from makegood.inbox i 
 
 async def inbox(
     connection: Connection, node: int, limit: int, room: int, floors: Floors
-) -> tuple[TaskMessages, list[tuple[int, str]]]:
-    """Return messages for the tasks of ``node``, and unlocked tasks at rest that have messages.
-
-    Also returns (task, reason) for each unreadable message.
-    """
+) -> tuple[TaskMessages, dict[int, str]]:
+    """Return what ``sorted_messages`` does, from the floor or the bottom of the inbox."""
     key = ("inbox", node)
-    task_messages = TaskMessages({}, [])
-    unreadable: dict[int, str] = {}
 
     async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
         return await connection.fetch(INBOX, node, -1 if bottom else int(floors.floor(key)), limit, room)
 
     message_rows = await floors.looked(key, look)
-    rest: dict[int, None] = {}
-    for seq, task, body, locked_by, db_user in message_rows:
-        if locked_by is None:
-            rest[task] = None
-            continue
-        try:
-            task_messages.messages.setdefault(task, []).append(rows.read_message(body, seq, db_user))
-        except UNREADABLE as fault:
-            unreadable[task] = f"a message to it cannot be read: {type(fault).__name__}: {fault}"
-    for task in unreadable:
-        task_messages.messages.pop(task, None)
     if message_rows:
         floors.passed(key, message_rows[-1]["seq"])
-    task_messages.at_rest.extend(rest)
-    task_messages.more = len(message_rows) == limit or sum(len(row["body"]) for row in message_rows) >= room
-    return task_messages, list(unreadable.items())
+    return sorted_messages(message_rows, limit, room)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from makegood.store.postgres.database import Database, Slice, asks, explicit, wr
 from makegood.store.postgres.statements import SharedTx
 from makegood.store.postgres.submit import recovered as submit_recovered
 from makegood.store.postgres.submit import submit
+from makegood.store.postgres.take import turn
 from makegood.store.postgres.writers import Writers
 from makegood.store.priority_ageing import Ageing
 from makegood.store.queue_operations import QueueVerbs
@@ -35,7 +36,7 @@ from makegood.store.requests import RequestVerbs
 from makegood.store.rows import Interner
 from makegood.store.scan_floors import Floors
 from makegood.store.soundness import broken
-from makegood.store.upkeep import NodeVerbs, UpkeepVerbs
+from makegood.store.upkeep import NodeVerbs, UpkeepVerbs, heartbeat, register
 from makegood.transactions import Caller
 
 log = logging.getLogger("makegood.store")
@@ -108,7 +109,7 @@ class TaskSlice(Slice, TaskVerbs):
         messages, unreadable = await self._db.read(
             partial(queues.inbox, node=node, limit=limit, room=room, floors=self.messages)
         )
-        await self._put_to_error(node, unreadable)
+        await self._put_to_error(node, list(unreadable.items()))
         return messages
 
     async def detail(self, task: int, *, with_asked: bool = False) -> views_.TaskDetail | None:
@@ -156,9 +157,7 @@ class RequestSlice(Slice, RequestVerbs):
         flush = partial(_answer, self._db.lanes, node)
         return await self._db.together(node, flush, _weight_of_replies).ask(replies)
 
-    async def turn(self, agent: str, rate: float, most: float) -> float | None:
-        """Reserve a turn for a further try."""
-        return await self._db.write(partial(take.turn, agent=agent, rate=rate, most=most))
+    turn = writes(turn)
 
 
 class QueueSlice(Slice, QueueVerbs):
@@ -213,7 +212,7 @@ class NodeSlice(Slice, NodeVerbs):
 
     async def register(self, info: views_.NodeInfo) -> int:
         """Insert a node row with its first heartbeat."""
-        number, generation, now = await self._db.write(partial(upkeep.register, info=info))
+        number, generation, now = await self._db.written(partial(register, info=info))
         self._db.server_clock.set(now)
         self._db.dialer.identity = records.Identity(self._db.identity.store_id, generation)
         self._db.generations[number] = generation
@@ -221,12 +220,10 @@ class NodeSlice(Slice, NodeVerbs):
 
     async def heartbeat(self, node: int, info: views_.NodeInfo) -> bool:
         """Renew a node's row; False if it was declared dead or has stopped."""
-        now = await self._db.ask(partial(upkeep.heartbeat, node=node, info=info))
+        now = await self._db.run_ahead(partial(heartbeat, node=node, info=info))
         if now is not None:
             self._db.server_clock.set(now)
         return now is not None
-
-    unregister = asks(upkeep.unregister)
 
 
 class AdminSlice(Slice, UpkeepVerbs):

@@ -216,7 +216,15 @@ class Database:
         act.__name__ = getattr(work, "func", work).__name__
         return await self.write(partial(act, term=term))
 
-    run_ahead = written
+    async def run_ahead(self, work: Work[T]) -> T:
+        """Run a shared operation that is safe to repeat, and record that the clock has passed this moment."""
+
+        def act(tx: WriteTransaction) -> T:
+            upkeep.pass_by(tx)
+            return at_once(work(SharedTx(tx)))
+
+        act.__name__ = getattr(work, "func", work).__name__
+        return await self.write(act, again=True)
 
     async def looked(self, work: ReadWork[T]) -> T:
         """Run an operation that is written once for all stores and only reads."""

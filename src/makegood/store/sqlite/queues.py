@@ -1,10 +1,11 @@
 """Messages in queues: sent and acknowledged, also in a caller's transaction."""
 
+import re
 from collections.abc import Sequence
 
 from makegood.errors import PayloadError
 from makegood.store import queue_records
-from makegood.store.queue_operations import check_room
+from makegood.store.queue_operations import DEPTH, LENGTH, UNEXPIRED, check_room
 from makegood.store.queue_records import Outgoing, Receipt, Room, Sent
 from makegood.store.sqlite.transaction import DATA_FAULTS, Row, WriteTransaction, blob
 from makegood.transactions import Caller
@@ -18,22 +19,9 @@ on conflict do nothing
 """Its values come from ``sent``. The sender rings for the topic ``queue:NAME``."""
 
 _OTHER = "select 1 from makegood_message where queue = ? and id = ? and state <> 'done' and body <> ?"
-_LENGTH = (
-    "select count(*) from (select 1 from makegood_message where queue = ? and state = 'waiting' limit ?)"
-)
-_UNEXPIRED = """
-select count(*), coalesce(sum(size), 0) from (
-    select length(body) as size from makegood_message
-    where queue = ? and state = 'waiting' and (expires_at is null or expires_at > ?) limit ?
-)
-"""
+# For a caller's connection: values in the order of their marks.
+_LENGTH, _DEPTH, _UNEXPIRED = (re.sub(r"\?\d", "?", sql.sqlite) for sql in (LENGTH, DEPTH, UNEXPIRED))
 _KNOWN = "select state <> 'done' and body <> ? from makegood_message where queue = ? and id = ?"
-_DEPTH = """
-select count(*), coalesce(sum(size), 0) from (
-    select length(body) as size from makegood_message where queue = ? and state = 'waiting' limit ?
-)
-"""
-
 _OURS = "seq = ? and tries = ? and state = 'waiting' and taken_by is not null"
 _DONE = f"delete from makegood_message where {_OURS} and remember is null"  # noqa: S608 - our own text
 _REMEMBER = f"""

@@ -7,11 +7,12 @@ from makegood.model.messages import TaskMessage
 from makegood.payload.codec import UNREADABLE
 from makegood.store import refusals, rows
 from makegood.store.records import TaskMessages
+from makegood.store.requests import sorted_messages
 from makegood.store.sqlite.decision_rows import EVENT
-from makegood.store.sqlite.transaction import Row, WriteTransaction, are_values
+from makegood.store.sqlite.transaction import Row, WriteTransaction
 
 INBOX = """
-select i.seq, i.task, i.body, t.locked_by from makegood_inbox i cross join makegood_task t on t.id = i.task
+select i.seq, i.task, i.body, t.locked_by, null from makegood_inbox i cross join makegood_task t on t.id = i.task
 where t.locked_by = ? or (t.locked_by is null and t.state <> 'pending')
 order by i.seq limit ?
 """
@@ -27,30 +28,8 @@ _BODIES = "select task, body from makegood_inbox where task in ({marks})"
 
 
 def inbox(tx: WriteTransaction, node: int, limit: int, room: int) -> tuple[TaskMessages, dict[int, str]]:
-    """Return messages for the tasks of ``node``, and the unlocked tasks at rest that have messages.
-
-    The second value says, by task, why one of its messages cannot be read.
-    """
-    task_messages = TaskMessages({}, [])
-    unreadable: dict[int, str] = {}
-    octets = count = 0
-    for seq, task, body, locked_by in tx.each(INBOX, (node, limit)):
-        if octets >= room:
-            task_messages.more = True
-            break
-        count, octets = count + 1, octets + (len(body) if are_values(body) else 0)
-        if locked_by is None:
-            if task not in task_messages.at_rest:
-                task_messages.at_rest.append(task)
-            continue
-        try:
-            task_messages.messages.setdefault(task, []).append(rows.read_message(body, seq))
-        except UNREADABLE as fault:
-            unreadable[task] = f"a message to it cannot be read: {type(fault).__name__}: {fault}"
-    task_messages.more = task_messages.more or count == limit
-    for task in unreadable:
-        task_messages.messages.pop(task, None)
-    return task_messages, unreadable
+    """Return what ``sorted_messages`` does; it reads no further than ``room`` bytes."""
+    return sorted_messages(tx.each(INBOX, (node, limit)), limit, room)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from makegood.store.sqlite.database import Database, Slice, reads, writes
 from makegood.store.sqlite.joined_submit import join, verify
 from makegood.store.sqlite.submit import submit
 from makegood.store.sqlite.take import take, turn
-from makegood.store.upkeep import NodeVerbs, UpkeepVerbs
+from makegood.store.upkeep import NodeVerbs, UpkeepVerbs, heartbeat, register
 from makegood.transactions import Caller
 
 
@@ -148,12 +148,13 @@ class NodeSlice(Slice, NodeVerbs):
 
     async def register(self, info: views_.NodeInfo) -> int:
         """Insert a node row with its first heartbeat. Returns the node's number."""
-        number, generation = await self._db.write(partial(upkeep.register, info=info))
+        number, generation, _ = await self._db.run_ahead(partial(register, info=info))
         self._db.stored_identity = records.Identity(self._db.identity.store_id, generation)
         return number
 
-    heartbeat = writes(upkeep.heartbeat, again=True)
-    unregister = writes(upkeep.unregister)
+    async def heartbeat(self, node: int, info: views_.NodeInfo) -> bool:
+        """Extend a node's life; False if it was declared dead or has stopped."""
+        return await self._db.run_ahead(partial(heartbeat, node=node, info=info)) is not None
 
 
 class AdminSlice(Slice, UpkeepVerbs):
