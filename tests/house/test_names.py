@@ -105,7 +105,7 @@ MOST: Final = {
     "scheduler": 0.0,
     "scripts": 7.0,
     "store": 1.4,
-    "story": 18.2,
+    "story": 12.2,
     "supervisor": 0.0,
     "telemetry": 12.7,
     "testing": 0.0,

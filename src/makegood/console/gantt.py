@@ -29,7 +29,7 @@ APART: Final = 9.0
 """Percent between two labels."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Bar:
     """Something that lasted, in a row. Points in time are seconds."""
 
@@ -68,29 +68,20 @@ class Axis:
         return x + (y - x) * ((moment - a) / (b - a) if b > a else 1)
 
 
-@dataclass(slots=True, kw_only=True)
-class DrawnBar:
-    """A bar in percent."""
+class DrawnBar(Bar):
+    """A bar whose points in time are percent of the axis."""
 
-    row: int
-    look: str
-    x: float
-    width: float
-    text: str = ""
-    taken: float | None = None
-    due: float | None = None
-    late: float | None = None
-    title: str = ""
+    __slots__ = ()
 
     @property
     def begin(self) -> float:
         """Return where the call begins, after its wait in the queue."""
-        return self.x if self.taken is None else self.taken
+        return self.start if self.taken is None else self.taken
 
     @property
     def length(self) -> float:
         """Return how long the call is drawn."""
-        return max(THINNEST, self.x + self.width - self.begin)
+        return max(THINNEST, self.end - self.begin)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -253,7 +244,7 @@ def chart(
         ((p + q) / 2, bar.row)
         for p, q, _ in scale.breaks
         for bar in shapes
-        if bar.look not in NO_CALLS and bar.x < p + 0.01 and bar.x + bar.width > q - 0.01
+        if bar.look not in NO_CALLS and bar.start < p + 0.01 and bar.end > q - 0.01
     ]
     line = _LabelLine()
     if now is not None:
@@ -300,18 +291,9 @@ class _LabelLine:
 
 def _drawn(bar: Bar, scale: Axis) -> DrawnBar:
     if bar.look == "plan":
-        return DrawnBar(
-            row=bar.row, look="plan", x=101.5 - FUTURE, width=FUTURE - 3, text=bar.text, title=bar.title
-        )
-    x, end = scale.at(bar.start), scale.at(bar.end)
-    return DrawnBar(
-        row=bar.row,
-        look=bar.look,
-        x=x,
-        width=max(end - x, 0.0),
-        text=bar.text if end - x > len(bar.text) * 1.1 else "",
-        taken=None if bar.taken is None else scale.at(bar.taken),
-        due=None if bar.due is None else scale.at(bar.due),
-        late=None if bar.late is None else scale.at(bar.late),
-        title=bar.title,
-    )
+        start = 101.5 - FUTURE
+        return DrawnBar(bar.row, start, start + FUTURE - 3, "plan", bar.text, title=bar.title)
+    start, end = scale.at(bar.start), max(scale.at(bar.start), scale.at(bar.end))
+    taken, due, late = (None if t is None else scale.at(t) for t in (bar.taken, bar.due, bar.late))
+    text = bar.text if end - start > len(bar.text) * 1.1 else ""
+    return DrawnBar(bar.row, start, end, bar.look, text, taken, due, late, bar.title)

@@ -8,6 +8,9 @@ each other: they come out as forks and joins. Any other plan falls back to one r
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from makegood.saga.rules import SETTLED
+from makegood.story.steps import QUIET
+
 MOST_LANES = 3
 """Lanes side by side at most; a wider fork is stacked."""
 
@@ -17,12 +20,8 @@ MOST_RUNGS = 24
 LEAST_FOLDED = 4
 """Rungs of one quiet state in a row that are folded into a line."""
 
-QUIET = ("waiting", "done", "undone", "kept", "skipped")
-BEGUN_NOT = ("waiting", "skipped")
-SETTLED = ("undone", "kept", "failed", "skipped", "waiting")
 
-
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class OddItem:
     """An item of an ``each`` that deserves a line."""
 
@@ -67,9 +66,9 @@ class LadderStep:
     """The states of their undos; "ghost": not begun."""
     odd: tuple[OddItem, ...] = ()
     more_odd: int = 0
-    said: str = ""
+    text: str = ""
     """Replaces the word of its state."""
-    undo_said: str = ""
+    undo_text: str = ""
     waits_for: str = ""
 
 
@@ -354,7 +353,7 @@ def ladder(steps: Sequence[LadderStep], *, goal: str = "forward") -> list[Ladder
 
 
 def _begun(row: LadderRow) -> bool:
-    return any(step.state not in BEGUN_NOT for step in row.steps)
+    return any(step.state not in ("waiting", "skipped") for step in row.steps)
 
 
 def _climb(rows: Sequence[LadderRow], *, back: bool) -> None:

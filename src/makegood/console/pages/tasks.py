@@ -42,12 +42,11 @@ _UNDER_WAY = ("ready", "running", "in_doubt")
 class TaskRow(msgspec.Struct, frozen=True):
     """A task in the list."""
 
+    task: TaskView
     id: str
     name: str
-    workflow: str
     look: str
     """The badge: the task's state, or ``failing`` or ``waiting``, which are derived from its steps."""
-    state: str
     said: str
     """What the badge does not say."""
     need: bool
@@ -55,11 +54,9 @@ class TaskRow(msgspec.Struct, frozen=True):
     more: int
     """Steps that are not drawn."""
     step: str
-    created: float
     left: float | None
     """Seconds until its deadline, if it has one ahead."""
     held: str
-    failures: int
 
 
 def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], now: float) -> TaskRow:
@@ -68,20 +65,17 @@ def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], no
     pips = "".join(_PIPS[step.state] for step in steps if step.kind == "action" and step.state in _PIPS)
     left = task.complete_by - now if task.complete_by and task.state in _GOING else None
     return TaskRow(
+        task=task,
         id=ids.show(task.id),
         name=name_of(task),
-        workflow=task.workflow,
         look=look,
-        state=task.state,
         said=label,
         need=task.state == "error",
         pips=pips[:PIPS],
         more=max(0, len(pips) - PIPS),
         step=_step(task, steps, names, now),
-        created=task.created,
         left=left if left is not None and left > 0 else None,
         held=names.get(task.locked_by, "") if task.locked_by is not None else "",
-        failures=task.failure_count,
     )
 
 
@@ -158,7 +152,7 @@ def tabs(tally: UnendedTally, lately: Mapping[str, int], *, more: bool) -> list[
 
 def allowed_acts(rows: Sequence[TaskRow]) -> list[tuple[str, str]]:
     """Return the acts that make sense for the states in view: (kind, icon)."""
-    states = {row.state for row in rows}
+    states = {row.task.state for row in rows}
     return [(kind, icon) for kind, icon, fit in _ACTS if states.intersection(fit)]
 
 
