@@ -11,6 +11,7 @@ from makegood.testing.checker.reading import HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import Rule
 from makegood.testing.history import Event, History
+from proofs.rules import RULES_OF_THE_ENGINE
 
 _TOLD = frozenset({"processing", "undoing", "processed", "undone", "error"})
 
@@ -210,8 +211,10 @@ class OnlyWhatIsOver(Rule):
             self.wrong("a task was removed whose submitter is still to be told", *untold)
 
 
-RULES: Final[Sequence[type[Rule]]] = (*checker.RULES, EachEndIsTold, OneTaskPerMessage, OnlyWhatIsOver)
-"""One rule per invariant: the engine's, and those of its surroundings."""
+RULES: Final[Sequence[type[Rule]]] = (
+    *RULES_OF_THE_ENGINE, *checker.RULES, EachEndIsTold, OneTaskPerMessage, OnlyWhatIsOver,
+)  # fmt: skip
+"""One rule per invariant: the engine's, those of every world, and those of a storm's surroundings."""
 
 
 def check(history: History, final: checker.Final | None = None) -> Report:

@@ -6,7 +6,7 @@ from typing import Any
 from makegood.console import looks
 from makegood.console.gantt import TimeChart
 from makegood.console.ladder import LadderCell, LadderRow
-from makegood.console.pages.task import TaskPage, TaskSources, task_page
+from makegood.console.pages.task import TaskChoice, TaskPage, TaskSources, task_page
 from makegood.console.redaction import Redaction
 from makegood.console.render import Renderer, Shell
 from makegood.console.static_files import StaticFiles
@@ -28,7 +28,7 @@ def page(name: str, **more: Any) -> TaskPage:
         part=TaskExcerpt(task.detail, len(task.detail.steps)), events=task.events, audits=task.audits, alerts=task.alerts, nodes=task.nodes, now=task.now,
         identity=Identity("k3x9", 1),
     )  # fmt: skip
-    return task_page(sources, **more)
+    return task_page(sources, TaskChoice(**more))
 
 
 def drawn(page: TaskPage) -> str:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from makegood.console.attempts import ShownAttempt, course
 from makegood.console.conditions import condition_text
 from makegood.console.looks import left
-from makegood.console.pages.task import TaskPage, TaskSources, task_page
+from makegood.console.pages.task import TaskChoice, TaskPage, TaskSources, task_page
 from makegood.console.rungs import ticks
 from makegood.console.timeline import MOST_ITEMS
 from makegood.model.plan import Condition, Ref, StepPlan, Template
@@ -35,7 +35,7 @@ def test_an_each_of_300_items_is_one_rung() -> None:
     (each_rung,) = [step for row in whole.rows for step in row.steps if step.count is not None]
     assert (each_rung.name, each_rung.count, each_rung.state) == ("hold_line", 300, "undo_failed")
     assert [item.words for item in each_rung.odd] == ["hold_line[19]: 409 the hold is being shipped"]
-    assert each_rung.undo_said == "1 failed, 299 of 300 undone"
+    assert each_rung.undo_text == "1 failed, 299 of 300 undone"
     assert len(whole.attempts) < 10
     assert whole.asked > 600
 
@@ -92,11 +92,11 @@ def test_what_comes_next_is_said_by_the_rule_that_decides_it() -> None:
     """Three more tries, then the undo, whose size the preview knows."""
     verdict = page("in_doubt").verdict
     assert verdict.title == "charge is in doubt: it gave no certain answer"
-    assert verdict.next == [
+    assert verdict.next == (
         "{} asked again, under the same key",
         "3 more tries, after 1 h",
         "then undo: 2 effects in 2 turns",
-    ]
+    )
     assert verdict.countdown is not None
     assert 3590 < verdict.countdown.seconds <= 3600
 
@@ -202,7 +202,8 @@ def test_a_second_later_only_what_moves_by_itself_is_another_text() -> None:
                 events=task.events,
                 nodes=task.nodes,
                 now=task.now + later,
-            )
+            ),
+            TaskChoice(),
         )
         text = re.sub(r'data-(ring|until)="[^"]*"|stroke-dasharray="[^"]*"', "", html(whole))
         return {
@@ -219,7 +220,9 @@ def test_now_moves_in_steps_in_the_drawing_of_time() -> None:
 
     def took(at: float) -> str:
         part = TaskExcerpt(task.detail, len(task.detail.steps))
-        return task_page(TaskSources(part=part, events=task.events, nodes=task.nodes, now=at)).took
+        return task_page(
+            TaskSources(part=part, events=task.events, nodes=task.nodes, now=at), TaskChoice()
+        ).took
 
     start = task.detail.task.created
     assert took(start + 3600.0) == "1 h so far"

@@ -35,7 +35,7 @@ def test_what_is_planned_stands_behind_now_to_no_scale() -> None:
     gantt = chart(["a"], [bar(0, 2), bar(2, 2, "plan")], origin=0, now=2.0)
     assert gantt.planned
     assert gantt.now == 100.0 - FUTURE
-    assert gantt.bars[-1].x > gantt.now
+    assert gantt.bars[-1].start > gantt.now
 
 
 def test_a_bar_without_a_time_of_taking_is_solid() -> None:
@@ -43,7 +43,7 @@ def test_a_bar_without_a_time_of_taking_is_solid() -> None:
     gantt = chart(["a"], [bar(0, 4), bar(4, 8, taken=6.0)], origin=0)
     assert (gantt.bars[0].begin, gantt.bars[0].taken) == (0.0, None)
     assert gantt.bars[1].begin == gantt.bars[1].taken
-    assert gantt.bars[1].x < gantt.bars[1].begin < 100
+    assert gantt.bars[1].start < gantt.bars[1].begin < 100
 
 
 def test_random_axes_rise_from_0_to_100() -> None:

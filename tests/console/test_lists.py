@@ -112,7 +112,7 @@ def test_a_row_says_what_a_task_waits_for(
 
 def test_a_row_draws_its_first_steps_and_counts_the_others() -> None:
     row = tasks.row(task(), [step("s", "done")] * 30 + [step("w", "skipped", kind="when")], {}, NOW)
-    assert (row.pips, row.more, row.held, row.left) == ("d" * 20, 10, "", 60.0)
+    assert (row.pips, row.more, row.held, row.left) == (("done",) * 20, 10, "", 60.0)
 
 
 def test_only_acts_that_fit_a_state_in_view_are_offered() -> None:
@@ -147,9 +147,16 @@ def test_the_verdict_of_alerts_says_who_has_the_others() -> None:
         of(alert(1, "undo_incomplete", 5)), acknowledgement, of(alert(3, "circuit_open"))
     )
     assert (verdict.tone, verdict.title) == ("need", "1 needs somebody: undo incomplete")
-    assert verdict.more == "bob has acknowledged 1. 1 alert ends without help."
+    assert verdict.more == "bob has acknowledged 1. 1 alert needs nobody."
     assert alerts.verdict([], [], []).title == "Nothing needs you"
     assert acknowledgement[0].tone == "idle"
+
+
+def test_a_test_alert_that_was_reported_needs_nobody() -> None:
+    """A later test that arrives takes back the alarm of one that did not; both are one item."""
+    refused, arrived = alert(1, "test", logged=1, tries=1), alert(2, "test", logged=1, told=1)
+    assert [item.tone for item in alerts.items([refused], {})] == ["need"]
+    assert [(item.ids, item.tone) for item in alerts.items([arrived, refused], {})] == [("2,1", "doubt")]
 
 
 def test_an_agent_without_a_process_needs_somebody() -> None:
@@ -319,7 +326,7 @@ def test_an_act_on_many_tasks_says_how_far_it_is() -> None:
         7, "",
     )  # fmt: skip
     row = bulk.row(view, NOW)
-    assert (row.filter, row.left, row.waiting, row.eta, row.rate) == (
+    assert (row.filter, row.left, row.view.waiting, row.eta, row.rate) == (
         "state:error workflow:sell",
         149,
         18,

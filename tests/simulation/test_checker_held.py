@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from makegood.testing.checker import Final, check
+from makegood.testing.checker import Final
 from makegood.testing.checker.report import Violation
+from proofs.storms.rules import check
 from tests.simulation.handmade_histories import Story, changed, picks
 
 Leave = Callable[[Story, str], None]

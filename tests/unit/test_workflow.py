@@ -382,7 +382,6 @@ def test_an_app_knows_its_agents_actions_and_workflows() -> None:
     new = app.agents["a"].action(complete_within=1, undo=NOTHING, name="new", formerly=("old",))(lambda: 1)
     assert app._find_action("a", "act") is act
     assert app._find_action("a", "old") is new
-    assert app._addresses() == {"small/a/act": act, "small/a/new": new, "small/a/old": new}
     assert repr(app) == "<app small>"
     for agent, name in (("a", "gone"), ("b", "act")):
         with pytest.raises(

@@ -12,6 +12,7 @@ import errno
 import logging
 import socket
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -50,19 +51,17 @@ class Connections:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._silent: dict[asyncio.Transport, None] = {}
-        self._kept: dict[asyncio.Transport, None] = {}
-        self._known: dict[asyncio.Transport, None] = {}
+        self._ranks = tuple(OrderedDict[asyncio.Transport, None]() for _ in range(3))
+        self._silent, self._kept, self._known = self._ranks
 
     def __len__(self) -> int:
         """The number of connections."""
-        return len(self._silent) + len(self._kept) + len(self._known)
+        return sum(map(len, self._ranks))
 
     def join(self, new: asyncio.Transport) -> None:
         """Add a connection; if there is no room, abort the oldest one of the lowest rank."""
         if len(self) >= self._most:
-            ranks = self._silent, self._kept, self._known
-            self._abort(next(rank for rank in ranks if len(rank) > self._most // 4))
+            self._abort([next(next(iter(rank)) for rank in self._ranks if len(rank) > self._most // 4)])
         self._silent[new] = None
 
     def keep(self, transport: asyncio.Transport) -> None:
@@ -75,7 +74,7 @@ class Connections:
 
     def know(self, transport: asyncio.Transport) -> None:
         """Record that a connection is a known client's: strangers leave before it."""
-        if transport in self._silent or transport in self._kept or transport in self._known:
+        if any(transport in rank for rank in self._ranks):
             self.leave(transport)
             self._known[transport] = None
 
@@ -85,31 +84,27 @@ class Connections:
         """
         if transport in self._kept:
             del self._kept[transport]
-            self._silent = {transport: None, **self._silent}
+            self._silent[transport] = None
+            self._silent.move_to_end(transport, last=False)
 
     def leave(self, transport: asyncio.Transport) -> None:
         """Remove a connection."""
-        for rank in (self._silent, self._kept, self._known):
+        for rank in self._ranks:
             rank.pop(transport, None)
 
     def shed(self, count: int) -> int:
         """Abort up to so many connections of strangers, and return how many."""
-        strangers = [*self._silent, *self._kept][:count]
-        for transport in strangers:
-            self.leave(transport)
-            transport.abort()
-        return len(strangers)
+        return self._abort([*self._silent, *self._kept][:count])
 
     def abort(self) -> None:
         """Abort all connections."""
-        for transport in (*self._silent, *self._kept, *self._known):
+        self._abort([*self._silent, *self._kept, *self._known])
+
+    def _abort(self, transports: Sequence[asyncio.Transport]) -> int:
+        for transport in transports:
             self.leave(transport)
             transport.abort()
-
-    def _abort(self, rank: dict[asyncio.Transport, None]) -> None:
-        oldest = next(iter(rank))
-        self.leave(oldest)
-        oldest.abort()
+        return len(transports)
 
 
 class SocketAcceptor:

@@ -102,6 +102,14 @@ class within(Generic[T]):  # noqa: N801 - read as a verb: ``await within(context
             return result
 
 
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread; None if none does."""
+    try:
+        return get_running_loop()
+    except RuntimeError:
+        return None
+
+
 def other_loop(loop: asyncio.AbstractEventLoop, what: str) -> ClosedError:
     """Return the error for ``what``, opened on ``loop``, where another event loop runs."""
     kind = what.split()[1] if what.startswith("this ") else "node"

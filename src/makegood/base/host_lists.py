@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from makegood.base.host_port import HIGHEST_PORT, is_host
-from makegood.base.public_networks import Address, Network, inner
+from makegood.base.public_networks import Address, Network, address_of, inner
 from makegood.errors import ConfigError
 
 
@@ -95,7 +95,7 @@ def entry(text: str, what: str) -> AllowedHost:
         return AllowedHost(pattern, at, network=ipaddress.ip_network(bare))
     except ValueError:
         name = host.removeprefix("*.").removesuffix(".")
-    if not name.isascii() or not is_host(name) or (host.startswith("*.") and _address(name) is not None):
+    if not name.isascii() or not is_host(name) or (host.startswith("*.") and address_of(name) is not None):
         raise ConfigError(
             f"{what}: {text!r} is not a host: write hooks.example.com, *.example.com or 10.1.0.0/16, each with :PORT if only that port "
             "is meant"
@@ -107,7 +107,7 @@ def entry(text: str, what: str) -> AllowedHost:
 
 def closest(entries: Iterable[AllowedHost], host: str, port: int | None = None) -> AllowedHost | None:
     """Return the most specific entry that matches a host; None if none does."""
-    target = _address(host) or host
+    target = address_of(host) or host
     matches = [entry for entry in entries if entry.matches(target, port)]
     return max(matches, key=lambda entry: entry.closeness, default=None)
 
@@ -169,13 +169,3 @@ class Secrets:
             or any(entry.wide for entry in group)
         }
         return sorted(groups)
-
-
-def _address(host: str) -> Address | None:
-    """Return the address that a host is; None for a name."""
-    if ":" not in host and not host[-1:].isdecimal():
-        return None  # nearly always; this runs for every host that something is sent to
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None

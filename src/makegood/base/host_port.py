@@ -3,9 +3,9 @@
 Where a process listens ("HOST:PORT"), and which texts can be a host.
 """
 
-import ipaddress
 from typing import Final
 
+from makegood.base.public_networks import address_of
 from makegood.errors import ConfigError
 
 HIGHEST_PORT: Final = 65_535
@@ -40,12 +40,10 @@ def is_host(host: str) -> bool:
     >>> is_host("hooks.example.com"), is_host("10.1.2.3"), is_host("0x7f.1"), is_host("a b")
     (True, True, False, False)
     """
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        labels = host.removesuffix(".").split(".")
-        valid = all(
-            part and len(part) < 64 and part.replace("-", "").replace("_", "").isalnum() for part in labels
-        )
-        return valid and not labels[-1].isdecimal()  # 0x7f.1 and the like are addresses in disguise
-    return True
+    if address_of(host) is not None:
+        return True
+    labels = host.removesuffix(".").split(".")
+    valid = all(
+        part and len(part) < 64 and part.replace("-", "").replace("_", "").isalnum() for part in labels
+    )
+    return valid and not labels[-1].isdecimal()  # 0x7f.1 and the like are addresses in disguise

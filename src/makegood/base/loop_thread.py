@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
-from makegood.base.contexts import start_thread
+from makegood.base.contexts import running_loop, start_thread
 from makegood.errors import ClosedError, ConfigError, MakegoodError
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Loop:
         where gevent or eventlet has patched the process.
         """
         refuse_patched()  # first: their greenlets share a thread, and see each other's event loop
-        if instead is not None and _inside_a_loop():
+        if instead is not None and running_loop() is not None:
             raise MakegoodError(
                 f"a blocking call inside a running event loop would stop it: use {instead} and await it, or make the call in a "
                 "thread (`await asyncio.to_thread(...)`)"
@@ -117,14 +117,6 @@ async def _end() -> None:
     loop = asyncio.get_running_loop()
     await loop.shutdown_asyncgens()
     loop.call_soon(loop.stop)
-
-
-def _inside_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _serve(ready: "Future[asyncio.AbstractEventLoop]") -> None:

@@ -7,7 +7,6 @@ the host that is gone.
 """
 
 import asyncio
-import ipaddress
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from makegood.base.name_lookups import Lookups
 from makegood.base.postgres_errors import PoolerSilentError, UnreachedError
 from makegood.base.postgres_pooling import SharedSessionError, is_proxied, is_shared
 from makegood.base.postgres_target import Target, place_of
+from makegood.base.public_networks import address_of
 from makegood.errors import DeliveryError, StoreUnavailableError
 
 C = TypeVar("C", bound=Any)
@@ -179,7 +179,7 @@ class PostgresHosts:
 
     async def _addresses(self, place: Place, limit: float) -> list[Place]:
         """Return a place for each address of a host, the one that worked last first."""
-        if place.host is None or place.host.startswith(("/", "@")) or _is_address(place.host):
+        if place.host is None or place.host.startswith(("/", "@")) or address_of(place.host) is not None:
             return [place]
         try:
             addresses = dict.fromkeys(await Lookups(limit=limit).resolve(place.host, place.port))
@@ -191,14 +191,6 @@ class PostgresHosts:
             return [place]
         places = [Place(place.host, place.port, address) for address in addresses]
         return sorted(places, key=lambda candidate: candidate != self._last)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 class LoopTo:

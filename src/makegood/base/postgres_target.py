@@ -6,7 +6,6 @@ part of a URL for a name, ignores a service that no file defines, and then conne
 So everything is settled here, before the driver is asked, and it is given only what was settled.
 """
 
-import ipaddress
 import os
 import pwd
 import socket
@@ -18,6 +17,7 @@ from urllib.parse import SplitResult, unquote, urlencode
 
 from makegood.base.host_port import HIGHEST_PORT
 from makegood.base.postgres_parameters import PARAMETERS, name_of, settings_of, verify, verify_options
+from makegood.base.public_networks import address_of
 from makegood.base.tls_files import verify_tls_files
 from makegood.base.urls import parts_of, scheme_of, scrubbed
 from makegood.errors import ConfigError
@@ -326,12 +326,9 @@ def place_of(host: str | None, port: int) -> str:
 
 
 def _is_here(host: str) -> bool:
-    if host.startswith(("/", "@")) or host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = address_of(host)
+    is_loopback = address is not None and address.is_loopback
+    return is_loopback or host.startswith(("/", "@")) or host == "localhost"
 
 
 def with_tls(url: str, environ: Mapping[str, str] = os.environ) -> str:

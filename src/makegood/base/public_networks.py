@@ -34,6 +34,20 @@ _LOCAL_BIT: Final = 0x0200_0000
 _LOW: Final = 0xFFFF_FFFF
 
 
+def address_of(host: str) -> Address | None:
+    """Return the address that a text is; None for any other text.
+
+    >>> address_of("::1"), address_of("localhost")
+    (IPv6Address('::1'), None)
+    """
+    if ":" not in host and not host[-1:].isdecimal():
+        return None  # nearly always; this runs for every host that something is sent to
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
 def inner(address: Address) -> ipaddress.IPv4Address | None:
     """Return the IPv4 address that packets for an IPv6 address go to; None if they go to that address itself.
 

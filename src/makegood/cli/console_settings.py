@@ -2,7 +2,8 @@
 
 import os
 import stat
-from typing import TextIO
+from dataclasses import fields
+from typing import Any, TextIO
 
 from makegood.cli.settings import CliSettings
 from makegood.console.options import DEFAULT, ConsoleOptions
@@ -10,18 +11,9 @@ from makegood.console.options import DEFAULT, ConsoleOptions
 
 def console_options(settings: CliSettings) -> ConsoleOptions:
     """Return where the console listens and who may use it. Raises ``ConfigError``."""
-    return ConsoleOptions(
-        listen=settings.console or DEFAULT,
-        users=settings.console_users,
-        proxies=settings.console_proxies,
-        user_header=settings.console_user_header,
-        role=settings.console_role,
-        base=settings.console_base,
-        secret=settings.console_secret,
-        token=settings.console_token,
-        insecure=settings.console_insecure,
-        trace_url=settings.console_trace_url,
-    )
+    names = [field.name for field in fields(ConsoleOptions) if field.name != "listen"]
+    options: dict[str, Any] = {name: getattr(settings, f"console_{name}") for name in names}
+    return ConsoleOptions(listen=settings.console or DEFAULT, **options)
 
 
 def printed(link: str, address: str, stream: TextIO, log_format: str = "text") -> str:

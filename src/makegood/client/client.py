@@ -4,9 +4,9 @@ A client needs no role in its own process: it only writes rows to the store and 
 """
 
 import random
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar, TypeVarTuple, Unpack, overload
+from typing import Any, Final, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from msgspec import UNSET
 
@@ -21,8 +21,8 @@ from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress
 from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, outgoing, refuse_unknowable
-from makegood.client.submission import draft_of, plan_of, with_options
-from makegood.client.submit_many import BATCH, Many, Submissions, Submitter, many_of
+from makegood.client.submission import LocalScheduler, Submitter, plan_of, with_options
+from makegood.client.submit_many import BATCH, Many, Submissions, many_of, submissions
 from makegood.client.waiters import Waiters
 from makegood.errors import ActRefusedError, AlertNotFoundError, BulkNotFoundError, ConfigError
 from makegood.model.plan import Plan
@@ -31,7 +31,6 @@ from makegood.store import Store
 from makegood.store.notice_records import ListenerView
 from makegood.store.oversight_records import BulkKind, BulkView
 from makegood.store.queue_records import MOST_DROPPED, MessageView, QueueView, Sent
-from makegood.store.records import Submission, Submitted
 from makegood.store.step_down import LEADER
 from makegood.store.views import AlertView, AuditView, Filter, TaskView
 from makegood.telemetry.hooks import Observer
@@ -44,16 +43,6 @@ MOST_RATE: Final = 1000.0
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-
-class LocalScheduler(Protocol):
-    """What a client needs from a Scheduler in the same process."""
-
-    def holds(self, task: int) -> bool:
-        """Return whether it holds a task, and so reports the task's end."""
-
-    def submit(self, draft: Submission) -> Awaitable[Submitted]:
-        """Submit a task as the store does; the Scheduler holds it from the beginning if it can."""
 
 
 @judge_calls(ConfigError, values=True, own=("submit",))
@@ -92,14 +81,14 @@ class Client:
         self._queue_bytes = size(queue_bytes, name="queue_bytes")
         self._rng = rng
         self._telemetry = telemetry
-        self._ids = ids.TaskIdSource(clock, rng)
         self.waiters = Waiters(self._opened_store, poll=self._poll, clock=clock, rng=rng)
         self.acts = Acts(self._opened_store, self.waiters.recent, poll=self._poll, rng=rng)
         self._access = TaskAccess(self._opened_store, self.waiters, self.acts)
         self.submitter = Submitter(
-            self._access, self._ids.draw, None if telemetry is None else telemetry.submitted
+            self._access,
+            ids.TaskIdSource(clock, rng).draw,
+            None if telemetry is None else telemetry.submitted,
         )
-        self._near: LocalScheduler | None = None
 
     @property
     def store(self) -> Store:
@@ -137,7 +126,7 @@ class Client:
         """Let a Scheduler of the same process take tasks submitted here, and report the end of those that it
         holds.
         """
-        self._near = scheduler
+        self.submitter.near = scheduler
         self.waiters.beside(scheduler.holds)
 
     def _declares(self, app: App) -> None:
@@ -215,22 +204,7 @@ class Client:
         __tracebackhide__ = True  # pytest shows the line that submitted
         self._opened_store.ready(anywhere=connection is not None)
         plan = with_options(plan_of(workflow, inputs), key, priority, correlation_id, reply_to)
-        if connection is not None:
-            (answer,) = await self.submitter.submit([plan], recognise(connection))
-            return self.submitter.handle(plan, answer, exists=False)
-        self.submitter.check([plan])
-        while True:
-            draft = draft_of(plan, self._ids.draw())
-            if self._telemetry is not None:
-                draft = self._telemetry.submitted(draft)
-            if self._near is not None:
-                answer = await self._near.submit(draft)
-            else:
-                (answer,) = await self.store.tasks.submit([draft])
-            if not answer.key_collision:
-                if self._near is not None and answer.is_new:
-                    self.waiters.recent.add(answer.id)
-                return self.submitter.handle(plan, answer, exists=True)
+        return await self.submitter.submit(plan, None if connection is None else recognise(connection))
 
     @overload
     def submit_many(
@@ -300,7 +274,7 @@ class Client:
             batch=batch,
         )
         caller = None if connection is None else recognise(connection)
-        return self.submitter.submit_many(many, many_of(workflow, inputs), caller)
+        return submissions(self.submitter, many, many_of(workflow, inputs), caller)
 
     # -- finding ---------------------------------------------------------------------------------------------
 

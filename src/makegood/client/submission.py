@@ -1,15 +1,18 @@
-"""Submission of one task: from a plan to the rows that are written."""
+"""Submission: from a workflow and its inputs to the rows that are written, and the handle of their task."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from makegood.base import ids
 from makegood.base.text import refuse_unstorable
+from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.errors import ConfigError, DefinitionError, KeyConflict, PayloadError
 from makegood.model import notices
 from makegood.model.plan import Plan
 from makegood.model.shape import Shape
 from makegood.store.records import Submission, Submitted
+from makegood.transactions import Caller
 from makegood.workflow.workflow import Workflow
 
 MOST_KEY = 500
@@ -108,3 +111,83 @@ async def insert(
         answers.update(zip(left, results, strict=True))
         left = [n for n in left if answers[n].key_collision]
     return [answers[n] for n in range(len(plans))]
+
+
+class LocalScheduler(Protocol):
+    """What a client needs from a Scheduler in the same process."""
+
+    def holds(self, task: int) -> bool:
+        """Return whether it holds a task, and so reports the task's end."""
+
+    def submit(self, draft: Submission) -> Awaitable[Submitted]:
+        """Submit a task as the store does; the Scheduler holds it from the beginning if it can."""
+
+
+class Submitter:
+    """Writes a client's submissions, in its own transaction or the caller's, and makes the tasks' handles.
+
+    ``watch`` adds the trace to a draft that belongs to one.
+    """
+
+    def __init__(
+        self, access: TaskAccess, draw: Callable[[], int], watch: Callable[[Submission], Submission] | None
+    ) -> None:
+        self.near: LocalScheduler | None = None
+        """The Scheduler of the same process, which takes tasks submitted here."""
+        self._access = access
+        self._draw = draw
+        self._observe = watch
+        self._refuse: Callable[[str], None] | None = None
+
+    def only_to(self, refuse: Callable[[str], None]) -> None:
+        """Let ``refuse`` raise ``ConfigError`` for a ``reply_to`` that, as far as this process knows, nobody
+        serves.
+        """
+        self._refuse = refuse
+
+    def check(self, plans: Sequence[Plan[Any]]) -> None:
+        """Raise ``ConfigError`` for a plan whose ``reply_to`` is refused here."""
+        if self._refuse is not None:
+            for plan in plans:
+                if plan.reply_to is not None:
+                    self._refuse(plan.reply_to)
+
+    def handle(self, plan: Plan[Any], answer: Submitted, *, exists: bool) -> TaskHandle[Any]:
+        """Return the handle of what became of a plan. Raises ``KeyConflict``."""
+        refuse_conflict(plan, answer)
+        return TaskHandle(self._access, answer.id, plan.returns_type, created=answer.is_new, exists=exists)
+
+    async def submit(self, plan: Plan[Any], caller: Caller | None) -> TaskHandle[Any]:
+        """Record one plan, and return its task's handle."""
+        if caller is not None:
+            (answer,) = await self.write([plan], caller)
+            return self.handle(plan, answer, exists=False)
+        self.check([plan])
+        while True:
+            draft = draft_of(plan, self._draw())
+            if self._observe is not None:
+                draft = self._observe(draft)
+            if self.near is not None:
+                answer = await self.near.submit(draft)
+            else:
+                (answer,) = await self._access.opened_store.store.tasks.submit([draft])
+            if not answer.key_collision:
+                if self.near is not None and answer.is_new:
+                    self._access.waiters.recent.add(answer.id)
+                return self.handle(plan, answer, exists=True)
+
+    async def write(self, plans: Sequence[Plan[Any]], caller: Caller | None = None) -> list[Submitted]:
+        """Record plans in one transaction, the caller's if there is one; returns one answer per plan, in
+        order.
+
+        With a caller that blocks it may be called in any thread, and waits for nothing else.
+        """
+        self.check(plans)
+        store = self._access.opened_store.store
+        if caller is None:
+            return await insert(plans, self._draw, store.tasks.submit, self._observe)
+        answers = await caller.perform(
+            lambda tx: insert(plans, self._draw, partial(store.tasks.join, tx), self._observe)
+        )
+        store.joined(*[answer.id for answer in answers if answer.is_new][-1:])
+        return answers

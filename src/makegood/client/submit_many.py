@@ -1,17 +1,15 @@
-"""Submission of one task or of many, in a transaction of the client's or of the caller's."""
+"""Submission of many tasks, batch after batch."""
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from makegood.base.arguments import checked_count, judge_calls
-from makegood.client.handle import TaskAccess, TaskHandle
-from makegood.client.submission import insert, plan_of, refuse_conflict, with_options
+from makegood.client.handle import TaskHandle
+from makegood.client.submission import Submitter, plan_of, with_options
 from makegood.errors import ConfigError
 from makegood.model.plan import Plan
-from makegood.store.records import Submission, Submitted
 from makegood.transactions import Caller
 
 R_co = TypeVar("R_co", covariant=True)
@@ -153,88 +151,42 @@ class SyncSubmissions(_Begun, Generic[T]):
         return self._handles
 
 
-class Submitter:
-    """Writes a client's submissions, in its own transaction or the caller's, and makes the tasks' handles.
+def submissions(submitter: Submitter, many: Many, items: Any, caller: Caller | None) -> Submissions[Any]:
+    """Submit batch after batch, in the caller's transaction if there is one: see ``Client.submit_many``."""
+    batches = many.batches_async(items)
+    if caller is None and not hasattr(items, "__aiter__"):
+        return Submissions(_ahead(submitter, batches))
+    return Submissions(_handles(submitter, batches, caller))
 
-    ``watch`` adds the trace to a draft that belongs to one.
+
+async def _handles(
+    submitter: Submitter, batches: AsyncIterator[list[Plan[Any]]], caller: Caller | None
+) -> AsyncIterator[TaskHandle[Any]]:
+    """Submit each batch as soon as it is complete.
+
+    How long the next batch takes is unknown, and making it may need the caller's connection.
     """
+    async for plans in batches:
+        for plan, answer in zip(plans, await submitter.write(plans, caller), strict=True):
+            yield submitter.handle(plan, answer, exists=caller is None)
 
-    def __init__(
-        self, access: TaskAccess, draw: Callable[[], int], watch: Callable[[Submission], Submission] | None
-    ) -> None:
-        self._access = access
-        self._draw = draw
-        self._observe = watch
-        self._refuse: Callable[[str], None] | None = None
 
-    def only_to(self, refuse: Callable[[str], None]) -> None:
-        """Let ``refuse`` raise ``ConfigError`` for a ``reply_to`` that, as far as this process knows, nobody
-        serves.
-        """
-        self._refuse = refuse
+async def _ahead(
+    submitter: Submitter, batches: AsyncIterator[list[Plan[Any]]]
+) -> AsyncIterator[TaskHandle[Any]]:
+    """Plan a batch while the one before is written.
 
-    def check(self, plans: Sequence[Plan[Any]]) -> None:
-        """Raise ``ConfigError`` for a plan whose ``reply_to`` is refused here."""
-        if self._refuse is not None:
-            for plan in plans:
-                if plan.reply_to is not None:
-                    self._refuse(plan.reply_to)
-
-    def handle(self, plan: Plan[Any], answer: Submitted, *, exists: bool) -> TaskHandle[Any]:
-        """Return the handle of what became of a plan. Raises ``KeyConflict``."""
-        refuse_conflict(plan, answer)
-        return TaskHandle(self._access, answer.id, plan.returns_type, created=answer.is_new, exists=exists)
-
-    async def submit(self, plans: Sequence[Plan[Any]], caller: Caller | None = None) -> list[Submitted]:
-        """Record plans in one transaction, the caller's if there is one; returns one answer per plan, in
-        order.
-
-        With a caller that blocks it may be called in any thread, and waits for nothing else.
-        """
-        self.check(plans)
-        store = self._access.opened_store.store
-        if caller is None:
-            return await insert(plans, self._draw, store.tasks.submit, self._observe)
-        answers = await caller.perform(
-            lambda tx: insert(plans, self._draw, partial(store.tasks.join, tx), self._observe)
+    An error in a batch is raised in its turn, after the handles of the batch before.
+    """
+    plans: list[Plan[Any]] = await anext(batches, [])
+    while plans:
+        answers, following = await asyncio.gather(
+            submitter.write(plans), anext(batches, []), return_exceptions=True
         )
-        store.joined(*[answer.id for answer in answers if answer.is_new][-1:])
-        return answers
-
-    def submit_many(self, many: Many, items: Any, caller: Caller | None) -> Submissions[Any]:
-        """Submit batch after batch, in the caller's transaction if there is one: see
-        ``Client.submit_many``.
-        """
-        batches = many.batches_async(items)
-        if caller is None and not hasattr(items, "__aiter__"):
-            return Submissions(self._ahead(batches))
-        return Submissions(self._handles(batches, caller))
-
-    async def _handles(
-        self, batches: AsyncIterator[list[Plan[Any]]], caller: Caller | None
-    ) -> AsyncIterator[TaskHandle[Any]]:
-        """Submit each batch as soon as it is complete.
-
-        How long the next batch takes is unknown, and making it may need the caller's connection.
-        """
-        async for plans in batches:
-            for plan, answer in zip(plans, await self.submit(plans, caller), strict=True):
-                yield self.handle(plan, answer, exists=caller is None)
-
-    async def _ahead(self, batches: AsyncIterator[list[Plan[Any]]]) -> AsyncIterator[TaskHandle[Any]]:
-        """Plan a batch while the one before is written.
-
-        An error in a batch is raised in its turn, after the handles of the batch before.
-        """
-        plans: list[Plan[Any]] = await anext(batches, [])
-        while plans:
-            answers, following = await asyncio.gather(
-                self.submit(plans), anext(batches, []), return_exceptions=True
-            )
-            if isinstance(answers, BaseException):
-                raise answers
-            for plan, answer in zip(plans, answers, strict=True):
-                yield self.handle(plan, answer, exists=True)
-            if isinstance(following, BaseException):
-                raise following
-            plans = following
+        if isinstance(answers, BaseException):
+            raise answers
+        for plan, answer in zip(plans, answers, strict=True):
+            yield submitter.handle(plan, answer, exists=True)
+        if isinstance(following, BaseException):
+            raise following
+        plans = following

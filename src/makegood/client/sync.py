@@ -38,8 +38,8 @@ Ts = TypeVarTuple("Ts")
 P = ParamSpec("P")
 
 
-async def _submit(client: Client, plans: Sequence[Plan[Any]]) -> list[Submitted]:
-    return await client.submitter.submit(plans)
+async def _write(client: Client, plans: Sequence[Plan[Any]], caller: Caller | None) -> list[Submitted]:
+    return await client.submitter.write(plans, caller)
 
 
 def _blocking(connection: Any) -> Caller:
@@ -272,10 +272,7 @@ class SyncClient:
         self, batches: Iterator[list[Plan[Any]]], caller: Caller | None
     ) -> "Iterator[SyncTaskHandle[Any]]":
         for plans in batches:
-            if caller is None:
-                answers = self._run(partial(_submit, plans=plans))
-            else:
-                answers = at_once(self._here().submitter.submit(plans, caller))
+            answers = self._on(partial(_write, plans=plans, caller=caller), caller)
             for plan, answer in zip(plans, answers, strict=True):
                 handle = self._here().submitter.handle(plan, answer, exists=caller is None)
                 yield SyncTaskHandle(handle, self._run)

@@ -9,13 +9,14 @@ import base64
 import hmac
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
 
 from makegood.base.clock import Clock
 from makegood.base.text import kept
+from makegood.console.options import ConsoleOptions
 from makegood.console.private_state import logouts, token_of
 from makegood.console.proxies import TrustedProxies, is_local
 from makegood.console.sessions import COOKIE, Login, LoginLimits, Logins, ProvenPasswords
@@ -37,6 +38,10 @@ MOST_LOGIN: Final = 1 << 16
 BODY: Final = 10.0
 """Seconds within which the body of a request must have arrived."""
 TOKEN_HEADER: Final = "x-csrf-token"  # noqa: S105 - a header's name
+_LOCAL: Final = (
+    "This console has no users, so it answers its own machine only, and no proxy that is not in console_proxies. Add users, "
+    "or pass requests on through a proxy that names them."
+)
 HOLDER: Final = "token"
 """The name of a visitor whom the console's token proves."""
 
@@ -75,44 +80,36 @@ class Access:
     def __init__(
         self,
         clock: Clock,
-        *,
-        users: Mapping[str, User],
-        resolve_user: ResolveUser | None,
-        resolve_access: ResolveAccess | None,
-        proxies: Iterable[str],
-        base: str,
-        user_header: str | None,
-        role: Role | None,
-        insecure: bool,
-        secret: str | None,
-        token: str | None = None,
+        options: ConsoleOptions,
+        hooks: tuple[ResolveUser | None, ResolveAccess | None] = (None, None),
     ) -> None:
-        self.proxies = TrustedProxies(proxies, base)
-        self.users = users
-        self.insecure = insecure
+        self.proxies = TrustedProxies(options.proxies, options.base)
+        self.users = options.users
+        self.insecure = options.insecure
         self.limits = LoginLimits(clock)
-        self._resolve = resolve_user, resolve_access
-        self._header = user_header
+        self._resolve = resolve_user, resolve_access = hooks
+        self._header = options.user_header
         self._hashing = asyncio.Semaphore(AT_A_TIME)
         self._proven = ProvenPasswords(clock)
-        self.authenticates = resolve_user is not None or user_header is not None or bool(users)
+        self.authenticates = resolve_user is not None or options.authenticates
         """Whether visitors must say who they are."""
-        self._role = None if role is None else role_of(role, "role")
+        self._role = None if options.role is None else role_of(options.role, "role")
         if resolve_access is not None and resolve_user is None:
             raise ConfigError("resolve_access= says what a user may do; give resolve_user= as well")
-        if user_header is not None and not list(proxies):
+        if self._header is not None and not options.proxies:
             raise ConfigError(
-                f"user_header={user_header!r} is believed from listed proxies only: give proxies="
+                f"user_header={self._header!r} is believed from listed proxies only: give proxies="
             )
-        if insecure and self.authenticates:
+        if self.insecure and self.authenticates:
             raise ConfigError("insecure= means that nobody logs in: leave it out, or leave out the users")
-        if token is not None and (insecure or self.authenticates):
+        is_open = self.insecure or self.authenticates
+        if options.token is not None and is_open:
             raise ConfigError(
                 "token= is for a console without users: leave it out, or leave out what says who visitors are"
             )
-        self.token = None if insecure or self.authenticates else token_of(token)
+        self.token = None if is_open else token_of(options.token)
         """What lets visitors in, if there is no other way to say who they are."""
-        secret = secret or (self.token.text if self.token is not None else None)
+        secret = options.secret or (self.token.text if self.token is not None else None)
         self.logins = Logins(clock, secret, None if secret is None else logouts())
 
     @property
@@ -127,11 +124,8 @@ class Access:
             return await self._resolved(request, resolve, access)
         names = request.headers.getlist(self._header) if self._header is not None and origin.trusted else []
         if len(names) > 1:  # a proxy that adds its header to a browser's lets the browser choose
-            raise Denied(
-                400,
-                "Two users",
-                f"The header {self._header} is there {len(names)} times: the proxy must remove what browsers send.",
-            )
+            text = f"The header {self._header} is there {len(names)} times: the proxy must remove what browsers send."
+            raise Denied(400, "Two users", text)
         if names and (name := names[0].strip()):
             account = self.users.get(name)
             return self._as(kept(name), account.role if account is not None else self._role)
@@ -155,12 +149,7 @@ class Access:
         if not bearer and login is None:
             return None
         if not (origin.trusted or is_local(request)):
-            raise Denied(
-                403,
-                "Only on this machine",
-                "This console has no users, so it answers its own machine only, and no proxy that is not in console_proxies. Add users, "
-                "or pass requests on through a proxy that names them.",
-            )
+            raise Denied(403, "Only on this machine", _LOCAL)
         form = "" if login is None else self.logins.token(login.nonce)
         return Visitor(HOLDER, self._role or "admin", form, leaves=login is not None, by_password=bearer)
 
@@ -258,15 +247,11 @@ class Access:
                 raise LoginNeededError(401, "Log in", "Log in to use the console.")
             raise Denied(401, "Nobody is logged in", "This console does not know who you are.")
         if not caller.may(route.role):
-            raise Denied(
-                403,
-                f"For role {route.role}",
-                f"This needs the role {route.role}; {caller.name} is {caller.role}.",
-            )
+            text = f"This needs the role {route.role}; {caller.name} is {caller.role}."
+            raise Denied(403, f"For role {route.role}", text)
         if route.writes and request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            raise Denied(
-                403, "From another site", "The browser says that another site's page sent this request."
-            )
+            text = "The browser says that another site's page sent this request."
+            raise Denied(403, "From another site", text)
         return caller
 
     def examine(
@@ -279,15 +264,10 @@ class Access:
             return  # the login page's form is bound to no login: whoever is logged in may log in as another user
         if visitor is not None and visitor.by_password:
             return
-        token = request.headers.get(TOKEN_HEADER) or form.get("csrf", "")
-        if visitor is None or not hmac.compare_digest(
-            token.encode("utf-8", "surrogatepass"), visitor.token.encode()
-        ):
-            raise Denied(
-                403,
-                "An old page",
-                "The form's token does not belong to your login. Open the page again, and repeat it there.",
-            )
+        token = (request.headers.get(TOKEN_HEADER) or form.get("csrf", "")).encode("utf-8", "surrogatepass")
+        if visitor is None or not hmac.compare_digest(token, visitor.token.encode()):
+            text = "The form's token does not belong to your login. Open the page again, and repeat it there."
+            raise Denied(403, "An old page", text)
 
 
 async def _awaited(value: Any) -> Any:

@@ -39,6 +39,7 @@ from makegood.store.views import Filter, Finding, StepPage, TaskExcerpt, TaskVie
 from makegood.story.undo_preview import undo_order
 
 T = TypeVar("T")
+B = TypeVar("B", "Why", "ResubmitBody", "SettleBody", "ExtendBody")
 
 _MOMENTS: Final = frozenset({"at", "began", "ended", "first", "last", "minute", "times"})
 
@@ -340,42 +341,40 @@ class Api:
     # -- acts on one task ------------------------------------------------------------------------------------
 
     async def _cancel(self, visit: Visit) -> Any:
-        body = await _body(visit, Why)
-        return await self._acted(visit, lambda task: task.cancel(**_said(visit, body.reason)))
+        return await self._acted(visit, Why, lambda task, _, terms: task.cancel(**terms))
 
     async def _undo(self, visit: Visit) -> Any:
-        body = await _body(visit, Why)
-        return await self._acted(visit, lambda task: task.undo(**_said(visit, body.reason)))
+        return await self._acted(visit, Why, lambda task, _, terms: task.undo(**terms))
 
     async def _resubmit(self, visit: Visit) -> Any:
-        body = await _body(visit, ResubmitBody)
-        changes: dict[str, Any] = {}
-        if not isinstance(body.inputs, UnsetType):
-            if not visit.visitor.may("admin"):
-                raise Denied(403, "For role admin", "Correcting what a task was given needs the role admin.")
-            changes["inputs"] = body.inputs
-        if not isinstance(body.step, UnsetType):
-            changes["step"] = body.step
-        return await self._acted(visit, lambda task: task.resubmit(**changes, **_said(visit, body.reason)))
+        def act(task: TaskHandle[Any], body: ResubmitBody, terms: dict[str, Any]) -> Awaitable[Answer]:
+            inputs: Any = _given(body.inputs)
+            if inputs is not None and not visit.visitor.may("admin"):
+                text = "Correcting what a task was given needs the role admin."
+                raise Denied(403, "For role admin", text)
+            return task.resubmit(step=_given(body.step), inputs=inputs, **terms)
+
+        return await self._acted(visit, ResubmitBody, act)
 
     async def _settle(self, visit: Visit) -> Any:
-        body = await _body(visit, SettleBody)
-        value = body.value if body.outcome == "done" else None
-        return await self._acted(
-            visit,
-            lambda task: task.settle(
-                body.step, outcome=body.outcome, value=value, **_said(visit, body.reason)
-            ),
-        )
+        def act(task: TaskHandle[Any], body: SettleBody, terms: dict[str, Any]) -> Awaitable[Answer]:
+            value = body.value if body.outcome == "done" else None
+            return task.settle(body.step, outcome=body.outcome, value=value, **terms)
+
+        return await self._acted(visit, SettleBody, act)
 
     async def _extend(self, visit: Visit) -> Any:
-        body = await _body(visit, ExtendBody)
-        return await self._acted(visit, lambda task: task.extend(body.by, **_said(visit, body.reason)))
+        return await self._acted(visit, ExtendBody, lambda task, body, terms: task.extend(body.by, **terms))
 
-    async def _acted(self, visit: Visit, do: Callable[[TaskHandle[Any]], Awaitable[Answer]]) -> Any:
-        task = visit.client.task(visit.params["task"])
+    async def _acted(
+        self,
+        visit: Visit,
+        struct_type: type[B],
+        do: Callable[[TaskHandle[Any], B, dict[str, Any]], Awaitable[Answer]],
+    ) -> Any:
+        body, task = await _body(visit, struct_type), visit.client.task(visit.params["task"])
         try:
-            answer = await do(task)
+            answer = await do(task, body, {"why": body.reason, "who": who_of(visit), "timeout": PATIENCE})
         except WaitExpiredError as waiting:
             return {"task": task.id, "verdict": "waiting", "outcome": str(waiting), "state": None}
         finally:
@@ -493,17 +492,18 @@ class Api:
     async def _bulk(self, visit: Visit) -> Any:
         body = await _body(visit, BulkBody)
         condition = filters.wanted(body.filter)
-        if (
-            not isinstance(body.expected, UnsetType)
-            and (now := await visit.client.count(condition)) != body.expected
-        ):
-            raise Denied(
-                409, "Another number", f"{now:,} tasks match by now, not {body.expected:,}. Nothing was done."
-            )
-        limit = None if isinstance(body.limit, UnsetType) else body.limit
-        rate = None if isinstance(body.rate, UnsetType) else body.rate
+        if not isinstance(body.expected, UnsetType):
+            now = await visit.client.count(condition)
+            if now != body.expected:
+                text = f"{now:,} tasks match by now, not {body.expected:,}. Nothing was done."
+                raise Denied(409, "Another number", text)
         act = await visit.client.bulk(
-            body.act, condition, why=body.reason, who=who_of(visit), limit=limit, rate=rate
+            body.act,
+            condition,
+            why=body.reason,
+            who=who_of(visit),
+            limit=_given(body.limit),
+            rate=_given(body.rate),
         )
         visit.reads.forget()
         return _bulk(act)
@@ -529,15 +529,15 @@ async def _body(visit: Visit, struct_type: type[T]) -> T:
         ) from None
 
 
+def _given(value: T | UnsetType) -> T | None:
+    return None if isinstance(value, UnsetType) else value
+
+
 def _choices(struct_type: type[Any], wrong: Exception) -> str:
     """Return what a member may be, if it has to be one of some texts and was not; else ""."""
     place = _NOT_A_CHOICE.search(str(wrong))
     kind = next((f.type for f in fields(struct_type) if place is not None and f.name == place[1]), None)
     return f"; one of {', '.join(get_args(kind))}" if get_origin(kind) is Literal else ""
-
-
-def _said(visit: Visit, reason: str) -> dict[str, Any]:
-    return {"why": reason, "who": who_of(visit), "timeout": PATIENCE}
 
 
 def _whole(visit: Visit, name: str, least: int, most: int, default: int) -> int:

@@ -4,15 +4,14 @@ It is plain ASGI around Starlette's requests and responses: nothing reaches a ro
 """
 
 import asyncio
-import dataclasses
 import logging
 import secrets
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Self
 from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 
-import msgspec
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -43,7 +42,7 @@ from makegood.console.drawing import DrawingThread
 from makegood.console.elements import cut
 from makegood.console.live import LIVE_BYTES, LivePages
 from makegood.console.login import LoginPages
-from makegood.console.options import refuse_bad_trace_url
+from makegood.console.options import ConsoleOptions
 from makegood.console.outcomes import BY_SCRIPT, Outcomes, Toast
 from makegood.console.outcomes import COOKIE as SAID
 from makegood.console.pages.alerts import needing
@@ -116,22 +115,34 @@ def create_app(
     address of a trace where you keep them, such as "https://jaeger.example/trace/{trace}"; the page of a
     task then links to its trace. Raises ``ConfigError`` for what contradicts itself.
     """
-    refuse_bad_trace_url(trace_url)
-    clock = clock or SystemClock()
-    access = Access(
-        clock,
+    options = ConsoleOptions(
         users=users or {},
-        resolve_user=resolve_user,
-        resolve_access=resolve_access,
-        proxies=list(proxies),
-        base=base,
+        proxies=tuple(proxies),
         user_header=user_header,
         role=role,
-        insecure=insecure,
+        base=base,
         secret=secret,
         token=token,
+        insecure=insecure,
+        trace_url=trace_url,
     )
-    return ConsoleApp(store, access, Redaction(redact), clock, trace_url)
+    return console_app(store, options, clock, Redaction(redact), (resolve_user, resolve_access))
+
+
+def console_app(
+    store: str | Client,
+    options: ConsoleOptions,
+    clock: Clock | None = None,
+    redaction: Redaction | None = None,
+    hooks: tuple[ResolveUser | None, ResolveAccess | None] = (None, None),
+) -> "ConsoleApp":
+    """Return the console that options describe. ``hooks``: those of an embedding application, which say who
+    a visitor is and what they may do.
+    """
+    clock = clock or SystemClock()
+    return ConsoleApp(
+        store, Access(clock, options, hooks), redaction or Redaction(), clock, options.trace_url
+    )
 
 
 class ConsoleApp:
@@ -291,22 +302,23 @@ class ConsoleApp:
             )
         if exchange.kind != "page" or exchange.request.headers.get(BY_SCRIPT):
             return self._problem(exchange, challenge)
-        return self._login.token_form(exchange.request, exchange.origin, _back(exchange))
+        return self._login.form(exchange.request, exchange.origin, _back(exchange))
 
     async def _admitted(self, exchange: "_Exchange") -> Response:
         """Find the route of a request, admit the visitor, and answer. Raises ``Denied``."""
         request, origin = exchange.request, exchange.origin
         _refuse_long(request.scope["path"], request.scope["query_string"].decode("latin-1"))
-        exchange.kind = "api" if _path(request, origin).startswith(f"{ROOT}/") else "page"
+        path = _path(request, origin)
+        exchange.kind = "api" if path.startswith(f"{ROOT}/") else "page"
         route, refusal = None, Denied(404, "Not found", "There is no such page.")
         try:
-            route = self._route(request, origin)
+            route, request.scope["path_params"] = self._found(path, request.method)
         except _WrongMethodError as wrong:
             refusal = wrong
         if route is not None:
             exchange.kind = route.kind
         if exchange.kind in ("page", "login") and request.method == "GET":
-            response = self._login.by_link(request, origin, _path(request, origin))
+            response = self._login.by_link(request, origin, path)
             if response is not None:
                 return response
         caller = None if exchange.kind == "file" else await self.access.visitor(request, origin)
@@ -314,11 +326,8 @@ class ConsoleApp:
         if caller is not None and KNOWN in request.scope:
             request.scope[KNOWN]()
         if route is None:
-            raise (
-                refusal
-                if caller is not None or self.access.token is None
-                else self.access.token_needed(request)
-            )
+            is_stranger = caller is None and self.access.token is not None
+            raise self.access.token_needed(request) if is_stranger else refusal
         visitor = self.access.admit(route, request, caller)  # before its body is read
         form = {}
         if route.writes and route.kind != "api":
@@ -332,22 +341,13 @@ class ConsoleApp:
         with under_request(visit.id):
             return await route.respond(visit)
 
-    def _route(self, request: Request, origin: Whence) -> Route | None:
-        """Return the route of a request, whose path then has its parts; None if there is none. Raises
-        ``Denied``.
-        """
-        method = "GET" if request.method == "HEAD" else request.method
-        route, parts = self._found(_path(request, origin), method)
-        request.scope["path_params"] = parts
-        return route
-
     def _found(self, path: str, method: str) -> tuple[Route | None, dict[str, Any]]:
         """Return the route of a path, and the parts of the path that it names. Raises ``Denied``."""
         methods: set[str] = set()
         for (pattern, _, convertors), route in self._patterns:
             if (match := pattern.match(path)) is None:
                 continue
-            if method in route.methods:
+            if ("GET" if method == "HEAD" else method) in route.methods:
                 parts = match.groupdict()
                 return route, {name: convertors[name].convert(text) for name, text in parts.items()}
             methods.update(route.methods)
@@ -370,9 +370,8 @@ class ConsoleApp:
 
         async def draw() -> str:
             context = await self._context(route, query)
-            shell = dataclasses.replace(
-                self._frame(base, Visitor("", role, _TOKEN), route.here), alerts=await needing(self._reads)
-            )
+            visitor, alerts = Visitor("", role, _TOKEN), await needing(self._reads)
+            shell = self._shell(base, visitor, here=route.here, alerts=alerts)
             return await self._draw(shell, route.template, context)
 
         return await self._reads.shared(("drawn", route.path, *sorted(query.items()), role, base), draw)
@@ -386,9 +385,7 @@ class ConsoleApp:
     async def _draw(self, shell: Shell, template: str, context: Any) -> str:
         """Draw a page off the loop. ``context``: what it shows, or a function that returns that."""
         return await self._thread.run(
-            lambda: self._renderer.page(
-                shell, template, _shallow(context() if callable(context) else context)
-            )
+            lambda: self._renderer.page(shell, template, context() if callable(context) else context)
         )
 
     async def _page(self, route: Route, visit: Visit) -> Response:
@@ -402,12 +399,16 @@ class ConsoleApp:
         if route.leads is not None and (path := await route.leads(visit.reads, query)):
             return RedirectResponse(visit.origin.base + path, 303)
         context = await self._context(route, query)
-        alerts = await needing(visit.reads)
-        toast = self._outcomes.take(visit.request, visit.origin)
-        shell = self._shell(visit.request, visit.origin, visit.visitor, route.here)
-        raw_query = visit.request.url.query
-        events = _path(visit.request, visit.origin) + (f"?{raw_query}" if raw_query else "")
-        shell = dataclasses.replace(shell, alerts=alerts, toast=toast, events=events)
+        toast, raw_query = self._outcomes.take(visit.request, visit.origin), visit.request.url.query
+        shell = self._shell(
+            visit.origin.base,
+            visit.visitor,
+            theme=theme_of(visit.request),
+            here=route.here,
+            alerts=await needing(visit.reads),
+            toast=toast,
+            events=_path(visit.request, visit.origin) + (f"?{raw_query}" if raw_query else ""),
+        )
         text = await self._draw(shell, route.template, context)
         if len(text) > LIVE_BYTES:  # it is not drawn again by itself
             text = text.replace(' data-page="', ' data-still="', 1)
@@ -427,23 +428,14 @@ class ConsoleApp:
         )
         route, parts = self._found(f"/tasks/{task.id}", "GET")
         assert route is not None  # the table has the page of a task
-        assert route.context is not None
-        context = await route.context(visit.reads, parts)
-        shell = self._shell(visit.request, visit.origin, visit.visitor, route.here)
-        return HTMLResponse(await self._draw(dataclasses.replace(shell, whole=True), route.template, context))
+        theme = theme_of(visit.request)
+        shell = self._shell(visit.origin.base, visit.visitor, theme=theme, here=route.here, whole=True)
+        return HTMLResponse(await self._draw(shell, route.template, await self._context(route, parts)))
 
-    def _shell(self, request: Request, origin: Whence, visitor: Visitor, here: str = "") -> Shell:
-        return dataclasses.replace(self._frame(origin.base, visitor, here), theme=theme_of(request))
-
-    def _frame(self, base: str, visitor: Visitor, here: str) -> Shell:
-        return Shell(
-            base=base,
-            visitor=visitor,
-            store=self.client.store.label,
-            warning=OPEN_TO_ALL if self.access.insecure else "",
-            paths=frozenset(route.path for route in self.routes if route.kind == "page"),
-            here=here,
-        )
+    def _shell(self, base: str, visitor: Visitor, **more: Any) -> Shell:
+        paths = frozenset(route.path for route in self.routes if route.kind == "page")
+        warning = OPEN_TO_ALL if self.access.insecure else ""
+        return Shell(base, visitor, store=self.client.store.label, warning=warning, paths=paths, **more)
 
     def _problem(self, exchange: "_Exchange", failure: Exception) -> Response:
         """Return the answer for a request that cannot be carried out: a page, or JSON for a program."""
@@ -462,7 +454,7 @@ class ConsoleApp:
                 self._renderer.page(Shell(base=exchange.origin.base), "toast.html", toast), status, headers
             )
         context = {"status": status, "title": title, "text": str(failure)}
-        shell = self._shell(exchange.request, exchange.origin, exchange.visitor)
+        shell = self._shell(exchange.origin.base, exchange.visitor, theme=theme_of(exchange.request))
         return HTMLResponse(self._renderer.page(shell, "problem.html", context), status, headers)
 
 
@@ -474,7 +466,7 @@ class _WrongMethodError(Denied):
         self.allowed = ", ".join(methods)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class _Exchange:
     """A request, and what is known of it so far."""
 
@@ -550,12 +542,3 @@ def _fields(body: bytes) -> dict[str, str]:
     except ValueError:
         raise Denied(400, "Not understood", "The request does not hold a form.") from None
     return {name: "\n".join(values) if len(values) > 1 else values[0] for name, values in fields.items()}
-
-
-def _shallow(record: Any) -> dict[str, Any]:
-    """Return what a template may use by name."""
-    if isinstance(record, msgspec.Struct):
-        return {name: getattr(record, name) for name in record.__struct_fields__}
-    if dataclasses.is_dataclass(record):
-        return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
-    return dict(record)

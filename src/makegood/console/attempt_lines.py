@@ -17,7 +17,7 @@ from makegood.saga.rules import owner
 from makegood.store.records import Identity
 from makegood.store.views import NodeView, StepView, TaskDetail
 from makegood.story.held_tasks import held
-from makegood.story.step_names import stem
+from makegood.story.steps import stem
 
 MOST = 100
 """Lines of a page, at most: the latest."""
@@ -104,10 +104,11 @@ def attempt_lines(
         prefix = {"do": "a", "probe": "p", "undo": "u"}[attempt.doing]
         first = anchors.setdefault((attempt.idx, attempt.doing), f"{prefix}-{attempt.idx}")
         duplicate = any(line.id == first for line in all_lines)
+        peers = [a for a in course.of(attempt.idx) if a.doing == attempt.doing and a.end != "planned"]
         line = _line(attempt, views[attempt.idx])
         line.facts = _facts(detail, attempt, views[attempt.idx], nodes_by_id, identity)
         line.id = f"{first}-{len(all_lines)}" if duplicate else first
-        _details(line, attempt, views[attempt.idx], whole, last=_is_last(attempt, course))
+        _details(line, attempt, views[attempt.idx], whole, last=attempt is peers[-1])
         all_lines.append(line)
     known_steps = {attempt.idx for attempt in mine}
     all_lines += [
@@ -176,27 +177,15 @@ def _together(group: Sequence[ShownAttempt], view: StepView) -> AttemptLine:
     )  # fmt: skip
 
 
-def _is_last(attempt: ShownAttempt, course: Course) -> bool:
-    peers = [
-        a for a in course.attempts if a.idx == attempt.idx and a.doing == attempt.doing and a.end != "planned"
-    ]
-    return peers[-1] is attempt
-
-
 def _line(attempt: ShownAttempt, view: StepView) -> AttemptLine:
     state, label = _STATE[attempt.end]
-    number = f"attempt {attempt.number}" if attempt.number is not None else "attempt"
-    title = {
-        "do": number,
-        "probe": f"probe, {number}",
-        "undo": f"undo, {number}",
-    }[attempt.doing]
-    if attempt.doing != "do" and attempt.number is None:
-        title = attempt.doing
+    number = "attempt" if attempt.number is None else f"attempt {attempt.number}"
+    title = number
+    if attempt.doing != "do":
+        title = attempt.doing if attempt.number is None else f"{attempt.doing}, {number}"
+    at = attempt.ended if attempt.ended is not None else attempt.asked
     return AttemptLine(
-        id="", step=view.name, what=title, state=state, said=label, words=_words(attempt, view),
-        at=attempt.ended if attempt.ended is not None else attempt.asked,
-        late=attempt.late, open=attempt.end == "undo failed",
+        id="", step=view.name, what=title, state=state, said=label, words=_words(attempt, view), at=at, late=attempt.late, open=attempt.end == "undo failed",
     )  # fmt: skip
 
 
@@ -220,29 +209,24 @@ def _facts(
     nodes: Mapping[int, NodeView],
     identity: Identity | None,
 ) -> list[tuple[str, str]]:
-    task = detail.task
     key, service_key = detail.keys_of(view, attempt.round, undo=attempt.doing == "undo")
-    node = nodes.get(attempt.node) if attempt.node is not None else None
-    place = (
-        f"on {node.info.name}, {node.info.host}, pid {node.info.pid}"
-        if node is not None
-        else f"on node {attempt.node}"
-        if attempt.node is not None
-        else ""
-    )
-    pickup = ""
+    place, token, pickup = "", "", ""
+    if attempt.node is not None:
+        node = nodes.get(attempt.node)
+        place = f" on node {attempt.node}"
+        if node is not None:
+            place = f" on {node.info.name}, {node.info.host}, pid {node.info.pid}"
+    if attempt.number is not None and identity is not None:
+        token = f"{identity.generation}.{attempt.number}"
     if attempt.taken is not None:
         delay = attempt.taken - attempt.asked
         pickup = f"{brief(delay)} after it was asked for" if delay >= 0.0005 else "at once"
     facts = [
         ("key", key),
         ("the service's form", "" if service_key == key else service_key),
-        (
-            "token",
-            "" if attempt.number is None or identity is None else f"{identity.generation}.{attempt.number}",
-        ),
+        ("token", token),
         ("round", str(attempt.round) if attempt.round > 1 else ""),
-        ("agent", f"{task.app}/{view.agent} {place}".strip()),
+        ("agent", f"{detail.task.app}/{view.agent}{place}"),
         ("taken", pickup),
         ("raised at", attempt.frame),
     ]
@@ -253,9 +237,9 @@ def _details(
     line: AttemptLine, attempt: ShownAttempt, view: StepView, whole: HeldTask | None, *, last: bool
 ) -> None:
     """Add traceback, arguments and result: the step keeps those of its last attempt."""
-    error = attempt.error or (
-        view.error or "" if last and attempt.end in ("failed", "no answer", "undo failed") else ""
-    )
+    error = attempt.error
+    if last and attempt.end in ("failed", "no answer", "undo failed"):
+        error = error or view.error or ""
     line.trace = trace_lines(attempt.traceback or (error if has_more_lines(error) else ""))
     if not last or whole is None or attempt.round != view.round or view.plan is None:
         return
@@ -292,7 +276,5 @@ def trace_lines(text: str) -> list[TraceLine]:
 
 def _of_a_library(path: str) -> bool:
     """Whether a file belongs to an installed package or to Python itself."""
-    parts = path.replace("\\", "/")
-    return (
-        "/site-packages/" in parts or "/lib/python3" in parts or "/makegood/" in parts or path.startswith("<")
-    )
+    folders = ("/site-packages/", "/lib/python3", "/makegood/")
+    return path.startswith("<") or any(folder in path.replace("\\", "/") for folder in folders)

@@ -5,7 +5,7 @@ flight now. What the store does not know stays None.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -61,15 +61,15 @@ class ShownAttempt:
     traceback: str = ""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Holding:
     """A time in which one Scheduler held the task; ``node`` None: nobody did."""
 
     node: int | None
     start: float
     end: float | None
-    epoch: int
     submission: int = 1
+    epoch: int = 0
 
 
 class ForwardEnd(NamedTuple):
@@ -85,12 +85,14 @@ class Course:
     """How a task came to where it is."""
 
     attempts: list[ShownAttempt] = field(default_factory=list)
+    by_step: dict[int, list[ShownAttempt]] = field(default_factory=dict)
+    """The attempts of each step, by its index, oldest first."""
     holdings: list[Holding] = field(default_factory=list)
     forward: dict[str, ForwardEnd] = field(default_factory=dict)
     """How a step had gone forward before its undo."""
     cause: Move | None = None
     """The task's move that says why it does not go forward, if that was read."""
-    turned: EventView | None = None
+    turn: EventView | None = None
     """The event in which the task last turned from forward to undo or error."""
     began: dict[int, float] = field(default_factory=dict)
     """When each submission began."""
@@ -99,7 +101,12 @@ class Course:
 
     def of(self, idx: int) -> list[ShownAttempt]:
         """Return the attempts of a step."""
-        return [attempt for attempt in self.attempts if attempt.idx == idx]
+        return self.by_step.get(idx, [])
+
+    def silence(self, idx: int, round_: int | None = None) -> str:
+        """Return how often calls of a step got no answer, of one round or of all: "" for once, ", twice"."""
+        count = sum(a.doing == "do" and a.end == SILENT and round_ in (None, a.round) for a in self.of(idx))
+        return "" if count < 2 else ", twice" if count == 2 else f", {count} times"
 
 
 def course(detail: TaskDetail, events: Sequence[EventView], now: float) -> Course:
@@ -113,7 +120,13 @@ def course(detail: TaskDetail, events: Sequence[EventView], now: float) -> Cours
     for n, holding in enumerate(reversed(claims)):
         holding.epoch = max(0, detail.task.epoch - n)
     way.attempts.sort(key=lambda attempt: attempt.asked)
-    _number(detail.steps, way.attempts)
+    for attempt in way.attempts:
+        way.by_step.setdefault(attempt.idx, []).append(attempt)
+    for step in detail.steps:
+        attempts = [attempt for attempt in way.of(step.idx) if attempt.end != "planned"]
+        if len(attempts) == step.attempt:
+            for n, attempt in enumerate(attempts, 1):
+                attempt.number = n
     return way
 
 
@@ -158,26 +171,18 @@ class _Reader:
         elif way.cause is None and state in ("undoing", "undone", "error") and move.reason != "claimed":
             way.cause = move
         if state in ("undoing", "error") and before == "processing":
-            way.turned = event
+            way.turn = event
         elif state == "pending" and before in ("undone", "error"):
-            way.turned = None
+            way.turn = None
         holding = way.holdings[-1] if way.holdings else None
         ends = state in ("pending", "processed", "undone", "error")
         if holding is not None and holding.end is None and (ends or move.reason == "claimed"):
             holding.end = event.at
         if state in ("processing", "undoing") and (holding is None or holding.end is not None):
-            if (
-                holding is not None
-                and holding.end is not None
-                and holding.end < event.at
-                and before == "pending"
-            ):
-                way.holdings.append(
-                    Holding(node=None, start=holding.end, end=event.at, epoch=0, submission=self._submission)
-                )
-            way.holdings.append(
-                Holding(node=event.node, start=event.at, end=None, epoch=0, submission=self._submission)
-            )
+            free_since = None if holding is None else holding.end
+            if free_since is not None and free_since < event.at and before == "pending":
+                way.holdings.append(Holding(None, free_since, event.at, self._submission))
+            way.holdings.append(Holding(event.node, event.at, None, self._submission))
         if state in ("processed", "undone", "error"):
             way.ended[self._submission] = event.at
 
@@ -187,9 +192,9 @@ class _Reader:
         if attempt is not None and before in ("running", "undoing") and state != "running":
             self._close(attempt, event, move)
         if before == "in_doubt" and reason in ("probe", "fenced") and not self._ended_now(idx, event):
-            end = "happened" if state == "done" else "not happened"
-            start = self._last.get(idx, event.at)
-            self._add(step, "probe", start, ended=event.at, end=end, node=event.node)
+            probe = self._add(step, "probe", self._last.get(idx, event.at))
+            probe.ended, probe.node = event.at, event.node
+            probe.end = "happened" if state == "done" else "not happened"
         if state == "running":
             self._open[idx] = self._add(step, "do", event.at)
         elif state == "undoing":
@@ -210,13 +215,11 @@ class _Reader:
             return ForwardEnd("done", reason)
         return self.course.forward.get(step.name) or ForwardEnd(before)
 
-    def _add(self, step: StepView, doing: str, request_time: float, **more: object) -> ShownAttempt:
+    def _add(self, step: StepView, doing: str, request_time: float) -> ShownAttempt:
         attempt = ShownAttempt(
             idx=step.idx, step=step.name, doing=doing if doing in _DOING else "do", round=self._rounds.get(step.idx, 1),
             submission=self._submission, asked=request_time,
         )  # fmt: skip
-        for name, value in more.items():
-            setattr(attempt, name, value)
         self.course.attempts.append(attempt)
         return attempt
 
@@ -284,7 +287,8 @@ class _Reader:
                 self._close_silent(attempt, step)
             if step.waiting and step.due is not None:
                 doing = "undo" if step.state == "undoing" else "do"
-                self._add(step, doing, now + max(0.0, step.due), end="planned", round=step.round)
+                upcoming = self._add(step, doing, now + max(0.0, step.due))
+                upcoming.end, upcoming.round = "planned", step.round
 
     def _close_silent(self, attempt: ShownAttempt, step: StepView) -> None:
         """End an undo that was not answered and is to be tried again: no move says so."""
@@ -307,16 +311,3 @@ def _ending(doing: str, move: Move) -> str:
     if doing == "undo":
         return {"undone": "undone", "undo_failed": "undo failed"}.get(move.after, SILENT)
     return {"done": "done", "failed": "failed"}.get(move.after, SILENT)
-
-
-def _number(steps: Iterable[StepView], attempts: Sequence[ShownAttempt]) -> None:
-    """Number the attempts of each step whose every attempt is known."""
-    mine: dict[int, list[ShownAttempt]] = {}
-    for attempt in attempts:
-        if attempt.end != "planned":
-            mine.setdefault(attempt.idx, []).append(attempt)
-    for step in steps:
-        own_attempts = mine.get(step.idx, [])
-        if len(own_attempts) == step.attempt:
-            for n, attempt in enumerate(own_attempts, 1):
-                attempt.number = n

@@ -18,6 +18,8 @@ FUTURE: Final = 14.0
 THINNEST: Final = 0.35
 """Percent of the axis that a bar takes at least."""
 NO_CALLS: Final = ("held", "nobody", "plan")
+_UNITS: Final = (("d", 86400.0, 172800.0), ("h", 3600.0, 3600.0), ("min", 60.0, 60.0), ("s", 1.0, 1.0))
+"""Units of a duration, each with its seconds, and with those from which on it is used."""
 NICE: Final = tuple(m * 10.0**e for e in range(-4, 7) for m in (1, 2, 5))
 MOST_TICKS: Final = 200
 """Labels that are tried for an unbroken part of the axis, at most: a row may say that it lasted forever."""
@@ -29,7 +31,7 @@ APART: Final = 9.0
 """Percent between two labels."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Bar:
     """Something that lasted, in a row. Points in time are seconds."""
 
@@ -68,29 +70,20 @@ class Axis:
         return x + (y - x) * ((moment - a) / (b - a) if b > a else 1)
 
 
-@dataclass(slots=True, kw_only=True)
-class DrawnBar:
-    """A bar in percent."""
+class DrawnBar(Bar):
+    """A bar whose points in time are percent of the axis."""
 
-    row: int
-    look: str
-    x: float
-    width: float
-    text: str = ""
-    taken: float | None = None
-    due: float | None = None
-    late: float | None = None
-    title: str = ""
+    __slots__ = ()
 
     @property
     def begin(self) -> float:
         """Return where the call begins, after its wait in the queue."""
-        return self.x if self.taken is None else self.taken
+        return self.start if self.taken is None else self.taken
 
     @property
     def length(self) -> float:
         """Return how long the call is drawn."""
-        return max(THINNEST, self.x + self.width - self.begin)
+        return max(THINNEST, self.end - self.begin)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,18 +212,11 @@ def duration_text(value: float, step: float = 0.0) -> str:
     """
     if value == 0:
         return "0"
-    for unit, size, least in (
-        ("d", 86400.0, 172800.0),
-        ("h", 3600.0, 3600.0),
-        ("min", 60.0, 60.0),
-        ("s", 1.0, 1.0),
-    ):
+    for unit, size, least in _UNITS:
         if value >= least:
             fine = step / size if step else 0.1
-            digits = (
-                0 if fine >= 1 or value / size >= 1000 else 1 if fine >= 0.1 else 2 if fine >= 0.01 else 3
-            )
-            text = f"{value / size:.{digits}f}"
+            exact = 1 if fine >= 0.1 else 2 if fine >= 0.01 else 3
+            text = f"{value / size:.{0 if fine >= 1 or value / size >= 1000 else exact}f}"
             return f"{text.rstrip('0').rstrip('.') if '.' in text and not step else text} {unit}"
     digits = 1 if step and step < 0.001 else 0
     return f"{value * 1000:.{digits}f} ms"
@@ -253,26 +239,26 @@ def chart(
         ((p + q) / 2, bar.row)
         for p, q, _ in scale.breaks
         for bar in shapes
-        if bar.look not in NO_CALLS and bar.x < p + 0.01 and bar.x + bar.width > q - 0.01
+        if bar.look not in NO_CALLS and bar.start < p + 0.01 and bar.end > q - 0.01
     ]
     line = _LabelLine()
     if now is not None:
         line.has_room(scale.at(now) + GAP, "now", "start")
     says_turn = turn is not None and line.has_room(scale.at(turn), "turn", "middle")
     is_planned = has_plan and line.has_room(98.5, "planned", "end")
-    break_texts = [f"+{duration_text(seconds)}" for _, _, seconds in scale.breaks]
-    breaks = [
-        (p, q, text if line.has_room((p + q) / 2, text, "middle") else "")
-        for (p, q, _), text in zip(scale.breaks, break_texts, strict=True)
+    breaks = []
+    for p, q, seconds in scale.breaks:
+        text = f"+{duration_text(seconds)}"
+        breaks.append((p, q, text if line.has_room((p + q) / 2, text, "middle") else ""))
+    labels = [
+        (at, text)
+        for at, text in ticks(scale, origin)
+        if line.has_room(at, text, "start" if at < 2 else "end" if at > 96 else "middle")
     ]
     return TimeChart(
         rows=list(rows),
         bars=shapes,
-        ticks=[
-            (at, text)
-            for at, text in ticks(scale, origin)
-            if line.has_room(at, text, "start" if at < 2 else "end" if at > 96 else "middle")
-        ],
+        ticks=labels,
         breaks=breaks,
         cuts=cuts,
         now=None if now is None else scale.at(now),
@@ -300,18 +286,9 @@ class _LabelLine:
 
 def _drawn(bar: Bar, scale: Axis) -> DrawnBar:
     if bar.look == "plan":
-        return DrawnBar(
-            row=bar.row, look="plan", x=101.5 - FUTURE, width=FUTURE - 3, text=bar.text, title=bar.title
-        )
-    x, end = scale.at(bar.start), scale.at(bar.end)
-    return DrawnBar(
-        row=bar.row,
-        look=bar.look,
-        x=x,
-        width=max(end - x, 0.0),
-        text=bar.text if end - x > len(bar.text) * 1.1 else "",
-        taken=None if bar.taken is None else scale.at(bar.taken),
-        due=None if bar.due is None else scale.at(bar.due),
-        late=None if bar.late is None else scale.at(bar.late),
-        title=bar.title,
-    )
+        start = 101.5 - FUTURE
+        return DrawnBar(bar.row, start, start + FUTURE - 3, "plan", bar.text, title=bar.title)
+    start, end = scale.at(bar.start), max(scale.at(bar.start), scale.at(bar.end))
+    taken, due, late = (None if t is None else scale.at(t) for t in (bar.taken, bar.due, bar.late))
+    text = bar.text if end - start > len(bar.text) * 1.1 else ""
+    return DrawnBar(bar.row, start, end, bar.look, text, taken, due, late, bar.title)

@@ -1,19 +1,19 @@
 """What is in place of a task, and what an undo would do: items of an ``each`` are grouped."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from makegood.errors import StoreError
 from makegood.store.views import StepView, TaskDetail
-from makegood.story.step_names import stem_of
-from makegood.story.undo_preview import Preview, fate, undo_order
+from makegood.story.steps import stem_of, why_it_stays
+from makegood.story.undo_preview import fate, span_text, undo_order
 
 MOST = 40
 """Entries of a list, at most."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Undoing:
     """Steps that an undo treats alike in one turn."""
 
@@ -24,7 +24,7 @@ class Undoing:
     count: int = 1
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class InPlace:
     """An effect that is, or may be, in place."""
 
@@ -32,10 +32,10 @@ class InPlace:
     icon: str
     tone: str
     words: str
-    count: int = 1
-    wrong: bool = False
+    wrong: bool
     """Whether it should not be there any more."""
     result: bytes | None = None
+    count: int = 1
 
 
 def undo_preview(detail: TaskDetail) -> list[Undoing]:
@@ -44,37 +44,21 @@ def undo_preview(detail: TaskDetail) -> list[Undoing]:
         previews = undo_order(detail)
     except StoreError:
         return []
-    stays = [preview for preview in previews if preview.stays]
-    groups: dict[tuple[str, str], list[Preview]] = {}
-    for preview in previews:
-        if preview not in stays:
-            groups.setdefault((stem(preview.step), preview.happens), []).append(preview)
-    undoings = [
-        Undoing(turn=_turns(steps), name=name, happens=happens, count=len(steps))
-        for (name, happens), steps in groups.items()
-    ]
+    groups: dict[tuple[str, str], list[int]] = {}
     reasons: dict[str, Counter[str]] = {}
-    for preview in stays:
-        reasons.setdefault(preview.happens, Counter())[stem(preview.step)] += 1
-    undoings += [
-        Undoing(turn="", name=", ".join(_times(name, n) for name, n in counter.items()), happens=happens)
-        for happens, counter in reasons.items()
+    for preview in previews:
+        name = stem_of(preview.step)
+        if preview.stays:
+            reasons.setdefault(preview.happens, Counter())[name] += 1
+        else:
+            groups.setdefault((name, preview.happens), []).append(preview.turn)
+    undoings = [
+        Undoing(span_text(turns), name, happens, len(turns)) for (name, happens), turns in groups.items()
     ]
+    for happens, counter in reasons.items():
+        names = [name if n == 1 else f"{name} × {n:,}" for name, n in counter.items()]
+        undoings.append(Undoing("", ", ".join(names), happens))
     return undoings[:MOST]
-
-
-def _turns(previews: Sequence[Preview]) -> str:
-    turns = sorted({preview.turn for preview in previews})
-    return str(turns[0]) if len(turns) == 1 else f"{turns[0]}–{turns[-1]}"
-
-
-def _times(name: str, count: int) -> str:
-    return name if count == 1 else f"{name} × {count:,}"
-
-
-def stem(step: StepView) -> str:
-    """Return a step's name without the number of its item."""
-    return stem_of(step)
 
 
 def in_place(detail: TaskDetail) -> list[InPlace]:
@@ -92,36 +76,31 @@ def in_place(detail: TaskDetail) -> list[InPlace]:
 
 
 def _entry(detail: TaskDetail, step: StepView) -> InPlace:
-    back = detail.task.goal == "undo"
-    name, has_result = stem(step), step.state not in ("running", "in_doubt") and step.result != b"null"
-    result = step.result if has_result else None
+    icon, tone, words, wrong = _look(step, back=detail.task.goal == "undo")
+    has_result = step.state not in ("running", "in_doubt") and step.result != b"null"
+    return InPlace(stem_of(step), icon, tone, words, wrong, step.result if has_result else None)
+
+
+def _look(step: StepView, *, back: bool) -> tuple[str, str, str, bool]:
+    """Return the icon, the tone and the words of an effect, and whether it should not be there any more.
+
+    ``back``: its task is undone.
+    """
     if step.state == "undo_failed":
-        words = f"its undo failed: {step.error}" if step.error else "its undo failed"
-        return InPlace(name=name, icon="undofailed", tone="need", words=words, wrong=True, result=result)
-    if step.state == "kept" or (step.stood and step.state not in ("done", "in_doubt", "running", "undoing")):
-        words = "no way back" if step.no_return else "kept: nothing to undo"
-        return InPlace(name=name, icon="kept", tone="", words=words, result=result)
+        return "undofailed", "need", f"its undo failed{f': {step.error}' if step.error else ''}", True
     if step.state == "in_doubt":
-        return InPlace(
-            name=name,
-            icon="doubt",
-            tone="doubt",
-            words=fate(step).text if back else "in doubt: it may be in place",
-            wrong=back,
-        )
+        return "doubt", "doubt", fate(step).text if back else "in doubt: it may be in place", back
     if step.state == "undoing":
-        return InPlace(
-            name=name, icon="undoing", tone="undo", words="its undo is under way", result=result, wrong=back
-        )
+        return "undoing", "undo", fate(step).text, back
     if step.state == "running":
-        return InPlace(name=name, icon="run", tone="run", words="running: it may be in place")
-    if not step.undoable or step.no_return:
-        words = "no way back" if step.no_return else "stays: nothing to undo"
-        return InPlace(name=name, icon="kept", tone="", words=words, result=result)
+        return "run", "run", "running: it may be in place", False
+    is_kept = step.state != "done"
+    if is_kept or not step.undoable or step.no_return:
+        prefix = "" if step.no_return else "kept: " if is_kept else "stays: "
+        return "kept", "", prefix + why_it_stays(step), False
     if back:
-        words = "undone once what came after it is settled"
-        return InPlace(name=name, icon="waiting", tone="", words=words, result=result, wrong=True)
-    return InPlace(name=name, icon="done", tone="ok", words="", result=result)
+        return "waiting", "", "undone once what came after it is settled", True
+    return "done", "ok", "", False
 
 
 def should_not(entries: Iterable[InPlace]) -> int:

@@ -13,7 +13,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -151,6 +151,12 @@ class _Watched:
         self.due = 0.0
         """When it may be drawn again, on the loop's clock."""
 
+    def mark(self, condition: Literal["away", "large", "ended"]) -> None:
+        """Let all its streams know of a condition."""
+        for stream in self.streams:
+            setattr(stream, condition, True)
+            stream.ring.set()
+
 
 class LivePages:
     """Looks at the pages that are watched, and tells their streams what has changed."""
@@ -243,9 +249,7 @@ class LivePages:
         """End all streams: the process is about to end."""
         self._closing = True
         for watch in self._pages.values():
-            for stream in watch.streams:
-                stream.ended = True
-                stream.ring.set()
+            watch.mark("ended")
         self._rung.set()
 
     async def closed(self) -> None:
@@ -282,9 +286,7 @@ class LivePages:
         try:
             watch.look, watch.due = await self._look_at(page, before)
         except StoreError:
-            for stream in watch.streams:
-                stream.away = True
-                stream.ring.set()
+            watch.mark("away")
             return
         except MakegoodError as error:
             log.debug("a live page cannot be drawn any more: %s", error)
@@ -293,9 +295,7 @@ class LivePages:
             log.exception("a live page cannot be drawn")
             return
         if watch.look is None:
-            for stream in watch.streams:
-                stream.large = True
-                stream.ring.set()
+            watch.mark("large")
             return
         if before is None or before is watch.look:
             return

@@ -10,21 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from makegood.console.ladder import LadderCell, LadderRow, LadderStep
 from makegood.store.views import StepBlock, TaskExcerpt
-
-ORDER = (
-    "undo_failed",
-    "in_doubt",
-    "failed",
-    "undoing",
-    "running",
-    "ready",
-    "waiting",
-    "done",
-    "undone",
-    "kept",
-    "skipped",
-)
-"""States as they are counted, those that need somebody first."""
+from makegood.story.steps import ORDER
 
 
 def folded(part: TaskExcerpt) -> list[StepBlock]:

@@ -47,7 +47,7 @@ def left(step: LadderStep) -> RungLook:
     return RungLook(
         icon=icon,
         tone=tone,
-        word=step.said or word,
+        word=step.text or word,
         rail="ahead" if state == "waiting" else "half" if under_way else "",
     )
 
@@ -72,7 +72,7 @@ def _would_be(step: LadderStep, *, stays: bool) -> RungLook | None:
         return None if step.state == "ready" else RungLook(bare=True)
     if stays:
         return RungLook(icon="kept", tone="ghost", word=f"would stay: {_why(step)}", line="stays")
-    return RungLook(icon="undoing", tone="ghost", word=step.undo_said or "would be undone", line="could")
+    return RungLook(icon="undoing", tone="ghost", word=step.undo_text or "would be undone", line="could")
 
 
 def _is_undone(step: LadderStep, *, stays: bool) -> RungLook:
@@ -85,11 +85,11 @@ def _is_undone(step: LadderStep, *, stays: bool) -> RungLook:
         icon, tone, word = LOOKS[step.state]
         line = "stuck" if step.state == "undo_failed" else "undone"
         return RungLook(
-            icon=icon, tone=tone, name=f"undo {step.name}", word=step.undo_said or word, line=line
+            icon=icon, tone=tone, name=f"undo {step.name}", word=step.undo_text or word, line=line
         )
     if stays:
         return RungLook(icon="kept", tone="ghost", word=f"will stay: {_why(step)}", line="stays")
-    word = f"waits for {step.waits_for}" if step.waits_for else step.undo_said or "will be undone"
+    word = f"waits for {step.waits_for}" if step.waits_for else step.undo_text or "will be undone"
     return RungLook(icon="waiting", tone="ghost", name=f"undo {step.name}", word=word, line="could")
 
 

@@ -20,22 +20,22 @@ CALM: Final[frozenset[str]] = frozenset({"reply", "dispatched", "preceded", "dec
 _ITEM = re.compile(r"(.+)\[(\d+)\]$")
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class HistoryRow:
     """One line of the table."""
 
     at: float
-    begins: bool = False
-    """Whether it is the first of its commit."""
-    who: str = ""
-    what: str = ""
+    who: str
+    what: str
+    kind: str
+    """move, decision, act, late."""
+    why: str = ""
     before: str = ""
     after: str = ""
-    why: str = ""
+    begins: bool = False
+    """Whether it is the first of its commit."""
     says: bool = False
     """Whether it is a remark: an act, a late reply."""
-    kind: str = "move"
-    """move, decision, act, late."""
     after_seq: int | None = None
     """Of moves that were left out: they come after this sequence."""
 
@@ -71,15 +71,9 @@ def history_rows(
 def _act(audit: AuditView) -> HistoryRow:
     reason = f": “{audit.why}”" if audit.why else ""
     login = f" · database login {audit.db_user}" if audit.db_user else ""
-    title = audit.kind[:1].upper() + audit.kind[1:]
-    return HistoryRow(
-        at=audit.at,
-        who=audit.who,
-        what=f"{title} asked for{reason}",
-        why=f"act, {audit.verdict}: {audit.outcome}{login}",
-        says=True,
-        kind="act",
-    )
+    what = f"{audit.kind[:1].upper()}{audit.kind[1:]} asked for{reason}"
+    outcome = f"act, {audit.verdict}: {audit.outcome}{login}"
+    return HistoryRow(audit.at, audit.who, what, "act", outcome, says=True)
 
 
 def _event(
@@ -88,20 +82,14 @@ def _event(
     author = _leader(event, terms) if event.node is None else nodes.get(event.node, f"node {event.node}")
     if event.octets:
         text = f"{event.octets:,} bytes of moves in one commit"
-        return [
-            HistoryRow(
-                at=event.at, who=author, what=text, kind="decision", says=True, after_seq=event.seq - 1
-            )
-        ]
-    rows = [
-        HistoryRow(
-            at=event.at, who=author, what=names, before=move.before.replace("_", " "), after=move.after.replace("_", " "), why=move.why,
-            kind="move" if move.reason in CALM and not move.of_task else "decision",
-        )
-        for names, move in _together(event)
-    ]  # fmt: skip
+        return [HistoryRow(event.at, author, text, "decision", says=True, after_seq=event.seq - 1)]
+    rows = []
+    for names, move in _together(event):
+        kind = "move" if move.reason in CALM and not move.of_task else "decision"
+        before, after = (state.replace("_", " ") for state in (move.before, move.after))
+        rows.append(HistoryRow(event.at, author, names, kind, move.why, before, after))
     return rows + [
-        HistoryRow(at=event.at, who=author, what=_late(end, steps), why="late reply", says=True, kind="late")
+        HistoryRow(event.at, author, _late(end, steps), "late", "late reply", says=True)
         for end in event.attempts
         if end.late
     ]

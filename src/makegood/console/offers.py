@@ -11,13 +11,13 @@ from makegood.base import ids
 from makegood.base.counts import counted
 from makegood.client.remedies import allowed
 from makegood.console.in_place import Undoing, undo_preview
-from makegood.console.verdict import names
 from makegood.errors import StoreError
 from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.saga import rules
 from makegood.store.views import TaskDetail
 from makegood.story.held_tasks import held, task_of
+from makegood.story.steps import listed
 from makegood.story.undo_preview import TOUCHED, needs_settling
 
 MOST_SETTLED = 5
@@ -28,28 +28,33 @@ MOST_SETTLED = 5
 class ActOffer:
     """An act that the rules allow now."""
 
-    id: str
-    """Names its dialog on the page."""
     act: str
-    role: str
-    icon: str
-    look: str
-    """The look of its button: "", undo, main."""
     label: str
     verb: str
     """On the button that does it: verb and count."""
     title: str
     means: str
     command: str
-    """The same on the command line; "" if it has none."""
+    """The same on the command line."""
+    look: str = ""
+    """The look of its button: "", undo, main."""
     step: str = ""
+    idx: int | None = None
+    """Of ``step``."""
     settled: tuple[tuple[str, str], ...] = ()
     """(outcome, meaning) that the operator may state about ``step``."""
     steps: tuple[str, ...] = ()
     """Steps whose arguments may be corrected."""
-    previews: list[Undoing] = field(default_factory=list)
+    previews: Sequence[Undoing] = ()
+    role: str = "operator"
+    icon: str = "undoing"
     reason: str = "kept in the audit"
     required: bool = False
+
+    @property
+    def id(self) -> str:
+        """Names its dialog on the page."""
+        return self.act if self.idx is None else f"{self.act}-{self.idx}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,28 +80,21 @@ def offers(detail: TaskDetail) -> Offers:
         return Offers(
             refused=["The rows of this task cannot be read, so nobody can know what an act would do."]
         )
-    result = Offers()
-    names = {step.idx: step.name for step in detail.steps}
-    outcomes_by_step: dict[str, list[tuple[str, str]]] = {}
+    result, settlements = Offers(), dict[int, list[str]]()
     for message in messages:
         if message.kind == "settle":
-            outcomes_by_step.setdefault(names[message.idx], []).append(
-                (message.settled, _MEANS[message.settled])
-            )
-        else:
-            offer = _OFFERS[message.kind](detail)
-            for warning in saga.warnings(task, message.kind, detail.now) if task is not None else ():
-                offer.means += f" {warning[0].upper()}{warning[1:]}."
-            result.acts.append(offer)
-            if message.kind == "resubmit" and task is not None and (steps := _anew(task)):
-                result.acts.append(_edit(detail, steps))
-    first = [
-        _settle(detail, name, tuple(outcomes))
-        for name, outcomes in list(outcomes_by_step.items())[:MOST_SETTLED]
-    ]
-    result.more = max(0, len(outcomes_by_step) - MOST_SETTLED)
+            settlements.setdefault(message.idx, []).append(message.settled)
+            continue
+        offer = _OFFERS[message.kind](detail)
+        for warning in saga.warnings(task, message.kind, detail.now) if task is not None else ():
+            offer.means += f" {warning[0].upper()}{warning[1:]}."
+        result.acts.append(offer)
+        if message.kind == "resubmit" and task is not None and (steps := _anew(task)):
+            result.acts.append(_edit(detail, steps))
+    first = [_settle(detail, *settlement) for settlement in list(settlements.items())[:MOST_SETTLED]]
+    result.more = max(0, len(settlements) - MOST_SETTLED)
     result.acts = first + result.acts if needs_settling(detail) else result.acts + first
-    if _can_be_later(detail):
+    if rules.may_be_later(replace(task_of(detail), timed=detail.task.complete_by is not None)):
         result.acts.append(_extend(detail))
     if task is None and result.acts:
         result.refused.append(
@@ -113,11 +111,6 @@ _MEANS = {
     "failed": "It did not happen, and certainly cannot any more",
     "undone": "Somebody took its effect back by hand",
 }
-
-
-def _can_be_later(detail: TaskDetail) -> bool:
-    """Whether the task has a deadline that counts."""
-    return rules.may_be_later(replace(task_of(detail), timed=detail.task.complete_by is not None))
 
 
 def _command(detail: TaskDetail, *words: str) -> str:
@@ -138,28 +131,24 @@ def _effects(detail: TaskDetail, previews: Sequence[Undoing]) -> str:
 def _cancel(detail: TaskDetail) -> ActOffer:
     previews = undo_preview(detail)
     effects = _effects(detail, previews)
+    verb = f"Cancel, undo {effects}" if effects != "nothing" else "Cancel"
     return ActOffer(
-        id="cancel", act="cancel", role="operator", icon="undoing", look="undo", label="Cancel…",
-        verb=f"Cancel, undo {effects}" if effects != "nothing" else "Cancel", title=f"Cancel {_name(detail)}, and undo {effects}",
+        act="cancel", look="undo", label="Cancel…", verb=verb, title=f"Cancel {_name(detail)}, and undo {effects}",
         means="Ends it: makegood undoes what it did.", command=_command(detail, "cancel"), previews=previews,
     )  # fmt: skip
 
 
 def _undo(detail: TaskDetail) -> ActOffer:
     previews = undo_preview(detail)
-    again = [step.name for step in detail.steps if step.state == "undo_failed"]
-    effects = _effects(detail, previews)
-    label = "Try the undo again…" if again else "Undo…"
-    means = (
-        f"{names(again)} first, then what is left."
-        if again
-        else "makegood undoes what the task did, in reverse order."
-    )
-    return ActOffer(
-        id="undo", act="undo", role="operator", icon="undoing", look="main" if again else "undo", label=label,
-        verb=f"Undo {effects}", title=f"Undo {'what is left of ' if detail.task.goal == 'undo' else ''}{_name(detail)}",
-        means=means, command=_command(detail, "undo"), previews=previews,
+    rest = "what is left of " if detail.task.goal == "undo" else ""
+    offer = ActOffer(
+        act="undo", look="undo", label="Undo…", verb=f"Undo {_effects(detail, previews)}", title=f"Undo {rest}{_name(detail)}",
+        means="makegood undoes what the task did, in reverse order.", command=_command(detail, "undo"), previews=previews,
     )  # fmt: skip
+    if again := [step.name for step in detail.steps if step.state == "undo_failed"]:
+        offer.look, offer.label = "main", "Try the undo again…"
+        offer.means = f"{listed(again)} first, then what is left."
+    return offer
 
 
 def _anew(task: HeldTask) -> tuple[str, ...]:
@@ -170,43 +159,41 @@ def _anew(task: HeldTask) -> tuple[str, ...]:
 def _resubmit(detail: TaskDetail) -> ActOffer:
     steps = _anew(held(detail)) if detail.tally is None else ()
     begin = "step begins" if len(steps) == 1 else "steps begin"
-    rounds = f"{len(steps):,} {begin} a new round under new keys: {names(steps, 6)}. " if steps else ""
+    rounds = f"{len(steps):,} {begin} a new round under new keys: {listed(steps, 6)}. " if steps else ""
+    text = f"Resubmit {_name(detail)}"
     return ActOffer(
-        id="resubmit", act="resubmit", role="operator", icon="again", look="", label="Resubmit…",
-        verb=f"Resubmit {_name(detail)}", title=f"Resubmit {_name(detail)}",
-        means=f"{rounds}Sends it forward again.", command=_command(detail, "resubmit"),
+        act="resubmit", icon="again", label="Resubmit…", verb=text, title=text, means=f"{rounds}Sends it forward again.", command=_command(detail, "resubmit"),
     )  # fmt: skip
 
 
 def _edit(detail: TaskDetail, steps: tuple[str, ...]) -> ActOffer:
     failures = [step.name for step in detail.steps if step.state == "failed" and step.name in steps]
-    first = (failures or list(steps))[0]
+    order = tuple(dict.fromkeys((*failures, *steps)))
+    text = f"Resubmit {_name(detail)}"
     return ActOffer(
-        id="edit", act="edit", role="admin", icon="settle", look="", label="Resubmit with other input…",
-        verb=f"Resubmit {_name(detail)}", title=f"Resubmit {_name(detail)} with other input",
+        act="edit", role="admin", icon="settle", label="Resubmit with other input…", verb=text, title=f"{text} with other input",
         means="A step that was refused is refused again, unless its arguments change.",
-        command=_command(detail, "resubmit", "--step", first, "--input", "JSON"), steps=(*failures, *(name for name in steps if name not in failures))[:100],
+        command=_command(detail, "resubmit", "--step", order[0], "--input", "JSON"), steps=order[:100],
         reason="kept in the audit with your name", required=True,
     )  # fmt: skip
 
 
-def _settle(detail: TaskDetail, step: str, outcomes: tuple[tuple[str, str], ...]) -> ActOffer:
-    flag = {"done": ("--done", "VALUE"), "failed": ("--not-done",), "undone": ("--undone",)}[outcomes[0][0]]
-    only = f" as {outcomes[0][0]}" if len(outcomes) == 1 else ""
+def _settle(detail: TaskDetail, idx: int, outcomes: Sequence[str]) -> ActOffer:
+    step = next(view.name for view in detail.steps if view.idx == idx)
+    flag = {"done": ("--done", "VALUE"), "failed": ("--not-done",), "undone": ("--undone",)}[outcomes[0]]
+    title = f"Settle {step}{f' as {outcomes[0]}' if len(outcomes) == 1 else ''}"
     return ActOffer(
-        id=f"settle-{next(view.idx for view in detail.steps if view.name == step)}", act="settle", role="admin", icon="settle", look="",
-        label=f"Settle {step}{only}…", verb=f"Settle {step}", title=f"Settle {step}{only}",
-        means="You say what happened, and makegood believes you.",
-        command=_command(detail, "settle", "--step", step, *flag, "--reason", "HOW YOU KNOW"), step=step, settled=outcomes,
+        act="settle", role="admin", icon="settle", idx=idx, label=f"{title}…", verb=f"Settle {step}", title=title, means="You say what happened, and makegood believes you.",
+        command=_command(detail, "settle", "--step", step, *flag, "--reason", "HOW YOU KNOW"), step=step,
+        settled=tuple((outcome, _MEANS[outcome]) for outcome in outcomes),
         reason="how do you know? Kept in the audit with your name", required=True,
     )  # fmt: skip
 
 
 def _extend(detail: TaskDetail) -> ActOffer:
     return ActOffer(
-        id="extend", act="extend", role="admin", icon="waiting", look="", label="Extend the deadline…", verb="Extend the deadline",
-        title=f"Extend the deadline of {_name(detail)}", means="The whole task gets more time, at most a week from now.",
-        command=f"makegood task extend {ids.show(detail.task.id)} --by 1h",
+        act="extend", role="admin", icon="waiting", label="Extend the deadline…", verb="Extend the deadline", title=f"Extend the deadline of {_name(detail)}",
+        means="The whole task gets more time, at most a week from now.", command=_command(detail, "extend", "--by", "1h"),
     )  # fmt: skip
 
 

@@ -21,7 +21,6 @@ from makegood.store.views import (
     StepPage,
     TaskEvents,
     TaskExcerpt,
-    TaskFigures,
     TaskView,
 )
 
@@ -126,10 +125,6 @@ class Reads:
         return await self.shared(
             ("audit", limit, task), lambda: self.store.admin.audit(limit, task, change=0)
         )
-
-    async def figures(self) -> TaskFigures:
-        """Return how much work there is."""
-        return await self.shared("figures", self.store.admin.figures)
 
     async def nodes(self) -> Sequence[NodeView]:
         """Return the processes, with their agents."""

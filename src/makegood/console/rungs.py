@@ -6,28 +6,23 @@ decided have none.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from makegood.base.durations import brief
 from makegood.console.attempts import Course, ForwardEnd, ShownAttempt
 from makegood.console.conditions import condition_text, verdict_text
 from makegood.console.day_time import day_time
-from makegood.console.ladder import SETTLED, LadderStep, OddItem
+from makegood.console.ladder import LadderStep, OddItem
 from makegood.errors import StoreError
 from makegood.model.attempt_end import probe_answer
 from makegood.model.plan import StepPlan
 from makegood.saga.held import predecessors
-from makegood.saga.rules import owner
+from makegood.saga.rules import SETTLED
 from makegood.store.views import StepView, TaskDetail
-from makegood.story.step_names import stem
-from makegood.story.undo_preview import fate, turns
+from makegood.story.steps import JOINS, MOST_ODD, ODD, ORDER, TURNED, outermost, stem
+from makegood.story.undo_preview import fate, span_text, turns
 
 MOST_TICKS = 12
-MOST_ODD = 5
-"""Items of an ``each`` that get a line of their own, at most."""
-
-WORST = ("undo_failed", "in_doubt", "failed", "undoing", "running", "ready", "waiting")
-"""The state of an ``each`` is the first of these that one of its items has, or else done or undone."""
 
 CODES: Mapping[str, str] = {
     "done": "ok", "failed": "fail", "no answer": "none", "later": "later", "happened": "probe+", "not happened": "probe-",
@@ -38,12 +33,10 @@ CODES: Mapping[str, str] = {
 _BY = {"probe": "done, by probe", "by_hand": "done, by hand"}
 """Who had the answer that a step is done, if not its own reply."""
 
-_PICK = {"failed": "failed", "in_doubt": "in doubt", "undo_failed": "undo failed", "undone": "undone"}
-
-
 _UNDOS = {
     "done": "ghost", "in_doubt": "ghost", "running": "ghost", "undone": "undone", "undoing": "running", "undo_failed": "undo_failed",
 }  # fmt: skip
+"""State of an item -> how its undo is drawn."""
 
 
 @dataclass(slots=True)
@@ -56,7 +49,6 @@ class _Reading:
     nodes: Mapping[int, str]
     goal: str
     turns: Mapping[int, int]
-    attempts: dict[int, list[ShownAttempt]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -80,19 +72,11 @@ def rungs(
         turn_counts = {}
     back = detail.task.goal == "undo" or detail.task.state in ("undoing", "undone")
     reading = _Reading(detail, course, now, nodes, "undo" if back else "forward", turn_counts)
-    for attempt in course.attempts:
-        reading.attempts.setdefault(attempt.idx, []).append(attempt)
     if detail.tally is None:
         drafts = _prepared(detail.steps, shows_skipped=shows_skipped)
     else:  # each step has a rung: how they follow each other takes all of them
-        drafts = [
-            _Rung(view.name, [view], set()) for view in detail.steps if view.kind not in ("merge", "gather")
-        ]
-    place = {n: n for n in range(len(drafts))}
-    steps = [
-        _step(reading, n, draft, tuple(sorted(place[p] for p in draft.before)))
-        for n, draft in enumerate(drafts)
-    ]
+        drafts = [_Rung(view.name, [view], set()) for view in detail.steps if view.kind not in JOINS]
+    steps = [_step(reading, n, draft, tuple(sorted(draft.before))) for n, draft in enumerate(drafts)]
     _say_what_they_wait_for(steps)
     _pick(steps)
     return steps
@@ -107,7 +91,7 @@ def _prepared(views: Sequence[StepView], *, shows_skipped: bool) -> list[_Rung]:
     items: dict[int, list[StepView]] = {}
     top: list[StepView] = []
     for view in sorted(views, key=lambda view: view.idx):
-        each = _outermost(view, views_by_idx)
+        each = outermost(view, views_by_idx)
         if each is None:
             top.append(view)
         elif view.kind == "action":
@@ -119,21 +103,13 @@ def _prepared(views: Sequence[StepView], *, shows_skipped: bool) -> list[_Rung]:
         before = set(last) if view.plan is None else _before(view.plan, ends)
         if view.kind == "each":
             last = _each(view, items.get(view.idx, []), before, drafts)
-        elif view.kind in ("merge", "gather") or (view.state == "skipped" and not shows_skipped):
+        elif view.kind in JOINS or (view.state == "skipped" and not shows_skipped):
             last = before
         else:
             drafts.append(_Rung(view.name, [view], before))
             last = {len(drafts) - 1}
         ends[view.idx] = last
     return drafts
-
-
-def _outermost(view: StepView, views_by_idx: Mapping[int, StepView]) -> int | None:
-    """Return the ``each`` that a step belongs to, the outermost one; None for a step of the plan itself."""
-    each = None
-    while view.plan is not None and (of := owner(view.plan)) >= 0 and of in views_by_idx and of != view.idx:
-        each, view = of, views_by_idx[of]
-    return each
 
 
 def _before(plan: StepPlan, ends: Mapping[int, set[int]]) -> set[int]:
@@ -161,57 +137,29 @@ def _step(reading: _Reading, n: int, draft: _Rung, after: tuple[int, ...]) -> La
     if draft.each is not None:
         return _group(reading, n, draft, draft.each, after)
     (view,) = draft.views
+    step = LadderStep(idx=n, name=view.name, anchor=str(view.idx), state=view.state, after=after)
     if view.kind == "when":
-        name = condition_text(view, reading.found)
-        label = verdict_text(view, reading.found)
-        return LadderStep(
-            idx=n,
-            name=name,
-            anchor=str(view.idx),
-            kind="when",
-            state=view.state,
-            after=after,
-            said=label,
-            undoable=False,
-        )
+        step.kind, step.undoable = "when", False
+        step.name, step.text = condition_text(view, reading.found), verdict_text(view, reading.found)
+        return step
     if view.kind == "each":
-        label = "its items have rungs of their own" if view.state == "done" else ""
-        return LadderStep(
-            idx=n,
-            name=view.name,
-            anchor=str(view.idx),
-            kind="each",
-            state=view.state,
-            said=label,
-            undoable=False,
-        )
-    mine = reading.attempts.get(view.idx, [])
-    forward = [a for a in mine if a.doing != "undo"]
-    undos = [a for a in mine if a.doing == "undo"]
+        step.kind, step.undoable = "each", False
+        step.text = "its items have rungs of their own" if view.state == "done" else ""
+        return step
+    mine = reading.course.of(view.idx)
+    forward, undos = [a for a in mine if a.doing != "undo"], [a for a in mine if a.doing == "undo"]
     outcome = reading.course.forward.get(view.name, ForwardEnd(""))
-    was = "in_doubt" if outcome.state == "in_doubt" else "done"
-    return LadderStep(
-        idx=n,
-        name=view.name,
-        anchor=str(view.idx),
-        agent=view.agent,
-        state=view.state,
-        after=after,
-        forward=was if view.state in ("undoing", "undone", "undo_failed", "kept") else "",
-        undoable=view.undoable,
-        no_return=view.no_return,
-        ticks=ticks(forward, view.round),
-        undo_ticks=ticks(undos, view.round),
-        took=took(forward, view.round),
-        undo_took=took(undos, view.round) if view.state == "undone" else "",
-        note=_note(reading, view, outcome),
-        undo_note=_undo_note(reading, view),
-        turn=str(reading.turns.get(view.idx, "")),
-        round=view.round,
-        now=_now(reading, view),
-        said=_BY.get(outcome.by, "") if view.state != "waiting" else "",
-        undo_said=_undo_said(view),
-    )
+    if view.state in TURNED:
+        step.forward = "in_doubt" if outcome.state == "in_doubt" else "done"
+    step.agent, step.round, step.turn = view.agent, view.round, str(reading.turns.get(view.idx, ""))
+    step.undoable, step.no_return = view.undoable, view.no_return
+    step.ticks, step.undo_ticks = ticks(forward, view.round), ticks(undos, view.round)
+    step.took = took(forward, view.round)
+    step.undo_took = took(undos, view.round) if view.state == "undone" else ""
+    step.note, step.undo_note = _note(reading, view, outcome), _undo_note(reading, view)
+    step.text = _BY.get(outcome.by, "") if view.state != "waiting" else ""
+    step.undo_text, step.now = _undo_text(view), _now(reading, view)
+    return step
 
 
 def ticks(attempts: Iterable[ShownAttempt], round_: int) -> tuple[str, ...]:
@@ -243,8 +191,7 @@ def took(attempts: Iterable[ShownAttempt], round_: int) -> str:
 
 def _note(reading: _Reading, view: StepView, outcome: ForwardEnd) -> str:
     if view.state == "in_doubt":
-        silent = sum(a.doing == "do" and a.end == "no answer" for a in reading.attempts.get(view.idx, []))
-        times = {0: "", 1: "", 2: ", twice"}.get(silent, f", {silent} times")
+        times = reading.course.silence(view.idx)
         return (view.error or "no answer by its deadline") + times + _probed(reading, view)
     if view.state == "failed":
         return view.error or ""
@@ -261,9 +208,7 @@ def _note(reading: _Reading, view: StepView, outcome: ForwardEnd) -> str:
 
 def _probed(reading: _Reading, view: StepView) -> str:
     """Return what a step's probe answered last, and when; "" if it has not been asked."""
-    last = next(
-        (a for a in reversed(reading.attempts.get(view.idx, [])) if a.doing == "probe" and a.ended), None
-    )
+    last = next((a for a in reversed(reading.course.of(view.idx)) if a.doing == "probe" and a.ended), None)
     if last is None or last.ended is None:
         return ""
     return f"; its probe, at {day_time(last.ended)}: {probe_answer(last.kind, None if last.error == view.error else last.error)}"
@@ -296,7 +241,7 @@ def _undo_note(reading: _Reading, view: StepView) -> str:
     return ""
 
 
-def _undo_said(view: StepView) -> str:
+def _undo_text(view: StepView) -> str:
     if view.state == "undoing":
         return f"undoing, attempt {view.attempt}" if view.failures else ""
     if view.state == "running":
@@ -361,60 +306,39 @@ def _group(reading: _Reading, n: int, draft: _Rung, each: StepView, after: tuple
         round=max((view.round for view in views), default=1),
     )  # fmt: skip
     if not views:
-        is_done = each.state in ("done", "kept")
-        step.kind, step.state, step.said = (
-            "each",
-            "done" if is_done else each.state,
-            "no items" if is_done else "",
-        )
+        step.kind, step.state = "each", each.state
+        if each.state in ("done", "kept"):
+            step.state, step.text = "done", "no items"
         return step
     step.count = len(views)
     states: Counter[str] = Counter(view.state for view in views)
-    step.state = next((state for state in WORST if states[state]), _calm(states))
-    if step.state in ("undoing", "undone", "undo_failed", "kept"):
+    step.state = next((state for state in ORDER if states[state]), "skipped")
+    if step.state in TURNED:
         step.forward = "done"
     forward = [_forward_state(reading, view) for view in views]
     step.items = tuple((state, view.idx) for state, view in zip(forward, views, strict=True))
     if any(view.undoable and not view.no_return for view in views):
         step.undo_items = tuple(_UNDOS.get(view.state, "idle") for view in views)
-    step.said = _counts(Counter(forward), len(views))
-    step.undo_said = _undo_counts(states, len(views), reading.goal)
-    mine = [a for view in views for a in reading.attempts.get(view.idx, [])]
+    step.text = _counts(Counter(forward), len(views))
+    step.undo_text = _undo_counts(states, len(views), reading.goal)
+    mine = [a for view in views for a in reading.course.of(view.idx)]
     step.took = _span([a for a in mine if a.doing != "undo"])
     step.undo_took = _span([a for a in mine if a.doing == "undo"]) if step.state == "undone" else ""
-    turn = sorted({reading.turns[view.idx] for view in views if view.idx in reading.turns})
-    step.turn = "" if not turn else str(turn[0]) if len(turn) == 1 else f"{turn[0]}–{turn[-1]}"
-    odd = [
-        view
-        for view in views
-        if view.state in ("undo_failed", "in_doubt", "failed") or (view.state == "undoing" and view.failures)
-    ]
-    odd.sort(key=lambda view: WORST.index(view.state))
+    step.turn = span_text([reading.turns[view.idx] for view in views if view.idx in reading.turns])
+    odd = [view for view in views if view.state in ODD or (view.state == "undoing" and view.failures)]
+    odd.sort(key=lambda view: ORDER.index(view.state))
     step.odd = tuple(
-        OddItem(
-            state=view.state,
-            words=f"{view.name}: {view.error or _PICK.get(view.state, view.state)}",
-            idx=view.idx,
-        )
+        OddItem(view.state, f"{view.name}: {view.error or view.state.replace('_', ' ')}", view.idx)
         for view in odd[:MOST_ODD]
     )
     step.more_odd = max(0, len(odd) - MOST_ODD)
-    step.now = next(
-        (now for now in ("need", "doubt", "undo", "run") if any(_now(reading, v) == now for v in views)), ""
-    )
+    marks = {_now(reading, view) for view in views}
+    step.now = next((now for now in ("need", "doubt", "undo", "run") if now in marks), "")
     return step
 
 
-def _calm(states: Counter[str]) -> str:
-    """Return the state of an ``each`` none of whose items is in trouble or under way."""
-    for state in ("done", "undone", "kept"):
-        if states[state]:
-            return state
-    return "skipped"
-
-
 def _forward_state(reading: _Reading, view: StepView) -> str:
-    if view.state in ("undoing", "undone", "undo_failed", "kept"):
+    if view.state in TURNED:
         return "in_doubt" if reading.course.forward.get(view.name) == ("in_doubt", "") else "done"
     return view.state
 

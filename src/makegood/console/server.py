@@ -9,7 +9,7 @@ from makegood.base.accepted_connections import QUEUE
 from makegood.base.clock import Clock
 from makegood.base.host_port import host_and_port
 from makegood.client.client import Client
-from makegood.console.app import ConsoleApp, create_app
+from makegood.console.app import console_app
 from makegood.console.limited_server import LimitedServer
 from makegood.console.options import ConsoleOptions
 from makegood.errors import ConfigError
@@ -25,19 +25,7 @@ class ConsoleServer:
 
     def __init__(self, store: str | Client, options: ConsoleOptions, clock: Clock | None = None) -> None:
         self._options = options
-        self.app: ConsoleApp = create_app(
-            store,
-            users=options.users,
-            proxies=options.proxies,
-            user_header=options.user_header,
-            role=options.role,
-            base=options.base,
-            secret=options.secret,
-            insecure=options.insecure,
-            token=options.token,
-            trace_url=options.trace_url,
-            clock=clock,
-        )
+        self.app = console_app(store, options, clock)
         self.address = ""
         """Where it listens, such as "http://127.0.0.1:8640"; "" before ``begin``."""
         self.link = ""

@@ -78,7 +78,7 @@ def timeline(
                 names.append(name)
     if not bars:
         return None
-    turn_event = course.turned
+    turn_event = course.turn
     turn = turn_event.at if last and turn_event is not None and detail.task.goal == "undo" else None
     origin = course.began.get(submission, detail.task.created)
     time_chart = chart(names, bars, origin=origin, now=now if open_ else None, turn=turn)
@@ -100,19 +100,10 @@ def _held(course: Course, submission: int, end: float, nodes: Mapping[int, str])
         until = end if holding.end is None else holding.end
         if holding.node is None:
             title = f"no Scheduler held it for {duration_text(until - holding.start)}"
-            bars.append(Bar(row=0, start=holding.start, end=until, look="nobody", title=title))
+            bars.append(Bar(0, holding.start, until, "nobody", title=title))
             continue
-        holder = nodes.get(holding.node, f"node {holding.node}")
-        bars.append(
-            Bar(
-                row=0,
-                start=holding.start,
-                end=until,
-                look="held",
-                text=f"{holder} · epoch {holding.epoch}",
-                title=f"{holder}, epoch {holding.epoch}",
-            )
-        )
+        holder, epoch = nodes.get(holding.node, f"node {holding.node}"), f"epoch {holding.epoch}"
+        bars.append(Bar(0, holding.start, until, "held", f"{holder} · {epoch}", title=f"{holder}, {epoch}"))
     return bars
 
 
@@ -128,11 +119,8 @@ def _bars(
             ends = {a.end for a in calls}
             worst = next((kind for kind in WORST if kind in ends), "undone" if undo else "done")
             last = max(end if a.ended is None else a.ended for a in calls)
-            prefix = "undo of " if undo else ""
-            title = f"{prefix}{name}, {len(calls)} attempts: {worst}"
-            bars.append(
-                Bar(row=row, start=min(a.asked for a in calls), end=last, look=LOOKS[worst], title=title)
-            )
+            title = f"{'undo of ' if undo else ''}{name}, {len(calls)} attempts: {worst}"
+            bars.append(Bar(row, min(a.asked for a in calls), last, LOOKS[worst], title=title))
     return bars
 
 
@@ -141,25 +129,13 @@ def _bar(row: int, name: str, attempt: ShownAttempt, end: float, now: float) -> 
     number = "" if attempt.number is None else f", attempt {attempt.number}"
     title = f"{subject}{number}: {attempt.end}"
     if attempt.end == "planned":
-        return Bar(
-            row=row,
-            start=now,
-            end=now,
-            look="plan",
-            text=f"in {duration_text(max(0.0, attempt.asked - now))}",
-            title=title,
-        )
-    look = (
-        "probe" if attempt.doing == "probe" and attempt.ended is not None else LOOKS.get(attempt.end, "none")
-    )
+        text = f"in {duration_text(max(0.0, attempt.asked - now))}"
+        return Bar(row, now, now, "plan", text, title=title)
     until = attempt.ended if attempt.ended is not None else max(end, attempt.asked)
     due = attempt.due if attempt.due is not None and attempt.due <= until else None
-    start = min(attempt.asked, until)
-    if look == "probe":
-        start = until
-    pickup = (
-        None if attempt.taken is None or look == "probe" or attempt.taken - start < 0.001 else attempt.taken
-    )
-    return Bar(
-        row=row, start=start, end=until, look=look, taken=pickup, due=due, late=attempt.late, title=title
-    )
+    if attempt.doing == "probe" and attempt.ended is not None:
+        return Bar(row, until, until, "probe", due=due, late=attempt.late, title=title)
+    start, taken = min(attempt.asked, until), attempt.taken
+    if taken is not None and taken - start < 0.001:
+        taken = None
+    return Bar(row, start, until, LOOKS.get(attempt.end, "none"), "", taken, due, attempt.late, title)

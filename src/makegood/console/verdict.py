@@ -1,7 +1,8 @@
 """The verdict on a task: one sentence that answers its page, and what comes next."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from makegood.base.counts import counted
 from makegood.base.durations import brief
@@ -9,13 +10,16 @@ from makegood.console.attempts import Course
 from makegood.errors import StoreError
 from makegood.model.policy import Policy, verdict
 from makegood.store.views import StepView, TaskDetail
+from makegood.story.steps import listed
 from makegood.story.trouble import cause_sentence, trouble
 from makegood.story.undo_preview import Preview, needs_settling, undo_order
 
-MOST_NAMES = 3
+AGAIN: Final = "{} asked again, under the same key"
+MOST_TRIES: Final = 1000
+"""Further tries of a step that are counted, at most."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Countdown:
     """The ring: seconds until the next planned act."""
 
@@ -25,88 +29,114 @@ class Countdown:
     words: str
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TaskVerdict:
     """What is said first."""
 
     tone: str
     """"", ok, run, undo, doubt, need."""
     icon: str
+    badge: str
+    """The look of the badge in the head."""
+    label: str
+    """The words of the badge."""
     title: str
     more: str = ""
-    next: list[str] = field(default_factory=list)
+    next: tuple[str, ...] = ()
     """What comes next, in order; ``{}`` in the first stands for the countdown."""
     countdown: Countdown | None = None
-    badge: str = ""
-    """The look of the badge in the head."""
-    said: str = ""
-    """The words of the badge."""
+
+
+_LOOKS: Final[Mapping[str, tuple[str, str, str, str]]] = {
+    "unreadable": ("need", "error", "error", "{}"),
+    "processed": ("ok", "done", "processed", "processed"),
+    "undone": ("undo", "undone", "undone", "undone"),
+    "undone, clean": ("undo", "undone", "undone", "undone, clean"),
+    "undo incomplete": ("need", "error", "error", "error · undo incomplete"),
+    "held": ("need", "error", "error", "error · held"),
+    "pending": ("", "pending", "pending", "pending"),
+    "holding": ("doubt", "waiting", "failing", "processing · held"),
+    "in doubt": ("doubt", "doubt", "failing", "processing · attempt {} · failing"),
+    "failing": ("doubt", "run", "failing", "processing · attempt {} · failing"),
+    "later": ("run", "waiting", "waiting", "waiting"),
+    "unclaimed": ("run", "waiting", "waiting", "waiting for an agent"),
+    "processing": ("run", "run", "processing", "processing"),
+    "undo stuck": ("need", "error", "undoing", "undoing · one is stuck"),
+    "undo failing": ("doubt", "undoing", "failing", "undoing · attempt {} · failing"),
+    "undoing": ("undo", "undoing", "undoing", "undoing"),
+}
+"""Of each case: tone, icon, look and words of the badge; ``{}``: the attempt, or the task's state."""
+
+
+def _verdict(
+    case: str,
+    title: str,
+    more: str | None = "",
+    *,
+    fill: object = "",
+    steps: Sequence[str] = (),
+    countdown: Countdown | None = None,
+) -> TaskVerdict:
+    tone, icon, badge, words = _LOOKS[case]
+    return TaskVerdict(tone, icon, badge, words.format(fill), title, more or "", tuple(steps), countdown)
 
 
 def verdict_of(detail: TaskDetail, course: Course, *, has_scheduler: bool = True) -> TaskVerdict:
     """Return the verdict. ``has_scheduler``: whether a process is alive that advances tasks."""
     if detail.unreadable:
-        return TaskVerdict(
-            tone="need", icon="error", title="Rows of this task cannot be read", more="; ".join(detail.unreadable),
-            badge="error", said=detail.task.state,
-        )  # fmt: skip
+        text = "; ".join(detail.unreadable)
+        return _verdict("unreadable", "Rows of this task cannot be read", text, fill=detail.task.state)
     verdict = _AT[detail.task.state](detail, course)
     if not has_scheduler and detail.task.state in ("pending", "processing", "undoing"):
-        verdict.tone, verdict.icon = "need", "error"
-        verdict.more = verdict.title
-        verdict.title = "No Scheduler is running: nothing continues until one does"
-        verdict.next, verdict.countdown = [], None
-    for request in detail.asked:
-        verdict.more = f"{verdict.more} {request.act.who or 'An operator'} asked for {request.kind}; no Scheduler has decided it yet.".strip()
-    return verdict
+        title = "No Scheduler is running: nothing continues until one does"
+        verdict = replace(
+            verdict, tone="need", icon="error", title=title, more=verdict.title, next=(), countdown=None
+        )
+    requests = [
+        f"{request.act.who or 'An operator'} asked for {request.kind}; no Scheduler has decided it yet."
+        for request in detail.asked
+    ]
+    return replace(verdict, more=" ".join(filter(None, (verdict.more, *requests))))
 
 
 # -- at rest -------------------------------------------------------------------------------------------------
 
 
 def _processed(detail: TaskDetail, course: Course) -> TaskVerdict:
-    count = detail.count("done")
-    took = _length(detail, course)
-    return TaskVerdict(
-        tone="ok", icon="done", title=f"Processed: {_steps(count)} done in {took}", more="Nothing more will happen.",
-        badge="processed", said="processed",
-    )  # fmt: skip
+    start = course.began.get(detail.task.submission, detail.task.created)
+    end = detail.task.ended if detail.task.ended is not None else start
+    title = f"Processed: {counted(detail.count('done'), 'step')} done in {brief(max(0.0, end - start))}"
+    return _verdict("processed", title, "Nothing more will happen.")
 
 
 def _undone(detail: TaskDetail, course: Course) -> TaskVerdict:
-    stands = [step for step in detail.steps if step.stands]
-    final = [step.name for step in stands if step.no_return]
-    harmless = [step.name for step in stands if not step.no_return]
+    final = [step.name for step in detail.steps if step.stands and step.no_return]
+    harmless = [step.name for step in detail.steps if step.stands and not step.no_return]
+    case = "undone" if final else "undone, clean"
     if detail.tally is not None and (count := detail.count("kept")):
-        final = final or [""]
-        title = f"Undone; {counted(count, 'effect')} {'is' if count == 1 else 'are'} still in place, harmless or without a way back"
+        case = "undone"
+        title = (
+            f"Undone; {counted(count, 'effect')} {_is(count)} still in place, harmless or without a way back"
+        )
     elif final:
-        title = f"Undone, but {names(final)} cannot be undone and {_is(final)} still in place"
+        title = f"Undone, but {listed(final)} cannot be undone and {_is(len(final))} still in place"
     elif harmless:
-        title = f"Undone, clean: only {names(harmless)} {_is(harmless)} still in place, and harmless"
+        title = f"Undone, clean: only {listed(harmless)} {_is(len(harmless))} still in place, and harmless"
     else:
         title = "Undone, clean: nothing is in place"
-    back = [step for step in detail.steps if step.state == "undone"]
     undos = [
-        a
+        (a.asked, a.ended)
         for a in course.attempts
         if a.doing == "undo" and a.ended is not None and a.submission == detail.task.submission
     ]
-    parts = [cause_sentence(detail.task.cause, course.cause)]
-    if back and undos:
-        span = max(a.ended or a.asked for a in undos) - min(a.asked for a in undos)
+    took = ""
+    if undos and any(step.state == "undone" for step in detail.steps):
+        span = max(end for _, end in undos) - min(start for start, _ in undos)
         effects = counted(detail.count("undone"), "effect")
-        parts.append(f"makegood undid {effects} in {brief(max(0.0, span))}, in reverse order.")
-    parts.append("Nothing more will happen, and nobody is needed.")
-    label = "undone" if final else "undone, clean"
-    return TaskVerdict(
-        tone="undo",
-        icon="undone",
-        title=title,
-        more=" ".join(filter(None, parts)),
-        badge="undone",
-        said=label,
-    )
+        took = f"makegood undid {effects} in {brief(max(0.0, span))}, in reverse order."
+    cause = cause_sentence(detail.task.cause, course.cause)
+    rest = "Nothing more will happen, and nobody is needed."
+    return _verdict(case, title, " ".join(filter(None, (cause, took, rest))))
 
 
 def _stuck(step: StepView, course: Course) -> str:
@@ -122,41 +152,28 @@ def _stuck(step: StepView, course: Course) -> str:
 
 def _error(detail: TaskDetail, course: Course) -> TaskVerdict:
     failures = [step for step in detail.steps if step.state == "undo_failed"]
-    others = max(0, detail.count("undo_failed") - len(failures))
-    settle = [name for name in needs_settling(detail) if name not in {step.name for step in failures}]
-    if detail.task.goal == "undo":
-        behind = [
-            preview.step.name
-            for preview in (undo_order(detail) if detail.tally is None else ())
-            if preview.step not in failures and preview.step.name not in settle and not preview.stays
-        ]
-        subject = (
-            f"the undo of {names([s.name for s in failures], more=others)} failed"
-            if failures
-            else f"nobody can tell whether {names(settle)} happened"
+    failed_names = [step.name for step in failures]
+    if detail.task.goal != "undo":
+        cause = detail.task.cause or next(iter(trouble(detail)), "") or "no cause recorded"
+        finals = [s.name for s in detail.steps if s.no_return and s.state in ("done", "in_doubt")]
+        reason = f"{listed(finals)} cannot be undone, so " if finals else ""
+        return _verdict(
+            "held", f"Held: {cause}", f"{reason}makegood waits for you. Nothing moves until you act."
         )
-        waits = f", and {names(behind)} {'wait' if len(behind) > 1 else 'waits'} behind it" if behind else ""
-        reasons = [_stuck(step, course) for step in failures if step.error]
-        text = " ".join((*reasons[:1], "Nothing moves until you act."))
-        return TaskVerdict(
-            tone="need", icon="error", title=f"Undo incomplete: {subject}{waits}", more=text, badge="error",
-            said="error · undo incomplete",
-        )  # fmt: skip
-    cause = detail.task.cause or next(iter(trouble(detail)), "") or "no cause recorded"
-    finals = [step.name for step in detail.steps if step.no_return and step.state in ("done", "in_doubt")]
-    reason = (
-        f"{names(finals)} cannot be undone, so makegood waits for you."
-        if finals
-        else "makegood waits for you."
-    )
-    return TaskVerdict(
-        tone="need",
-        icon="error",
-        title=f"Held: {cause}",
-        more=f"{reason} Nothing moves until you act.",
-        badge="error",
-        said="error · held",
-    )
+    unsettled_names = [name for name in needs_settling(detail) if name not in failed_names]
+    behind = [
+        preview.step.name
+        for preview in (undo_order(detail) if detail.tally is None else ())
+        if not preview.stays and preview.step.name not in (*failed_names, *unsettled_names)
+    ]
+    subject = f"nobody can tell whether {listed(unsettled_names)} happened"
+    if failures:
+        others = max(0, detail.count("undo_failed") - len(failures))
+        subject = f"the undo of {listed(failed_names, more=others)} failed"
+    waits = f", and {listed(behind)} {'wait' if len(behind) > 1 else 'waits'} behind it" if behind else ""
+    reasons = [_stuck(step, course) for step in failures if step.error][:1]
+    text = " ".join((*reasons, "Nothing moves until you act."))
+    return _verdict("undo incomplete", f"Undo incomplete: {subject}{waits}", text)
 
 
 # -- under way -----------------------------------------------------------------------------------------------
@@ -164,13 +181,7 @@ def _error(detail: TaskDetail, course: Course) -> TaskVerdict:
 
 def _pending(detail: TaskDetail, _course: Course) -> TaskVerdict:
     goal = ", and will undo it" if detail.task.goal == "undo" else ""
-    return TaskVerdict(
-        tone="",
-        icon="pending",
-        title=f"Pending: the next free Scheduler claims it{goal}",
-        badge="pending",
-        said="pending",
-    )
+    return _verdict("pending", f"Pending: the next free Scheduler claims it{goal}")
 
 
 def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
@@ -179,139 +190,90 @@ def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
     running = [step for step in actions if step.state == "running"]
     resting = [step for step in actions if step.waiting and step.state == "ready"]
     if detail.task.goal != "forward":
-        subject = names([s.name for s in running + doubts]) or "its steps"
-        return TaskVerdict(
-            tone="doubt",
-            icon="waiting",
-            title=f"Held: makegood waits for what is in flight: {subject}",
-            badge="failing",
-            said="processing · held",
-        )
+        subject = listed([s.name for s in running + doubts]) or "its steps"
+        return _verdict("holding", f"Held: makegood waits for what is in flight: {subject}")
     if doubts:
         return _in_doubt(detail, doubts[0], course)
-    failing = [step for step in running + resting if step.failures]
-    if failing:
-        step = failing[0]
-        return TaskVerdict(
-            tone="doubt", icon="run", title=f"{step.name} has not succeeded yet: attempt {step.attempt}",
-            more=step.error or "", badge="failing", said=f"processing · attempt {step.attempt} · failing",
-        )  # fmt: skip
-    if resting and not running:
+    if step := next((step for step in running + resting if step.failures), None):
+        title = f"{step.name} has not succeeded yet: attempt {step.attempt}"
+        return _verdict("failing", title, step.error, fill=step.attempt)
+    if not running and resting:
         step = min(resting, key=lambda s: s.due or 0.0)
-        return TaskVerdict(
-            tone="run", icon="waiting", title=f"Waiting: {step.name} is asked again later", more=step.error or "", badge="waiting", said="waiting",
-            countdown=_ring(step, "to the next attempt", step.due or 0.0),
-        )  # fmt: skip
-    untaken = [step for step in running if step.taken_by is None and step.doing is not None]
-    if running and len(untaken) == len(running):
-        agents = names(sorted({f"{detail.task.app}/{step.agent}" for step in untaken}))
-        return TaskVerdict(
-            tone="run", icon="waiting", title=f"{names([s.name for s in untaken])} {_is(untaken)} waiting for a free slot of {agents}",
-            badge="waiting", said="waiting for an agent",
-        )  # fmt: skip
+        ring = _ring(step, "to the next attempt", step.due or 0.0)
+        return _verdict("later", f"Waiting: {step.name} is asked again later", step.error, countdown=ring)
     if not running:
-        return TaskVerdict(tone="run", icon="run", title="Processing", badge="processing", said="processing")
+        return _verdict("processing", "Processing")
+    names = [step.name for step in running]
+    if all(step.taken_by is None and step.doing is not None for step in running):
+        agents = listed(sorted({f"{detail.task.app}/{step.agent}" for step in running}))
+        return _verdict("unclaimed", f"{listed(names)} {_is(len(names))} waiting for a free slot of {agents}")
     ahead = detail.count("waiting")
-    text = f"{_steps(ahead)} to come." if ahead else "Then the task ends."
-    return TaskVerdict(
-        tone="run",
-        icon="run",
-        title=f"{names([s.name for s in running], more=detail.count('running') - len(running))} {_is(running)} running",
-        more=text,
-        badge="processing",
-        said="processing",
-    )
+    text = f"{counted(ahead, 'step')} to come." if ahead else "Then the task ends."
+    others = detail.count("running") - len(running)
+    return _verdict("processing", f"{listed(names, more=others)} {_is(len(names))} running", text)
 
 
 def _in_doubt(detail: TaskDetail, step: StepView, course: Course) -> TaskVerdict:
-    policy = _policy(step)
-    silent = sum(
-        a.doing == "do" and a.end == "no answer" and a.round == step.round for a in course.of(step.idx)
-    )
-    times = {0: "", 1: "", 2: ", twice"}.get(silent, f", {silent} times")
-    title = f"{step.name} is in doubt: it gave no certain answer{times}"
-    verdict = TaskVerdict(
-        tone="doubt",
-        icon="doubt",
-        title=title,
-        more=step.error or "",
-        badge="failing",
-        said=f"processing · attempt {step.attempt} · failing",
-    )
+    policy, ring = _policy(step), None
+    steps: list[str] = []
     if step.doing == "probe":
-        verdict.next = ["its probe asks the service now"]
+        steps = ["its probe asks the service now"]
     elif step.waiting and step.due is not None:
-        verdict.next = ["{} asked again, under the same key"]
+        steps = [AGAIN]
         wait = policy.extended if step.failures > policy.threshold else policy.wait
-        verdict.countdown = _ring(step, f"to attempt {step.attempt + 1}", wait)
-    verdict.next += _after(detail, step, policy)
-    return verdict
+        ring = _ring(step, f"to attempt {step.attempt + 1}", wait)
+    title = f"{step.name} is in doubt: it gave no certain answer{course.silence(step.idx, step.round)}"
+    steps += _after(detail, step, policy)
+    return _verdict("in doubt", title, step.error, fill=step.attempt, steps=steps, countdown=ring)
 
 
 def _after(detail: TaskDetail, step: StepView, policy: Policy) -> list[str]:
     """Return what follows if the step stays in doubt: by the rule that decides it."""
     if policy.never:
         return ["it must not be repeated: then makegood holds the task for you"]
-    left = 0
     waits: list[float] = []
-    while (choice := verdict(step.failures + 1 + left, policy.threshold, policy.then)) in (
-        "retry",
-        "extended",
-    ):
-        waits.append(policy.wait if choice == "retry" else policy.extended)
-        left += 1
-        if left > 1000:
+    while len(waits) <= MOST_TRIES:
+        choice = verdict(step.failures + 1 + len(waits), policy.threshold, policy.then)
+        if choice not in ("retry", "extended"):
             break
-    kinds = list(dict.fromkeys(brief(wait) for wait in waits))
-    tries = [f"{left} more {'try' if left == 1 else 'tries'}, after {' and '.join(kinds)}"] if left else []
+        waits.append(policy.wait if choice == "retry" else policy.extended)
+    kinds = dict.fromkeys(map(brief, waits))
+    tries = [f"{counted(len(waits), 'more try', 'more tries')}, after {' and '.join(kinds)}"] if waits else []
     if policy.then == "hold":
         return [*tries, "then makegood holds the task for you"]
     try:
-        previews = undo_order(detail)
+        return [*tries, f"then undo: {_effects(undo_order(detail))}"]
     except StoreError:
         return tries
-    return [*tries, f"then undo: {effects(previews)}"]
 
 
 def _undoing(detail: TaskDetail, course: Course) -> TaskVerdict:
     running = [step for step in detail.steps if step.state == "undoing"]
     failures = [step for step in detail.steps if step.state == "undo_failed"]
-    failing = [step for step in running if step.failures]
-    cause = cause_sentence(detail.task.cause, course.cause)
     if failures:
-        step = failures[0]
-        return TaskVerdict(
-            tone="need", icon="error", title=f"The undo of {names([s.name for s in failures])} failed; the others continue",
-            more=step.error or "", badge="undoing", said="undoing · one is stuck",
-        )  # fmt: skip
-    if failing:
-        step = failing[0]
-        policy = _policy(step)
-        verdict = TaskVerdict(
-            tone="doubt", icon="undoing", title=f"The undo of {step.name} has not succeeded yet", more=step.error or "",
-            badge="failing", said=f"undoing · attempt {step.attempt} · failing",
-        )  # fmt: skip
+        title = f"The undo of {listed([s.name for s in failures])} failed; the others continue"
+        return _verdict("undo stuck", title, failures[0].error)
+    if step := next((step for step in running if step.failures), None):
+        policy, ring = _policy(step), None
         if step.waiting and step.due is not None:
             wait = policy.undo_extended if step.failures > policy.undo_threshold else policy.undo_wait
-            verdict.next, verdict.countdown = (
-                ["{} asked again, under the same key"],
-                _ring(step, f"to attempt {step.attempt + 1}", wait),
-            )
-        return verdict
+            ring = _ring(step, f"to attempt {step.attempt + 1}", wait)
+        title, steps = f"The undo of {step.name} has not succeeded yet", [AGAIN] if ring else []
+        return _verdict("undo failing", title, step.error, fill=step.attempt, steps=steps, countdown=ring)
     waiting = [step.name for step in detail.steps if step.state in ("running", "in_doubt")]
-    others = max(0, detail.count("undoing") - len(running))
-    title = f"Undoing: {names([s.name for s in running], more=others)}" if running else "Undoing"
-    if not running and waiting:
-        title = f"Undoing, once {names(waiting)} {'is' if len(waiting) == 1 else 'are'} answered"
+    title = "Undoing"
+    if running:
+        others = max(0, detail.count("undoing") - len(running))
+        title = f"Undoing: {listed([s.name for s in running], more=others)}"
+    elif waiting:
+        title = f"Undoing, once {listed(waiting)} {_is(len(waiting))} answered"
+    ahead = ""
     if detail.tally is not None:
-        ahead = counted(detail.count("done", "in_doubt"), "step")
-        text = " ".join(filter(None, (cause, f"To come: at most {ahead}.")))
-        return TaskVerdict(
-            tone="undo", icon="undoing", title=title, more=text, badge="undoing", said="undoing"
-        )
-    left = [preview for preview in undo_order(detail) if preview.step.state != "undoing"]
-    text = " ".join(filter(None, (cause, f"To come: {effects(left)}." if left else "")))
-    return TaskVerdict(tone="undo", icon="undoing", title=title, more=text, badge="undoing", said="undoing")
+        ahead = f"To come: at most {counted(detail.count('done', 'in_doubt'), 'step')}."
+    elif left := [preview for preview in undo_order(detail) if preview.step.state != "undoing"]:
+        ahead = f"To come: {_effects(left)}."
+    cause = cause_sentence(detail.task.cause, course.cause)
+    return _verdict("undoing", title, " ".join(filter(None, (cause, ahead))))
 
 
 _AT = {
@@ -323,33 +285,16 @@ _AT = {
 # -- words ---------------------------------------------------------------------------------------------------
 
 
-def effects(previews: Sequence[Preview]) -> str:
+def _effects(previews: Sequence[Preview]) -> str:
     """Say how much an undo takes back: "27 effects in 5 turns"."""
-    back = [preview for preview in previews if not preview.stays]
-    turns = len({preview.turn for preview in back})
-    if not back:
+    turns = [preview.turn for preview in previews if not preview.stays]
+    if not turns:
         return "no effect"
-    return f"{counted(len(back), 'effect')} in {counted(turns, 'turn')}"
+    return f"{counted(len(turns), 'effect')} in {counted(len(set(turns)), 'turn')}"
 
 
-def names(items: Sequence[str], most: int = MOST_NAMES, *, more: int = 0) -> str:
-    """Join names; ``more``: others that are only counted.
-
-    >>> names(["book", "pack"]), names(["a", "b", "c", "d", "e"])
-    ('book and pack', 'a, b, c and 2 more')
-    """
-    some, more = list(items[:most]), max(0, len(items) - most) + more
-    if more > 0:
-        return f"{', '.join(some)} and {more:,} more"
-    return " and ".join(filter(None, (", ".join(some[:-1]), some[-1] if some else "")))
-
-
-def _is(items: Sequence[object]) -> str:
-    return "is" if len(items) == 1 else "are"
-
-
-def _steps(count: int) -> str:
-    return counted(count, "step")
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _policy(step: StepView) -> Policy:
@@ -359,10 +304,4 @@ def _policy(step: StepView) -> Policy:
 
 def _ring(step: StepView, words: str, wait: float) -> Countdown:
     left = max(0.0, step.due or 0.0)
-    return Countdown(seconds=left, share=round(100 * min(1.0, left / wait), 1) if wait else 0.0, words=words)
-
-
-def _length(detail: TaskDetail, course: Course) -> str:
-    start = course.began.get(detail.task.submission, detail.task.created)
-    end = detail.task.ended if detail.task.ended is not None else start
-    return brief(max(0.0, end - start))
+    return Countdown(left, round(100 * min(1.0, left / wait), 1) if wait else 0.0, words)

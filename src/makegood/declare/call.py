@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from makegood.base import durations, ids, service_keys
 from makegood.base.arguments import judge_calls
 from makegood.base.clock import Clock
+from makegood.base.contexts import running_loop
 from makegood.errors import CompleteByPassed, ConfigError, DefinitionError
 from makegood.keys import PLAIN, Preset
 from makegood.model.messages import Request
@@ -260,7 +261,7 @@ class Call(msgspec.Struct, eq=False):
         the time it may have.
         """
         request = self._extend_or_raise(durations.seconds(seconds, name="seconds", least=0.001))
-        here = _running_loop()
+        here = running_loop()
         if here is not None and here is self._loop:
             return here.create_task(request)
         if self._loop is None:
@@ -300,13 +301,6 @@ class _Done:
     def __await__(self) -> Generator[None, None, None]:
         return
         yield
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 _CALL: ContextVar[Call | None] = ContextVar("makegood_call", default=None)

@@ -27,7 +27,7 @@ class LeaderWatch(Actor):
         self._clock = clock
         self._rng = rng
         self._since: float | None = None
-        self._told = False
+        self._has_alert = False
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -49,16 +49,16 @@ class LeaderWatch(Actor):
         view = await self._store.leases.read(self._lease)
         now = self._clock.monotonic()
         if view is not None and view.held:
-            self._since, self._told = None, False
+            self._since, self._has_alert = None, False
             return False
         self._since = now if self._since is None else self._since
         if now - self._since < self._after:
             return False
-        if not self._told:
+        if not self._has_alert:
             text = (
                 f"no supervisor has led for {self._after:g} s: what is overdue is not found, and nobody frees the tasks of dead "
                 "processes; start `makegood supervisor`"
             )
             await self._store.alerts.alert([Alert("no_leader", text=text)])
-            self._told = True
+            self._has_alert = True
         return True

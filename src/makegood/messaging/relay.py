@@ -19,11 +19,11 @@ import msgspec
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
-from makegood.base.pacing import Pauses, rung
+from makegood.base.pacing import rung
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.base.text import without_backticks
 from makegood.client.queues import outgoing
-from makegood.errors import PayloadError, QueueFullError, StoreUnavailableError
+from makegood.errors import PayloadError, QueueFullError
 from makegood.messaging.outbox import Entry, Outbox
 from makegood.model.messages import Alert
 from makegood.payload.codec import UNREADABLE, sized
@@ -74,23 +74,10 @@ class Relay(Actor):
 
     async def run(self) -> None:
         """Relay entries until cancelled. Raises ``ConfigError`` when there is no outbox."""
-        pauses, setbacks = Pauses(), Setbacks("relay", self._store.alerts, self._rng)
+        setbacks = Setbacks("relay", self._store.alerts, self._rng)
         try:
             while not self._ending.is_set():
-                self._rests.clear()
-                try:
-                    await self.turn()
-                    rest = 0.0 if self._more else self._poll * self._rng.uniform(0.8, 1.2)
-                    pauses.reset()
-                except StoreUnavailableError as away:
-                    log.warning("the relay cannot copy entries now: %s", away)
-                    rest = pauses.draw()
-                except Exception as defect:  # noqa: BLE001 - another application's entry must not end the relay
-                    rest = await setbacks.met(defect)
-                else:
-                    await setbacks.over()
-                finally:
-                    self._rests.set()
+                rest = await setbacks.turn(self._paced_turn, log, "the relay cannot copy entries now: %s")
                 await rung(self._ending, rest)
             await asyncio.Event().wait()  # it was drained, and is cancelled next
         finally:
@@ -101,6 +88,15 @@ class Relay(Actor):
         self._ending.set()
         if not await rung(self._rests, limit):
             log.warning("%s does not answer; what is on its way is sent once more", self._outbox.where)
+
+    async def _paced_turn(self) -> float:
+        """Carry a batch; returns how long to rest."""
+        self._rests.clear()
+        try:
+            await self.turn()
+        finally:
+            self._rests.set()
+        return 0.0 if self._more else self._poll * self._rng.uniform(0.8, 1.2)
 
     async def turn(self) -> int:
         """Carry a batch; returns how many entries were looked at."""

@@ -98,32 +98,32 @@ class SyncNode:
 
     # -- how it is -------------------------------------------------------------------------------------------
 
+    def _of(self, read: Callable[[Node], T], absent: T) -> T:
+        """Return what ``read`` returns of the node that runs here; ``absent`` if none does."""
+        node = self._here()
+        return absent if node is None else read(node)
+
     def dead(self) -> str:
         """Return what of the node has died, "" when all of it lives or none was started here."""
-        node = self._here()
-        return "" if node is None else node.dead()
+        return self._of(Node.dead, "")
 
     def unready(self) -> str:
         """Return why the node is not ready, "" when it is ready. See ``Node.unready``."""
-        node = self._here()
-        return "not started in this process, or stopped" if node is None else node.unready()
+        return self._of(Node.unready, "not started in this process, or stopped")
 
     def leads(self) -> bool | None:
         """Return whether the node's Supervisor leads; None if it runs no Supervisor, or not here."""
-        node = self._here()
-        return None if node is None else node.leads()
+        return self._of(Node.leads, None)
 
     @property
     def console(self) -> str:
         """Where the node serves the console; "" if it does not."""
-        node = self._here()
-        return "" if node is None else node.console
+        return self._of(lambda node: node.console, "")
 
     @property
     def console_link(self) -> str:
         """The address of the console to open; "" if the node serves none."""
-        node = self._here()
-        return "" if node is None else node.console_link
+        return self._of(lambda node: node.console_link, "")
 
     @property
     def client(self) -> SyncClient:

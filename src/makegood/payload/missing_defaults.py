@@ -7,7 +7,7 @@ of its own dataclasses.
 """
 
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec import inspect as kinds
@@ -42,14 +42,14 @@ def completer(kind: kinds.Type) -> Completer | None:
 
 def parts(kind: kinds.Type) -> Iterator[kinds.Type]:
     """Yield a type and all types in it, each once."""
-    visited: dict[int, object] = {}
+    parts_by_id: dict[int, object] = {}
     todo: list[object] = [kind]
     while todo:
         part = todo.pop()
         if isinstance(part, list | tuple):
             todo.extend(part)
-        elif isinstance(part, kinds.Type | kinds.Field) and id(part) not in visited:
-            visited[id(part)] = part
+        elif isinstance(part, kinds.Type | kinds.Field) and id(part) not in parts_by_id:
+            parts_by_id[id(part)] = part
             if isinstance(part, kinds.Type):
                 yield part
             todo.extend(getattr(part, name) for name in part.__struct_fields__)
@@ -92,7 +92,7 @@ def _table(kind: kinds.Type, cache: dict[int, tuple[object, Table]]) -> Table:
     elif isinstance(kind, kinds.TupleType):
         table[tuple] = _by_key([(n, _table(item, cache)) for n, item in enumerate(kind.item_types)])
     elif isinstance(kind, kinds.DictType):
-        table[dict] = _values(_table(kind.value_type, cache))
+        table[dict] = _each(_table(kind.value_type, cache), dict.values)
     elif isinstance(kind, kinds.TypedDictType):
         table[dict] = _by_key([(field.name, _table(field.type, cache)) for field in kind.fields])
     elif isinstance(kind, kinds.DataclassType | kinds.StructType | kinds.NamedTupleType):
@@ -118,18 +118,9 @@ def _members(defaults: list[tuple[str, Any]], inner: list[tuple[str, Table]]) ->
     return complete
 
 
-def _each(table: Table) -> Completer:
+def _each(table: Table, parts: Callable[[Any], Iterable[Any]] = iter) -> Completer:
     def complete(value: Any) -> None:
-        for part in value:
-            if (completion := table.get(type(part))) is not None:
-                completion(part)
-
-    return complete
-
-
-def _values(table: Table) -> Completer:
-    def complete(value: Any) -> None:
-        for part in value.values():
+        for part in parts(value):
             if (completion := table.get(type(part))) is not None:
                 completion(part)
 

@@ -86,16 +86,16 @@ def _unfinal(hint: Any) -> Any:
     return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Final else hint
 
 
-def _is_replaced(annotation: Any, visited: set[Any]) -> bool:
-    """Return whether something in an annotation is replaced; ``visited``: the TypedDicts seen so far."""
+def _is_replaced(annotation: Any, classes: set[Any]) -> bool:
+    """Return whether something in an annotation is replaced; ``classes``: the TypedDicts seen so far."""
     cls = typing.get_origin(annotation) or annotation
     if is_pydantic_dataclass(cls) or alias_value(annotation) is not None:
         return True
     inner = [*typing.get_args(annotation)]
-    if is_typed_dict(cls) and cls not in visited:
-        visited.add(cls)
+    if is_typed_dict(cls) and cls not in classes:
+        classes.add(cls)
         inner += field_hints(cls).values()
-    return any(_is_replaced(one, visited) for one in inner if not isinstance(one, list))
+    return any(_is_replaced(one, classes) for one in inner if not isinstance(one, list))
 
 
 def _rebuilt(annotation: Any, change: Callable[[Any], Any]) -> Any:

@@ -217,32 +217,32 @@ def refuse_hidden(annotation: Any, what: str) -> None:
         raise DefinitionError(f"{what}: {place}, whose JSON is asterisks; {REMEDY}")
 
 
-def _hidden(annotation: Any, where: str, visited: set[Any]) -> Iterator[str]:
+def _hidden(annotation: Any, where: str, classes: set[Any]) -> Iterator[str]:
     if typing.get_origin(annotation) is not None:
         arguments = typing.get_args(annotation)
         if not any(hasattr(note, "when_used") for note in arguments):  # Annotated with a serializer
-            yield from _in_class(typing.get_origin(annotation), where, visited)
+            yield from _in_class(typing.get_origin(annotation), where, classes)
             for argument in arguments:
-                yield from _hidden(argument, where, visited)
+                yield from _hidden(argument, where, classes)
     else:
-        yield from _in_class(annotation, where, visited)
+        yield from _in_class(annotation, where, classes)
 
 
-def _in_class(cls: Any, where: str, visited: set[Any]) -> Iterator[str]:
-    if not isinstance(cls, type) or cls in visited:
+def _in_class(cls: Any, where: str, classes: set[Any]) -> Iterator[str]:
+    if not isinstance(cls, type) or cls in classes:
         return
-    visited.add(cls)
+    classes.add(cls)
     if hasattr(cls, "get_secret_value"):
         yield f"{where} is a {cls.__name__}" if where else f"it is a {cls.__name__}"
-        visited.discard(cls)  # report each of its places
+        classes.discard(cls)  # report each of its places
     elif is_model(cls):
         if not _serializes(cls):
             for name, field in cls.model_fields.items():  # type: ignore[attr-defined]  # a pydantic model has them
                 if not any(hasattr(note, "when_used") for note in field.metadata):
-                    yield from _hidden(field.annotation, f"{cls.__name__}.{name}", visited)
+                    yield from _hidden(field.annotation, f"{cls.__name__}.{name}", classes)
     else:
         for name, kind in field_hints(cls).items():
-            yield from _hidden(kind, f"{cls.__name__}.{name}", visited)
+            yield from _hidden(kind, f"{cls.__name__}.{name}", classes)
 
 
 def _serializes(model: Any) -> bool:

@@ -6,7 +6,7 @@ from makegood.base.stored_values import record_of
 from makegood.model.messages import Act, Alert
 from makegood.model.notices import Notice
 from makegood.store import alerts
-from makegood.store.notice_records import HostDue, ListenerView, Sending, dead_letter, of_guilty, revived
+from makegood.store.notice_records import Due, HostDue, ListenerView, Sending, dead_letter, of_guilty, revived
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading, writing
 
 # Each step finds the next host in the index, so the whole index is never read, however much waits.
@@ -38,6 +38,27 @@ _DROP_ALL = Sql(
     "select makegood.drop_notices($1::bigint[])",
     "delete from makegood.notice where task = any ($1::bigint[])",
 )
+# Once for each host, with a limit: the index is never read as a whole, however many listeners wait.
+TAKE = for_each(
+    """
+update makegood.listener set due_at = {now} + $4, taken_by = $3
+where task in (select task from makegood.listener where host = x.host and due_at <= {now} order by due_at limit x.room)
+returning task, sent + 1, url, tries,
+    (select body from makegood.notice n where n.task = makegood.listener.task and n.sequence = makegood.listener.sent + 1)
+""",
+    """
+with due as materialized (
+    select l.task {rows} cross join lateral (
+        select l.task from makegood.listener l where l.host = x.host and l.due_at <= (select {now})
+        order by l.due_at limit x.room for update skip locked
+    ) l
+)
+update makegood.listener l set due_at = {now} + $4::float8, taken_by = $3
+from due where l.task between due.task and due.task
+returning l.task, l.sent + 1, l.url, l.tries, (select n.body from makegood.notice n where n.task = l.task and n.sequence = l.sent + 1)
+""",
+    host="text", room="int",
+)  # fmt: skip
 OURS = Sql("""
 select task, sent + 1, url from makegood.listener where taken_by = $1 and task = any ($2::bigint[]) order by task for update
 """)
@@ -78,6 +99,14 @@ _ACTIONS = Sql(
 async def due(tx: ReadTx) -> list[HostDue]:
     """Return the hosts with notices to send, and when the first is due."""
     return [HostDue(*row) for row in await tx.rows(HOSTS)]
+
+
+async def take(tx: Tx, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
+    """Claim due notices, per host at most its ``room``; ``lease``: seconds until they are due again."""
+    return [
+        Due(task, sequence, url, tries, body or b"")
+        for task, sequence, url, tries, body in await tx.each(TAKE, room, node, lease)
+    ]
 
 
 async def settle(tx: Tx, node: int, outcomes: Sequence[Sending]) -> list[bool]:
@@ -162,6 +191,7 @@ class NoticeVerbs(Verbs):
     """The verbs on notices that are the same for every store."""
 
     notices_due = reading(due)
+    take_notices = writing(take)
     settle_notices = writing(settle)
     listeners = reading(listeners)
     retry_notices = writing(retry)

@@ -1,11 +1,13 @@
-"""Operator commands and views for message queues: waiting messages and dead letters."""
+"""Message queues, as far as they are the same for every store: delivery, views, operator commands, upkeep."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from makegood.base.stored_values import record_of
-from makegood.model.messages import Act
+from makegood.base.stored_values import record_of, seconds
+from makegood.model.messages import Act, Alert
 from makegood.store import alerts, queue_records
-from makegood.store.queue_records import MessageView, QueueView, Receipt, Returned, Room
+from makegood.store.queue_records import Handed, MessageView, QueueView, Receipt, Returned, Room
+from makegood.store.records import NO_LIMIT
 from makegood.store.rows import MOST_TEXT
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading, writing
 
@@ -124,6 +126,64 @@ delete from makegood.message where seq in (
 """,
 )
 
+# A message of a task waits while an earlier message of the same task is leased, or is delayed and becomes
+# visible only later. If the earlier one is visible again, or another receiver is just claiming it (on
+# PostgreSQL: it is locked, or was changed since this statement began), it goes first: a later message is
+# delivered together with all earlier ones, or after them. A message also waits behind a dead letter until
+# that is replayed or dropped.
+CANDIDATES = Sql("""
+with candidate as materialized (
+    select seq, tries, error, task, visible_at from makegood.message m
+    where queue = $1 and state = 'waiting' and visible_at <= (select {now}) and (expires_at is null or expires_at > (select {now}))
+        and (task is null or not exists (
+            select 1 from makegood.message e
+            where e.task = m.task and e.queue = m.queue and e.seq < m.seq and (e.state = 'dead' or (
+                e.state = 'waiting' and e.visible_at > m.visible_at and (e.expires_at is null or e.expires_at > (select {now}))
+            ))
+        ))
+    order by visible_at, seq limit $2 for update skip locked
+)
+select seq, tries, error, task, task is null or not exists (
+    select 1 from makegood.message e
+    where e.task = candidate.task and e.queue = $1 and e.seq < candidate.seq and e.state = 'waiting'
+        and (e.expires_at is null or e.expires_at > (select {now})) and e.seq not in (select seq from candidate)
+)
+from candidate order by visible_at, seq
+""")
+_TAKE = Sql(f"""
+update makegood.message set taken_by = $2, visible_at = {{now}} + $3::float8, tries = tries + 1 where seq = any ($1::bigint[])
+returning {queue_records.COLUMNS}
+""")  # noqa: S608 - our own columns
+_NEXT = Sql("select min(visible_at) - {now} from makegood.message where queue = $1 and state = 'waiting'")
+_SOON: Final = 0.02
+"""Seconds until to ask again if every message found is behind one that another receiver is just claiming."""
+# Steps from one queue to the next, and counts none further than necessary.
+_OVERFULL = Sql("""
+with recursive q (queue) as (
+    select min(queue) from makegood.message where state = 'waiting'
+    union all
+    select (select min(m.queue) from makegood.message m where m.state = 'waiting' and m.queue > q.queue) from q where q.queue is not null
+),
+n (queue, waiting, size) as (
+    select queue, (select count(*) from (select 1 from makegood.message m where m.queue = q.queue and m.state = 'waiting' limit $3) w),
+        (select coalesce(sum(octet_length(m.body)), 0)::bigint from makegood.message m where m.queue = q.queue and m.state = 'waiting')
+    from q where q.queue is not null
+)
+select queue, greatest(waiting - $1::bigint, 0), greatest(size - $2::bigint, 0) from n
+where waiting > $1::bigint or (size > $2::bigint and waiting > 1) order by queue
+""")
+_SHORTEN = Sql("""
+delete from makegood.message where seq in (
+    select seq from (
+        select seq, row_number() over oldest as place, sum(size) over oldest - size as before from (
+            select seq, visible_at, octet_length(body) as size from makegood.message
+            where queue = $1 and state = 'waiting' and task is not null and (taken_by is null or visible_at <= (select {now}))
+            order by visible_at, seq limit $2 for update skip locked
+        ) notices window oldest as (order by visible_at, seq rows unbounded preceding)
+    ) placed where place <= $3::bigint or before < $4::bigint
+)
+""")
+
 
 async def check_room(tx: Tx, queue: str, room: Room, new: Sequence[int], now: float) -> None:
     """Raise ``QueueFullError`` if too many messages or bytes wait in a queue.
@@ -235,7 +295,57 @@ async def kill(tx: Tx, dead: Sequence[Returned], *, on_lease: bool = True) -> se
     return {seq for seq, *_ in letters}
 
 
+async def due(tx: ReadTx, queue: str) -> float | None:
+    """Return seconds until a message may be due, None if there is none."""
+    ((rest,),) = await tx.rows(_NEXT, queue)
+    return None if rest is None else max(seconds(rest), 0.0)
+
+
+async def receive(tx: Tx, queue: str, taker: str, limit: int, *, lease: float, threshold: int) -> Handed:
+    """Lease messages to a receiver; those with ``threshold`` tries or more become dead letters instead."""
+    candidates = await tx.rows(CANDIDATES, queue, limit)
+    seqs: list[int] = []
+    dead_letters: list[Returned] = []
+    behind: set[int] = set()
+    for seq, tries, error, task, is_next in candidates:  # the messages of one task are in order
+        if not is_next or task in behind:
+            continue
+        if tries < threshold:
+            seqs.append(seq)
+            continue
+        dead_letters.append(Returned((seq, tries), error=queue_records.worn_out(tries, error)))
+        if task is not None:
+            behind.add(task)
+    if candidates and not (seqs or dead_letters):
+        return Handed([], _SOON)
+    await kill(tx, dead_letters, on_lease=False)
+    records = await tx.rows(_TAKE, seqs, taker, lease) if seqs else ()
+    messages = {message.seq: message for message in map(queue_records.received, records)}
+    rest = 0.0 if len(candidates) == limit else await due(tx, queue)
+    if rest == 0 and not candidates:  # those in sight wait for others, or expire
+        rest = 1.0
+    return Handed([messages[seq] for seq in seqs], rest, len(dead_letters))
+
+
 _hold, _give_back = writing(hold), writing(give_back)
+_due, _receive = reading(due), writing(receive)
+
+
+async def any_overfull(tx: ReadTx, most: int, limit: int, most_bytes: int = NO_LIMIT) -> bool:  # noqa: ARG001 - as the verb is called
+    """Return whether a queue has too many messages or bytes."""
+    return bool(await tx.rows(_OVERFULL, most, most_bytes, most + 1))
+
+
+async def shorten(tx: Tx, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
+    """Drop the oldest notices of queues with too many messages or bytes, with alerts; return how many."""
+    total = 0
+    overfull_alerts: list[Alert] = []
+    for queue, over, excess in await tx.rows(_OVERFULL, most, most_bytes, most + limit):
+        if count := await tx.run(_SHORTEN, queue, limit, over, excess):
+            total += count
+            overfull_alerts.append(queue_records.overfull(queue, most, most_bytes, count=over > 0))
+    await alerts.alert(tx, overfull_alerts)
+    return total
 
 
 async def expire(tx: Tx, limit: int) -> int:
@@ -254,8 +364,18 @@ class QueueVerbs(Verbs):
         """Release messages, or make them dead letters."""
         return await _give_back(self, releases) if releases else []
 
+    async def receive_messages(
+        self, queue: str, taker: str, limit: int, lease: float, threshold: int
+    ) -> Handed:
+        """Lease messages to ``taker``; write nothing if none is due."""
+        rest = await _due(self, queue)
+        if rest is None or rest > 0:
+            return Handed([], rest)
+        return await _receive(self, queue, taker, limit, lease=lease, threshold=threshold)
+
     messages = reading(messages)
     views = reading(queues)
     replay_messages = writing(replay)
     drop_messages = writing(drop)
     expire_messages = writing(expire)
+    shorten_queues = writing(shorten, looks=any_overfull, otherwise=0)

@@ -73,6 +73,12 @@ def turns(detail: TaskDetail) -> dict[int, int]:
     return {idx: turn for idx, turn in turn_numbers.items() if _holds_up(views[idx], also=("undone",))}
 
 
+def span_text(turn_numbers: Collection[int]) -> str:
+    """Return turns as people read them: "3", or from the first to the last; "" for none."""
+    first, last = min(turn_numbers, default=0), max(turn_numbers, default=0)
+    return f"{first}–{last}" if first != last else str(first or "")
+
+
 def _turns(
     views: Mapping[int, StepView], followers: Mapping[int, AbstractSet[int]], also: Collection[str] = ()
 ) -> dict[int, int]:

@@ -115,7 +115,7 @@ class _Asker(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._head = b""
-        self._asked = False
+        self._has_head = False
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -129,13 +129,13 @@ class _Asker(asyncio.Protocol):
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._asked:
+        if self._has_head:
             return  # what follows a head is read, as it would cut off the answer otherwise, and not wanted
         self._head += data
         head, end, _ = self._head.partition(_END)
         if not end and len(self._head) < MOST_HEAD:
             return
-        self._asked = True
+        self._has_head = True
         self._head = b""
         self._server.connections.keep(self._transport)
         if len(head) >= MOST_HEAD:
@@ -147,7 +147,7 @@ class _Asker(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         # an asker may close its side, and is answered
-        return self._asked and not self._transport.is_closing()
+        return self._has_head and not self._transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as every protocol has it
         self._timer.cancel()

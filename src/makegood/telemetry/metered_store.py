@@ -4,6 +4,7 @@ count.
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from types import SimpleNamespace
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from makegood.base.clock import Clock
@@ -29,17 +30,17 @@ class Whose:
     """Remembers the agent (app, agent) of each attempt until its reply; the oldest attempts are forgotten."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[int, int, int], tuple[str, str]] = OrderedDict()
+        self._agents: OrderedDict[tuple[int, int, int], tuple[str, str]] = OrderedDict()
 
     def note(self, request: Request) -> None:
         """Remember the agent of a request."""
-        self._known[request.task, request.idx, request.attempt] = request.app, request.agent
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+        self._agents[request.task, request.idx, request.attempt] = request.app, request.agent
+        if len(self._agents) > _REMEMBERED:
+            self._agents.popitem(last=False)
 
     def of(self, task: int, message: TaskMessage) -> tuple[str, str]:
         """Return (app, agent) of a reply and forget it; ("", "") if it is no longer known."""
-        return self._known.pop((task, message.idx, message.attempt), ("", ""))
+        return self._agents.pop((task, message.idx, message.attempt), ("", ""))
 
 
 class CountedAttempts:
@@ -103,22 +104,10 @@ class _Meter:
         return watched
 
 
-class _WatchedTasks:
-    def __init__(self, inner: Tasks, meter: _Meter) -> None:
-        self.commit = meter.timed(
-            "commit", inner.commit, lambda result, batch: len(batch.decisions) + len(result.claims)
-        )
-        self.submit = meter.timed("submit", inner.submit, lambda _, drafts: len(drafts))
-        self.inbox = meter.timed("inbox", inner.inbox)
-        self.clock = inner.clock
-        self.join, self.load, self.put_to_error = inner.join, inner.load, inner.put_to_error
-        self.post, self.answers, self.history = inner.post, inner.answers, inner.history
-        self.find, self.count, self.detail = inner.find, inner.count, inner.detail
-        self.search, self.tally, self.briefs = inner.search, inner.tally, inner.briefs
-        self.unended, self.lately = inner.unended, inner.lately
-        self.waits, self.progress = inner.waits, inner.progress
-        self.excerpt, self.step_names, self.value = inner.excerpt, inner.step_names, inner.value
-        self.recent, self.events_after = inner.recent, inner.events_after
+def _slice(inner: object, **watched: Any) -> Any:
+    """Return a slice of a store in which these verbs have others in their place."""
+    verbs = {name: getattr(inner, name) for name in dir(inner) if not name.startswith("_")}
+    return SimpleNamespace(**(verbs | watched))
 
 
 class _WatchedRequests:
@@ -126,12 +115,6 @@ class _WatchedRequests:
         self._meter = meter
         self._take = meter.timed("take", inner.take, lambda requests, *_, **__: len(requests))
         self._answer = meter.timed("answer", inner.answer, lambda answers, *_, **__: len(answers))
-        self.extend, self.turn, self.give_back, self.excuse = (
-            inner.extend,
-            inner.turn,
-            inner.give_back,
-            inner.excuse,
-        )
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
         """Take requests."""
@@ -150,20 +133,11 @@ class _WatchedRequests:
         return answers
 
 
-class _WatchedNodes:
-    def __init__(self, inner: Nodes, meter: _Meter) -> None:
-        self.heartbeat = meter.timed("heartbeat", inner.heartbeat)
-        self.register, self.unregister = inner.register, inner.unregister
-        self.views, self.depths, self.waiting = inner.views, inner.depths, inner.waiting
-
-
 class _WatchedLeases:
     def __init__(self, inner: Leases, meter: _Meter) -> None:
         self._inner = inner
         self._meter = meter
         self._epoch = 0
-        self.renew, self.release = inner.renew, inner.release
-        self.read, self.past_terms = inner.read, inner.past_terms
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Take a lease; a new epoch is a new term."""
@@ -179,10 +153,6 @@ class _WatchedSupervision:
         self._meter = meter
         self._pass_began: float | None = None
         self._judge, self._starved = meter.fenced(inner.judge), meter.fenced(inner.starved)
-        self.release_dead = meter.fenced(inner.release_dead)
-        self.release_deaf = meter.fenced(inner.release_deaf)
-        self.expire_tasks = meter.fenced(inner.expire_tasks)
-        self.horizon = inner.horizon
 
     async def judge(self, term: Grant, grace: float, limit: int) -> Judged:
         """Judge silence: a pass of the Supervisor begins."""
@@ -205,11 +175,25 @@ class WatchedStore:
         meter = _Meter(tally, clock, whose)
         self._inner = inner
         self.abreast = inner.abreast
-        self.tasks = _WatchedTasks(inner.tasks, meter)
-        self.requests = _WatchedRequests(inner.requests, meter)
-        self.supervision = _WatchedSupervision(inner.supervision, meter)
-        self.leases = _WatchedLeases(inner.leases, meter)
-        self.nodes = _WatchedNodes(inner.nodes, meter)
+        tasks, judging = inner.tasks, inner.supervision
+        requests, supervision = _WatchedRequests(inner.requests, meter), _WatchedSupervision(judging, meter)
+        commit = meter.timed(
+            "commit", tasks.commit, lambda result, batch: len(batch.decisions) + len(result.claims)
+        )
+        submit = meter.timed("submit", tasks.submit, lambda _, drafts: len(drafts))
+        inbox = meter.timed("inbox", tasks.inbox)
+        self.tasks: Tasks = _slice(tasks, commit=commit, submit=submit, inbox=inbox)
+        self.requests: Requests = _slice(inner.requests, take=requests.take, answer=requests.answer)
+        self.supervision: Supervision = _slice(
+            judging,
+            judge=supervision.judge,
+            starved=supervision.starved,
+            release_dead=meter.fenced(judging.release_dead),
+            release_deaf=meter.fenced(judging.release_deaf),
+            expire_tasks=meter.fenced(judging.expire_tasks),
+        )
+        self.leases: Leases = _slice(inner.leases, acquire=_WatchedLeases(inner.leases, meter).acquire)
+        self.nodes: Nodes = _slice(inner.nodes, heartbeat=meter.timed("heartbeat", inner.nodes.heartbeat))
         self.alerts, self.queues, self.notices = inner.alerts, inner.queues, inner.notices
         self.admin, self.oversight = inner.admin, inner.oversight
         self.open, self.close, self.now = inner.open, inner.close, inner.now

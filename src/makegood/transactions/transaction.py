@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from makegood.base.contexts import running_loop
 from makegood.errors import TransactionError
 from makegood.model.queue_message import QueueMessage
 from makegood.transactions.caller import Caller, Row, at_once
@@ -55,11 +56,7 @@ class Transaction:
         work = self._work(sql, values)
         if self.caller.blocks:
             return at_once(work)
-        try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:
-            here = None
-        if self._loop is None or here is not None:
+        if self._loop is None or running_loop() is not None:
             work.close()
             raise TransactionError(
                 "execute() cannot wait here, inside the event loop: `await tx.execute_async(...)`, or write a plain `def`"

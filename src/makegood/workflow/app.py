@@ -224,14 +224,3 @@ class App:
                 f"took its place"
             )
         return action
-
-    def _addresses(self) -> dict[str, Action[..., Any]]:
-        """Return every action by its address, "app/agent/action", former names included: what waiting steps
-        may ask for.
-        """
-        return {
-            f"{self.name}/{agent.name}/{name}": action
-            for agent in self.agents.values()
-            for action in agent.actions.values()
-            for name in (action.name, *action.formerly)
-        }

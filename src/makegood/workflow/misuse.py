@@ -60,7 +60,7 @@ def check_source(
     function = next((node for node in ast.walk(tree) if isinstance(node, FUNCTIONS[:2])), None)
     if function is None:
         return {}
-    reader = _Reader(function, _outer_names(fn), makers)
+    reader = _Reader(function, outer_names(fn), makers)
     for line, what in reader.misuses():
         file = inspect.getsourcefile(fn) or "the source"
         raise PromiseError(
@@ -103,7 +103,7 @@ def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
-def _outer_names(fn: Callable[..., object]) -> dict[str, object]:
+def outer_names(fn: Callable[..., object]) -> dict[str, object]:
     """Return what names mean in a function that does not bind them itself."""
     code = getattr(fn, "__code__", None)
     names: dict[str, object] = {**vars(builtins), **getattr(fn, "__globals__", {})}
@@ -130,11 +130,11 @@ class _Reader:
         self._scope = scope
         self._makers = makers
         self._bindings: dict[str, list[ast.expr | None]] = {}  # None: bound to something that may be anything
-        for node in ast.walk(function):
+        self._targets: set[ast.AST] = set()
+        """Names whose binding is known already."""
+        for node in ast.walk(function):  # a statement comes before the names in it
             if node is not function:
                 self._bind(node)
-        for name in _parameters(function.args):
-            self._other(name)
 
     # -- what names are bound to -----------------------------------------------------------------------------
 
@@ -145,46 +145,20 @@ class _Reader:
         elif isinstance(node, ast.AnnAssign | ast.NamedExpr):
             if node.value is not None:
                 self._assign(node.target, node.value)
-        elif isinstance(node, FUNCTIONS):
-            for name in _parameters(node.args):
-                self._other(name)
-            if not isinstance(node, ast.Lambda):
-                self._other(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del):
-            self._other(node.id)
-        else:
-            self._bind_otherwise(node)
-
-    def _bind_otherwise(self, node: ast.AST) -> None:
-        targets: list[ast.expr | None] = []
-        if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension | ast.AugAssign):
-            targets = [node.target]
-        elif isinstance(node, ast.With | ast.AsyncWith):
-            targets = [item.optional_vars for item in node.items]
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar | ast.ClassDef) and node.name:
-            self._other(node.name)
-        elif isinstance(node, ast.MatchMapping) and node.rest:
-            self._other(node.rest)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            for alias in node.names:
-                self._other((alias.asname or alias.name).split(".")[0])
-        elif isinstance(node, ast.Global | ast.Nonlocal):
-            for name in node.names:
-                self._other(name)
-        for target in targets:
-            if target is not None:
-                self._others(target)
+            self._targets.add(node.target)
+        elif node not in self._targets:
+            for name in _bound_by(node):
+                self._bindings.setdefault(name, []).append(None)
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Name):
-            self._bindings.setdefault(target.id, []).append(value)
-        elif isinstance(target, ast.Tuple | ast.List):
-            parts = self._parts(value, len(target.elts))
-            for n, element in enumerate(target.elts):
-                if isinstance(element, ast.Name):
-                    self._bindings.setdefault(element.id, []).append(parts[n] if parts else None)
-                else:
-                    self._others(element)
+        if isinstance(target, ast.Tuple | ast.List):
+            pairs = zip(target.elts, self._parts(value, len(target.elts)) or (), strict=False)
+        else:
+            pairs = zip((target,), (value,), strict=True)
+        for element, part in pairs:
+            if isinstance(element, ast.Name):
+                self._bindings.setdefault(element.id, []).append(part)
+                self._targets.add(element)
 
     def _parts(self, value: ast.expr, count: int) -> list[ast.expr] | None:
         """Return the expressions that a tuple is unpacked from: ``a, b = mg.parallel(x(), y())``, ``a, b =
@@ -197,14 +171,6 @@ class _Reader:
             parts = value.args
         has_star = any(isinstance(part, ast.Starred) for part in parts)
         return parts if len(parts) == count and not has_star else None
-
-    def _others(self, target: ast.expr) -> None:
-        for inner in ast.walk(target):
-            if isinstance(inner, ast.Name):
-                self._other(inner.id)
-
-    def _other(self, name: str) -> None:
-        self._bindings.setdefault(name, []).append(None)
 
     # -- what is surely a promise ----------------------------------------------------------------------------
 
@@ -296,6 +262,26 @@ class _Reader:
             yield end, Passing(action, tuple(map(parameter, node.args)), by_name)
 
 
-def _parameters(args: ast.arguments) -> list[str]:
-    plain = [*args.posonlyargs, *args.args, *args.kwonlyargs]
-    return [a.arg for a in (*plain, args.vararg, args.kwarg) if a is not None]
+def _bound_by(node: ast.AST) -> list[str]:
+    """Return the names that a part of the source binds itself, whatever is inside it."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            return [name]
+        case ast.arg(arg=name):
+            return [name]
+        case ast.alias(name=name, asname=other):
+            return [(other or name).split(".")[0]]
+        case ast.Global(names=names) | ast.Nonlocal(names=names):
+            return names
+        case ast.MatchMapping(rest=str(name)):
+            return [name]
+        case (
+            ast.FunctionDef()
+            | ast.AsyncFunctionDef()
+            | ast.ClassDef()
+            | ast.ExceptHandler()
+            | ast.MatchAs()
+            | ast.MatchStar()
+        ):
+            return [node.name] if node.name else []
+    return []

@@ -6,6 +6,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from makegood.declare.action import Action
+from makegood.workflow.misuse import outer_names
 from makegood.workflow.workflow import Workflow
 
 
@@ -39,15 +40,10 @@ def _package(fn: Callable[..., object]) -> str:
 
 def _named(fn: Callable[..., Any]) -> Iterator[Any]:
     """Yield the functions, actions and workflows that a function's code names."""
-    scope: dict[str, object] = dict(getattr(fn, "__globals__", {}))
     code = getattr(fn, "__code__", None)
     if code is None:
         return
-    for name, cell in zip(code.co_freevars, getattr(fn, "__closure__", None) or (), strict=True):
-        try:
-            scope[name] = cell.cell_contents
-        except ValueError:  # nothing was assigned to it yet
-            continue
+    scope = outer_names(fn)
     names = list(dict.fromkeys(_names(code)))
     values = [scope[name] for name in names if name in scope]
     for value in values:

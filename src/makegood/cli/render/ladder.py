@@ -23,7 +23,7 @@ from makegood.cli.render.style import STYLES, Line, Span
 from makegood.model.attempt_end import probe_answer
 from makegood.saga.rules import owner
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
-from makegood.story.step_names import stem_of
+from makegood.story.steps import JOINS, MOST_ODD, ODD, QUIET, outermost, stem_of, why_it_stays
 
 MARKS: Mapping[str, tuple[str, str]] = {
     "waiting": ("·", "."), "ready": ("○", "o"), "running": ("▶", ">"), "done": ("✓", "+"), "failed": ("✗", "x"),
@@ -32,18 +32,7 @@ MARKS: Mapping[str, tuple[str, str]] = {
 }  # fmt: skip
 """The mark of each state of a step: for terminals that show all of Unicode, and for the others."""
 
-QUIET = ("waiting", "done", "skipped", "undone", "kept")
-"""States of steps that may be folded together when a ladder is taller than the terminal."""
-
-ODD = ("failed", "in_doubt", "undo_failed")
-"""States of items of an ``each`` that are named, the first ``MOST_OWN`` of them."""
-
-MOST_OWN = 5
-
 NO_NAMES: Mapping[int, str] = MappingProxyType({})
-
-HIDDEN = ("merge", "gather")
-"""Control steps that only join what others decided: they are no rung."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +85,7 @@ def in_order(steps: Iterable[StepView]) -> list[StepView]:
         return (*place(by_idx[owner_idx]), (step.plan.nth, step.idx))
 
     by_idx = {step.idx: step for step in steps}
-    return sorted((s for s in by_idx.values() if s.kind not in HIDDEN), key=place)
+    return sorted((s for s in by_idx.values() if s.kind not in JOINS), key=place)
 
 
 def rung(step: StepView, nodes: Mapping[int, str], *, unicode: bool = True) -> Rung:
@@ -127,7 +116,7 @@ def _notes(step: StepView, nodes: Mapping[int, str]) -> list[str]:
     if step.doubt and step.state not in ("done", "undone"):
         notes.append("an earlier try is unanswered")
     if step.state == "kept" or (step.state == "done" and not step.undoable and step.kind == "action"):
-        notes.append("no way back" if step.no_return else "nothing to undo")
+        notes.append(why_it_stays(step))
     if step.error and step.state not in ("done", "undone", "skipped"):
         notes.append(step.error)
     return notes
@@ -139,7 +128,7 @@ def fold_items(steps: Sequence[StepView], rungs: Sequence[Rung]) -> list[Rung]:
     """
     by_idx = {step.idx: step for step in steps}
     result: list[Rung] = []
-    for each, pairs in groupby(zip(steps, rungs, strict=True), key=lambda pair: _outermost(pair[0], by_idx)):
+    for each, pairs in groupby(zip(steps, rungs, strict=True), key=lambda pair: outermost(pair[0], by_idx)):
         if each is None:
             result += [line for _, line in pairs]
             continue
@@ -147,7 +136,7 @@ def fold_items(steps: Sequence[StepView], rungs: Sequence[Rung]) -> list[Rung]:
         for step, line in pairs:
             groups.setdefault((stem_of(step), step.state), []).append(line)
         for (name, state), alike in groups.items():
-            own = min(len(alike), MOST_OWN) if state in ODD else len(alike) if len(alike) < 3 else 0
+            own = min(len(alike), MOST_ODD) if state in ODD else len(alike) if len(alike) < 3 else 0
             result += alike[:own]
             if rest := alike[own:]:
                 notes = {line.notes for line in rest}
@@ -156,14 +145,6 @@ def fold_items(steps: Sequence[StepView], rungs: Sequence[Rung]) -> list[Rung]:
                     Rung(rest[0].mark, f"{name}[…]", count, state, notes.pop() if len(notes) == 1 else "")
                 )
     return result
-
-
-def _outermost(step: StepView, by_idx: Mapping[int, StepView]) -> int | None:
-    """Return the ``each`` that a step is an item of, the outermost one; None if it is none."""
-    each = None
-    while step.plan is not None and (idx := owner(step.plan)) in by_idx and idx != step.idx:
-        each, step = idx, by_idx[idx]
-    return each
 
 
 def fold(rungs: Sequence[Rung]) -> list[Rung]:

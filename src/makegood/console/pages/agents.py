@@ -7,9 +7,10 @@ import msgspec
 
 from makegood.base.counts import counted
 from makegood.base.terminal_text import command
-from makegood.console.pages.wording import PageVerdict, lasted, listed, share
+from makegood.console.pages.wording import PageVerdict, lasted, share
 from makegood.console.reads import Reads
 from makegood.store.views import AgentInfo, NodeView
+from makegood.story.steps import listed
 
 COMING_BACK: Final = "coming back"
 """The state of a service that answers again."""
@@ -86,8 +87,6 @@ def _agent(agent: str, infos: Sequence[AgentInfo], waiting: int, oldest: float) 
     state, tone, icon, reason = _state(infos)
     measures = [info for info in infos if info.success is not None]
     slots, busy = sum(info.slots for info in infos), sum(info.used for info in infos)
-    calls = sum(info.calls for info in infos)
-    mean = sum(info.seconds * info.calls for info in infos) / calls if calls else None
     rate = next((info.rate for info in infos if info.rate is not None), None)
     return AgentRow(
         agent=agent,
@@ -103,7 +102,7 @@ def _agent(agent: str, infos: Sequence[AgentInfo], waiting: int, oldest: float) 
         slots=slots,
         full=share(busy, slots),
         success=f"{sum(info.success or 0.0 for info in measures) / len(measures):.0%}" if measures else "–",
-        mean=lasted(mean) or "–",
+        mean=_mean(infos),
         rate="–" if rate is None else f"{rate:g}/s",
         processes=len(infos),
         need=tone == "need",
@@ -132,56 +131,50 @@ def agents_of(node: NodeView) -> str:
 
 def process_row(node: NodeView) -> ProcessRow:
     """Return the row of a process that runs agents."""
-    infos, (beat, light) = node.info.agents, heartbeat(node)
-    calls, late = sum(info.calls for info in infos), sum(info.overdue for info in infos)
-    seconds = sum(info.seconds * info.calls for info in infos)
+    infos = node.info.agents
+    late, used, slots = (sum(getattr(i, name) for i in infos) for name in ("overdue", "used", "slots"))
     return ProcessRow(
-        name=node.info.name,
-        runs=agents_of(node),
-        beat=beat,
-        light=light,
-        used=f"{sum(i.used for i in infos)} of {sum(i.slots for i in infos)}"
-        if node.state == "alive"
-        else "–",
-        calls=calls,
+        node.info.name,
+        agents_of(node),
+        *heartbeat(node),
+        used=f"{used} of {slots}" if node.state == "alive" else "–",
+        calls=sum(info.calls for info in infos),
         failed=sum(info.failed for info in infos),
-        mean=lasted(seconds / calls) if calls else "–",
+        mean=_mean(infos),
         note=f"{counted(late, 'call')} still run past their deadline" if late else "",
     )
+
+
+def _mean(infos: Sequence[AgentInfo]) -> str:
+    """Return how long calls took on average."""
+    calls = sum(info.calls for info in infos)
+    return lasted(sum(info.seconds * info.calls for info in infos) / calls) if calls else "–"
 
 
 def verdict(rows: Sequence[AgentRow]) -> PageVerdict:
     """Return the sentence that answers the page."""
     orphans = [row for row in rows if row.need and row.waiting]
     doubtful = [row for row in rows if row.tone == "doubt"]
+    names, is_one = listed([row.name for row in orphans or doubtful]), len(orphans or doubtful) == 1
     if orphans:
-        text = "; ".join(
+        texts = [
             f"{counted(row.waiting, 'request')} wait for {row.name}, the oldest for {row.oldest}"
             for row in orphans[:3]
-        )
-        verb = "has" if len(orphans) == 1 else "have"
-        return PageVerdict(
-            "need", "error", f"{listed([row.name for row in orphans])} {verb} no process", f"{text}."
-        )
-    recovering = [row for row in doubtful if row.state == COMING_BACK and not row.waiting]
-    if recovering and len(recovering) == len(doubtful):
-        verb = "answers" if len(recovering) == 1 else "answer"
+        ]
+        title = f"{names} {'has' if is_one else 'have'} no process"
+        return PageVerdict("need", "error", title, f"{'; '.join(texts)}.")
+    if doubtful and all(row.state == COMING_BACK and not row.waiting for row in doubtful):
         text = "Nothing waits; each answer lets one more call be in flight."
-        return PageVerdict("ok", "done", f"{listed([row.name for row in recovering])} {verb} again", text)
+        return PageVerdict("ok", "done", f"{names} {'answers' if is_one else 'answer'} again", text)
     if doubtful:
-        verb = "does" if len(doubtful) == 1 else "do"
         wait = "Tasks wait; makegood" if any(row.waiting for row in doubtful) else "makegood"
         text = f"{wait} asks again by itself, and an outage undoes no task."
-        return PageVerdict(
-            "doubt", "waiting", f"{listed([row.name for row in doubtful])} {verb} not answer well", text
-        )
+        title = f"{names} {'does' if is_one else 'do'} not answer well"
+        return PageVerdict("doubt", "waiting", title, text)
     if not rows:
         return PageVerdict("idle", "agents", "No agent runs", "No request waits for one either.")
-    return PageVerdict(
-        "ok",
-        "done",
-        f"All {counted(len(rows), 'agent')} are well" if len(rows) > 1 else f"{rows[0].name} is well",
-    )
+    all_well = f"All {counted(len(rows), 'agent')} are well" if len(rows) > 1 else f"{rows[0].name} is well"
+    return PageVerdict("ok", "done", all_well)
 
 
 async def waiting(reads: Reads) -> Mapping[str, tuple[int, float]]:

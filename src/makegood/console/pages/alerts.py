@@ -8,9 +8,10 @@ import msgspec
 from makegood.base import ids
 from makegood.base.counts import counted
 from makegood.console.pages.tasks import search
-from makegood.console.pages.wording import PageVerdict, listed, name_of, titled
+from makegood.console.pages.wording import PageVerdict, name_of, titled
 from makegood.console.reads import Reads
 from makegood.store.views import AlertView, Filter, TaskView
+from makegood.story.steps import listed
 
 OPEN: Final = 200
 """Open alerts on the page, at most."""
@@ -46,6 +47,8 @@ _FIRST = ("undo_incomplete", "held", "poison", "unreadable")
 class Item(msgspec.Struct, frozen=True):
     """What is wrong with one task, agent or process: one alert or several of one task."""
 
+    first: AlertView
+    """The one that gives the title."""
     ids: str
     """The ids of its alerts, separated by commas."""
     kinds: tuple[str, ...]
@@ -60,23 +63,24 @@ class Item(msgspec.Struct, frozen=True):
     at: float
     sent: str
     acts: tuple[str, ...]
-    acked_by: str
-    acked: float | None
-    acked_why: str
-    ended: float | None
-    ended_why: str
 
 
 def items(alerts: Sequence[AlertView], tasks: Mapping[int, TaskView]) -> list[Item]:
-    """Return alerts with those of one task joined, newest first."""
+    """Return alerts with those of one task joined, and test alerts, newest first."""
     groups: dict[object, list[AlertView]] = {}
     for alert in alerts:
-        groups.setdefault(("task", alert.task) if alert.task else alert.id, []).append(alert)
+        key = ("task", alert.task) if alert.task else "test" if alert.kind == "test" else alert.id
+        groups.setdefault(key, []).append(alert)
     return [_item(of_one, tasks.get(of_one[0].task or 0)) for of_one in groups.values()]
 
 
-def _ends(alert: AlertView) -> bool:
-    """Whether an alert ends by itself; an open circuit about one task may be that task's fault."""
+def _needs_nobody(alert: AlertView) -> bool:
+    """Whether an alert ends by itself, or is a test that was reported.
+
+    An open circuit about one task may be that task's fault.
+    """
+    if alert.kind == "test":
+        return alert.logged > 0 and not alert.tries
     return alert.kind in BY_THEMSELVES and not (alert.kind == "circuit_open" and alert.task)
 
 
@@ -91,12 +95,14 @@ def _item(alerts: Sequence[AlertView], task: TaskView | None) -> Item:
     name = "" if first.task is None else ids.show(first.task) if task is None else name_of(task)
     if first.task is None and first.step:
         title = f"{title}: {first.step}"
+    is_calm = all(map(_needs_nobody, [first] if first.kind == "test" else alerts))
     return Item(
+        first=first,
         ids=",".join(str(alert.id) for alert in order),
         kinds=tuple(dict.fromkeys(alert.kind for alert in order)),
         title=title,
         icon=icon,
-        tone="idle" if first.acked or first.ended else "doubt" if all(map(_ends, alerts)) else "need",
+        tone="idle" if first.acked or first.ended else "doubt" if is_calm else "need",
         about=name,
         task="" if first.task is None else ids.show(first.task),
         workflow="" if task is None else task.workflow,
@@ -104,11 +110,6 @@ def _item(alerts: Sequence[AlertView], task: TaskView | None) -> Item:
         at=min(alert.at for alert in alerts),
         sent=sent(first),
         acts=_acts(task),
-        acked_by=first.acked_by,
-        acked=first.acked,
-        acked_why=first.acked_why,
-        ended=first.ended,
-        ended_why=first.ended_why,
     )
 
 
@@ -133,14 +134,12 @@ def verdict(need: Sequence[Item], claims: Sequence[Item], alone: Sequence[Item])
     """Return the sentence that answers the page."""
     sentences = []
     if claims:
-        people = sorted({item.acked_by for item in claims})
+        people = sorted({item.first.acked_by for item in claims})
         sentences.append(
             f"{listed(people)} {'has' if len(people) == 1 else 'have'} acknowledged {len(claims)}."
         )
     if alone:
-        sentences.append(
-            f"{counted(len(alone), 'alert')} {'ends' if len(alone) == 1 else 'end'} without help."
-        )
+        sentences.append(f"{counted(len(alone), 'alert')} need{'s' if len(alone) == 1 else ''} nobody.")
     if not need:
         return PageVerdict("ok", "done", "Nothing needs you", " ".join(sentences) or "No alert is open.")
     kinds = [_look(item.kinds[0])[0].lower() for item in need]
@@ -171,9 +170,9 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     now = await reads.now()
     entries = await open_items(reads)
     need = [item for item in entries if item.tone == "need"]
-    claims = [item for item in entries if item.acked is not None]
+    claims = [item for item in entries if item.first.acked is not None]
     alone = [item for item in entries if item.tone == "doubt"]
-    past = [i for i in await _read(reads, ENDED, ended=True) if i.ended and i.ended > now - DAY]
+    past = [i for i in await _read(reads, ENDED, ended=True) if i.first.ended and i.first.ended > now - DAY]
     return {
         "verdict": verdict(need, claims, alone),
         "need": need,

@@ -1,6 +1,6 @@
 """Acts on many tasks: counted before they are confirmed, followed while they run, with refusals."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -45,34 +45,22 @@ STATES: Final[Mapping[str, tuple[str, str, str]]] = {
 class BulkRow(msgspec.Struct, frozen=True):
     """An act on many tasks."""
 
-    id: str
-    kind: str
+    view: BulkView
     icon: str
     state: str
     state_icon: str
     tone: str
     filter: str
-    who: str
-    why: str
-    at: float
-    sent: int
-    counted: int
-    applied: int
-    noop: int
-    refused: int
-    waiting: int
+    running: bool
     left: int
     took: str
     rate: str
     eta: str
     parts: tuple[tuple[str, float], ...]
     """The bar: tone and share in percent."""
-    stopped_by: str
-    running: bool
-    stoppable: bool
-    progress: str = ""
+    progress: str
     """How far its tasks are, "" if nothing is known of them."""
-    to_go: int = 0
+    to_go: int
 
 
 def _look(kind: str) -> tuple[str, str]:
@@ -81,9 +69,6 @@ def _look(kind: str) -> tuple[str, str]:
 
 def row(view: BulkView, now: float, states: Mapping[str, int] | None = None) -> BulkRow:
     """Return an act as pages show it. ``states``: of the tasks that accepted it, how many are in each."""
-    icon, _ = _look(view.kind)
-    state_icon, tone, state = STATES.get(view.state, ("bulk", "idle", view.state))
-    total = max(view.counted, view.sent, 1)
     took = (view.ended or now) - view.at
     running = view.state in ("running", "stopping")
     left = max(0, view.counted - view.sent) if running else 0
@@ -91,37 +76,24 @@ def row(view: BulkView, now: float, states: Mapping[str, int] | None = None) -> 
     tone_done = "undo" if view.kind in ("undo", "cancel") else "ok"
     counts = ((tone_done, view.applied), ("run", view.waiting), ("idle", view.noop), ("fail", view.refused))
     tasks = bulk_progress(view.kind, states) if states else None
-    if (
-        tasks is not None and tasks.to_go and not running
-    ):  # its commands were sent, and its tasks are under way
-        state_icon, tone, state = STATES["running"] if view.state == "done" else (state_icon, tone, state)
+    # once its commands are sent, its tasks are under way
+    shown_state = "running" if view.state == "done" and tasks is not None and tasks.to_go else view.state
+    state_icon, tone, state = STATES.get(shown_state, ("bulk", "idle", view.state))
     return BulkRow(
-        progress="" if tasks is None else tasks.text,
-        to_go=0 if tasks is None else tasks.to_go,
-        id=view.id,
-        kind=view.kind,
-        icon=icon,
-        state=state,
-        state_icon=state_icon,
-        tone=tone,
-        filter=text_of(view.wanted),
-        who=view.who,
-        why=view.why,
-        at=view.at,
-        sent=view.sent,
-        counted=view.counted,
-        applied=view.applied,
-        noop=view.noop,
-        refused=view.refused,
-        waiting=view.waiting,
-        left=left,
+        view,
+        _look(view.kind)[0],
+        state,
+        state_icon,
+        tone,
+        text_of(view.wanted),
+        running,
+        left,
         took=lasted(took),
         rate="as fast as the leader works" if view.rate is None else f"{view.rate:g} a second at most",
-        eta=lasted(left / pace) if running and left and pace else "",
-        parts=tuple((name, share(count, total)) for name, count in counts if count),
-        stopped_by=view.stopped_by,
-        running=running,
-        stoppable=view.state == "running",
+        eta=lasted(left / pace) if left and pace else "",
+        parts=tuple((name, share(count, max(view.counted, view.sent, 1))) for name, count in counts if count),
+        progress="" if tasks is None else tasks.text,
+        to_go=0 if tasks is None else tasks.to_go,
     )
 
 
@@ -131,35 +103,33 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     views = await oversight.bulk_acts(reads)
     states = {view.id: await oversight.bulk_ends(reads, view.id) for view in views[:FOLLOWED]}
     rows = [row(view, now, states.get(view.id)) for view in views]
-    running = [act for act in rows if act.running]
+    return {"verdict": verdict(rows, now, has_leader=await _has_leader(reads)), "rows": rows, "now": now}
+
+
+async def _has_leader(reads: Reads) -> bool:
     lease = await leading(reads)
-    has_leader = lease is not None and lease.held
+    return lease is not None and lease.held
+
+
+def verdict(rows: Sequence[BulkRow], now: float, *, has_leader: bool) -> PageVerdict:
+    """Return the sentence that answers the list of acts."""
+    running = [act for act in rows if act.running]
     if running and not has_leader:
-        verdict = PageVerdict(
-            "need",
-            "error",
-            "Nobody works on them",
-            "The leading Supervisor does: start one with `makegood supervisor`.",
-        )
-    elif running:
-        left = sum(act.left for act in running)
-        title = f"{counted(len(running), 'act')} under way, {counted(left, 'task')} to come"
-        verdict = PageVerdict(
-            "run", "run", title, "They survive a restart of any process, this one included."
-        )
-    elif going := sum(act.to_go for act in rows):
+        text = "The leading Supervisor does: start one with `makegood supervisor`."
+        return PageVerdict("need", "error", "Nobody works on them", text)
+    if running:
+        left = counted(sum(act.left for act in running), "task")
+        title = f"{counted(len(running), 'act')} under way, {left} to come"
+        text = "They survive a restart of any process, this one included."
+        return PageVerdict("run", "run", title, text)
+    if going := sum(act.to_go for act in rows):
         title = f"Every command is sent; {counted(going, 'task')} to go"
-        verdict = PageVerdict(
-            "run", "run", title, "Their undos, or their steps, run as fast as their services take them."
-        )
-    else:
-        text = (
-            f"The last one ended {lasted(now - rows[0].at)} ago."
-            if rows
-            else "Choose tasks in the list of tasks; the console counts them before you confirm."
-        )
-        verdict = PageVerdict("idle", "bulk", "Nothing is under way", text)
-    return {"verdict": verdict, "rows": rows, "now": now}
+        text = "Their undos, or their steps, run as fast as their services take them."
+        return PageVerdict("run", "run", title, text)
+    text = "Choose tasks in the list of tasks; the console counts them before you confirm."
+    if rows:
+        text = f"The last one ended {lasted(now - rows[0].view.at)} ago."
+    return PageVerdict("idle", "bulk", "Nothing is under way", text)
 
 
 async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
@@ -181,21 +151,18 @@ async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     }
     wanted_ids = tuple(sorted({refusal.task for refusal in refusals} | commands_by_task.keys()))
     tasks = (await search(reads, Filter(ids=wanted_ids, limit=len(wanted_ids)))).tasks if wanted_ids else []
-    names = {task.id: name_of(task) for task in tasks}
-    lease = await leading(reads)
+    names = {task: ids.show(task) for task in wanted_ids} | {task.id: name_of(task) for task in tasks}
     return {
         "act": act,
         "verb": _look(view.kind)[1],
-        "refusals": [
-            (ids.show(r.task), names.get(r.task, ids.show(r.task)), r.outcome, r.at) for r in refusals
-        ],
-        "more": max(0, act.refused - len(refusals)),
+        "refusals": [(ids.show(r.task), names[r.task], r.outcome, r.at) for r in refusals],
+        "more": max(0, view.refused - len(refusals)),
         "carried": [
-            (ids.show(task), names.get(task, ids.show(task)), command.verdict, command.outcome, command.at)
+            (ids.show(task), names[task], command.verdict, command.outcome, command.at)
             for task, command in commands_by_task.items()
         ],
-        "more_carried": max(0, act.applied + act.noop - len(commands_by_task)),
-        "led": lease is not None and lease.remaining > 0,
+        "more_carried": max(0, view.applied + view.noop - len(commands_by_task)),
+        "led": await _has_leader(reads),
         "now": now,
     }
 

@@ -13,7 +13,7 @@ from makegood.console.pages.wording import PageVerdict, lasted, share
 from makegood.console.reads import Reads
 from makegood.election.views import TermView, with_gaps
 from makegood.store.step_down import LEADER
-from makegood.store.views import LeaseView, NodeView
+from makegood.store.views import LeaseView, NodeInfo, NodeView
 
 TERMS: Final = 20
 """Past terms in the table, at most."""
@@ -28,11 +28,8 @@ LONG: Final = 5.0
 class Lease(msgspec.Struct, frozen=True):
     """The lease of the leader, running down."""
 
-    holder: str
-    epoch: int
-    since: float
+    view: LeaseView
     left: float
-    ttl: float
     share: float
     look: str
     """"" , low (under a third) or gone."""
@@ -53,14 +50,12 @@ class StripPart(msgspec.Struct, frozen=True):
 class MemberRow(msgspec.Struct, frozen=True):
     """A process."""
 
-    name: str
+    info: NodeInfo
     roles: str
     beat: str
     light: str
     holds: str
     up: str
-    host: str
-    pid: int
 
 
 def lease_of(view: LeaseView | None) -> Lease | None:
@@ -69,7 +64,7 @@ def lease_of(view: LeaseView | None) -> Lease | None:
         return None
     left = max(0.0, view.remaining)
     look = "gone" if left == 0 else "low" if left < view.ttl / 3 else ""
-    return Lease(view.holder, view.epoch, view.since, left, view.ttl, share(left, view.ttl), look)
+    return Lease(view, left, share(left, view.ttl), look)
 
 
 def strip(terms: Sequence[TermView], now: float) -> list[StripPart]:
@@ -85,19 +80,9 @@ def strip(terms: Sequence[TermView], now: float) -> list[StripPart]:
         weights.append((term, 1.5 + log1p(max(0.0, (term.ended or now) - term.began) // 60), False))
     total, at, parts = sum(weight for _, weight, _ in weights), 0.0, []
     for term, weight, gap in weights:
-        width = share(weight, total)
+        width, is_now = share(weight, total), term.ended is None and not gap
         length = term.gap if gap else (term.ended or now) - term.began
-        parts.append(
-            StripPart(
-                round(at, 2),
-                width,
-                gap,
-                term.epoch,
-                lasted(length),
-                term.holder,
-                term.ended is None and not gap,
-            )
-        )
+        parts.append(StripPart(round(at, 2), width, gap, term.epoch, lasted(length), term.holder, is_now))
         at += width
     return parts
 
@@ -106,16 +91,13 @@ def process_rows(nodes: Sequence[NodeView], leader: str, now: float) -> list[Mem
     """Return processes: the leader first, then by role and name."""
     rows = []
     for node in nodes:
-        beat, light = heartbeat(node)
-        leads = " · leads" if node.info.name == leader and node.state == "alive" else ""
-        tasks = counted(node.info.held, "task") if "scheduler" in node.info.roles else "–"
-        rows.append(
-            MemberRow(
-                node.info.name, ", ".join(_role(node, role) for role in node.info.roles) + leads, beat, light, tasks if node.state == "alive" else "–",
-                lasted(now - node.started) if node.state == "alive" else "–", node.info.host, node.info.pid,
-            )
-        )  # fmt: skip
-    return sorted(rows, key=lambda row: ("leads" not in row.roles, row.roles, row.name))
+        is_alive = node.state == "alive"
+        roles = ", ".join(_role(node, role) for role in node.info.roles)
+        leads = " · leads" if node.info.name == leader and is_alive else ""
+        tasks = counted(node.info.held, "task") if is_alive and "scheduler" in node.info.roles else "–"
+        age = lasted(now - node.started) if is_alive else "–"
+        rows.append(MemberRow(node.info, roles + leads, *heartbeat(node), tasks, age))
+    return sorted(rows, key=lambda row: ("leads" not in row.roles, row.roles, row.info.name))
 
 
 def _role(node: NodeView, role: str) -> str:
@@ -134,7 +116,7 @@ def heals(nodes: Sequence[NodeView], lease: LeaseView | None) -> float:
 
 def verdict(lease: Lease | None, nodes: Sequence[NodeView], now: float, within: float) -> PageVerdict:
     """Return the sentence that answers the page."""
-    dead = [node for node in nodes if node.state == "dead"]
+    dead = sum(node.state == "dead" for node in nodes)
     roles = {role for node in nodes if node.state == "alive" for role in node.info.roles}
     if not any(node.state == "alive" for node in nodes):
         return PageVerdict("need", "error", "No process runs", "Start one: `makegood run MODULE:APP`.")
@@ -144,15 +126,13 @@ def verdict(lease: Lease | None, nodes: Sequence[NodeView], now: float, within: 
             text += " Start a Supervisor: `makegood supervisor`."
         return PageVerdict("need", "error", "Nobody leads", text)
     if "scheduler" not in roles:
-        return PageVerdict(
-            "need", "error", "No Scheduler runs", "No task is moved. Start one: `makegood scheduler`."
-        )
-    title = f"{lease.holder} has led for {lasted(now - lease.since)}"
+        text = "No task is moved. Start one: `makegood scheduler`."
+        return PageVerdict("need", "error", "No Scheduler runs", text)
+    title = f"{lease.view.holder} has led for {lasted(now - lease.view.since)}"
     if dead:
-        title += f"; {counted(len(dead), 'process', 'processes')} died in the last hour"
-    return PageVerdict(
-        "ok", "done", title, f"The work of a process that dies now continues within {lasted(within)}."
-    )
+        title += f"; {counted(dead, 'process', 'processes')} died in the last hour"
+    text = f"The work of a process that dies now continues within {lasted(within)}."
+    return PageVerdict("ok", "done", title, text)
 
 
 async def leading(reads: Reads) -> LeaseView | None:
@@ -165,10 +145,9 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     now, nodes, view = await reads.now(), await reads.nodes(), await leading(reads)
     terms, lease = with_gaps(await reads.past_terms(LEADER, TERMS)), lease_of(view)
     within = heals(nodes, view)
-    leader = lease.holder if lease and lease.look != "gone" else ""
-    followers = [
-        n for n in nodes if n.state == "alive" and "supervisor" in n.info.roles and n.info.name != leader
-    ]
+    leader = (lease.view.holder or "") if lease and lease.look != "gone" else ""
+    alive = [node for node in nodes if node.state == "alive"]
+    followers = [n for n in alive if "supervisor" in n.info.roles and n.info.name != leader]
     return {
         "verdict": verdict(lease, nodes, now, within),
         "lease": lease,
@@ -177,9 +156,9 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
         "terms": terms,
         "strip": strip(terms, now),
         "long": LONG,
-        "processes": process_rows([node for node in nodes if node.state == "alive"], leader, now),
-        "ended": process_rows([node for node in nodes if node.state != "alive"], leader, now),
-        "alive": sum(node.state == "alive" for node in nodes),
+        "processes": process_rows(alive, leader, now),
+        "ended": process_rows([node for node in nodes if node not in alive], leader, now),
+        "alive": len(alive),
         "dead": sum(node.state == "dead" for node in nodes),
         "refusals": await oversight.refusals(reads),
         "now": now,

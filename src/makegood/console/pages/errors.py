@@ -32,17 +32,14 @@ TASKS: Final = 50
 class Group(msgspec.Struct, frozen=True):
     """Failures with one cause."""
 
-    name: str
+    record: ErrorGroup
     count: int
     what: str
     """What was counted, such as "tasks in error"."""
     parts: tuple[tuple[bool, str], ...]
     """The message, in parts: whether a part stands for text that differs."""
     where: str
-    frame: str
     words: str
-    first: float
-    last: float
     bars: tuple[int, ...]
     fate: str
     """need, retried or ended."""
@@ -50,7 +47,6 @@ class Group(msgspec.Struct, frozen=True):
     """The acts to offer, each with the number of tasks that it may concern, and their states."""
     ids: str
     """The ids of its tasks, separated by commas."""
-    sample: str
 
 
 def fate(group: ErrorGroup) -> str:
@@ -60,47 +56,43 @@ def fate(group: ErrorGroup) -> str:
 
 def group_of(group: ErrorGroup, now: float, span: float) -> Group:
     """Return a group as the page shows it."""
-    becomes = fate(group)
-    error, undone_count = group.blocking, group.states.get("undone", 0)
-    going = sum(group.states.get(state, 0) for state in ("pending", "processing", "undoing"))
+    becomes, states = fate(group), group.states
+    undone_count, forward = states.get("undone", 0), states.get("pending", 0) + states.get("processing", 0)
+    going = forward + states.get("undoing", 0)
     if becomes == "need":
-        count, label = error, "in error"
+        count, label = group.blocking, "in error"
     elif becomes == "retried":
         count, label = group.retried, "trying again"
-    elif undone_count or going:
-        count, label = (undone_count, "undone") if undone_count else (going, "under way")
-    elif processed_count := group.states.get("processed", 0):
-        count, label = processed_count, "processed since"
     else:
-        count, label = group.tasks, "in error for another reason"
-    agent = group.agent.partition("/")[2] or group.agent
+        ends = (
+            (undone_count, "undone"),
+            (going, "under way"),
+            (states.get("processed", 0), "processed since"),
+        )
+        others = (group.tasks, "in error for another reason")
+        count, label = next((end for end in ends if end[0]), others)
     doing = {"do": "", "probe": "probe of ", "undo": "undo of "}.get(group.doing, "")
-    ends = [f"{n} {state}" for state, n in sorted(group.states.items()) if n]
-    words = f"{counted(group.tasks, 'task')}, {counted(group.attempts, 'attempt')} · now {', '.join(ends) or 'unknown'}"
-    forward = sum(group.states.get(s, 0) for s in ("pending", "processing"))
-    acts: list[tuple[str, int, str]] = []
-    limit = len(group.ids)  # an act is about tasks that are named
+    now_in = ", ".join(f"{n} {state}" for state, n in sorted(states.items()) if n) or "unknown"
+    most = len(group.ids)  # an act is about tasks that are named
+    acts: tuple[tuple[str, int, str], ...] = ()
     if becomes == "need":
-        acts = [("undo", min(error, limit), "error"), ("resubmit", min(error, limit), "error")]
+        error = min(group.blocking, most)
+        acts = ("undo", error, "error"), ("resubmit", error, "error")
     elif forward:
-        acts = [("cancel", min(forward, limit), "pending,processing")]
+        acts = (("cancel", min(forward, most), "pending,processing"),)
     elif undone_count:
-        acts = [("resubmit", min(undone_count, limit), "undone")]
+        acts = (("resubmit", min(undone_count, most), "undone"),)
     return Group(
-        name=group.name,
+        record=group,
         count=count,
         what=f"task{'s' if count != 1 else ''} {label}",
         parts=marked(group.message),
-        where=f"{agent} · {doing}{group.action}",
-        frame=group.frame,
-        words=words,
-        first=group.first,
-        last=group.last,
+        where=f"{group.agent.partition('/')[2] or group.agent} · {doing}{group.action}",
+        words=f"{counted(group.tasks, 'task')}, {counted(group.attempts, 'attempt')} · now {now_in}",
         bars=bars(group.times, now, span),
         fate=becomes,
-        acts=tuple(acts),
-        ids=",".join(ids.show(task) for task in group.ids[: error if becomes == "need" else None]),
-        sample=group.sample,
+        acts=acts,
+        ids=",".join(map(ids.show, group.ids[: group.blocking if becomes == "need" else None])),
     )
 
 
@@ -138,26 +130,21 @@ def bars(times: Sequence[float], now: float, span: float) -> tuple[int, ...]:
 
 def verdict(need: Sequence[Group], retries: Sequence[Group], endings: Sequence[Group]) -> PageVerdict:
     """Return the sentence that answers the page."""
-    calm = (
-        f"{counted(len(endings), 'error')} ended without help: the tasks were undone, or continued."
-        if endings
-        else ""
-    )
+    calm = ""
+    if endings:
+        calm = f"{counted(len(endings), 'error')} ended without help: the tasks were undone, or continued."
     if need:
         # several undos of one task may fail, so only the tasks of one error are counted
-        title = (
-            f"1 error holds up {counted(need[0].count, 'task')}"
-            if len(need) == 1
-            else f"{len(need)} errors hold up tasks"
-        )
+        title = f"{len(need)} errors hold up tasks"
+        if len(need) == 1:
+            title = f"1 error holds up {counted(need[0].count, 'task')}"
         if retries:
             title += f"; {len(retries)} {'is' if len(retries) == 1 else 'are'} being retried"
         return PageVerdict("need", "error", title, calm)
     if retries:
         return PageVerdict("doubt", "again", f"{counted(len(retries), 'error')} being retried", calm)
-    if endings:
-        return PageVerdict("ok", "done", "No error needs you", calm)
-    return PageVerdict("ok", "done", "No errors", "No attempt failed in this time.")
+    title = "No error needs you" if endings else "No errors"
+    return PageVerdict("ok", "done", title, calm or "No attempt failed in this time.")
 
 
 async def group(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
@@ -168,18 +155,14 @@ async def group(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     report, now = await oversight.groups(reads), await reads.now()
     error_group = next((candidate for candidate in report.groups if candidate.name == query["name"]), None)
     if error_group is None:
-        raise Denied(
-            404,
-            "No such error",
-            "None of the latest tasks failed like this; older ones are no longer grouped.",
-        )
+        text = "None of the latest tasks failed like this; older ones are no longer grouped."
+        raise Denied(404, "No such error", text)
     rows = await rows_of(reads, await reads.tasks(Filter(ids=error_group.ids, limit=len(error_group.ids))))
     span = next((span for _, span in SPANS.values() if error_group.first >= now - span), SPANS["7d"][1])
+    sample = error_group.sample if has_more_lines(error_group.sample) else ""
     return {
         "group": group_of(error_group, now, span),
-        "lines": trace_lines(
-            error_group.traceback or (error_group.sample if has_more_lines(error_group.sample) else "")
-        ),
+        "lines": trace_lines(error_group.traceback or sample),
         "rows": sorted(rows, key=lambda row: not row.need)[:TASKS],
         "tasks": error_group.tasks,
         "now": now,
@@ -193,15 +176,10 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     text, now, span = query.get("q", "").strip(), await reads.now(), SPANS[since][1]
     report = await oversight.groups(reads)
     groups = [group_of(group, now, span) for group in report.groups[:SHOWN] if group.last >= now - span]
-    if text:
-        needle = text.lower()
-        groups = [
-            g
-            for g in groups
-            if needle in f"{g.where} {g.frame} {g.sample} {' '.join(part for _, part in g.parts)}".lower()
-        ]
+    if needle := text.lower():
+        groups = [group for group in groups if needle in _searched(group)]
     by_fate = {
-        name: [group for group in groups if group.fate == name] for name in ("need", "retried", "ended")
+        fate: [group for group in groups if group.fate == fate] for fate in ("need", "retried", "ended")
     }
     return {
         "verdict": verdict(by_fate["need"], by_fate["retried"], by_fate["ended"]),
@@ -218,3 +196,8 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "capped": report.capped,
         "now": now,
     }
+
+
+def _searched(group: Group) -> str:
+    parts = " ".join(part for _, part in group.parts)
+    return f"{group.where} {group.record.frame} {group.record.sample} {parts}".lower()

@@ -15,7 +15,7 @@ from makegood.console.pages.agents import AgentRow, agent_rows, waiting
 from makegood.console.pages.alerts import Item, open_items
 from makegood.console.pages.cluster import heals, leading, lease_of
 from makegood.console.pages.tasks import lately, unended, waits
-from makegood.console.pages.wording import PageVerdict, capped, lasted, listed, titled
+from makegood.console.pages.wording import PageVerdict, capped, lasted, titled
 from makegood.console.reads import Reads
 from makegood.election.views import TermView, with_gaps
 from makegood.store.oversight_records import (
@@ -26,6 +26,7 @@ from makegood.store.oversight_records import (
 )
 from makegood.store.step_down import LEADER
 from makegood.store.views import AlertView, Filter, UnendedTally
+from makegood.story.steps import listed
 from makegood.story.waits import waits_text
 
 MINUTES: Final = 60
@@ -139,24 +140,16 @@ def latency_chart(minutes: Sequence[MinuteFigures | None], now: float) -> HourCh
     }
     top = _nice_time(max((value for points in curves.values() for _, value in points), default=0.0))
     lines = tuple(
-        (
-            name,
-            lasted(points[-1][1]),
-            " ".join(
-                f"{100 * (n + 0.5) / MINUTES:.2f},{100 - 100 * value / top:.2f}"
-                for n, value in (points if len(points) > 1 else points * 2)
-            ),
-        )
-        for name, points in curves.items()
-        if points
+        (name, lasted(points[-1][1]), _points(points, top)) for name, points in curves.items() if points
     )
-    return HourChart(
-        lasted(top),
-        lasted(top / 2),
-        lines=lines,
-        ticks=_ticks(now),
-        label="Time from submission to end in the last hour",
-    )
+    label = "Time from submission to end in the last hour"
+    return HourChart(lasted(top), lasted(top / 2), lines=lines, ticks=_ticks(now), label=label)
+
+
+def _points(points: Sequence[tuple[int, float]], top: float) -> str:
+    """Return a curve as SVG draws it; a single point is a line."""
+    places = points if len(points) > 1 else [*points, *points]
+    return " ".join(f"{100 * (n + 0.5) / MINUTES:.2f},{100 - 100 * value / top:.2f}" for n, value in places)
 
 
 DECIDED: Final[Mapping[SupervisorDecisionKind, tuple[str, str, str, str]]] = {
@@ -175,11 +168,10 @@ DECIDED: Final[Mapping[SupervisorDecisionKind, tuple[str, str, str, str]]] = {
 
 def decided(decision: SupervisorDecision) -> FeedEntry:
     """Return what the leading Supervisor did, in words."""
-    wording = DECIDED.get(decision.kind)
-    icon, title, unit, reason = wording or ("cluster", f"{titled(decision.kind)}, {{}}:", "task", "")
-    return FeedEntry(
-        icon, "idle", title.format(counted(decision.tasks, unit)), reason, decision.at, decision.task
-    )
+    unknown = ("cluster", f"{titled(decision.kind)}, {{}}:", "task", "")
+    icon, title, unit, reason = DECIDED.get(decision.kind, unknown)
+    text = title.format(counted(decision.tasks, unit))
+    return FeedEntry(icon, "idle", text, reason, decision.at, decision.task)
 
 
 def feed(
@@ -189,51 +181,21 @@ def feed(
     decisions: Sequence[SupervisorDecision],
 ) -> list[FeedEntry]:
     """Return what makegood noticed and decided last, newest first."""
-    entries = [
-        FeedEntry(
-            "error" if alert.open else "bell",
-            "need" if alert.open else "idle",
-            f"Raised {alert.kind.replace('_', ' ')}{' for' if alert.task else ''}",
-            alert.text,
-            alert.at,
-            alert.task,
-        )
-        for alert in alerts
-    ]
-    entries += [
-        FeedEntry(
-            "done",
-            "ok",
-            f"Ended {a.kind.replace('_', ' ')}{' of' if a.task else ''}",
-            a.ended_why,
-            a.ended,
-            a.task,
-        )
-        for a in alerts
-        if a.ended is not None
-    ]
-    entries += [
-        FeedEntry(
-            "shield",
-            "ok",
-            f"Refused by fencing{':' if refusal.task else ''}",
-            refusal.what,
-            refusal.at,
-            refusal.task,
-        )
-        for refusal in refusals
-    ]
-    entries += [
-        FeedEntry(
-            "flag",
-            "idle",
-            f"{term.holder} took the lead, term {term.epoch}",
-            "" if term.gap is None else f"{lasted(term.gap)} without a leader",
-            term.began,
-        )
-        for term in terms
-    ]
-    entries += [decided(decision) for decision in decisions]
+    entries = [decided(decision) for decision in decisions]
+    for alert in alerts:
+        kind, look = alert.kind.replace("_", " "), ("error", "need") if alert.open else ("bell", "idle")
+        text = f"Raised {kind}{' for' if alert.task else ''}"
+        entries.append(FeedEntry(*look, text, alert.text, alert.at, alert.task))
+        if alert.ended is not None:
+            text = f"Ended {kind}{' of' if alert.task else ''}"
+            entries.append(FeedEntry("done", "ok", text, alert.ended_why, alert.ended, alert.task))
+    for refusal in refusals:
+        text = f"Refused by fencing{':' if refusal.task else ''}"
+        entries.append(FeedEntry("shield", "ok", text, refusal.what, refusal.at, refusal.task))
+    for term in terms:
+        gap = "" if term.gap is None else f"{lasted(term.gap)} without a leader"
+        text = f"{term.holder} took the lead, term {term.epoch}"
+        entries.append(FeedEntry("flag", "idle", text, gap, term.began))
     return sorted(entries, key=lambda entry: -entry.at)[:FEED]
 
 
@@ -258,41 +220,31 @@ def verdict(
     wait_counts: Mapping[str, int] = MappingProxyType({}),
 ) -> PageVerdict:
     """Return the sentence that answers the page. ``rows``: the agents; ``wait_counts``: see ``waits``."""
-    pace = "" if rate is None else f", {rate:,.0f} a minute"
-    calm = f"Everything else is making good{pace}."
+    pace = "" if rate is None else f"{rate:,.0f} a minute"
+    also = f", {pace}" if pace else ""
     if need:
         tasks = [item for item in need if item.task]
-        rate_of = (
-            f"{counted(len(tasks), 'task')} need{'s' if len(tasks) == 1 else ''} you"
-            if tasks
-            else f"{counted(len(need), 'alert')} need{'s' if len(need) == 1 else ''} you"
-        )
+        count, noun = (len(tasks), "task") if tasks else (len(need), "alert")
         titles = [item.title for item in need if not item.task]
-        text = f"{listed(titles)}. {calm}" if tasks and titles else calm
-        return PageVerdict("need", "error", rate_of, text)
+        text = f"{listed(titles)}. " if tasks and titles else ""
+        title = f"{counted(count, noun)} need{'s' if count == 1 else ''} you"
+        return PageVerdict("need", "error", title, f"{text}Everything else is making good{also}.")
     if not has_leader and tally.in_flight:
-        return PageVerdict(
-            "doubt",
-            "flag",
-            "Nobody leads",
-            "Silent steps and dead processes are not found until a Supervisor leads.",
-        )
+        text = "Silent steps and dead processes are not found until a Supervisor leads."
+        return PageVerdict("doubt", "flag", "Nobody leads", text)
     services = agents.verdict(rows)
     if services.tone in ("need", "doubt"):
         return services
+    title = waits_text(wait_counts) or "All well"
     if tally.failing or tally.doubt:
-        text = f"{counted(tally.failing, 'task')} with a failed step {'is' if tally.failing == 1 else 'are'} being retried; nothing needs you{pace and ';'}{pace.removeprefix(',')}."
-        return PageVerdict("ok", "done", waits_text(wait_counts) or "All well", text)
+        verb = "is" if tally.failing == 1 else "are"
+        text = f"{counted(tally.failing, 'task')} with a failed step {verb} being retried; nothing needs you"
+        return PageVerdict("ok", "done", title, f"{text}{pace and f'; {pace}'}.")
     if not tally.in_flight:
-        return PageVerdict(
-            "ok", "done", "All well", f"Nothing is under way{pace and ';'}{pace.removeprefix(',')}."
-        )
-    return PageVerdict(
-        "ok",
-        "waiting" if wait_counts else "done",
-        waits_text(wait_counts) or "All well",
-        f"{capped(tally.in_flight, more=tally.more)} task{'s' if tally.in_flight != 1 else ''} under way{pace}.",
-    )
+        return PageVerdict("ok", "done", "All well", f"Nothing is under way{pace and f'; {pace}'}.")
+    noun = "tasks" if tally.in_flight != 1 else "task"
+    text = f"{capped(tally.in_flight, more=tally.more)} {noun} under way{also}."
+    return PageVerdict("ok", "waiting" if wait_counts else "done", title, text)
 
 
 def tiles(
@@ -332,7 +284,9 @@ def _line(minutes: Sequence[MinuteFigures | None], name: str) -> tuple[float, ..
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
     """Return what the page shows."""
     now, nodes, queues = await reads.now(), await reads.nodes(), await waiting(reads)
-    need = [item for item in await open_items(reads) if item.tone == "need" or (item.acked and item.task)]
+    need = [
+        item for item in await open_items(reads) if item.tone == "need" or (item.first.acked and item.task)
+    ]
     tally, view = await unended(reads), await leading(reads)
     minutes = by_minute(await oversight.minutes(reads), now)
     rows, lease = agent_rows(nodes, queues), lease_of(view)
@@ -340,35 +294,25 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     agent, (_, age) = max(queues.items(), key=lambda queue: queue[1][1], default=("", (0, 0.0)))
     whole = [m for m in minutes[:-1] if m]
     rate = (whole[-1].processed + whole[-1].undone) if whole else None
-    need.sort(key=lambda item: (item.acked is not None, not item.task))
+    need.sort(key=lambda item: (item.first.acked is not None, not item.task))
     needs = [item for item in need if item.tone == "need"]
+    counts, within = await waits(reads), heals(nodes, view) if has_leader else 0.0
+    entries = feed(
+        await reads.alerts(FEED, ended=None),
+        await oversight.refusals(reads),
+        with_gaps(await reads.past_terms(LEADER, 6))[:5],
+        await oversight.decisions(reads, FEED),
+    )
     return {
-        "verdict": verdict(
-            needs, tally, rate, has_leader=has_leader, rows=rows, wait_counts=await waits(reads)
-        ),
+        "verdict": verdict(needs, tally, rate, has_leader=has_leader, rows=rows, wait_counts=counts),
         "need": need[:NEEDS] if needs else [],
         "more": max(0, len(need) - NEEDS),
-        "tiles": tiles(
-            tally,
-            minutes,
-            rows,
-            (agent, age),
-            heals(nodes, view) if has_leader else 0.0,
-            lately=await lately(reads),
-        ),
+        "tiles": tiles(tally, minutes, rows, (agent, age), within, lately=await lately(reads)),
         "ended": ended_chart(minutes, now),
         "latency": latency_chart(minutes, now),
         "lease": lease,
         "agents": rows[:6],
         "agent_count": len(rows),
-        "feed": await named(
-            reads,
-            feed(
-                await reads.alerts(FEED, ended=None),
-                await oversight.refusals(reads),
-                with_gaps(await reads.past_terms(LEADER, 6))[:5],
-                await oversight.decisions(reads, FEED),
-            ),
-        ),
+        "feed": await named(reads, entries),
         "now": now,
     }

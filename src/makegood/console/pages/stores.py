@@ -60,23 +60,16 @@ async def looked(reads: Reads) -> list[Finding]:
         Finding("processes", "warning" if missing else "ok", f"running: {role_text}", missing),
     ]
     if lease is not None and lease.look != "gone":
-        findings.append(Finding("leader", "ok", f"{lease.holder} leads, term {lease.epoch}"))
+        findings.append(Finding("leader", "ok", f"{lease.view.holder} leads, term {lease.view.epoch}"))
     else:
         findings.append(Finding("leader", "warning", "nobody leads", "`makegood supervisor`"))
     orphans = [row for row in agent_rows(nodes, queues) if row.need and row.waiting]
-    findings += [
-        Finding(
-            "agents",
-            "error",
-            f"{counted(row.waiting, 'request')} for {row.agent} and no process, the oldest {row.oldest}",
-        )
-        for row in orphans
-    ]
-    return (
-        findings
-        if orphans
-        else [*findings, Finding("agents", "ok", "every agent with waiting requests has a process")]
-    )
+    for row in orphans:
+        text = f"{counted(row.waiting, 'request')} for {row.agent} and no process, the oldest {row.oldest}"
+        findings.append(Finding("agents", "error", text))
+    if not orphans:
+        findings.append(Finding("agents", "ok", "every agent with waiting requests has a process"))
+    return findings
 
 
 async def _page(reads: Reads, findings: Sequence[Finding], *, with_examination: bool) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """One task: what happened, what is in place, what comes next and when, what you can do."""
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -17,9 +18,10 @@ from makegood.console.day_time import day_time
 from makegood.console.gantt import TimeChart
 from makegood.console.in_place import InPlace, Undoing, in_place, should_not, undo_preview
 from makegood.console.ladder import LadderRow, LadderStep, ladder
-from makegood.console.long_ladder import ORDER, counted_states, folded, long_ladder
+from makegood.console.long_ladder import counted_states, folded, long_ladder
 from makegood.console.moves import HistoryRow, history_rows
 from makegood.console.offers import Offers, offers
+from makegood.console.reads import Reads
 from makegood.console.rungs import rungs
 from makegood.console.timeline import TimeRow, timeline
 from makegood.console.verdict import TaskVerdict, verdict_of
@@ -40,41 +42,12 @@ from makegood.store.views import (
     TaskEvents,
     TaskExcerpt,
 )
+from makegood.story.steps import ORDER
 
 SHOWS = ("all", "decisions", "acts")
 
 
-class TaskReads(Protocol):
-    """What the page reads of the store."""
-
-    async def excerpt(self, task: int, page: StepPage | None = None) -> TaskExcerpt | None:
-        """Return what the page shows of a task, with its undecided commands."""
-
-    async def step_names(self, task: int, steps: Sequence[int]) -> dict[int, str]:
-        """Return the names of these steps."""
-
-    async def recent(self, task: int, before: int | None = None) -> TaskEvents:
-        """Return the newest events of a task, or those before the sequence ``before``."""
-
-    async def audit(self, limit: int = 100, *, task: int | None = None) -> Sequence[AuditView]:
-        """Return operators' acts, newest first."""
-
-    async def alerts(
-        self, limit: int = 100, *, task: int | None = None, ended: bool = False
-    ) -> Sequence[AlertView]:
-        """Return alerts, open ones first."""
-
-    async def nodes(self) -> Sequence[NodeView]:
-        """Return the processes."""
-
-    async def past_terms(self, name: str, limit: int = 100) -> Sequence[PastTerm]:
-        """Return who led, newest first."""
-
-    async def now(self) -> float:
-        """Return the time on the store's clock."""
-
-
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Turn:
     """Where the task turned from forward to undo."""
 
@@ -82,6 +55,40 @@ class Turn:
     what: str
     at: float
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskChoice:
+    """What of a task a visitor wants to see."""
+
+    submission: int | None = None
+    """An older one, rebuilt from the history."""
+    shows_skipped: bool = False
+    """Whether to draw steps whose branch was not taken."""
+    show: str = "all"
+    """Which rows of the history."""
+    open_each: str = ""
+    """The ``each`` whose items have rows of their own in the drawing of time."""
+    before: int | None = None
+    """The history to show is the one before this sequence."""
+    steps: StepPage | None = None
+    """The page of steps; None for the overview, or all steps."""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> "TaskChoice":
+        """Return what a query asks for: steps from one on, of one state, or both."""
+        first, state, show = _number(query.get("steps", "")), query.get("state", ""), query.get("show", "")
+        has_state = state in ORDER
+        return cls(
+            submission=_number(query.get("submission", "")),
+            shows_skipped=query.get("skipped") == "1",
+            show=show if show in SHOWS else "all",
+            open_each=query.get("open", ""),
+            before=number_in(query.get("before", "")),
+            steps=StepPage(first or 0, state if has_state else None)
+            if has_state or first is not None
+            else None,
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,8 +104,6 @@ class TaskSources:
     """Whether there are events before the newest ones."""
     names: Mapping[int, str] = field(default_factory=dict)
     """Of the first and the last step of each block of a long task."""
-    asked: StepPage | None = None
-    """The page of steps that was asked for."""
     audits: Sequence[AuditView] = ()
     alerts: Sequence[AlertView] = ()
     nodes: Sequence[NodeView] = ()
@@ -106,20 +111,15 @@ class TaskSources:
     identity: Identity | None = None
     now: float = 0.0
 
-    @property
-    def found(self) -> TaskDetail:
-        """Return the task."""
-        return self.part.detail
-
 
 @dataclass(slots=True, kw_only=True)
 class TaskPage:
     """What the page shows."""
 
+    sources: TaskSources
+    choice: TaskChoice
     found: TaskDetail
     """The task as it is; for an older submission, as it was then."""
-    now: float
-    name: str
     verdict: TaskVerdict
     rows: list[LadderRow]
     goal: str
@@ -135,197 +135,141 @@ class TaskPage:
     asked: int
     """Attempts in all."""
     history: list[HistoryRow]
-    show: str
     in_place: list[InPlace]
     wrong: int
     preview: list[Undoing]
     offers: Offers
-    alerts: list[AlertView]
-    facts: list[tuple[str, str]] = field(default_factory=list)
-    skipped: int = 0
+    facts: list[tuple[str, str]]
+    skipped: int
     """Steps whose branch was not taken."""
-    shows_skipped: bool = False
-    opened: str = ""
-    """The ``each`` whose items have rows of their own in the drawing of time."""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    """Bytes of what is too large for the page, by its name as a file."""
-    total: int = 0
-    """Steps of the task."""
-    states: list[tuple[str, int]] = field(default_factory=list)
+    opened: str
+    """The ``each`` that is open in the drawing of time."""
+    states: list[tuple[str, int]]
     """Of a task that is too long for one page: how many of its steps are in which state."""
-    asked_page: StepPage | None = None
-    """The page of steps that it shows; None for the overview, or all steps."""
-    next_page: int | None = None
-    """Where the next page of steps begins."""
-    older: int | None = None
+    older: int | None
     """The history before this sequence is on a page of its own."""
-    before: int | None = None
-    """The history that is shown is the one before this sequence."""
+
+    @property
+    def name(self) -> str:
+        """What people call the task."""
+        return self.found.task.key or ids.show(self.found.task.id)
+
+    @property
+    def alerts(self) -> list[AlertView]:
+        """Its open alerts."""
+        return [alert for alert in self.sources.alerts if alert.open]
 
     @property
     def path(self) -> str:
-        """Return the address of the page below the console's own."""
+        """The address of the page below the console's own."""
         return f"/tasks/{ids.show(self.found.task.id)}"
-
-    def query(self, **changes: object) -> dict[str, object]:
-        """Return the query of a link to this page that keeps what is shown, except for ``changes``."""
-        parameters: dict[str, object] = {
-            "submission": None if self.current else self.submission,
-            "skipped": "1" if self.shows_skipped else None,
-            "show": None if self.show == "all" else self.show,
-            "open": self.opened or None,
-            "steps": self.asked_page.first if self.asked_page is not None else None,
-            "state": self.asked_page.state if self.asked_page is not None else None,
-            "before": self.before,
-        }
-        return parameters | changes
 
     @property
     def current(self) -> bool:
         """Whether the page shows the task as it is now."""
         return self.submission == self.submissions[-1]
 
+    def query(self, **changes: object) -> dict[str, object]:
+        """Return the query of a link to this page that keeps what is shown, except for ``changes``."""
+        choice = self.choice
+        parameters: dict[str, object] = {
+            "submission": None if self.current else self.submission,
+            "skipped": "1" if choice.shows_skipped else None,
+            "show": None if choice.show == "all" else choice.show,
+            "open": self.opened or None,
+            "steps": choice.steps.first if choice.steps is not None else None,
+            "state": choice.steps.state if choice.steps is not None else None,
+            "before": choice.before,
+        }
+        return parameters | changes
 
-async def context(reads: TaskReads, query: Mapping[str, str]) -> Callable[[], dict[str, Any]]:
+
+async def context(reads: Reads, query: Mapping[str, str]) -> Callable[[], dict[str, Any]]:
     """Read what the page shows; return what makes the page of it. Raises ``TaskNotFoundError``."""
-    task = ids.parse(query["id"])
-    step_page = _asked_page(query)
-    part = await reads.excerpt(task, step_page)
+    task, choice = ids.parse(query["id"]), TaskChoice.of(query)
+    part = await reads.excerpt(task, choice.steps)
     if part is None:
         raise TaskNotFoundError(f"there is no task {ids.show(task)}", task_id=ids.show(task))
-    newest, before = await reads.recent(task), number_in(query.get("before", ""))
-    ends = (
-        sorted({idx for block in folded(part) for idx in (block.first, block.last)})
-        if step_page is None
-        else []
-    )
+    newest, ends = await reads.recent(task), set[int]()
+    if choice.steps is None:
+        ends = {idx for block in folded(part) for idx in (block.first, block.last)}
+    elif part.page is None:
+        choice = dataclasses.replace(choice, steps=None)
     sources = TaskSources(
         part=part,
         events=newest.events,
         more=newest.more,
-        older=None if before is None else await reads.recent(task, before),
-        names=await reads.step_names(task, ends) if ends else {},
-        asked=step_page if part.page is not None else None,
+        older=None if choice.before is None else await reads.recent(task, choice.before),
+        names=await reads.step_names(task, sorted(ends)) if ends else {},
         audits=await reads.audit(task=task),
         alerts=await reads.alerts(task=task),
         nodes=await reads.nodes(),
         terms=await reads.past_terms(LEADER),
-        identity=getattr(getattr(reads, "store", None), "identity", None),
+        identity=reads.store.identity,
         now=await reads.now(),
     )
-    show = query.get("show", "all")
-
-    def page() -> dict[str, Any]:
-        model = task_page(
-            sources,
-            submission=_number(query.get("submission", "")),
-            shows_skipped=query.get("skipped") == "1",
-            show=show if show in SHOWS else "all",
-            open_each=query.get("open", ""),
-            before=before,
-        )
-        return {"page": model, "left_look": looks.left, "right_look": looks.right, "rung_line": looks.line}
-
-    return page
+    drawing = {"left_look": looks.left, "right_look": looks.right, "rung_line": looks.line}
+    return lambda: {"page": task_page(sources, choice), **drawing}
 
 
 def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else None
 
 
-def _asked_page(query: Mapping[str, str]) -> StepPage | None:
-    """Return the page of steps that a query names: from a step on, of one state, or both."""
-    first, state = _number(query.get("steps", "")), query.get("state", "")
-    if first is None and state not in ORDER:
-        return None
-    return StepPage(first or 0, state if state in ORDER else None)
-
-
-def task_page(
-    sources: TaskSources,
-    *,
-    submission: int | None = None,
-    shows_skipped: bool = False,
-    show: str = "all",
-    open_each: str = "",
-    before: int | None = None,
-) -> TaskPage:
-    """Return the page of a task. ``submission``: an older one, rebuilt from the history; ``before``: the
-    sequence before which ``sources.older`` was read.
-    """
-    current = max(1, sources.found.task.submission)
-    shown_submission = submission if submission is not None and 1 <= submission <= current else current
-    part, detail, events = sources.part, sources.found, sources.events
-    if detail.tally is not None:
-        shown_submission = current  # it takes all steps to rebuild an older one
-    if shown_submission != current:
-        detail, events = earlier(sources.found, sources.events, shown_submission)
-    way = course(detail, events, sources.now)
+def task_page(sources: TaskSources, choice: TaskChoice) -> TaskPage:
+    """Return the page of a task."""
+    part, detail, events, now = sources.part, sources.part.detail, sources.events, sources.now
+    is_long = detail.tally is not None
+    current = max(1, detail.task.submission)
+    submission = choice.submission or current
+    if submission > current or is_long:  # it takes all steps to rebuild an older one
+        submission = current
+    if submission != current:
+        detail, events = earlier(detail, events, submission)
+    way = course(detail, events, now)
+    began = way.began.get(submission, detail.task.created)
     names = {view.id: view.info.name for view in sources.nodes}
-    steps = rungs(detail, way, now=sources.now, nodes=names, shows_skipped=shows_skipped)
+    steps = rungs(detail, way, now=now, nodes=names, shows_skipped=choice.shows_skipped)
     goal = "undo" if detail.task.goal == "undo" or detail.task.state in ("undoing", "undone") else "forward"
     entries = in_place(detail)
-    steady = _steady(sources.now, way.began.get(shown_submission, detail.task.created), way)
+    steady = _steady(now, began, way)
     has_scheduler = any("scheduler" in view.info.roles and view.state == "alive" for view in sources.nodes)
     history = sources.older or TaskEvents(sources.events, sources.more)
     indices = part.page if part.page is not None else [step.idx for step in detail.steps]
+    states = sum((Counter(block.states) for block in part.blocks), Counter())
     return TaskPage(
+        sources=sources,
+        choice=choice,
         found=detail,
-        now=sources.now,
-        name=detail.task.key or ids.show(detail.task.id),
         verdict=verdict_of(detail, way, has_scheduler=has_scheduler),
-        rows=ladder(steps, goal=goal)
-        if detail.tally is None
-        else long_ladder(part, steps, sources.names, back=goal == "undo"),
+        rows=long_ladder(part, steps, sources.names, back=goal == "undo") if is_long else ladder(steps, goal=goal),
         goal=goal,
         turn=_turn(detail, way) if goal == "undo" else None,
-        submission=shown_submission,
-        submissions=range(1 if detail.tally is None else current, current + 1),
-        began=way.began.get(shown_submission, detail.task.created),
-        ended=way.ended.get(shown_submission),
-        chart=timeline(detail, way, _rows(steps), now=steady, nodes=names, submission=shown_submission, open_each=open_each),
-        took=_took(detail, way, shown_submission, steady),
+        submission=submission,
+        submissions=range(current if is_long else 1, current + 1),
+        began=began,
+        ended=way.ended.get(submission),
+        chart=timeline(detail, way, _rows(steps), now=steady, nodes=names, submission=submission, open_each=choice.open_each),
+        took=_took(detail, way, submission, steady),
         attempts=attempt_lines(
-            detail, way, sources.nodes, identity=sources.identity, submission=shown_submission, sizes=part.sizes,
-            page=() if detail.tally is None else indices,
+            detail, way, sources.nodes, identity=sources.identity, submission=submission, sizes=part.sizes,
+            page=indices if is_long else (),
         ),
-        asked=sum(a.submission == shown_submission and a.end != "planned" for a in way.attempts),
+        asked=sum(a.submission == submission and a.end != "planned" for a in way.attempts),
         history=history_rows(
-            history.events,
-            sources.audits if sources.older is None else (),
-            nodes=names,
-            terms=sources.terms,
-            steps={step.idx: step.name for step in detail.steps},
-            show=show,
+            history.events, sources.audits if sources.older is None else (), nodes=names, terms=sources.terms,
+            steps={step.idx: step.name for step in detail.steps}, show=choice.show,
         ),
-        show=show,
         in_place=entries,
         wrong=should_not(entries),
         preview=undo_preview(detail) if detail.task.state not in ("undone", "error") else [],
-        offers=offers(detail) if shown_submission == current else Offers(),
-        alerts=[alert for alert in sources.alerts if alert.open],
-        facts=_facts(detail, names, way, sources.now),
-        skipped=sum(step.kind == "action" and step.state == "skipped" for step in detail.steps)
-        if detail.tally is None
-        else 0,
-        shows_skipped=shows_skipped,
-        opened=open_each if any(step.anchor == open_each for step in steps) else "",
-        sizes=part.sizes,
-        total=part.total,
-        states=_states(part),
-        asked_page=sources.asked,
-        next_page=part.next,
+        offers=offers(detail) if submission == current else Offers(),
+        facts=_facts(detail, names, way, now),
+        skipped=0 if is_long else sum(s.kind == "action" and s.state == "skipped" for s in detail.steps),
+        opened=choice.open_each if any(step.anchor == choice.open_each for step in steps) else "",
+        states=counted_states(states),
         older=history.events[0].seq if history.more and history.events else None,
-        before=before if sources.older is not None else None,
     )  # fmt: skip
-
-
-def _states(part: TaskExcerpt) -> list[tuple[str, int]]:
-    """Return how many steps of a long task are in which state."""
-    total: Counter[str] = Counter()
-    for block in part.blocks:
-        total.update(block.states)
-    return counted_states(total)
 
 
 def earlier(
@@ -399,20 +343,14 @@ def _rows(steps: Sequence[LadderStep]) -> list[TimeRow]:
 
 
 def _turn(detail: TaskDetail, way: Course) -> Turn | None:
-    event = way.turned
-    if event is None:
+    if (event := way.turn) is None:
         return None
     failed_step = next((move.name for move in event.moves if not move.of_task and move.after == "failed"), "")
-    cause = detail.task.cause
-    if failed_step:
-        text = next((move.detail for move in event.moves if move.of_task and move.step == failed_step), "")
-        reason = (
-            f"“{text}” is a certain no, so makegood undoes what was done"
-            if text
-            else "makegood undoes what was done"
-        )
-        return Turn(tone="fail", what=f"Turned: {failed_step} failed", at=event.at, why=reason)
-    return Turn(tone="", what="Turned", at=event.at, why=cause)
+    if not failed_step:
+        return Turn("", "Turned", event.at, detail.task.cause)
+    text = next((move.detail for move in event.moves if move.of_task and move.step == failed_step), "")
+    reason = f"“{text}” is a certain no, so " if text else ""
+    return Turn("fail", f"Turned: {failed_step} failed", event.at, f"{reason}makegood undoes what was done")
 
 
 def _took(detail: TaskDetail, way: Course, submission: int, now: float) -> str:
@@ -438,21 +376,16 @@ def _facts(detail: TaskDetail, names: Mapping[int, str], way: Course, now: float
     deadline = "" if task.complete_by is None or end is not None else day_time(task.complete_by)
     if deadline and task.complete_by is not None and task.complete_by < now:
         deadline = f"passed at {deadline}"
-    holder = "" if task.locked_by is None else names.get(task.locked_by, f"node {task.locked_by}")
+    holder = f"nobody, last epoch {task.epoch}" if task.epoch else ""
+    if task.locked_by is not None:
+        holder = f"{names.get(task.locked_by, f'node {task.locked_by}')}, epoch {task.epoch}"
     facts = [
         ("workflow", f"{task.app}.{task.workflow}"),
         ("submitted", day_time(task.created)),
         ("took", "" if end is None else brief(max(0.0, end - task.created))),
         ("unanswered", f"{task.failure_count:,}" if task.failure_count else ""),
         ("deadline", deadline),
-        (
-            "held by",
-            f"{holder}, epoch {task.epoch}"
-            if holder
-            else f"nobody, last epoch {task.epoch}"
-            if task.epoch
-            else "",
-        ),
+        ("held by", holder),
         ("submission", str(task.submission) if task.submission > 1 else ""),
         ("priority", str(task.priority) if task.priority else ""),
         ("correlation", task.correlation_id or ""),

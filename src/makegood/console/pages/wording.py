@@ -1,6 +1,6 @@
 """Words and small figures that several pages share, and the sentence that each page begins with."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -45,17 +45,6 @@ def capped(count: int, *, more: bool = False) -> str:
 def tallied(tally: Tally) -> str:
     """Return a tally as pages show it."""
     return capped(tally.count, more=tally.more)
-
-
-def listed(words: Sequence[str], most: int = 3) -> str:
-    """Return words as a list in a sentence.
-
-    >>> listed(["a"]), listed(["a", "b", "c"]), listed(["a", "b", "c", "d", "e"])
-    ('a', 'a, b and c', 'a, b, c and 2 more')
-    """
-    if len(words) > most:
-        return f"{', '.join(words[:most])} and {len(words) - most} more"
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def titled(kind: str) -> str:

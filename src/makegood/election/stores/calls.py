@@ -44,7 +44,7 @@ class RemoteLeases(Closing, ABC):
         going = self._begin(lambda: self.take(name, holder, nonce, ttl))
         self._taking[nonce] = going
         going.add_done_callback(lambda call: self._taken(nonce, call))
-        return await asyncio.shield(going)
+        return await self._answer(going)
 
     async def renew(self, grant: Grant) -> bool:
         """Extend a lease that is still held; False if the term is over."""
@@ -67,7 +67,7 @@ class RemoteLeases(Closing, ABC):
 
     async def call(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run a call that only this store has, in the way of the other calls."""
-        return await asyncio.shield(self._begin(work))
+        return await self._answer(self._begin(work))
 
     async def close(self) -> None:
         """End the calls under way, and close the connections."""
@@ -113,6 +113,11 @@ class RemoteLeases(Closing, ABC):
     def broken(self) -> None:
         """An outcome was unknown: drop a connection that may be dead, unless the client does so itself."""
 
+    def abandoned(self) -> None:
+        """A caller was cancelled and its call goes on: let no other call wait for it, if the store has calls
+        that wait for each other.
+        """
+
     # -- errors of ours ----------------------------------------------------------------------------
 
     def unavailable(self, reason: object) -> StoreUnavailableError:
@@ -128,6 +133,14 @@ class RemoteLeases(Closing, ABC):
     def later(self, leave: Coroutine[Any, Any, None]) -> None:
         """Close a connection in the background; only ``close`` waits for it."""
         self._kept_track(leave, self._leaving)
+
+    async def _answer(self, going: "asyncio.Task[T]") -> T:
+        try:
+            return await asyncio.shield(going)
+        except asyncio.CancelledError:
+            if not going.done():
+                self.abandoned()
+            raise
 
     def _begin(self, call: Callable[[], Awaitable[T]]) -> "asyncio.Task[T]":
         return self._kept_track(self._within(call), self._going)

@@ -10,7 +10,6 @@ search path is never used. The last 1000 terms of a lease are remembered.
 """
 
 import re
-from dataclasses import dataclass
 
 SCHEMA = "makegood_election"
 _LOCK = 6_081_967
@@ -41,24 +40,6 @@ create table if not exists {SCHEMA}.term (
 """The tables of elections that are not the store's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Statements:
-    """The statements, by what they do."""
-
-    acquire: str
-    """Parameters: name, holder, nonce, ttl."""
-    renew: str
-    """Parameters: name, nonce, epoch."""
-    release: str
-    """Parameters: name, nonce."""
-    read: str
-    """Parameter: name."""
-    past: str
-    """Parameters: name, limit."""
-    fence: str
-    """Parameters: name, nonce, epoch."""
-
-
 _WORDS = (
     ("NOW", "(extract(epoch from pg_catalog.clock_timestamp())::pg_catalog.float8)"),
     ("EQ", "operator(pg_catalog.=)"),
@@ -68,7 +49,7 @@ _WORDS = (
     ("ADD", "operator(pg_catalog.+)"),
     ("SUB", "operator(pg_catalog.-)"),
 )
-_ACQUIRE = """
+ACQUIRE = """
 with before as (select expires_at from LEASE where name EQ $1),
 taken as (
     insert into LEASE as l (name, holder, nonce, epoch, ttl, expires_at, taken_at)
@@ -94,37 +75,37 @@ begun as (
 )
 select epoch from taken
 """
-_RENEW = """
+"""Parameters: name, holder, nonce, ttl."""
+RENEW = """
 update LEASE set expires_at = NOW ADD ttl
 where name EQ $1 and nonce EQ $2 and epoch EQ $3 and holder is not null and expires_at GT NOW
 returning 1
 """
-_RELEASE = """
+"""Parameters: name, nonce, epoch."""
+RELEASE = """
 with freed as (
     update LEASE set holder = null, nonce = '' where name EQ $1 and nonce EQ $2 and holder is not null returning epoch
 )
 update TERM set ended_at = NOW, released = true where name EQ $1 and epoch EQ (select epoch from freed)
 """
-_READ = """
-select holder, epoch, ttl, taken_at, expires_at SUB NOW as remaining from LEASE where name EQ $1
+"""Parameters: name, nonce."""
+READ = """
+select name, holder, epoch, ttl, taken_at, expires_at SUB NOW from LEASE where name EQ $1
 """
-_PAST = """
+"""Parameter: name."""
+PAST = """
 select epoch, holder, began_at, ended_at, released from TERM where name EQ $1 order by epoch desc limit $2
 """
-_FENCE = """
+"""Parameters: name, limit."""
+FENCE = """
 select 1 from LEASE
 where name EQ $1 and nonce EQ $2 and epoch EQ $3 and holder is not null and expires_at GT NOW for share
 """
+"""Parameters: name, nonce, epoch."""
 
 
-def statements(lease_table: str, term_table: str) -> Statements:
-    """Return the statements over two tables: (name, holder, nonce, epoch, ttl, expires_at, taken_at) and
-    (name, epoch, holder, began_at, ended_at, released).
-    """
-
-    def over(sql: str) -> str:
-        for word, meaning in _WORDS:
-            sql = re.sub(rf"\b{word}\b", meaning, sql)
-        return sql.replace("LEASE", lease_table).replace("TERM", term_table)
-
-    return Statements(over(_ACQUIRE), over(_RENEW), over(_RELEASE), over(_READ), over(_PAST), over(_FENCE))
+def over(sql: str, lease_table: str, term_table: str) -> str:
+    """Return one of these statements over two tables."""
+    for word, meaning in _WORDS:
+        sql = re.sub(rf"\b{word}\b", meaning, sql)
+    return sql.replace("LEASE", lease_table).replace("TERM", term_table)

@@ -25,17 +25,14 @@ from makegood.base.file_paths import entered, exists, file_of, unreachable
 from makegood.base.private_files import make as make_file
 from makegood.base.sqlite_log import WriteAheadLog
 from makegood.base.sqlite_readonly import Glance, denied, glanced, may_write, refusal
-from makegood.base.stored_values import record_of
 from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
 from makegood.election.stores.base import Closing, lasting
+from makegood.election.stores.sqlite_table import Moment, SQLiteLeaseTable
 from makegood.errors import ConfigError, StoreUnavailableError
 
 T = TypeVar("T")
 
 log = logging.getLogger("makegood.election")
-
-KEPT = 1000
-"""Terms remembered per lease."""
 
 _SWITCH_TRIES, _SWITCH_PAUSE = 1000, 0.005
 _LOCK_PAUSE = 0.001
@@ -66,31 +63,13 @@ create table if not exists makegood_election_term (
 ) without rowid;
 """
 _KNOWN = "select 1 from sqlite_master where name = 'makegood_election_lease'"
-_FIND = "select holder, nonce, epoch, ttl, boot, expires, since from makegood_election_lease where name = ?"
-_FIRST = "select coalesce(max(epoch), 0) + 1 from makegood_election_term where name = ?"
-_TAKE = """
-insert into makegood_election_lease (name, holder, nonce, epoch, ttl, boot, expires, since)
-values (:name, :holder, :nonce, :epoch, :ttl, :boot, :expires, :since)
-on conflict (name) do update set holder = :holder, nonce = :nonce, epoch = :epoch, ttl = :ttl, boot = :boot,
-    expires = :expires, since = :since
-"""
-_END = "update makegood_election_term set ended = ?, released = ? where name = ? and ended is null"
-_BEGIN = "insert into makegood_election_term (name, epoch, holder, began, released) values (?, ?, ?, ?, 0)"
-_TRIM = "delete from makegood_election_term where name = ? and epoch <= ?"
-_RENEW = """
-update makegood_election_lease set expires = :now + ttl
-where name = :name and nonce = :nonce and epoch = :epoch and holder is not null and boot = :boot and expires > :now
-"""
-_RELEASE = "update makegood_election_lease set holder = null, nonce = '' where name = ? and nonce = ? and holder is not null"
-_PAST = """
-select epoch, holder, began, ended, released from makegood_election_term where name = ? order by epoch desc limit ?
-"""
-# It writes, so that it takes the write lock in any kind of transaction.
-_FENCE = """
-update makegood_election_lease set epoch = epoch
-where name = :name and nonce = :nonce and epoch = :epoch and holder is not null and boot = :boot and expires > :now
-returning 1
-"""
+_LEASES = SQLiteLeaseTable(
+    {
+        "LEASE": "makegood_election_lease", "TERM": "makegood_election_term", "expires_at": "expires", "taken_at": "since",
+        "began_at": "began", "ended_at": "ended",
+    },
+    boot=True,
+)  # fmt: skip
 
 
 class SQLiteLeases(Closing):
@@ -111,9 +90,8 @@ class SQLiteLeases(Closing):
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Take a lease that is free, expired or ours already (the same nonce)."""
         lasting(ttl)
-        return await self._do(
-            lambda connection: self._acquire(connection, Grant(name, holder, nonce, 0, ttl))
-        )
+        grant = Grant(name, holder, nonce, 0, ttl)
+        return await self._do(lambda connection: self._acquire(connection, grant))
 
     async def renew(self, grant: Grant) -> bool:
         """Extend a lease that is still held; False if the term is over, as it is if the file was removed or
@@ -127,75 +105,45 @@ class SQLiteLeases(Closing):
 
     async def read(self, name: str) -> LeaseView | None:
         """Return who holds a lease."""
-        return await self._do(lambda connection: self._read(connection, name), make=False)
+        return await self._do(lambda connection: _LEASES.read(connection, self._moment(), name), make=False)
 
     async def past_terms(self, name: str, limit: int = 100) -> list[PastTerm]:
         """Return the latest terms, newest first."""
-        rows = await self._do(
-            lambda connection: connection.execute(_PAST, (name, limit)).fetchall(), make=False
-        )
-        return [record_of(PastTerm, row) for row in rows or ()]
+        terms = await self._do(lambda connection: _LEASES.past_terms(connection, name, limit), make=False)
+        return terms or []
 
     def fence(self, grant: Grant) -> Fence:
         """Return the statement that checks the grant in a transaction on the same file."""
-        return Fence("sqlite", _FENCE, self._values(grant))
+        values: dict[str, str | int | float] = {
+            "name": grant.name, "nonce": grant.nonce, "epoch": grant.epoch,
+            "boot": self._clock.boot_id(), "now": self._clock.monotonic(),
+        }  # fmt: skip
+        return Fence("sqlite", _LEASES.fence, values)
 
     async def close(self) -> None:
         """Close the file."""
         await self._in_thread(self._shut)
 
-    def _values(self, grant: Grant) -> dict[str, str | int | float]:
-        return {
-            "name": grant.name, "nonce": grant.nonce, "epoch": grant.epoch,
-            "boot": self._clock.boot_id(), "now": self._clock.monotonic(),
-        }  # fmt: skip
+    def _moment(self) -> Moment:
+        return Moment(self._clock.monotonic(), self._clock.wall(), self._clock.boot_id())
 
     # -- in the thread, which is the only one that uses the connection -----------------------------
 
     def _acquire(self, connection: sqlite3.Connection, grant: Grant) -> Grant | None:
         self._verify()
-        name, boot = grant.name, self._clock.boot_id()
         with _writing(connection, self._timeout):
-            now, wall = self._clock.monotonic(), self._clock.wall()
-            row = connection.execute(_FIND, (name,)).fetchone()
-            epoch, since = connection.execute(_FIRST, (name,)).fetchone()[0], wall
-            if row is not None:
-                holder, nonce, epoch, _ttl, boot_before, expires, since = row
-                if nonce != grant.nonce:
-                    if holder is not None and boot_before == boot and expires > now:
-                        return None
-                    ended_at = wall - (now - expires) if boot_before == boot else since
-                    connection.execute(_END, (ended_at, 0, name))
-                    epoch, since = epoch + 1, wall
-            if row is None or row[1] != grant.nonce:
-                connection.execute(_BEGIN, (name, epoch, grant.holder, wall))
-                connection.execute(_TRIM, (name, epoch - KEPT))
-            values = {
-                "name": name, "holder": grant.holder, "nonce": grant.nonce, "epoch": epoch, "ttl": grant.ttl,
-                "boot": boot, "expires": now + grant.ttl, "since": since,
-            }  # fmt: skip
-            connection.execute(_TAKE, values)
-        return Grant(name, grant.holder, grant.nonce, epoch, grant.ttl)
+            return _LEASES.acquire(connection, self._moment(), grant)
 
     def _renew(self, connection: sqlite3.Connection, grant: Grant) -> bool:
         if self._number != _number(self._path):
             log.error("%s was removed or replaced: who opens it now does not see this lease", self._path)
             return False
         with _writing(connection, self._timeout):
-            return connection.execute(_RENEW, self._values(grant)).rowcount == 1
+            return _LEASES.renew(connection, self._moment(), grant)
 
     def _release(self, connection: sqlite3.Connection, grant: Grant) -> None:
         with _writing(connection, self._timeout):
-            if connection.execute(_RELEASE, (grant.name, grant.nonce)).rowcount == 1:
-                connection.execute(_END, (self._clock.wall(), 1, grant.name))
-
-    def _read(self, connection: sqlite3.Connection, name: str) -> LeaseView | None:
-        row = connection.execute(_FIND, (name,)).fetchone()
-        if row is None:
-            return None
-        holder, _nonce, epoch, ttl, boot, expires, since = row
-        remaining = expires - self._clock.monotonic() if boot == self._clock.boot_id() else -1.0
-        return record_of(LeaseView, (name, holder, epoch, ttl, since, remaining))
+            _LEASES.release(connection, self._moment(), grant)
 
     def _connected(self, *, make: bool) -> sqlite3.Connection:
         if self._open is None:

@@ -24,19 +24,6 @@ where task in ({marks}) and kind <> 'timer'
 """
 _ANSWERED = "update makegood_request set answered = 1 where task = ? and idx = ? and attempt = ?"
 _BODIES = "select task, body from makegood_inbox where task in ({marks})"
-_EXTEND = """
-update makegood_request set complete_by = max(complete_by, ?)
-where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and complete_by >= ?
-"""
-_GIVE_BACK = """
-update makegood_request set taken_by = null, taken_at = null, complete_by = null, excused = 0
-where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and body is not null
-returning agent
-"""
-_EXCUSE = """
-update makegood_request set excused = 1
-where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0
-"""
 
 
 def inbox(tx: WriteTransaction, node: int, limit: int, room: int) -> tuple[TaskMessages, dict[int, str]]:
@@ -64,13 +51,6 @@ def inbox(tx: WriteTransaction, node: int, limit: int, room: int) -> tuple[TaskM
     for task in unreadable:
         task_messages.messages.pop(task, None)
     return task_messages, unreadable
-
-
-def leave(tx: WriteTransaction, messages: Sequence[tuple[int, TaskMessage]]) -> None:
-    """Put messages in the inboxes of tasks."""
-    tx.many(_LEAVE, [(task, m.kind, tx.now, rows.message(m)) for task, m in messages])
-    if messages:
-        tx.topics.add("inbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,26 +135,3 @@ def _late(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[Row]:
     tx.do(refusals.refused, [refusals.late(r.node, r.task, r.message) for r in replies])
     left = rows.late([(r.task, r.message) for r in replies], states)
     return [(task, m.kind, tx.now, rows.message(m)) for task, m in left]
-
-
-def extend(tx: WriteTransaction, node: int, key: tuple[int, int, int], seconds: float) -> bool:
-    """Move an attempt's deadline, never to an earlier time.
-
-    Returns False if the attempt is no longer ``node``'s.
-    """
-    return tx.run(_EXTEND, (tx.now + seconds, *key, node, tx.now)) == 1
-
-
-def give_back(tx: WriteTransaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Release taken requests, in their old order.
-
-    Requests handed over in memory have no body and are left alone.
-    """
-    for key in requests:
-        for (agent,) in tx.rows(_GIVE_BACK, (*key, node)):
-            tx.topics.add(f"agent:{agent}")
-
-
-def excuse(tx: WriteTransaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Mark requests whose silence is not to be counted as a failure."""
-    tx.many(_EXCUSE, [(*key, node) for key in requests])

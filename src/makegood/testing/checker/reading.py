@@ -16,7 +16,6 @@ from makegood.store.views import EventView, TaskDetail
 from makegood.testing.history import Event, History
 
 PASSED = frozenset({"done", "skipped"})
-SETTLED = frozenset({"undone", "failed", "skipped", "waiting", "kept"})
 
 _ORDER = (
     ("claimed",),
@@ -180,7 +179,6 @@ class HistoryState:
     """Steps that called a service, by round."""
     removals: set[int] = field(default_factory=set)
     removed_by_rest: int = 0
-    healing: Event | None = None
     rest: Event | None = None
 
     def __post_init__(self) -> None:
@@ -269,12 +267,6 @@ def _claimed(world: HistoryState, event: Event) -> None:
     task.owner, task.epoch = event.node, event["epoch"]
 
 
-def _accepted(world: HistoryState, event: Event) -> None:
-    if (dispatch := world.asked(event)) is not None:
-        dispatch.answer = dispatch.answer or event
-        world.task(event.task).fresh[event["idx"]] = event["reply"]
-
-
 def _act(world: HistoryState, event: Event) -> None:
     if event["verdict"] == "applied":
         world.task(event.task).acts.append(event["what"])
@@ -318,24 +310,23 @@ def _sent(world: HistoryState, event: Event) -> None:
     world.keys.setdefault(dispatch.key, (event.task, event["idx"], dispatch.round))
 
 
-def _taken(world: HistoryState, event: Event) -> None:
-    if (dispatch := world.asked(event)) is not None:
-        dispatch.by, dispatch.taking = event["by"], event
-
-
-def _given_back(world: HistoryState, event: Event) -> None:
-    if (dispatch := world.asked(event)) is not None:
-        dispatch.by, dispatch.taking, dispatch.local = None, None, False
-
-
-def _withdrawn(world: HistoryState, event: Event) -> None:
-    if (dispatch := world.asked(event)) is not None:
-        dispatch.withdrawal = dispatch.withdrawal or event
-
-
-def _judged(world: HistoryState, event: Event) -> None:
-    if (dispatch := world.asked(event)) is not None:
-        dispatch.verdict = dispatch.verdict or event
+def _dispatch(world: HistoryState, event: Event) -> None:
+    """Fold in what becomes of a hand-out."""
+    dispatch = world.asked(event)
+    if dispatch is None:
+        return
+    match event.kind:
+        case "accepted":
+            dispatch.answer = dispatch.answer or event
+            world.task(event.task).fresh[event["idx"]] = event["reply"]
+        case "taken":
+            dispatch.by, dispatch.taking = event["by"], event
+        case "given back":
+            dispatch.by, dispatch.taking, dispatch.local = None, None, False
+        case "withdrawn":
+            dispatch.withdrawal = dispatch.withdrawal or event
+        case _:
+            dispatch.verdict = dispatch.verdict or event
 
 
 def _released(world: HistoryState, event: Event) -> None:
@@ -377,26 +368,18 @@ def _removed(world: HistoryState, event: Event) -> None:
     world.removals.add(event.task)
 
 
-def _healed(world: HistoryState, event: Event) -> None:
-    world.healing = event
-
-
 def _rest(world: HistoryState, event: Event) -> None:
     world.rest = event
     world.removed_by_rest = len(world.removals)
 
 
 _FOLDS = {
+    **dict.fromkeys(("accepted", "taken", "given back", "withdrawn", "judged"), _dispatch),
     "submitted": _submitted,
     "claimed": _claimed,
-    "accepted": _accepted,
     "act": _act,
     "moved": _moved,
     "sent": _sent,
-    "taken": _taken,
-    "given back": _given_back,
-    "withdrawn": _withdrawn,
-    "judged": _judged,
     "released": _released,
     "restored": _restored,
     "lease": _lease,
@@ -404,6 +387,5 @@ _FOLDS = {
     "effect": _effect,
     "ended": _ended,
     "removed": _removed,
-    "healed": _healed,
     "rest": _rest,
 }

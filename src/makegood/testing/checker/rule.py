@@ -1,7 +1,5 @@
 """The base of the checker's rules."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import ClassVar
 
 from makegood.testing.checker.reading import HistoryState
@@ -54,8 +52,3 @@ class Rule:
 def when(event: Event) -> str:
     """Return the time and process of an event, for a sentence."""
     return f"at {event.at:.3f} s" + (f" by {event.node}" if event.node else "")
-
-
-def frozen(table: dict[tuple[str, str], frozenset[str]]) -> Mapping[tuple[str, str], frozenset[str]]:
-    """Return a read-only table of moves."""
-    return MappingProxyType(table)

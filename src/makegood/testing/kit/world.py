@@ -182,8 +182,8 @@ class World:
             await world.run_to_rest()
             task.assert_processed_or_undone()
 
-    When the test ends, the books of every service are checked against the record, and every invariant of the
-    engine is checked. You need not ask for it.
+    When the test ends, the books of every service are checked against the record, and nothing may be lost or
+    left over. You need not ask for it.
     """
 
     def __init__(self, stage: Stage) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from makegood.base.contexts import running_loop
 from makegood.testing.simulator.loop import WorldLoop
 
 _NETWORK: Final = frozenset({
@@ -40,7 +41,7 @@ def calls_watched(world: WorldLoop) -> Iterator[None]:
 
     def start_watched(self: threading.Thread) -> None:
         if (starting := _world()) is not None:
-            if _running_loop() is starting and asyncio.current_task(starting) is not None:
+            if running_loop() is starting and asyncio.current_task(starting) is not None:
                 starting.refuse("Thread.start", "threads for a coroutine to wait for", _INLINE)
             setattr(self, _MARK, starting)
         start(self)
@@ -65,15 +66,8 @@ def _audit(event: str, _args: tuple[Any, ...]) -> None:
 
 def _world() -> WorldLoop | None:
     """Return the world whose simulated process makes the call; None outside."""
-    loop = _running_loop()
+    loop = running_loop()
     if isinstance(loop, WorldLoop):
         return loop if loop.in_process() else None
     world = getattr(threading.current_thread(), _MARK, None)
     return world if isinstance(world, WorldLoop) else None
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

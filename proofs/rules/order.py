@@ -6,11 +6,12 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from makegood.model.states import AT_REST
-from makegood.testing.checker.reading import PASSED, SETTLED, HistoryState, TaskNow
+from makegood.testing.checker.reading import PASSED, HistoryState, TaskNow
 from makegood.testing.checker.report import Report, listed
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
 
+SETTLED = frozenset({"undone", "failed", "skipped", "waiting", "kept"})
 _STOPPED: Mapping[str, str] = MappingProxyType({"poison": "*poison", "unreadable": "*unreadable"})
 """Alerts which say that a whole task is asked nothing more."""
 _STUCK: Final = re.compile(r"; (?:the undo of ([^;]+?) failed: |([^;]+?) cannot be undone: )")

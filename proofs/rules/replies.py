@@ -1,11 +1,12 @@
 """I2, I3 and I13: which replies count, and that nothing else does."""
 
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import ClassVar
 
 from makegood.testing.checker.reading import Dispatch, HistoryState, StepNow, TaskNow
 from makegood.testing.checker.report import Report
-from makegood.testing.checker.rule import EPSILON, Rule, frozen, when
+from makegood.testing.checker.rule import EPSILON, Rule, when
 from makegood.testing.history import Event
 
 _COMPLETIONS = frozenset({("do", "done"), ("probe", "happened")})
@@ -95,7 +96,7 @@ class InTime(Rule):
             )
 
 
-_NEEDS = frozen(
+_NEEDS = MappingProxyType(
     {
         ("running", "done"): frozenset({"done"}),
         ("running", "failed"): frozenset({"permanent", "refused"}),

@@ -1,15 +1,16 @@
 """I1 and I16: ended tasks stay as they are, and every state is the fold of allowed moves."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from makegood.model.states import AT_REST, CONTROL_MOVES, STEP_MOVES, TASK_MOVES
 from makegood.testing.checker.reading import HistoryState, TaskNow
 from makegood.testing.checker.report import listed
-from makegood.testing.checker.rule import Rule, frozen, when
+from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
 
-_LEAVES = frozen(
+_LEAVES = MappingProxyType(
     {
         ("undone", "pending"): frozenset({"resubmit"}),
         ("error", "pending"): frozenset({"resubmit"}),
