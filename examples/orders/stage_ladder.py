@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from makegood import Client
 from makegood.base.ids import show
 from makegood.console import looks
-from makegood.console.pages.task import TaskPage, TaskSources, task_page
+from makegood.console.pages.task import TaskChoice, TaskPage, TaskSources, task_page
 from makegood.console.render import Renderer, Shell
 from makegood.errors import StoreUnavailableError
 from makegood.store.views import NodeView, TaskDetail, TaskExcerpt
@@ -70,7 +70,7 @@ class Ladder:
             )
         except StoreUnavailableError:
             return Drawn()
-        page = task_page(sources)
+        page = task_page(sources, TaskChoice())
         html = renderer.page(
             Shell(), "order_ladder.html",
             {"page": page, "left_look": looks.left, "right_look": looks.right, "rung_line": looks.line},

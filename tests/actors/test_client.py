@@ -519,6 +519,21 @@ async def test_it_is_opened_and_closed_inside_a_running_loop_and_used_in_threads
 
 
 @FORKING
+async def test_a_child_that_was_forked_on_the_loop_is_refused_the_parents_client(tmp_path: Path) -> None:
+    """Its loop is another one, though thread and loop look like the parent's: the store's threads are not there."""
+    async with mg.Client(f"sqlite:///{tmp_path / 'a.db'}", migrate=True) as client:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                asyncio.run(asyncio.wait_for(client.find(), 5))
+            except mg.ClosedError as refusal:
+                os._exit(0 if "this client was opened" in str(refusal) else 3)
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert await client.find() == []
+
+
+@FORKING
 def test_a_forked_child_reads_the_history_on_its_own_connection(tmp_path: Path) -> None:
     app, chain = chain_app(1)
     url = f"sqlite:///{tmp_path / 'a.db'}"

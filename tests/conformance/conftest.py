@@ -17,7 +17,7 @@ import pytest
 from makegood.errors import MakegoodError
 from makegood.store.protocol import Store
 from tests.conformance.builders import info
-from tests.conformance.worlds import Counts, SQLiteWorld, World
+from tests.conformance.worlds import Counts, SQLiteWorld, World, migrated
 from tests.guarded_merges import MergeRecord, recorded_merges, short_logs
 
 
@@ -64,16 +64,20 @@ def databases() -> Iterator[Any]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def world(request: pytest.FixtureRequest, tmp_path: Path, runner: asyncio.Runner) -> Iterator[World]:
-    """An empty database of each kind."""
+    """An empty database of each kind; where a store is opened on it, its tables are there."""
+    fresh = {"store", "counting"}.isdisjoint(request.fixturenames)
     if request.param == "sqlite":
-        yield SQLiteWorld(tmp_path)
+        sqlite_world = SQLiteWorld(tmp_path)
+        if not fresh:
+            sqlite_world.path.write_bytes(migrated())
+            sqlite_world.path.chmod(0o600)
+        yield sqlite_world
         return
     databases = request.getfixturevalue("databases")
     if isinstance(databases, str):
         pytest.skip(f"postgres: {databases}")
     from tests.conformance.postgres import one_of  # noqa: PLC0415 - asyncpg is an extra
 
-    fresh = {"store", "counting"}.isdisjoint(request.fixturenames)
     lease = one_of(databases, fresh=fresh)
     yield runner.run(lease.__aenter__())
     runner.run(lease.__aexit__(None, None, None))

@@ -1,6 +1,5 @@
 """The page on the architecture names modules and objects that exist: it is where a newcomer looks first."""
 
-import ast
 import configparser
 import re
 from pathlib import Path
@@ -39,10 +38,9 @@ def test_the_parts_of_the_large_objects_are_classes() -> None:
     table = PAGE.split("## The large objects")[1].split("## ")[0]
     names = set(re.findall(r"`([A-Z]\w+)`", table))
     classes = {
-        node.name
+        name
         for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef)
+        for name in re.findall(r"^ *class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert not names - classes
 

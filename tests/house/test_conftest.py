@@ -75,7 +75,7 @@ def run_sample(folder: Path, *, ci: bool) -> str:
     return run.stdout
 
 
-def test_async_tests_run_and_skips_are_told(tmp_path: Path) -> None:
+def test_async_tests_run_in_order_of_their_limits_and_skips_are_told(tmp_path: Path) -> None:
     """A wrong async test fails, a property too; the table counts each, and names why something was skipped."""
     out = run_sample(tmp_path, ci=False)
     for line in ("PASSED test_sample.py::test_passes", "FAILED test_sample.py::test_fails"):
@@ -84,6 +84,8 @@ def test_async_tests_run_and_skips_are_told(tmp_path: Path) -> None:
     assert "2 failed, 2 passed, 2 skipped" in out
     assert "1 x: no PostgreSQL here" in out
     assert "1 x: the moon is full" in out
+    # what takes long begins first: otherwise a single test may run alone at the end, while the other cores have nothing to do
+    assert out.index("test_sample.py::test_takes_long") < out.index("test_sample.py::test_passes")
 
 
 def test_ci_turns_an_untested_store_into_a_failure(tmp_path: Path) -> None:
@@ -92,9 +94,3 @@ def test_ci_turns_an_untested_store_into_a_failure(tmp_path: Path) -> None:
     assert "FAILED test_sample.py::test_absent" in out
     assert "every store must be tested: no PostgreSQL here" in out
     assert "3 failed, 2 passed, 1 skipped" in out
-
-
-def test_what_takes_long_begins_first(tmp_path: Path) -> None:
-    """Otherwise a single test may run alone at the end, while the other cores have nothing to do."""
-    out = run_sample(tmp_path, ci=False)
-    assert out.index("test_sample.py::test_takes_long") < out.index("test_sample.py::test_passes")

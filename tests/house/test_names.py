@@ -8,6 +8,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -142,9 +143,10 @@ def bindings(tree: ast.AST, scope: str = "") -> Iterator[tuple[str, str]]:
         yield from bindings(node, inner)
 
 
-def bindings_of(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield the names that a file binds, each with the place that binds it."""
-    return bindings(ast.parse(file.read_text(encoding="utf-8")))
+@cache
+def bindings_of(file: Path) -> Sequence[tuple[str, str]]:
+    """Return the names that a file binds, each with the place that binds it."""
+    return [*bindings(ast.parse(file.read_text(encoding="utf-8")))]
 
 
 def names_of(files: Sequence[Path]) -> Counter[str]:

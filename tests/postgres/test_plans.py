@@ -12,19 +12,17 @@ import asyncpg
 import pytest
 
 from makegood.model.messages import Alert
-from makegood.store import alerts, notice_operations, upkeep
+from makegood.store import alerts, notice_operations, queue_operations, supervision, upkeep
+from makegood.store import requests as requests_of_agents
 from makegood.store.postgres import (
     PostgresStore,
     claim,
     commit_statement,
     load,
-    notices,
     requests,
     submit,
-    supervision,
     take,
 )
-from makegood.store.postgres import queues as messages
 from proofs.private_server import PrivateServer
 from tests.conformance.builders import (
     Hand,
@@ -60,34 +58,38 @@ STATEMENTS = {
     "answer": requests._ANSWER,
     "given": requests._GIVEN,
     "late": requests._LATE,
-    "give back": requests._GIVE_BACK,
+    "give back": requests_of_agents.GIVE_BACK.postgres,
     "take": take.TAKE,
     "take by age": take.TAKE_AGED,
     "take a canary": take.TAKE_TRIAL,
     "rates": take.RATES,
     "rates used": take._USED,
     "delayed": take._DELAYED,
-    "excuse": requests._EXCUSE,
+    "excuse": requests_of_agents.EXCUSE.postgres,
     "living": alerts.LIVING.postgres,
-    "overdue": supervision.OVERDUE,
-    "judge": supervision.JUDGE,
-    "lock": supervision._LOCK,
-    "holders": supervision.HOLDERS,
-    "held by": supervision.HELD_BY,
-    "lock held": supervision._LOCK_HELD,
-    "deaf": supervision.DEAF,
-    "lock locked": supervision._LOCK_LOCKED,
-    "past": supervision.PAST,
-    "lock past": supervision._LOCK_PAST,
-    "late undo": supervision.LATE_UNDO,
-    "lock late": supervision._LOCK_LATE,
-    "starved": supervision.STARVED,
-    "starved told": supervision._STARVED_TOLD,
-    "free": supervision._FREE,
-    "horizon": supervision.HORIZON,
-    "receive": messages._RECEIVE,
+    "overdue": supervision.OVERDUE.postgres,
+    "silent": supervision.SILENT[0].postgres,
+    "judged": supervision.JUDGED.postgres,
+    "step failed": supervision.STEP_FAILED.postgres,
+    "task failed": supervision.TASK_FAILED.postgres,
+    "lock": supervision.LOCK[0].postgres,
+    "holders": supervision.HOLDERS.postgres,
+    "alive": supervision.ALIVE.postgres,
+    "held by": supervision.HELD_BY.postgres,
+    "lock held": supervision.LOCK_HELD[0].postgres,
+    "deaf": supervision.DEAF.postgres,
+    "lock locked": supervision.LOCK_LOCKED[0].postgres,
+    "past": supervision.PAST.postgres,
+    "lock past": supervision.LOCK_PAST[0].postgres,
+    "late undo": supervision.LATE_UNDO.postgres,
+    "lock late": supervision.LOCK_LATE[0].postgres,
+    "starved": supervision.STARVED.postgres,
+    "starved told": supervision.STARVED_TOLD.postgres,
+    "free": supervision.FREE.postgres,
+    "horizon": supervision.HORIZON.postgres,
+    "receive": queue_operations.CANDIDATES.postgres,
     "notices due": notice_operations.HOSTS.postgres,
-    "take notices": notices._TAKE,
+    "take notices": notice_operations.TAKE.postgres,
     "our notices": notice_operations.OURS.postgres,
     "sent": notice_operations.SENT.postgres,
     "the last one": notice_operations.LAST.postgres,
@@ -107,6 +109,7 @@ FINE = {
     "take a canary": {"all of node_alive"},
     "take by age": {"all of node_alive"},  # only when something isolated waits: who else could take it
     "holders": {"all of task_held"},  # its first row
+    "alive": {"all of node_alive"},  # it holds the processes that run
     "starved": {"all of request_take"},  # its first row
     "notices due": {"all of listener_due"},  # its first row
     "horizon": {"all of request_judge", "all of task_complete_by", "all of node_alive"},  # their first rows
@@ -178,13 +181,13 @@ LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
         {"node by node_pkey", "task by task_claim"},
     ),
     "inbox": (requests.INBOX, (1, -1, 100, 1 << 40), {"inbox by inbox_pkey", "task by task_pkey"}),
-    "judge": (supervision.OVERDUE, (-1000.0, 100, -1.0), {"request by request_judge"}),
-    "holders": (supervision.HOLDERS, (), {"task by task_held", "node by node_pkey"}),
-    "held by": (supervision.HELD_BY, ([1], 100), {"task by task_held"}),
-    "deaf": (supervision.DEAF, (-1000.0, 100), {"inbox by inbox_expired", "task by task_pkey"}),
-    "past": (supervision.PAST, (100, -1.0), {"task by task_complete_by"}),
-    "late undo": (supervision.LATE_UNDO, (100,), {"task by task_undo_by"}),
-    "starved": (supervision.STARVED, (-1000.0, 100), {"request by request_take"}),
+    "judge": (supervision.OVERDUE.postgres, (100, -1.0, -1000.0), {"request by request_judge"}),
+    "holders": (supervision.HOLDERS.postgres, (), {"task by task_held"}),
+    "held by": (supervision.HELD_BY.postgres, ([1], 100), {"task by task_held"}),
+    "deaf": (supervision.DEAF.postgres, (-1000.0, 100), {"inbox by inbox_expired", "task by task_pkey"}),
+    "past": (supervision.PAST.postgres, (100, -1.0), {"task by task_complete_by"}),
+    "late undo": (supervision.LATE_UNDO.postgres, (100,), {"task by task_undo_by"}),
+    "starved": (supervision.STARVED.postgres, (-1000.0, 100), {"request by request_take"}),
     "unclaimed": (alerts.WATCHED.postgres, (100, -1000.0), {"task by task_claim"}),
 }
 
@@ -275,10 +278,10 @@ async def test_ended_tasks_cost_a_look_nothing(
         sql, values = {
             "claim": (claim.PENDING, (claim.PRIORITIES, floors, 10, 1)),
             "claim by age": (claim.PENDING_AGED, (claim.PRIORITIES, floors, 10, 6e7, 1)),
-            "judge": (supervision.OVERDUE, (-1000.0, 100, start)),
-            "horizon": (supervision.HORIZON, (0.0, 1000.0, start, due)),
+            "judge": (supervision.OVERDUE.postgres, (100, start, -1000.0)),
+            "horizon": (supervision.HORIZON.postgres, (0.0, 1000.0, start, due)),
             "inbox": (requests.INBOX, (1, -1, 100, 1 << 40)),
-            "holders": (supervision.HOLDERS, ()),
+            "holders": (supervision.HOLDERS.postgres, ()),
         }[look]
         pages = 0
         for _ in range(2):  # the first look marks what is dead, once

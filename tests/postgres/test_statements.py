@@ -16,10 +16,8 @@ from makegood.model.messages import Alert
 from makegood.model.plan import StepPlan, Template
 from makegood.model.shape import Shape
 from makegood.node.node import Node
-from makegood.store.postgres import (
-    PostgresStore,
-    supervision,
-)
+from makegood.store import supervision
+from makegood.store.postgres import PostgresStore
 from makegood.store.postgres.database import _WRITERS
 from makegood.store.queue_records import Outgoing
 from tests.conformance.builders import (

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,17 +13,16 @@ from msgspec.structs import replace as changed
 from makegood.agent import circuit_watch
 from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.slots import Slots
-from makegood.declare.inbox import Inbox
+from makegood.declare.inbox import Inbox, checked_answer
 from makegood.messaging.inbox import Acceptor
 from makegood.model.blame import Evidence
 from makegood.model.breaker import Circuit
 from makegood.model.notices import ENDS, Notice
 from makegood.model.queue_message import QueueMessage
 from makegood.saga import rules
-from makegood.store import upkeep
+from makegood.store import queue_operations, upkeep
 from makegood.store.queue_records import Outgoing, Sent
 from makegood.store.sqlite import notices, slices
-from makegood.store.sqlite import queues as messages
 from makegood.store.sqlite.transaction import WriteTransaction as Writing
 from makegood.store.transaction import Sql
 from makegood.transactions import Caller
@@ -75,7 +75,9 @@ def notice_before_the_commit(m: pytest.MonkeyPatch) -> None:
 @mutant(QUEUED, "place_order")
 def notice_out_of_order(m: pytest.MonkeyPatch) -> None:
     """A queue gives a task's next notice to one receiver while another still has the one before."""
-    m.setattr(messages, "FOUND", messages.FOUND.replace("(task is null or", "(true or"))
+    candidates = copy(queue_operations.CANDIDATES)
+    candidates.sqlite = candidates.sqlite.replace("task is null or", "true or")
+    m.setattr(queue_operations, "CANDIDATES", candidates)
 
 
 SENT = replace(
@@ -96,7 +98,9 @@ def acknowledged_without_the_task(m: pytest.MonkeyPatch) -> None:
         await self._store.queues.acknowledge_messages([(message.seq, message.tries)])
 
         async def work(caller: Caller) -> Any:
-            plan = inbox._checked(await self._called(inbox, payload, Transaction(caller, None, message)))
+            plan = checked_answer(
+                inbox, await self._called(inbox, payload, Transaction(caller, None, message))
+            )
             assert plan is not None
             return await self._submit(caller, plan, message)
 

@@ -1,5 +1,6 @@
 """Mutants of operators' acts, of coming to rest, and of the promises that agents, services and operators have made."""
 
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,14 @@ from makegood.model.messages import Alert, TaskMessage
 from makegood.model.task import Step
 from makegood.saga import acts, decisions, replies, rules, undo
 from makegood.saga.decision_builder import DecisionBuilder
-from makegood.store.sqlite import decision_rows, requests, supervision
+from makegood.store import supervision
+from makegood.store.sqlite import decision_rows, requests
+from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.testing.simulator.members import FleetMember
 from proofs.storms.operator import RandomOperator
 from proofs.storms.services import StormService
 from tests.simulation.mutants_making import mutant
+from tests.simulation.mutants_store import JUDGED_WHATEVER_THE_ATTEMPT
 from tests.simulation.mutants_worlds import (
     APART,
     DOUBTFUL,
@@ -140,13 +144,15 @@ def late_reply(m: pytest.MonkeyPatch) -> None:
 )
 def supervisor_fences(m: pytest.MonkeyPatch) -> None:
     """The Supervisor's verdict on silence carries neither the epoch of its term nor the attempt."""
-    m.setattr(supervision, "fence", lambda _tx, _term: None)
-    m.setattr(
-        supervision, "_JUDGED", "delete from makegood_request where task = ? and idx = ? and attempt >= ?"
+    m.setattr(WriteTransaction, "fence", lambda _tx, _term: None)
+    m.setattr(supervision, "JUDGED", JUDGED_WHATEVER_THE_ATTEMPT)
+    overdue, silent = copy(supervision.OVERDUE), copy(supervision.SILENT[0])
+    overdue.sqlite = overdue.sqlite.replace("complete_by < (select ?4) - ?3", "complete_by is not null")
+    silent.sqlite = silent.sqlite.replace(
+        "coalesce(r.complete_by, 'infinity') < (select ?3) - ?2", "r.complete_by is not null"
     )
-    m.setattr(
-        supervision, "OVERDUE", supervision.OVERDUE.replace("r.complete_by < ? and", "? is not null and")
-    )
+    m.setattr(supervision, "OVERDUE", overdue)
+    m.setattr(supervision, "SILENT", (silent, silent))
 
 
 # -- promises of others ------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Mutants of the store's fences, of commits, of time, and of what is handed over in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,9 +10,12 @@ import pytest
 from makegood.actor import slot_pool
 from makegood.saga import first_decision, rules
 from makegood.scheduler import eager_submission
-from makegood.store import rows
-from makegood.store.sqlite import commit, decision_rows, requests, slices, store_threads, supervision
-from makegood.store.sqlite.database import writes
+from makegood.store import rows, supervision
+from makegood.store.records import Judged
+from makegood.store.scan_floors import Floors
+from makegood.store.sqlite import commit, decision_rows, requests, slices, store_threads
+from makegood.store.sqlite.transaction import WriteTransaction
+from makegood.store.transaction import Sql, for_each
 from makegood.testing.simulator.clocks import SimulatedClock
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_worlds import (
@@ -81,40 +84,43 @@ def task_epoch(m: pytest.MonkeyPatch) -> None:
 )
 def supervisor_epoch(m: pytest.MonkeyPatch) -> None:
     """The Supervisor's writes do not carry the epoch of its term."""
-    m.setattr(supervision, "fence", lambda _tx, _term: None)
+    m.setattr(WriteTransaction, "fence", lambda _tx, _term: None)
 
 
 @mutant(replace(FAULTS_OF_ALL_KINDS, layout=SUPERVISORS, engine=EAGER), "place_order", within=20)
 def supervisor_cas(m: pytest.MonkeyPatch) -> None:
     """The Supervisor reads which requests are overdue, and writes its verdict later, whatever has become of them."""
-    memory: dict[str, list[Any]] = {}
-    overdue = supervision.OVERDUE
-
+    memory: dict[Floors, dict[Sql, Sequence[Any]]] = {}
     true = supervision.judge
 
-    def blind(tx: Any, term: Any, grace: float, limit: int) -> Any:
-        before = memory.pop(term.nonce, [])
-        memory[term.nonce] = tx.rows(overdue, (tx.now, tx.now - grace, limit))
-        stale: Any = _Remembering(tx, overdue, before)
-        return true(stale, term, grace, limit)
+    async def blind(tx: Any, floors: Floors, grace: float, limit: int) -> Judged:
+        overdue = await tx.rows(supervision.OVERDUE, limit, -1.0, grace)
+        silent = await tx.rows(supervision.SILENT[0], [row[0] for row in overdue], grace)
+        before = memory.get(floors)
+        memory[floors] = {supervision.OVERDUE: overdue, supervision.SILENT[0]: silent}
+        return Judged([]) if before is None else await true(_Remembering(tx, before), floors, grace, limit)
 
-    m.setattr(slices.SupervisionSlice, "judge", writes(blind))
-    m.setattr(
-        supervision, "_JUDGED", "delete from makegood_request where task = ? and idx = ? and attempt >= ?"
-    )
+    m.setattr(supervision.SupervisionVerbs, "judge", supervision._under_term(blind))
+    m.setattr(supervision, "JUDGED", JUDGED_WHATEVER_THE_ATTEMPT)
+
+
+JUDGED_WHATEVER_THE_ATTEMPT = for_each(
+    "delete from makegood.request where task = x.task and idx = x.idx and attempt >= x.attempt",
+    task="bigint", idx="int", attempt="int",
+)  # fmt: skip
 
 
 class _Remembering:
-    """A transaction that answers one question with what was true a while ago."""
+    """A transaction that answers some questions with what was true a while ago."""
 
-    def __init__(self, tx: Any, question: str, answer: list[Any]) -> None:
-        self._tx, self._question, self._answer = tx, question, answer
+    def __init__(self, tx: Any, answers: Mapping[Sql, Sequence[Any]]) -> None:
+        self._tx, self._answers = tx, answers
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tx, name)
 
-    def rows(self, sql: str, values: Any = ()) -> list[Any]:
-        return self._answer if sql == self._question else self._tx.rows(sql, values)
+    async def rows(self, sql: Sql, *values: Any) -> Sequence[Any]:
+        return self._answers[sql] if sql in self._answers else await self._tx.rows(sql, *values)
 
 
 # -- commits ---------------------------------------------------------------------------------------------------------------

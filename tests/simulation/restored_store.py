@@ -16,8 +16,8 @@ from typing import Any
 
 from makegood.errors import StoreUnavailableError
 from makegood.model.messages import Act
+from makegood.store.generation import restored
 from makegood.store.rows import Interner
-from makegood.store.sqlite.generation import begin_anew
 from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.store.views import Filter
 from makegood.testing.simulator.recorder import Recorder
@@ -81,7 +81,7 @@ async def _go_back(world: StormWorld, rng: random.Random) -> None:
             member.bury()
         backup.backup(file)
         with file:
-            begin_anew(WriteTransaction(file, world.loop.time(), Interner()), Act("restored"))
+            WriteTransaction(file, world.loop.time(), Interner()).do(restored, Act("restored"))
         world.history.events[length:] = [
             event for event in world.history.events[length:] if event.kind in _KEPT
         ]

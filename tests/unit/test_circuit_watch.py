@@ -61,7 +61,7 @@ class World:
         now = self.clock.monotonic()
         ticket = self.slots.circuit.began(now)
         return Attempt(
-            request, node, now + 60.0, now + 600.0, now, cast("Extender", None), phase, ticket=ticket
+            request, node, now + 60.0, now + 600.0, now, cast("Extender", None), phase=phase, ticket=ticket
         )
 
 

@@ -90,13 +90,13 @@ def test_the_policy_says_all_that_the_rules_need() -> None:
         remembers=True,
     )
     assert not action._made_good
-    assert not action._undoable
+    assert action._undo_fn is None
     action.undo(complete_within=timedelta(minutes=2), recover=Recover(threshold=7, wait="2s", extended="3s"))(
         refund
     )
     action.probe(fences=True)(find)
     assert action._made_good
-    assert action._undoable
+    assert action._undo_fn is not None
     assert action.retry.tries == 4
     assert action._policy == Policy(
         within=30.0, threshold=2, wait=1.0, extended=60.0, then="hold", undoable=True, undo_within=120.0, undo_threshold=7,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import makegood as mg
+from makegood.declare.inbox import pause
 
 
 @dataclass
@@ -80,7 +81,7 @@ def test_waits_grow_until_the_message_is_given_up() -> None:
     @app.inbox("orders", retry=mg.Retry(tries=4, wait="1s", factor=10, longest="30s"))
     def accept(order: Order, tx: mg.Transaction) -> None: ...
 
-    assert [accept._pause(tries) for tries in (1, 2, 3, 4)] == [1.0, 10.0, 30.0, 30.0]
+    assert [pause(accept.retry, tries) for tries in (1, 2, 3, 4)] == [1.0, 10.0, 30.0, 30.0]
 
 
 def test_a_transaction_outside_of_an_inbox_has_no_message() -> None:

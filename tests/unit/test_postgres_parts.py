@@ -14,8 +14,8 @@ from makegood.store.postgres.batcher import Together
 from makegood.store.postgres.commit_statement import PARTS, joined, numbers, parameters, place, statement
 from makegood.store.postgres.connection import Address
 from makegood.store.postgres.errors import cause, is_data, is_lost, translated
-from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.writers import BackgroundTasks
+from makegood.store.scan_floors import Floors
 from tests.clocks import HandClock
 
 SERVER = "PostgreSQL at db:5432, database x, user me"

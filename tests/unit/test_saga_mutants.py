@@ -25,6 +25,16 @@ from tests.unit.saga_world import World
 from tests.unit.test_saga_world import SEEDS as SEEDS_OF_ALL
 
 SEEDS = 2500
+RARE = {
+    "first_time_lost_on_the_fast_path": 365,
+    "forgets_refusal": 141,
+    "no_return_done_only": 199,
+    "no_settle": 307,
+    "probe_says_nothing": 2000,
+    "shape_step_whatever_the_goal": 193,
+    "superseded_reply_counts": 247,
+}
+"""Mutants that few seeds notice, each with one that does: the search begins there, and goes through all others if need be."""
 Patch = Callable[[pytest.MonkeyPatch], dict[str, bool] | None]
 
 
@@ -432,7 +442,8 @@ def hasty_operator(_: pytest.MonkeyPatch) -> dict[str, bool]:
 def test_mutant_dies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With this rule broken, a violation is found."""
     defects = MUTANTS[name](monkeypatch) or {}
-    violation = first_violation(range(SEEDS), **defects)
+    begin = RARE.get(name, 0)
+    violation = first_violation((*range(begin, SEEDS), *range(begin)), **defects)
     assert violation is not None, f"{name} lives: {MUTANTS[name].__doc__}"
     print(f"{name}: seed {violation[0]}, {violation[1]}")
 

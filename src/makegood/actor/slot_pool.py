@@ -97,18 +97,18 @@ class Reservation:
 
     def place(self, decisions: Iterable[Decision]) -> None:
         """Promise slots that are set aside to the requests of Decisions, as far as they go."""
-        spare, actions = self._spare, self._pool.actions
+        spare, actions, now, promises = self._spare, self._pool.actions, self.now, self._promises
         for decision in decisions:
-            if not decision.requests:
+            if not (requests := decision.requests):
                 continue
             handovers = []
-            for request in decision.requests:
+            for request in requests:
                 where = address(request.app, request.agent)
-                if spare.get(where) and request.action in actions[where] and not request.isolate:
-                    spare[where] -= 1
+                if (left := spare.get(where)) and request.action in actions[where] and not request.isolate:
+                    spare[where] = left - 1
                     handovers.append(request)
-            decision.handovers, decision.handed_at = handovers, self.now
-            self._promises += handovers
+            decision.handovers, decision.handed_at = handovers, now
+            promises += handovers
 
     def rollback(self) -> None:
         """Promise nothing of what was promised since ``set_aside``: another try may promise it again."""

@@ -97,7 +97,7 @@ class AttemptRunner:
                     if attempt.begins is not None:
                         attempt.begins()
                     value = await (within(fresh(context), call) if attempt.retries else call)
-                message = _answered(attempt, action, value)
+                message = _answered(request, action, value)
             except asyncio.CancelledError as cancellation:
                 if attempt.work is None or attempt.work.cancelling():
                     raise
@@ -203,8 +203,7 @@ def _failed(request: Request, kind: str, error: BaseException, **fields: object)
     )
 
 
-def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> TaskMessage:
-    request = attempt.request
+def _answered(request: Request, action: Action[..., Any], value: object) -> TaskMessage:
     doing = request.doing
     kind: MessageKind = "done"
     if doing == "do":

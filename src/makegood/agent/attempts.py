@@ -75,7 +75,7 @@ class Attempts:
         within, taken_at = request.within, handed_at or request.taken_at
         attempt = Attempt(
             request, node, began + within, began + within * EXTEND_MOST, began, self,
-            first_sent=request.first_sent or taken_at,
+            request.first_sent or taken_at,
         )  # fmt: skip
         if request.keeps and request.doing != "probe":
             attempt.keep_key(began + request.keeps, taken_at)
@@ -88,8 +88,9 @@ class Attempts:
             if request.attempt > 1:
                 attempt.since = slots.failed_before(request, now)
         self._alarm.set(attempt.deadline)
-        loop = self._home.loop
-        attempt.work = loop.create_task(self._run(attempt, slots, loop), context=self._home.context.copy())
+        home = self._home
+        work = self._run(attempt, slots, home.loop)
+        attempt.work = home.loop.create_task(work, context=home.context.copy())
 
     async def _run(self, attempt: Attempt, slots: Slots, loop: asyncio.AbstractEventLoop) -> None:
         request = attempt.request
@@ -107,10 +108,11 @@ class Attempts:
                 log.info("step %s of task %s is not begun any more", request.step, show(request.task))
             else:
                 action, store = slots.actions[request.action], self._identity()
+                terms = action.terms
                 enter(
                     Call(
                         request, store.store_id, store.generation, attempt, self._clock, loop, action._decoded,
-                        action.terms.keys, action.terms.tries,
+                        terms.keys, terms.tries,
                     )
                 )  # fmt: skip
                 message = await self.runner.answer(attempt, action)
@@ -126,7 +128,7 @@ class Attempts:
             now = self._clock.monotonic()
             if spacing is not None:
                 spacing.leave(attempt)
-            self.running.pop(attempt, None)
+            del self.running[attempt]
             slots.ended(attempt, message, now)
             if attempt.ticket is not None:
                 counts = self._circuits.judge(slots, attempt, message, self.running)

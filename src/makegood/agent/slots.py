@@ -101,11 +101,12 @@ class Slots:
             self.overdue -= 1
         self.calls += 1
         self.seconds += now - attempt.began
-        definite = message is not None and message.kind != "gave_up"
-        if not definite:
+        share = 1.0
+        if message is None or message.kind == "gave_up":
             self.failures += 1
-        if definite != self.success:  # of the first calls each weighs the same: it is all there is to go by
-            self.success += max(_RECENT, 1 / self.calls) * (definite - self.success)
+            share = 0.0
+        if share != self.success:  # of the first calls each weighs the same: it is all there is to go by
+            self.success += max(_RECENT, 1 / self.calls) * (share - self.success)
 
     def info(self, now: float) -> AgentInfo:
         """Return what the process publishes of this agent."""

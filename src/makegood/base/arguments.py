@@ -123,7 +123,7 @@ def judge_calls(
 def _judged(fn: Callable[..., Any], title: str, error: type[MakegoodError], *, values: bool) -> Any:
     judge = Judge(fn, title, error)
     check = judge.check if values else None
-    own = fn.__code__.co_varnames[:1] == ("self",)  # which needs no check
+    own = int(fn.__code__.co_varnames[:1] == ("self",))  # which needs no check
 
     @wraps(fn)
     def calling(*args: Any, **kwargs: Any) -> Any:

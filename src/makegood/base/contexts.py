@@ -8,11 +8,13 @@ when it is opened, and makes its tasks and timers there. Users' functions run in
 
 import asyncio
 import decimal
+import os
 import sys
 import threading
 from asyncio import get_running_loop
 from collections.abc import Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
+from threading import get_ident
 from typing import Any, Generic, TypeVar
 
 from makegood.errors import ClosedError
@@ -124,13 +126,21 @@ def other_loop(loop: asyncio.AbstractEventLoop, what: str) -> ClosedError:
     )
 
 
+_processes = [object()]
+"""Stands for this process: a child of a fork has another one, while its threads keep their numbers."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _processes.__setitem__(0, object()))
+
+
 class HomeLoop:
     """The event loop and the context in which an object was opened. ``what`` names the object in messages."""
 
-    __slots__ = ("_what", "apart", "context", "loop")
+    __slots__ = ("_process", "_thread", "_what", "apart", "context", "loop")
 
     def __init__(self, what: str) -> None:
         self.loop = asyncio.get_running_loop()
+        self._process = _processes[0]
+        self._thread = get_ident()
         self.context = home_context()
         self.apart = own_arithmetic if _DECIMAL in self.context else copy_context
         """``own_arithmetic`` for copies of this context; without an arithmetic there is nothing to copy."""
@@ -138,6 +148,8 @@ class HomeLoop:
 
     def check(self) -> None:
         """Raise ``ClosedError`` on any other event loop."""
+        if get_ident() == self._thread and self._process is _processes[0] and self.loop.is_running():
+            return  # asyncio asks the system for the process's number each time
         if get_running_loop() is not self.loop:
             raise other_loop(self.loop, self._what)
 

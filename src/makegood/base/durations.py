@@ -50,12 +50,10 @@ def seconds(
         result = read
     elif isinstance(value, timedelta):
         result = value.total_seconds()
-    elif isinstance(value, bool):
-        raise ConfigError(f"{name}={value!r} is not a duration: {written}")
-    elif isinstance(value, int | float):
+    elif isinstance(value, int | float) and not isinstance(value, bool):
         result = float(value) if -_MOST < value < _MOST else math.inf
     elif isinstance(value, str) and _FORM.fullmatch(value.strip().removeprefix("-")):
-        raise ConfigError(f"{name}={value!r} is negative: write a duration of at least {least:g} s")
+        result = -1.0
     elif isinstance(value, str) and _NUMBER.fullmatch(value):
         number = value.strip()
         raise ConfigError(f'{name}={value!r} has no unit: write "{number}s", or {number} without quotes')

@@ -29,12 +29,9 @@ class Lookups:
     ``limit``: seconds for one lookup. ``lane``: returns the lane of a host; by default all hosts share one.
     """
 
-    def __init__(
-        self, *, limit: float, lane: Callable[[str], str] = lambda _: "", share: int = SHARE
-    ) -> None:
+    def __init__(self, *, limit: float, lane: Callable[[str], str] = lambda _: "") -> None:
         self._limit = limit
         self._lane = lane
-        self._share = share
         self._lanes: dict[tuple[str, bool], asyncio.Semaphore] = {}
         self._known: dict[str, None] = {}
         self._under_way: dict[tuple[str, int], asyncio.Future[list[str] | Exception]] = {}
@@ -48,7 +45,7 @@ class Lookups:
             return [str(ipaddress.ip_address(host))]
         is_familiar = host in self._known
         self._known.pop(host, None)  # until it is found again
-        lane = self._lanes.setdefault((self._lane(host), is_familiar), asyncio.Semaphore(self._share))
+        lane = self._lanes.setdefault((self._lane(host), is_familiar), asyncio.Semaphore(SHARE))
         try:
             async with asyncio.timeout(self._limit):
                 addresses = await self._in_lane(host, port, lane)

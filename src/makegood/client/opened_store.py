@@ -1,6 +1,5 @@
 """The store of a client: one that the client opened is closed with it, one that the caller opened is not."""
 
-from asyncio import get_running_loop
 from collections.abc import Callable
 
 from makegood.base import ids
@@ -42,7 +41,7 @@ class OpenedStore:
             raise ClosedError(
                 "this client is not open: use it inside `async with mg.Client(...) as client:`, or `await client.open()` first"
             )
-        if not anywhere and get_running_loop() is not home.loop:
+        if not anywhere:
             home.check()
         return self.store
 

@@ -5,7 +5,7 @@ The rules decide, as they do for the command line: a page offers what is allowed
 is answered with the reason, and with who was first.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +15,7 @@ from makegood.base.counts import counted
 from makegood.base.text import kept
 from makegood.client.handle import TaskHandle
 from makegood.console.outcomes import ActOutcome, Outcomes
+from makegood.console.users import Role
 from makegood.console.visits import Denied, Route, Visit, act, number_in
 from makegood.errors import ActRefusedError, AlertNotFoundError, TaskNotFoundError, WaitExpiredError
 from makegood.model.messages import Alert, Answer
@@ -28,10 +29,6 @@ MOST_ALERTS: Final = 500
 
 Do = Callable[[TaskHandle[Any], Visit], Awaitable[Answer]]
 
-_DONE: Final = {
-    "cancel": "Cancelled", "undo": "The undo has begun", "resubmit": "Resubmitted", "edit": "Resubmitted with other input", "settle": "Settled", "extend": "The deadline is later",
-}  # fmt: skip
-
 
 class TaskActs:
     """The acts on one task, and on alerts."""
@@ -42,23 +39,21 @@ class TaskActs:
     def routes(self) -> tuple[Route, ...]:
         """Return their routes."""
         return (
-            act("/tasks/{id}/cancel", self._on_task("cancel", _cancel)),
-            act("/tasks/{id}/undo", self._on_task("undo", _undo)),
-            act("/tasks/{id}/resubmit", self._on_task("resubmit", _resubmit)),
-            act("/tasks/{id}/edit", self._on_task("edit", _edit), role="admin"),
-            act("/tasks/{id}/settle", self._on_task("settle", _settle), role="admin"),
-            act("/tasks/{id}/extend", self._on_task("extend", _extend), role="admin"),
+            *(
+                act(f"/tasks/{{id}}/{name}", self._on_task(title, do), role=role)
+                for name, (role, title, do) in _FORMS.items()
+            ),
             act("/alerts/acknowledge", self.acknowledge),
             act("/alerts/test", self.test),
         )
 
-    def _on_task(self, name: str, do: Do) -> Callable[[Visit], Awaitable[Response]]:
+    def _on_task(self, title: str, do: Do) -> Callable[[Visit], Awaitable[Response]]:
         async def respond(visit: Visit) -> Response:
             task = visit.client.task(visit.params["id"])
             back = f"/tasks/{task.id}"
             label = (await task_of(visit)).key or task.id
             try:
-                outcome = _answered(name, label, back, await do(task, visit))
+                outcome = _answered(title, label, back, await do(task, visit))
             except ActRefusedError as refusal:
                 outcome = ActOutcome("need", f"Refused: {label}", str(refusal), back, 409)
             except WaitExpiredError:
@@ -126,26 +121,14 @@ def why_of(visit: Visit, *, mandatory: bool = False) -> str:
     return kept(reason)
 
 
-def _answered(name: str, label: str, back: str, answer: Answer) -> ActOutcome:
+def _answered(title: str, label: str, back: str, answer: Answer) -> ActOutcome:
     if answer.verdict == "noop":
         return ActOutcome("doubt", f"Nothing to do: {label}", answer.outcome, back)
-    return ActOutcome("ok", f"{_DONE[name]}: {label}", answer.outcome, back)
+    return ActOutcome("ok", f"{title}: {label}", answer.outcome, back)
 
 
 def _said(visit: Visit, *, mandatory: bool = False) -> dict[str, Any]:
     return {"why": why_of(visit, mandatory=mandatory), "who": who_of(visit), "timeout": PATIENCE}
-
-
-async def _cancel(task: TaskHandle[Any], visit: Visit) -> Answer:
-    return await task.cancel(**_said(visit))
-
-
-async def _undo(task: TaskHandle[Any], visit: Visit) -> Answer:
-    return await task.undo(**_said(visit))
-
-
-async def _resubmit(task: TaskHandle[Any], visit: Visit) -> Answer:
-    return await task.resubmit(**_said(visit))
 
 
 async def _edit(task: TaskHandle[Any], visit: Visit) -> Answer:
@@ -163,13 +146,24 @@ async def _settle(task: TaskHandle[Any], visit: Visit) -> Answer:
     )
 
 
-async def _extend(task: TaskHandle[Any], visit: Visit) -> Answer:
-    return await task.extend(visit.field("more"), **_said(visit))
-
-
 def _json(text: str, label: str) -> Any:
     """Return a value that a form holds as JSON. Raises ``Denied``."""
     try:
         return msgspec.json.decode(shallow(text.encode(), label))
     except UNREADABLE as wrong:
         raise Denied(400, "Not JSON", f"{label} is not JSON: {wrong}") from None
+
+
+_FORMS: Final[Mapping[str, tuple[Role, str, Do]]] = {
+    "cancel": ("operator", "Cancelled", lambda task, visit: task.cancel(**_said(visit))),
+    "undo": ("operator", "The undo has begun", lambda task, visit: task.undo(**_said(visit))),
+    "resubmit": ("operator", "Resubmitted", lambda task, visit: task.resubmit(**_said(visit))),
+    "edit": ("admin", "Resubmitted with other input", _edit),
+    "settle": ("admin", "Settled", _settle),
+    "extend": (
+        "admin",
+        "The deadline is later",
+        lambda task, visit: task.extend(visit.field("more"), **_said(visit)),
+    ),
+}
+"""Of each act on a task: the role that it needs, the title of its outcome, and what does it."""

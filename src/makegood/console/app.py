@@ -302,7 +302,7 @@ class ConsoleApp:
             )
         if exchange.kind != "page" or exchange.request.headers.get(BY_SCRIPT):
             return self._problem(exchange, challenge)
-        return self._login.token_form(exchange.request, exchange.origin, _back(exchange))
+        return self._login.form(exchange.request, exchange.origin, _back(exchange))
 
     async def _admitted(self, exchange: "_Exchange") -> Response:
         """Find the route of a request, admit the visitor, and answer. Raises ``Denied``."""

@@ -18,6 +18,8 @@ FUTURE: Final = 14.0
 THINNEST: Final = 0.35
 """Percent of the axis that a bar takes at least."""
 NO_CALLS: Final = ("held", "nobody", "plan")
+_UNITS: Final = (("d", 86400.0, 172800.0), ("h", 3600.0, 3600.0), ("min", 60.0, 60.0), ("s", 1.0, 1.0))
+"""Units of a duration, each with its seconds, and with those from which on it is used."""
 NICE: Final = tuple(m * 10.0**e for e in range(-4, 7) for m in (1, 2, 5))
 MOST_TICKS: Final = 200
 """Labels that are tried for an unbroken part of the axis, at most: a row may say that it lasted forever."""
@@ -210,18 +212,11 @@ def duration_text(value: float, step: float = 0.0) -> str:
     """
     if value == 0:
         return "0"
-    for unit, size, least in (
-        ("d", 86400.0, 172800.0),
-        ("h", 3600.0, 3600.0),
-        ("min", 60.0, 60.0),
-        ("s", 1.0, 1.0),
-    ):
+    for unit, size, least in _UNITS:
         if value >= least:
             fine = step / size if step else 0.1
-            digits = (
-                0 if fine >= 1 or value / size >= 1000 else 1 if fine >= 0.1 else 2 if fine >= 0.01 else 3
-            )
-            text = f"{value / size:.{digits}f}"
+            exact = 1 if fine >= 0.1 else 2 if fine >= 0.01 else 3
+            text = f"{value / size:.{0 if fine >= 1 or value / size >= 1000 else exact}f}"
             return f"{text.rstrip('0').rstrip('.') if '.' in text and not step else text} {unit}"
     digits = 1 if step and step < 0.001 else 0
     return f"{value * 1000:.{digits}f} ms"
@@ -251,19 +246,19 @@ def chart(
         line.has_room(scale.at(now) + GAP, "now", "start")
     says_turn = turn is not None and line.has_room(scale.at(turn), "turn", "middle")
     is_planned = has_plan and line.has_room(98.5, "planned", "end")
-    break_texts = [f"+{duration_text(seconds)}" for _, _, seconds in scale.breaks]
-    breaks = [
-        (p, q, text if line.has_room((p + q) / 2, text, "middle") else "")
-        for (p, q, _), text in zip(scale.breaks, break_texts, strict=True)
+    breaks = []
+    for p, q, seconds in scale.breaks:
+        text = f"+{duration_text(seconds)}"
+        breaks.append((p, q, text if line.has_room((p + q) / 2, text, "middle") else ""))
+    labels = [
+        (at, text)
+        for at, text in ticks(scale, origin)
+        if line.has_room(at, text, "start" if at < 2 else "end" if at > 96 else "middle")
     ]
     return TimeChart(
         rows=list(rows),
         bars=shapes,
-        ticks=[
-            (at, text)
-            for at, text in ticks(scale, origin)
-            if line.has_room(at, text, "start" if at < 2 else "end" if at > 96 else "middle")
-        ],
+        ticks=labels,
         breaks=breaks,
         cuts=cuts,
         now=None if now is None else scale.at(now),

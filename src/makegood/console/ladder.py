@@ -7,6 +7,8 @@ each other: they come out as forks and joins. Any other plan falls back to one r
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 
 from makegood.saga.rules import SETTLED
 from makegood.story.steps import QUIET
@@ -168,7 +170,7 @@ Part = LadderStep | Branches | Tangle
 def series(steps: Sequence[LadderStep]) -> list[Part]:
     """Cut steps into parts that come one after the other."""
     rank: dict[int, int] = {}
-    for step in _topological(steps):
+    for step in sorted(steps, key=lambda step: step.idx):  # indices rise along the plan
         rank[step.idx] = 1 + max((rank[p] for p in step.after if p in rank), default=-1)
     sequence = sorted(steps, key=lambda step: (rank[step.idx], step.idx))
     parts: list[Part] = []
@@ -183,11 +185,6 @@ def series(steps: Sequence[LadderStep]) -> list[Part]:
             ranks = sorted({rank[step.idx] for step in piece})
             parts.append(Tangle([[step for step in piece if rank[step.idx] == r] for r in ranks]))
     return parts
-
-
-def _topological(steps: Sequence[LadderStep]) -> list[LadderStep]:
-    """Return the steps so that each comes after its predecessors: their indices rise along the plan."""
-    return sorted(steps, key=lambda step: step.idx)
 
 
 def _pieces(sequence: Sequence[LadderStep]) -> list[list[LadderStep]]:
@@ -400,24 +397,16 @@ def fold(rows: Sequence[LadderRow]) -> list[LadderRow]:
         for n, state in enumerate(quiet)
     ]
     visible_rows: list[LadderRow] = []
-    n = 0
-    while n < len(rows):
-        end = n
-        while end < len(rows) and free[end] and free[end] == free[n]:
-            end += 1
-        if end - n >= LEAST_FOLDED:
-            run = list(rows[n:end])
-            names = tuple(step.name for row in run for step in row.steps)
-            up = (
-                ""
-                if all(row.up == "" and all(cell.up == "" for cell in row.cells) for row in run)
-                else "ahead"
-            )
-            visible_rows.append(LadderRow(kind="fold", names=names, state=free[n], rows=run, up=up))
-        else:
-            end = max(end, n + 1)
-            visible_rows += rows[n:end]
-        n = end
+    for state, group in groupby(zip(rows, free, strict=True), key=itemgetter(1)):
+        run = [row for row, _ in group]
+        if not state or len(run) < LEAST_FOLDED:
+            visible_rows += run
+            continue
+        names = tuple(step.name for row in run for step in row.steps)
+        is_climbed = not any(row.up or any(cell.up for cell in row.cells) for row in run)
+        visible_rows.append(
+            LadderRow(kind="fold", names=names, state=state, rows=run, up="" if is_climbed else "ahead")
+        )
     return visible_rows
 
 

@@ -26,31 +26,27 @@ class LoginPages:
     async def show(self, visit: Visit) -> Response:
         """Answer with the login form."""
         self._require_login_page()
-        if self._access.token is not None:
-            return self.token_form(visit.request, visit.origin, visit.query.get("next", ""))
-        return self._form(visit, visit.query.get("next", ""))
+        return self.form(visit.request, visit.origin, visit.query.get("next", ""))
 
     async def enter(self, visit: Visit) -> Response:
         """Log a user in. An unknown name and a wrong password get the same answer, after the same time."""
         self._require_login_page()
+        request, origin, after = visit.request, visit.origin, _inside(visit.field("next"))
         if self._access.token is not None:
-            return self._enter_by_token(visit)
-        credentials = visit.field("user"), visit.form.get("password", ""), visit.origin.address
+            if not self._access.is_token(visit.field("token")):
+                return self.form(request, origin, after, "That is not the token.")
+            return self._entered(request, origin, HOLDER, after)
+        name = visit.field("user")
         try:
-            user = await self._access.proved(*credentials)
+            user = await self._access.proved(name, visit.form.get("password", ""), origin.address)
         except TooManyAttemptsError as error:
-            return self._form(
-                visit, visit.field("next"), str(error), error.status, retry=math.ceil(error.wait)
+            retry = {"retry-after": str(math.ceil(error.wait))}
+            return self.form(
+                request, origin, after, str(error), status=error.status, user=name, headers=retry
             )
         if user is None:
-            return self._form(visit, visit.field("next"), _REFUSED, 401)
-        return self._entered(visit.request, visit.origin, user.name, _inside(visit.field("next")))
-
-    def _enter_by_token(self, visit: Visit) -> Response:
-        after = _inside(visit.field("next"))
-        if not self._access.is_token(visit.field("token")):
-            return self.token_form(visit.request, visit.origin, after, "That is not the token.")
-        return self._entered(visit.request, visit.origin, HOLDER, after)
+            return self.form(request, origin, after, _REFUSED, status=401, user=name)
+        return self._entered(request, origin, user.name, after)
 
     def by_link(self, request: Request, origin: Whence, path: str) -> Response | None:
         """Log in whoever opens the printed address: its token gives a cookie, and leaves the address.
@@ -88,27 +84,24 @@ class LoginPages:
         if not self._access.has_login and self._access.token is None:
             raise Denied(404, "Not found", "This console has no login page of its own.")
 
-    def _form(
-        self, visit: Visit, after: str, message: str = "", status: int = 200, retry: int = 0
-    ) -> Response:
-        context = {"said": message, "next": _inside(after), "user": visit.field("user"), "token": ""}
-        headers = {"retry-after": str(retry)} if retry else {}
-        return self._page(visit.request, visit.origin, context, status, headers)
-
-    def token_form(self, request: Request, origin: Whence, after: str, message: str = "") -> Response:
-        """Answer whoever has not shown the token: where it is, and a field to paste it into."""
-        hint = str(self._access.token_needed(request))
-        context = {"said": message, "next": _inside(after), "user": "", "token": hint}
-        return self._page(request, origin, context, 401, {})
-
-    def _page(
+    def form(
         self,
         request: Request,
         origin: Whence,
-        context: Mapping[str, str],
-        status: int,
-        headers: Mapping[str, str],
+        after: str,
+        message: str = "",
+        *,
+        status: int = 200,
+        user: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> Response:
+        """Answer with the login form. Whoever has not shown the token reads where it is, and has a field for
+        it.
+        """
+        hint = ""
+        if self._access.token is not None:
+            hint, status = str(self._access.token_needed(request)), 401
+        context = {"said": message, "next": _inside(after), "user": user, "token": hint}
         shell = Shell(base=origin.base, theme=theme_of(request))
         return HTMLResponse(self._renderer.page(shell, "login.html", context), status, headers)
 

@@ -5,7 +5,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -15,88 +14,82 @@ from makegood.console.covering import Covering
 from makegood.console.drawing import DrawingThread
 from makegood.console.redaction import Redaction
 
-_KINDS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
-    {
-        "text": {"type": "string"},
-        "whole": {"type": "integer"},
-        "number": {"type": "number"},
-        "yes": {"type": "boolean"},
-        "time": {"type": "string", "format": "date-time"},
-        "id": {"type": "string", "pattern": "^[0-9a-z]{13}$"},
-        "any": {},
-        "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
-    }
-)
+_KINDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "text": {"type": "string"},
+    "whole": {"type": "integer"},
+    "number": {"type": "number"},
+    "yes": {"type": "boolean"},
+    "time": {"type": "string", "format": "date-time"},
+    "id": {"type": "string", "pattern": "^[0-9a-z]{13}$"},
+    "any": {},
+    "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
+}
 
-_ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "Session": "user:text role:text csrf:text",
-        "Done": "done:text",
-        "Answer": "task:id verdict:text outcome:text state:text?",
-        "Task": "id:id app:text workflow:text key:text? state:text goal:text submission:whole priority:whole cause:text failure_count:whole "
-        "locked_by:whole? epoch:whole correlation_id:text? created:time? ended:time? complete_by:time? result:any",
-        "Tasks": "tasks:[Task] older:id?",
-        "Count": "count:whole more:yes",
-        "Step": "idx:whole kind:text name:text agent:text action:text state:text attempt:whole round:whole failures:whole doubt:yes "
-        "undoable:yes result:any error:text? doing:text? waiting:yes taken_by:whole? due:number? "
-        "first_sent:time? key:text? service_key:text? undo_key:text? undo_service_key:text?",
-        "Allowed": "act:text step:text? command:text",
-        "TaskDetail": "+Task inputs:[any] reply_to:text? steps:[Step] unreadable:[text] allowed:[Allowed] next:whole? left_out:counts",
-        "Move": "step:text? from:text to:text reason:text why:text",
-        "Event": "event:text seq:whole task:id at:time node:whole? moves:[Move] note:text attempts:[AttemptEnd]",
-        "AttemptEnd": "idx:whole attempt:whole doing:text kind:text node:whole? took:number? error:text? frame:text? traceback:text? late:truth",
-        "Events": "events:[Event] next:whole?",
-        "Undo": "step:text turn:whole? what:text",
-        "Preview": "undo:[Undo]",
-        "Alert": "id:whole kind:text task:id? step:text? text:text at:time open:yes ended:time? ended_why:text? acked:time? acked_by:text? "
-        "acked_why:text? acked_db_user:text?",
-        "Alerts": "alerts:[Alert]",
-        "Act": "act:text task:id? kind:text who:text db_user:text? why:text verdict:text outcome:text state:text at:time change:any",
-        "Audit": "audit:[Act]",
-        "AgentOfNode": "agent:text slots:whole used:whole calls:whole failed:whole failure_rate:number? seconds:number success:number? "
-        "circuit:text? reset:number? most:whole rate:number?",
-        "Node": "id:whole name:text roles:[text] host:text pid:whole state:text started:time heartbeat_age:number remaining:number held:whole "
-        "agents:[AgentOfNode]",
-        "Nodes": "nodes:[Node] waiting:counts",
-        "Term": "epoch:whole holder:text began:time ended:time? released:yes",
-        "Leader": "name:text holder:text? last_holder:text? epoch:whole since:time? ttl:number? remaining:number? terms:[Term]",
-        "ErrorGroup": "name:text agent:text action:text doing:text message:text frame:text attempts:whole tasks:whole first:time last:time "
-        "sample:text ids:[id] states:counts times:[time] retried:whole traceback:text blocking:whole",
-        "Errors": "groups:[ErrorGroup] read:whole capped:yes",
-        "Refusal": "id:whole at:time kind:text who:text node:whole? task:id? step:text attempt:whole? epoch:whole? against:whole? what:text",
-        "Refusals": "refusals:[Refusal]",
-        "Decision": "id:whole at:time kind:text tasks:whole task:id epoch:whole",
-        "Decisions": "decisions:[Decision]",
-        "Minute": "minute:time seen:number submitted:whole processed:whole undone:whole errors:whole steps:whole p50:number? p95:number?",
-        "Minutes": "minutes:[Minute]",
-        "Queue": "queue:text waiting:whole taken:whole delayed:whole dead:whole bytes:whole oldest:number? read:yes",
-        "Queues": "queues:[Queue]",
-        "BulkAct": "id:text kind:text who:text why:text counted:whole limit:whole? rate:number? state:text at:time ended:time? sent:whole "
-        "applied:whole noop:whole refused:whole waiting:whole progress:number stopped_by:text more:yes",
-        "BulkActs": "bulk:[BulkAct]",
-        "BulkRefusal": "task:id outcome:text at:time",
-        "BulkRefusals": "refusals:[BulkRefusal]",
-        "Finding": "check:text severity:text what:text remedy:text",
-        "Examination": "findings:[Finding]",
-        "Store": "dialect:text version:whole needed:whole missing:[text] findings:[Finding]",
-    }
-)
+_ANSWERS: Final[Mapping[str, str]] = {
+    "Session": "user:text role:text csrf:text",
+    "Done": "done:text",
+    "Answer": "task:id verdict:text outcome:text state:text?",
+    "Task": "id:id app:text workflow:text key:text? state:text goal:text submission:whole priority:whole cause:text failure_count:whole "
+    "locked_by:whole? epoch:whole correlation_id:text? created:time? ended:time? complete_by:time? result:any",
+    "Tasks": "tasks:[Task] older:id?",
+    "Count": "count:whole more:yes",
+    "Step": "idx:whole kind:text name:text agent:text action:text state:text attempt:whole round:whole failures:whole doubt:yes "
+    "undoable:yes result:any error:text? doing:text? waiting:yes taken_by:whole? due:number? "
+    "first_sent:time? key:text? service_key:text? undo_key:text? undo_service_key:text?",
+    "Allowed": "act:text step:text? command:text",
+    "TaskDetail": "+Task inputs:[any] reply_to:text? steps:[Step] unreadable:[text] allowed:[Allowed] next:whole? left_out:counts",
+    "Move": "step:text? from:text to:text reason:text why:text",
+    "Event": "event:text seq:whole task:id at:time node:whole? moves:[Move] note:text attempts:[AttemptEnd]",
+    "AttemptEnd": "idx:whole attempt:whole doing:text kind:text node:whole? took:number? error:text? frame:text? traceback:text? late:truth",
+    "Events": "events:[Event] next:whole?",
+    "Undo": "step:text turn:whole? what:text",
+    "Preview": "undo:[Undo]",
+    "Alert": "id:whole kind:text task:id? step:text? text:text at:time open:yes ended:time? ended_why:text? acked:time? acked_by:text? "
+    "acked_why:text? acked_db_user:text?",
+    "Alerts": "alerts:[Alert]",
+    "Act": "act:text task:id? kind:text who:text db_user:text? why:text verdict:text outcome:text state:text at:time change:any",
+    "Audit": "audit:[Act]",
+    "AgentOfNode": "agent:text slots:whole used:whole calls:whole failed:whole failure_rate:number? seconds:number success:number? "
+    "circuit:text? reset:number? most:whole rate:number?",
+    "Node": "id:whole name:text roles:[text] host:text pid:whole state:text started:time heartbeat_age:number remaining:number held:whole "
+    "agents:[AgentOfNode]",
+    "Nodes": "nodes:[Node] waiting:counts",
+    "Term": "epoch:whole holder:text began:time ended:time? released:yes",
+    "Leader": "name:text holder:text? last_holder:text? epoch:whole since:time? ttl:number? remaining:number? terms:[Term]",
+    "ErrorGroup": "name:text agent:text action:text doing:text message:text frame:text attempts:whole tasks:whole first:time last:time "
+    "sample:text ids:[id] states:counts times:[time] retried:whole traceback:text blocking:whole",
+    "Errors": "groups:[ErrorGroup] read:whole capped:yes",
+    "Refusal": "id:whole at:time kind:text who:text node:whole? task:id? step:text attempt:whole? epoch:whole? against:whole? what:text",
+    "Refusals": "refusals:[Refusal]",
+    "Decision": "id:whole at:time kind:text tasks:whole task:id epoch:whole",
+    "Decisions": "decisions:[Decision]",
+    "Minute": "minute:time seen:number submitted:whole processed:whole undone:whole errors:whole steps:whole p50:number? p95:number?",
+    "Minutes": "minutes:[Minute]",
+    "Queue": "queue:text waiting:whole taken:whole delayed:whole dead:whole bytes:whole oldest:number? read:yes",
+    "Queues": "queues:[Queue]",
+    "BulkAct": "id:text kind:text who:text why:text counted:whole limit:whole? rate:number? state:text at:time ended:time? sent:whole "
+    "applied:whole noop:whole refused:whole waiting:whole progress:number stopped_by:text more:yes",
+    "BulkActs": "bulk:[BulkAct]",
+    "BulkRefusal": "task:id outcome:text at:time",
+    "BulkRefusals": "refusals:[BulkRefusal]",
+    "Finding": "check:text severity:text what:text remedy:text",
+    "Examination": "findings:[Finding]",
+    "Store": "dialect:text version:whole needed:whole missing:[text] findings:[Finding]",
+}
 """The schemas of answers: ``name:kind``; ``?`` may be null, ``[...]`` a list, ``+Name`` all of another."""
 
-_PROBLEMS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "400": "The request does not make sense.",
-        "401": "Nobody is logged in.",
-        "403": "The role does not allow it, or the token is missing.",
-        "404": "There is no such thing.",
-        "409": "It is not allowed now; the reason says who was first.",
-        "405": "The address is used by another method.",
-        "413": "The body is too long.",
-        "415": "The body is not JSON.",
-        "422": "The body does not fit.",
-        "503": "The store cannot be reached.",
-    }
-)
+_PROBLEMS: Final[Mapping[str, str]] = {
+    "400": "The request does not make sense.",
+    "401": "Nobody is logged in.",
+    "403": "The role does not allow it, or the token is missing.",
+    "404": "There is no such thing.",
+    "409": "It is not allowed now; the reason says who was first.",
+    "405": "The address is used by another method.",
+    "413": "The body is too long.",
+    "415": "The body is not JSON.",
+    "422": "The body does not fit.",
+    "503": "The store cannot be reached.",
+}
 
 
 def _ref(name: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -58,24 +57,10 @@ NAVIGATION: Final[tuple[tuple[str, str, str], ...]] = (
 
 _FORMAT: Final = re.compile("[\xa0-\U0010ffff]")
 
-_TICKS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "ok": "answered", "none": "no answer", "fail": "refused", "bad": "failed", "run": "running",
-        "probe-": "probe, not happened", "probe+": "probe, happened", "plan": "planned", "later": "asked to come back later", "undo": "undone", "|": "new round",
-    }
-)  # fmt: skip
-_PIPS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "d": "done",
-        "r": "running",
-        "u": "undone",
-        "?": "in doubt",
-        "x": "failed",
-        "!": "undo failed",
-        "k": "kept",
-        "-": "waiting",
-    }
-)
+_TICKS: Final[Mapping[str, str]] = {
+    "ok": "answered", "none": "no answer", "fail": "refused", "bad": "failed", "run": "running",
+    "probe-": "probe, not happened", "probe+": "probe, happened", "plan": "planned", "later": "asked to come back later", "undo": "undone", "|": "new round",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +157,7 @@ class Renderer:
         self._files = files
         self._redaction = redaction
         self._environment = Environment(
-            loader=FileSystemLoader([*folders, FOLDER]),
+            loader=FileSystemLoader((*folders, FOLDER)),
             autoescape=True,
             trim_blocks=True,
             lstrip_blocks=True,
@@ -184,7 +169,6 @@ class Renderer:
             {
                 "tickword": lambda code: _TICKS.get(code.lstrip("~"), code),
                 "countwords": lambda states: _counted(state.replace("_", " ") for state in states),
-                "pipwords": lambda codes: _counted(_PIPS.get(code, "of an unknown state") for code in codes),
                 "duration": brief,
                 "task_id": show,
                 "iso": iso,

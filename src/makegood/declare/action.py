@@ -195,7 +195,7 @@ class Action(Generic[P, R]):
             raise DefinitionError(f"{where}: recover={recover!r}: pass mg.Recover(...)")
 
         def declare(undo: Any) -> Any:
-            if self._undoable:
+            if self._functions.undo is not None:
                 raise DuplicateNameError(f"{self.address} already has an undo: an action can have only one")
             self._fits(undo, where, undoes=True)
             check_key_length(where, self.name, "undo", self.terms.keys)
@@ -277,11 +277,6 @@ class Action(Generic[P, R]):
         return terms.nothing or terms.no_return or self._functions.undo is not None
 
     @property
-    def _undoable(self) -> bool:
-        """Whether there is an undo to run."""
-        return self._functions.undo is not None
-
-    @property
     def _undo_fn(self) -> Callable[..., Any] | None:
         """The undo's function; None without one."""
         return self._functions.undo
@@ -303,7 +298,7 @@ class Action(Generic[P, R]):
                 wait=seconds(recover.wait),
                 extended=seconds(recover.extended),
                 then=recover.then,
-                undoable=self._undoable,
+                undoable=self._functions.undo is not None,
                 undo_within=undo_within,
                 undo_threshold=undo_recover.threshold,
                 undo_wait=seconds(undo_recover.wait),
@@ -369,7 +364,7 @@ class Action(Generic[P, R]):
     def _encoded(self, value: object) -> bytes:
         """Return a result as JSON; raises ``PayloadError``, with size and limit if it is too large."""
         try:
-            data = encode(value, limit=self.agent.registry.payload_limit, what=self._result)
+            data = encode(value, self.agent.registry.payload_limit, self._result)
         except PayloadError:
             if inspect.iscoroutine(value):
                 value.close()

@@ -306,11 +306,8 @@ class _Done:
 _CALL: ContextVar[Call | None] = ContextVar("makegood_call", default=None)
 
 
-def enter(call: Call) -> None:
-    """Make ``current_call()`` return this call in the current asyncio task, which must belong to one
-    attempt.
-    """
-    _CALL.set(call)
+enter = _CALL.set
+"""Make ``current_call()`` return a call in the current asyncio task, which must belong to one attempt."""
 
 
 def known_call() -> Call | None:

@@ -106,18 +106,24 @@ class Inbox(Generic[T]):
         payload: T = decode(shallow(body, what), self._annotation, what)
         return payload
 
-    def _checked(self, answer: object) -> Answered:
-        """Return the function's answer. Raises ``DefinitionError`` if it is not a plan."""
-        if answer is None or isinstance(answer, Plan):
-            return answer
-        raise DefinitionError(
-            f"{self.where} answered {type(answer).__name__}: it returns a plan, `return place_order.plan(order)`, or None for no task"
-        )
 
-    def _pause(self, tries: int) -> float:
-        """Return the wait in seconds after the ``tries``-th delivery, without jitter."""
-        pauses = self.retry.pauses()
-        return pauses[min(tries, len(pauses)) - 1] if pauses else 0.0
+def checked_answer(inbox: Inbox[Any], answer: object) -> Answered:
+    """Return the answer of an inbox's function. Raises ``DefinitionError`` if it is not a plan."""
+    if answer is None or isinstance(answer, Plan):
+        return answer
+    raise DefinitionError(
+        f"{inbox.where} answered {type(answer).__name__}: it returns a plan, `return place_order.plan(order)`, or None for no task"
+    )
+
+
+def pause(retry: Retry, tries: int) -> float:
+    """Return the wait in seconds after the ``tries``-th delivery of a message, without jitter.
+
+    >>> pause(TRIES, 1), pause(TRIES, 2), pause(TRIES, 8)
+    (1.0, 4.0, 3600.0)
+    """
+    pauses = retry.pauses()
+    return pauses[min(tries, len(pauses)) - 1] if pauses else 0.0
 
 
 def is_final(fault: BaseException) -> bool:

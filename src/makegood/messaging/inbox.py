@@ -31,7 +31,7 @@ from makegood.base.text import words
 from makegood.base.wrapped_errors import process_end
 from makegood.client.lease_keeper import LeaseKeeper
 from makegood.client.submission import insert, refuse_conflict, with_options
-from makegood.declare.inbox import Inbox, is_final
+from makegood.declare.inbox import Inbox, checked_answer, is_final, pause
 from makegood.declare.verdicts import verdict_in
 from makegood.errors import Later, MakegoodError, StoreUnavailableError
 from makegood.model.plan import Plan
@@ -93,7 +93,7 @@ class Acceptor:
         async def work(caller: Caller) -> Submitted | None:
             tx = Transaction(caller, None if caller.blocks else asyncio.get_running_loop(), message)
             with self._traced(message):
-                plan = inbox._checked(await self._called(inbox, payload, tx))
+                plan = checked_answer(inbox, await self._called(inbox, payload, tx))
                 answer = None if plan is None else await self._submit(caller, plan, message)
             if not await self._store.queues.accept(caller, (message.seq, message.tries)):
                 raise _LostError(f"message {message.id} is not ours any more")
@@ -294,7 +294,7 @@ class _Reader:
         details = message.id, self.inbox.where, message.tries, what, error
         trace = fault if self._is_new(fault) else None
         log.log(level, "message %s of %s, delivery %d, %s: %s", *details, exc_info=trace)
-        wait = self.inbox._pause(message.tries) * self._rng.uniform(0.5, 1.5)
+        wait = pause(self.inbox.retry, message.tries) * self._rng.uniform(0.5, 1.5)
         await self._give_back(message, wait, error, dead=dead)
 
     def _is_new(self, fault: BaseException) -> bool:

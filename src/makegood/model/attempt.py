@@ -62,6 +62,8 @@ class Attempt(msgspec.Struct, eq=False):
     """When the request was taken; after a delay, when the delay was over."""
     extender: Extender
     """Who is asked for an extension."""
+    first_sent: float = 0.0
+    """As in ``Request``, and filled in."""
     phase: Phase = "waiting"
     """Where it stands; only the methods below change it."""
     cancellable: bool = False
@@ -70,8 +72,6 @@ class Attempt(msgspec.Struct, eq=False):
     """Tries of the function after the first. From the first retry on, an earlier try is unanswered."""
     ticket: int | None = None
     """The circuit breaker's handle for this call; None without a breaker, or once reported."""
-    first_sent: float = 0.0
-    """As in ``Request``, and filled in."""
     key_until: float = math.inf
     """Until when the service keeps the key of the request: past it, nothing is sent again."""
     repeats: bool = False

@@ -60,7 +60,7 @@ _ALL_BUT_BRACKETS = bytes(sorted({*range(256)} - {*b'[]{}"'}))
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 
 
-def encode(value: object, *, limit: int = PAYLOAD_LIMIT, what: str = "the value", around: int = 0) -> bytes:
+def encode(value: object, limit: int = PAYLOAD_LIMIT, what: str = "the value", around: int = 0) -> bytes:
     """Return ``value`` as JSON; ``what`` names it in messages; ``around``: see ``shallow``.
 
     >>> encode({"id": "o-1", "cents": 250})

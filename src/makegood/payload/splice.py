@@ -48,6 +48,8 @@ class Holed(Protocol[R_co]):
         """What fills the holes."""
 
 
+_BARE = "", ""
+"""The parts of a template that is one value: nearly always a task's result."""
 _FEW = 16
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -69,11 +71,13 @@ def fill(
     nothing at the ref's path, or if the JSON would be too large or nested too deeply; exceptions of
     ``lookup`` pass through.
     """
-    parts = template.parts
-    if not template.refs:
+    parts, refs = template.parts, template.refs
+    if not refs:
         return parts[0].encode()
+    if parts == _BARE and not refs[0].path:
+        return joined([lookup(refs[0])], limit)
     pieces = [parts[0].encode()]
-    for n, ref in enumerate(template.refs, 1):
+    for n, ref in enumerate(refs, 1):
         value = lookup(ref)
         pieces += walk(value, ref.path, lists=lists) if ref.path else value, parts[n].encode()
     return joined(pieces, limit)

@@ -82,8 +82,8 @@ def _decide_alone(held_task: HeldTask, message: TaskMessage) -> Decision | None:
         return None
     return Decision(
         held_task.task, task, steps, used_requests=[(idx, message.attempt)], requests=requests, moves=moves,
-        seqs=[message.seq] if message.seq else [], release=held_task.left == 1,
-        attempts=[attempt_end(message)] if message.seq else [],
+        seqs=[message.seq] if message.seq else (), release=held_task.left == 1,
+        attempts=[attempt_end(message)] if message.seq else (),
     )  # fmt: skip
 
 
@@ -288,8 +288,8 @@ def _take(held_task: HeldTask, message: TaskMessage, shape_step: ShapeStep) -> D
         return None
     return Decision(
         held_task.task, task, changes, used_requests=shape_step.used_requests, requests=requests, moves=moves,
-        seqs=[message.seq] if message.seq else [], release=ends, shape_step=shape_step if whole else None,
-        attempts=[attempt_end(message)] if message.seq else [],
+        seqs=[message.seq] if message.seq else (), release=ends, shape_step=shape_step if whole else None,
+        attempts=[attempt_end(message)] if message.seq else (),
     )  # fmt: skip
 
 
@@ -308,15 +308,5 @@ def request_of(
         args = splice.arguments(
             splice.joined(pieces, limit := shape_request.waiting.plan.payload_limit), limit
         )
-    return Request(
-        task.id,
-        *shape_request.fields,
-        args,
-        task.priority,
-        False,
-        None,
-        None,
-        False,
-        task.trace,
-        *shape_request.keys,
-    )  # type: ignore[call-arg]  # as above
+    rest = (args, task.priority, False, None, None, False, task.trace)
+    return Request(task.id, *shape_request.fields, *rest, *shape_request.keys)  # type: ignore[call-arg]  # as above

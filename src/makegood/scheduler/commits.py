@@ -113,13 +113,13 @@ class Commits:
     ) -> list[tuple[HeldTask, Decision]]:
         """Decide on tasks that are held. What the rules cannot even put to error, the store will."""
         decisions: list[tuple[HeldTask, Decision]] = []
-        tasks = self._tasks.in_memory
+        tasks, now = self._tasks.in_memory, turn.slots.now
         for task, messages in inbox.items():
             held_task = tasks.get(task)
             if held_task is None:
                 continue
             try:
-                decisions.append((held_task, _decide(held_task, messages, turn.slots.now)))
+                decisions.append((held_task, _decide(held_task, messages, now)))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 self._turns.doubts.condemn(task, defect)

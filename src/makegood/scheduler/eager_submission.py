@@ -14,8 +14,8 @@ whatever becomes of the caller, the Scheduler must hear of a task that it holds:
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from makegood import saga
@@ -37,7 +37,7 @@ _TOGETHER, _TOGETHER_BYTES = 250, 4 * MIB
 """Tasks, and the bytes that they count, that share one call of the store."""
 
 
-class _Prepared(NamedTuple):
+class _Prepared(msgspec.Struct):
     draft: Submission
     held_task: HeldTask
     answer: asyncio.Future[Submitted]
@@ -119,8 +119,10 @@ class EagerSubmissions:
         task = TaskRecord(
             draft.id, draft.app, draft.workflow, draft.key, on_failure=draft.on_failure, priority=draft.priority, epoch=1,
             within=draft.within, undo_within=draft.undo_within, inputs=draft.inputs, returns=draft.returns, trace=draft.trace,
-            reply=draft.reply, told=draft.told, notified=draft.notified, names=draft.names,
+            names=draft.names,
         )  # fmt: skip
+        if draft.reply_to is not None:
+            task = replace(task, reply=draft.reply, told=draft.told, notified=draft.notified)
         try:
             held_task, first = saga.begin(task, draft.steps)
         except MakegoodError:
@@ -182,16 +184,15 @@ class EagerSubmissions:
 
     def _hold(self, submission: _Prepared, beginnings: list[Decision]) -> None:
         """Take a task over that is committed; add its first Decision to those that are ``begun``."""
-        draft, held_task, _ = submission
-        first, tasks = draft.first, self._tasks
+        draft, tasks = submission.draft, self._tasks
+        first = draft.first
         if draft.holder != tasks.node:  # declared dead meanwhile: it is freed with all that the old node held
             tasks.weights.drop(draft.id)
             return
-        tasks.in_memory.setdefault(
-            draft.id, held_task
-        )  # a message for it may have come first, so that it was read
+        # a message for it may have come first, so that it was read
+        tasks.in_memory.setdefault(draft.id, submission.held_task)
         if first is not None:
-            saga.apply(held_task, first)
+            saga.apply(submission.held_task, first)
             beginnings.append(first)
         else:
             tasks.put_back({draft.id: [TaskMessage("claim")]})

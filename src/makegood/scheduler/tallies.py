@@ -1,12 +1,15 @@
 """What a Scheduler has done, counted once for each commit: the leading Supervisor adds it up per minute."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 
 from makegood.base.clock import Clock
 from makegood.base.ids import drawn_at
 from makegood.model.decision import Decision
 from makegood.model.shape import HeldTask
+from makegood.model.states import TaskState
 from makegood.store.oversight_records import BUCKETS, bucket_end
 from makegood.store.views import SchedulerTally
 
@@ -20,36 +23,28 @@ class Tallies:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._processed_count = self._undone_count = self._errors = self._steps = 0
+        self._steps = 0
+        self._rests = Counter[TaskState]()
+        """Tasks that came to rest, by their state."""
         self._latencies = [0] * BUCKETS
 
     def add(self, decisions: Sequence[tuple[HeldTask, Decision]]) -> None:
         """Count Decisions that were committed."""
-        steps, releases = 0, []
-        for _, decision in decisions:
-            steps += 1 if decision.shape_step is not None else len(decision.used_requests)
-            if decision.release:
-                releases.append(decision)
-        self._steps += steps
-        ends: list[int] = []
-        for task, state in [(decision.task, decision.before.state) for decision in releases]:
-            if task.state == state:
-                continue
-            self._processed_count += task.state == "processed"
-            self._undone_count += task.state == "undone"
-            self._errors += task.state == "error"
-            if task.state in ("processed", "undone"):
-                ends.append(task.id)
-        if ends:
-            now = self._clock.wall()
-            for id_ in ends[:_SAMPLED]:
-                self._latencies[bisect_left(_ENDS, now - drawn_at(id_))] += 1
+        self._steps += sum([len(decision.used_requests) for _, decision in decisions])
+        rests = [d.task for _, d in decisions if d.release and d.task.state != d.before.state]
+        if not rests:
+            return
+        self._rests.update([task.state for task in rests])
+        now = self._clock.wall()
+        for task in islice((task for task in rests if task.state in ("processed", "undone")), _SAMPLED):
+            self._latencies[bisect_left(_ENDS, now - drawn_at(task.id))] += 1
 
     def total(self) -> SchedulerTally:
         """Return what was counted since the process started."""
         latencies = self._latencies
         while latencies and not latencies[-1]:
             latencies = latencies[:-1]
+        rests = self._rests
         return SchedulerTally(
-            self._processed_count, self._undone_count, self._errors, self._steps, tuple(latencies)
+            rests["processed"], rests["undone"], rests["error"], self._steps, tuple(latencies)
         )

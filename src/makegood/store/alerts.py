@@ -66,19 +66,16 @@ where id = any ($1::bigint[]) and acked_at is null and ended_at is null
 returning id, kind, task
 """,
 )
-_AUDIT = Sql(
-    """
+_AUDITING = """
 insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, change, at, db_user)
-select x.act, x.task, x.kind, x.who, x.why, 'applied', x.what, x.state, $8::bytea, {now}, session_user
-from unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]) as x (act, task, kind, who, why, what, state)
+select x.act, x.task, x.kind, x.who, x.why, 'applied', x.what, x.state, $8::bytea, {now}, {login} {rows} where true
 on conflict do nothing
-""",
-    """
-insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, change, at)
-values ($1, $2, $3, $4, $5, 'applied', $6, $7, $8, {now})
-on conflict do nothing
-""",
-)
+"""
+_AUDIT = for_each(
+    _AUDITING.replace("{login}", "null"),
+    _AUDITING.replace("{login}", "session_user"),
+    act="text", task="bigint", kind="text", who="text", why="text", what="text", state="text",
+)  # fmt: skip
 _UNLOGGED = f"""
 select {_COLUMNS} from makegood.alert where logged = 0 or (logged = 1 and ended_at is not null) order by id limit $1
 """  # noqa: S608 - our own columns
@@ -119,52 +116,35 @@ AUDIT_LOOKED = 20_000
 LIVING = Sql(
     "select info from makegood.node where not dead and stopped_at is null and alive_until > (select {now})"
 )
-_UNCLAIMED = "select 1 from makegood.task where state = 'pending' and locked_by is null and priority "
-_UNCLAIMED_POSTGRES = (
-    _UNCLAIMED
-    + "= any ('{0,1,2,3,4,5,6,7,8,9}') and ready_seq < (((select {now}) - $2::float8) * 1000000)::bigint"
-)
-_UNCLAIMED_SQLITE = _UNCLAIMED + "in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) and ready_seq < ({now} - $2) * 1000000"
-UNCLAIMED = Sql(_UNCLAIMED_POSTGRES, _UNCLAIMED_SQLITE)
-
+_UNCLAIMED = """
+select 1 from makegood.task where state = 'pending' and locked_by is null and priority in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+    and ready_seq < (((select {now}) - $2::float8) * 1000000)::bigint
+"""
+UNCLAIMED = Sql(_UNCLAIMED)
 _KINDS_SQL = ", ".join(f"'{kind}'" for kind in rows.GONE)
-
-
-def _watched(waiting_sql: str) -> str:
-    return f"""
+WATCHED = Sql(f"""
 select * from (
     select standing, {{now}} - at as age, text from makegood.alert
     where ended_at is null and standing is not null and kind in ({_KINDS_SQL})
     order by id limit $1
 ) a
 union all select '{rows.UNCLAIMED}', 0, ''
-where exists ({waiting_sql})
+where exists ({_UNCLAIMED})
 and not exists (
     select 1 from makegood.node
     where not dead and stopped_at is null and alive_until > (select {{now}}) - $2::float8 and roles like '%scheduler%'
 )
 and not exists (select 1 from makegood.node where alive_until > (select {{now}}) - $2::float8 and roles like '%scheduler%')
-"""  # noqa: S608 - our own text
-
-
-WATCHED = Sql(_watched(_UNCLAIMED_POSTGRES), _watched(_UNCLAIMED_SQLITE))
-_STARVES = Sql(
+""")  # noqa: S608 - our own text
+_STARVES = for_each(
     """
-select x.name from unnest($1::text[], $2::text[], $3::text[]) as x (name, agent, action)
-where exists (
+select x.name {rows} where exists (
     select 1 from makegood.request r
     where r.agent = x.agent and r.action = x.action and r.taken_by is null and r.kind <> 'timer' and r.starved
 )
 """,
-    """
-select x.value from json_each($1) x join json_each($2) a on a.key = x.key join json_each($3) c on c.key = x.key
-where exists (
-    select 1 from makegood.request r
-    where r.agent = a.value and r.action = c.value and r.isolate in (0, 1) and r.taken_by is null and r.kind <> 'timer'
-        and r.starved = 1
-)
-""",
-)
+    name="text", agent="text", action="text",
+)  # fmt: skip
 WAITS = Sql(
     "select task from makegood.request where taken_by is null and kind <> 'timer' and agent = $1 limit $2"
 )
@@ -310,10 +290,7 @@ async def watch(tx: Tx, after: float, limit: int, outage: float) -> None:
     if not names:
         return
     starving = [(name, *rows.starving_of(name)) for name in names if name.startswith("starved")]
-    still: set[str] = set()
-    if starving:
-        columns = [list(column) for column in zip(*starving, strict=True)]
-        still = {name for (name,) in await tx.rows(_STARVES, *columns)}
+    still: set[str] = {name for (name,) in await tx.each(_STARVES, starving)}
     alert_rows: list[rows.AlertRow] = []
     infos = await living(tx) if any(name.startswith("circuit_open") for name in names) else ()
     for agent in rows.shut(infos):

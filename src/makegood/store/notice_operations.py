@@ -6,7 +6,7 @@ from makegood.base.stored_values import record_of
 from makegood.model.messages import Act, Alert
 from makegood.model.notices import Notice
 from makegood.store import alerts
-from makegood.store.notice_records import HostDue, ListenerView, Sending, dead_letter, of_guilty, revived
+from makegood.store.notice_records import Due, HostDue, ListenerView, Sending, dead_letter, of_guilty, revived
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading, writing
 
 # Each step finds the next host in the index, so the whole index is never read, however much waits.
@@ -38,16 +38,36 @@ _DROP_ALL = Sql(
     "select makegood.drop_notices($1::bigint[])",
     "delete from makegood.notice where task = any ($1::bigint[])",
 )
+# Once for each host, with a limit: the index is never read as a whole, however many listeners wait.
+TAKE = for_each(
+    """
+update makegood.listener set due_at = {now} + $4, taken_by = $3
+where task in (select task from makegood.listener where host = x.host and due_at <= {now} order by due_at limit x.room)
+returning task, sent + 1, url, tries,
+    (select body from makegood.notice n where n.task = makegood.listener.task and n.sequence = makegood.listener.sent + 1)
+""",
+    """
+with due as materialized (
+    select l.task {rows} cross join lateral (
+        select l.task from makegood.listener l where l.host = x.host and l.due_at <= (select {now})
+        order by l.due_at limit x.room for update skip locked
+    ) l
+)
+update makegood.listener l set due_at = {now} + $4::float8, taken_by = $3
+from due where l.task between due.task and due.task
+returning l.task, l.sent + 1, l.url, l.tries, (select n.body from makegood.notice n where n.task = l.task and n.sequence = l.sent + 1)
+""",
+    host="text", room="int",
+)  # fmt: skip
 OURS = Sql("""
 select task, sent + 1, url from makegood.listener where taken_by = $1 and task = any ($2::bigint[]) order by task for update
 """)
-SENT = Sql(
+SENT = for_each(
     """
-delete from makegood.notice n using unnest($1::bigint[], $2::int[]) as x (task, sequence)
-where (n.task, n.sequence) between (x.task, x.sequence) and (x.task, x.sequence)
+delete from makegood.notice as n {rows} where (n.task, n.sequence) between (x.task, x.sequence) and (x.task, x.sequence)
 """,
-    "delete from makegood.notice where task = $1 and sequence = $2",
-)
+    task="bigint", sequence="int",
+)  # fmt: skip
 LAST = Sql("delete from makegood.listener where task = any ($1::bigint[]) and sent + 1 = last")
 NEXT = Sql("""
 update makegood.listener set sent = sent + 1, tries = 0, error = '', due_at = {now}, taken_by = null
@@ -76,12 +96,27 @@ _ACTIONS = Sql(
 
 
 async def due(tx: ReadTx) -> list[HostDue]:
-    """Return the hosts with notices to send, and when the first is due."""
+    """Return the hosts with notices to send, and when the first is due. Writes nothing."""
     return [HostDue(*row) for row in await tx.rows(HOSTS)]
 
 
+async def take(tx: Tx, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
+    """Claim due notices, longest due first, up to the given number per host.
+
+    For ``lease`` seconds no other node gets them, or any other notice of their tasks.
+    """
+    return [
+        Due(task, sequence, url, tries, body or b"")
+        for task, sequence, url, tries, body in await tx.each(TAKE, room, node, lease)
+    ]
+
+
 async def settle(tx: Tx, node: int, outcomes: Sequence[Sending]) -> list[bool]:
-    """Record the outcomes of notices. Returns True for each one that ``node`` still held."""
+    """Record the outcome of notices that ``node`` claimed; False for each that another node has
+    claimed since.
+
+    ``dead`` raises an alert in the same transaction.
+    """
     claims = {
         task: (sequence, url)
         for task, sequence, url in await tx.rows(OURS, node, [outcome.task for outcome in outcomes])
@@ -118,7 +153,7 @@ async def guilty(tx: ReadTx, task: int, cause: str) -> Notice | None:
 
 
 async def listeners(tx: ReadTx, limit: int = 100, *, dead: bool = False) -> list[ListenerView]:
-    """Return webhooks with unsent notices, dead ones first."""
+    """Return webhooks with unsent notices, dead ones first; with ``dead``, only those."""
     return [
         record_of(ListenerView, (task, url, last_sent, last, tries, is_dead, seconds, error))
         for task, url, last_sent, last, tries, is_dead, seconds, error in await tx.rows(
@@ -128,14 +163,12 @@ async def listeners(tx: ReadTx, limit: int = 100, *, dead: bool = False) -> list
 
 
 async def retry(tx: Tx, act: Act, task: int | None = None) -> list[int]:
-    """Resend dead notices of one task or of all; audited as an operator command."""
+    """Resend dead notices of one task or of all; end their alerts, audit each task, and return the tasks."""
     return await _revive(tx, act, task, drop=False)
 
 
 async def drop(tx: Tx, act: Act, task: int | None = None) -> list[int]:
-    """Drop the dead notices of all tasks, or every unsent notice of one task; audited
-    as an operator command.
-    """
+    """Drop the dead notices of all tasks, or every unsent notice of one task; otherwise as ``retry``."""
     return await _revive(tx, act, task, drop=True)
 
 
@@ -159,9 +192,15 @@ async def _revive(tx: Tx, act: Act, task: int | None, *, drop: bool) -> list[int
 
 
 class NoticeVerbs(Verbs):
-    """The verbs on notices that are the same for every store."""
+    """Notifications to submitters, on their way to webhooks. ``submit`` and ``commit`` write them
+    with the state change.
+
+    Notices of one task leave in order: the next can be claimed only when the previous is settled as *sent*. A
+    task with a listener (``listeners``) has unsent notices and must not be removed.
+    """
 
     notices_due = reading(due)
+    take_notices = writing(take)
     settle_notices = writing(settle)
     listeners = reading(listeners)
     retry_notices = writing(retry)

@@ -7,6 +7,7 @@ from makegood.errors import TaskNotFoundError
 from makegood.model.messages import Act, Answer, TaskMessage
 from makegood.store import rows, search, task_excerpts, task_lists
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, reading, writing
+from makegood.store.views import Filter, TaskView
 
 _THERE = Sql("select 1 from makegood.task where id = $1")
 _ACT = Sql(
@@ -41,8 +42,6 @@ class TaskVerbs(Verbs):
 
     post = writing(post)
     answers = reading(answers)
-    find = reading(search.find)
-    count = reading(search.count)
     history = reading(search.history)
     tally = reading(task_lists.tally)
     unended = reading(task_lists.unended)
@@ -55,3 +54,11 @@ class TaskVerbs(Verbs):
     recent = reading(task_excerpts.recent)
     events_after = reading(task_excerpts.events_after)
     value = reading(task_excerpts.value)
+
+    async def find(self, condition: Filter) -> list[TaskView]:
+        """Return matching tasks, newest first, whatever their number."""
+        return (await self.search(condition, None)).tasks
+
+    async def count(self, condition: Filter) -> int:
+        """Return the number of matching tasks."""
+        return (await self.tally(condition, None)).count

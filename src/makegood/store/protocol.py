@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.model.messages import Act, Answer, TaskMessage
 from makegood.store.alerts import AlertVerbs
-from makegood.store.notice_records import Due, HostDue, ListenerView, Sending
+from makegood.store.notice_operations import NoticeVerbs
 from makegood.store.oversight import OversightVerbs
 from makegood.store.queue_records import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
 from makegood.store.records import (
@@ -372,44 +372,6 @@ class Queues(Protocol):
         """
 
 
-class Notices(Protocol):
-    """Notifications to submitters, on their way to webhooks. ``submit`` and ``commit`` write them
-    with the state change.
-
-    Notices of one task leave in order: the next can be claimed only when the previous is settled as *sent*. A
-    task with a listener (``listeners``) has unsent notices and must not be removed.
-    """
-
-    async def notices_due(self) -> list[HostDue]:
-        """Return the hosts with notices to send, and when the first is due. Writes nothing."""
-
-    async def take_notices(self, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
-        """Claim due notices, longest due first, up to the given number per host.
-
-        For ``lease`` seconds no other node gets them, or any other notice of their tasks.
-        """
-
-    async def settle_notices(self, node: int, outcomes: Sequence[Sending]) -> list[bool]:
-        """Record the outcome of notices that ``node`` claimed; False for each that another
-        node has claimed since.
-
-        ``dead`` raises an alert in the same transaction.
-        """
-
-    async def listeners(self, limit: int = 100, *, dead: bool = False) -> list[ListenerView]:
-        """Return webhooks with unsent notices, dead ones first; with ``dead``, only those."""
-
-    async def retry_notices(self, act: Act, task: int | None = None) -> list[int]:
-        """Resend dead notices of one task or of all; end their alerts, audit each
-        task, and return the tasks.
-        """
-
-    async def drop_notices(self, act: Act, task: int | None = None) -> list[int]:
-        """Drop the dead notices of all tasks, or every unsent notice of one task;
-        otherwise as ``retry_notices``.
-        """
-
-
 class Leases(Protocol):
     """Leases with epochs. A lease's record is never deleted, so an epoch is never reused."""
 
@@ -571,7 +533,7 @@ class Store(Protocol):
         """Message queues of applications."""
 
     @property
-    def notices(self) -> Notices:
+    def notices(self) -> NoticeVerbs:
         """Notifications to submitters."""
 
     @property

@@ -1,11 +1,13 @@
-"""Operator commands and views for message queues: waiting messages and dead letters."""
+"""Message queues, as far as they are the same for every store: delivery, views, operator commands, upkeep."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from makegood.base.stored_values import record_of
-from makegood.model.messages import Act
+from makegood.base.stored_values import record_of, seconds
+from makegood.model.messages import Act, Alert
 from makegood.store import alerts, queue_records
-from makegood.store.queue_records import MessageView, QueueView, Receipt, Returned, Room
+from makegood.store.queue_records import Handed, MessageView, QueueView, Receipt, Returned, Room
+from makegood.store.records import NO_LIMIT
 from makegood.store.rows import MOST_TEXT
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading, writing
 
@@ -15,46 +17,27 @@ _VIEW = f"""
 select {_COLUMNS}, state, visible_at - {{now}}, taken_by, ended_at, expires_at from makegood.message
 where state = $1 and ($2::text is null or queue = $2) order by queue, """  # noqa: S608 - our own columns
 _WAITING, _DEAD_ONES = Sql(_VIEW + "visible_at, seq limit $3"), Sql(_VIEW + "seq limit $3")
-_QUEUES = Sql(
-    """
+_QUEUES = Sql("""
 with at as materialized (select {now} as now)
 select m.queue, count(*) filter (where m.visible_at <= at.now and m.state = 'waiting'),
     count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is not null),
     count(*) filter (where m.visible_at > at.now and m.state = 'waiting' and m.taken_by is null),
     count(*) filter (where m.state = 'dead'),
-    max(at.now - m.visible_at) filter (where m.visible_at <= at.now and m.state = 'waiting'), bool_or(m.tries > 0),
+    max(at.now - m.visible_at) filter (where m.visible_at <= at.now and m.state = 'waiting'),
+    max(case when m.tries > 0 then 1 else 0 end),
     coalesce(sum(octet_length(m.body)) filter (where m.state = 'waiting'), 0)::bigint
 from at cross join makegood.message m where m.state <> 'done' group by m.queue order by m.queue
-""",
-    """
-select queue, sum(visible_at <= {now} and state = 'waiting'), sum(visible_at > {now} and state = 'waiting' and taken_by is not null),
-    sum(visible_at > {now} and state = 'waiting' and taken_by is null), sum(state = 'dead'),
-    {now} - min(case when visible_at <= {now} and state = 'waiting' then visible_at end), max(tries > 0),
-    sum(case when state = 'waiting' then length(body) else 0 end)
-from makegood.message where state <> 'done' group by queue order by queue
-""",
-)
+""")
 _DEAD = Sql("""
 select seq, id, task from makegood.message
 where queue = $1 and state = 'dead' and ($2::text[] is null or id = any ($2::text[])) order by seq for update
 """)
-_LEFT = Sql(
-    """
-with at as materialized (select {now} as now)
-select m.seq, m.id, m.task from at cross join lateral (
-    select m.seq, m.id, m.task from makegood.message m
-    where m.queue = $1 and m.state = 'waiting' and (m.taken_by is null or m.visible_at <= at.now)
-        and ($2::text[] is null or m.id = any ($2::text[]))
-    order by m.visible_at, m.seq limit case when $2::text[] is null then $3::int end for update skip locked
-) m
-""",
-    """
+_LEFT = Sql("""
 select seq, id, task from makegood.message
-where queue = $1 and state = 'waiting' and (taken_by is null or visible_at <= {now})
-    and ($2 is null or id = any ($2::text[]))
-order by visible_at, seq limit case when $2 is null then $3 else -1 end
-""",
-)
+where queue = $1 and state = 'waiting' and (taken_by is null or visible_at <= (select {now}))
+    and ($2::text[] is null or id = any ($2::text[]))
+order by visible_at, seq limit case when $2::text[] is null then $3::bigint else 9223372036854775807 end for update skip locked
+""")
 _REPLAY = Sql("""
 update makegood.message set state = 'waiting', tries = 0, visible_at = {now}, ended_at = null where seq = any ($1::bigint[])
 """)
@@ -64,21 +47,21 @@ _DROP = Sql(
 )
 _BODY = Sql("select body from makegood.message where seq = $1")
 _CORRECT = Sql("update makegood.message set body = $2 where seq = $1")
-_LENGTH = Sql(
+LENGTH = Sql(
     "select count(*) from (select 1 from makegood.message where queue = $1 and state = 'waiting' limit $2) m"
 )
-_DEPTH = Sql("""
+DEPTH = Sql("""
 select count(*), coalesce(sum(size), 0)::bigint from (
     select octet_length(body) as size from makegood.message where queue = $1 and state = 'waiting' limit $2
 ) m
 """)
-_UNEXPIRED = Sql("""
+UNEXPIRED = Sql("""
 select count(*), coalesce(sum(size), 0)::bigint from (
     select octet_length(body) as size from makegood.message
     where queue = $1 and state = 'waiting' and (expires_at is null or expires_at > {now}) limit $2
 ) m
 """)
-"""As ``_DEPTH``; expired messages that somebody has locked still exist, and do not count."""
+"""As ``DEPTH``; expired messages that somebody has locked still exist, and do not count."""
 _OURS = "seq = x.message and tries = x.delivery and state = 'waiting'"
 _HOLD = for_each(
     f"""
@@ -105,24 +88,70 @@ _EXPIRED = Sql(
     "select makegood.drop_expired($1)",
     "delete from makegood.message where queue = $1 and state = 'waiting' and expires_at <= {now}",
 )
-_EXPIRE = Sql(
-    """
-with at as materialized (select {now} as now)
+_EXPIRE = Sql("""
 delete from makegood.message where seq in (
-    select m.seq from at cross join lateral (
-        select m.seq from makegood.message m
-        where m.expires_at <= at.now and (m.state <> 'waiting' or m.taken_by is null or m.visible_at <= at.now)
-        order by m.expires_at limit $1 for update skip locked
-    ) m
+    select seq from makegood.message
+    where expires_at <= (select {now}) and (state <> 'waiting' or taken_by is null or visible_at <= (select {now}))
+    order by expires_at limit $1 for update skip locked
 )
-""",
-    """
+""")
+# A message of a task waits while an earlier message of the same task is leased, or is delayed and becomes
+# visible only later. If the earlier one is visible again, or another receiver is just claiming it (on
+# PostgreSQL: it is locked, or was changed since this statement began), it goes first: a later message is
+# delivered together with all earlier ones, or after them. A message also waits behind a dead letter until
+# that is replayed or dropped.
+CANDIDATES = Sql("""
+with candidate as materialized (
+    select seq, tries, error, task, visible_at from makegood.message m
+    where queue = $1 and state = 'waiting' and visible_at <= (select {now}) and (expires_at is null or expires_at > (select {now}))
+        and (task is null or not exists (
+            select 1 from makegood.message e
+            where e.task = m.task and e.queue = m.queue and e.seq < m.seq and (e.state = 'dead' or (
+                e.state = 'waiting' and e.visible_at > m.visible_at and (e.expires_at is null or e.expires_at > (select {now}))
+            ))
+        ))
+    order by visible_at, seq limit $2 for update skip locked
+)
+select seq, tries, error, task, task is null or not exists (
+    select 1 from makegood.message e
+    where e.task = candidate.task and e.queue = $1 and e.seq < candidate.seq and e.state = 'waiting'
+        and (e.expires_at is null or e.expires_at > (select {now})) and e.seq not in (select seq from candidate)
+)
+from candidate order by visible_at, seq
+""")
+_TAKE = Sql(f"""
+update makegood.message set taken_by = $2, visible_at = {{now}} + $3::float8, tries = tries + 1 where seq = any ($1::bigint[])
+returning {queue_records.COLUMNS}
+""")  # noqa: S608 - our own columns
+_NEXT = Sql("select min(visible_at) - {now} from makegood.message where queue = $1 and state = 'waiting'")
+_SOON: Final = 0.02
+"""Seconds until to ask again if every message found is behind one that another receiver is just claiming."""
+# Steps from one queue to the next, and counts none further than necessary.
+_OVERFULL = Sql("""
+with recursive q (queue) as (
+    select min(queue) from makegood.message where state = 'waiting'
+    union all
+    select (select min(m.queue) from makegood.message m where m.state = 'waiting' and m.queue > q.queue) from q where q.queue is not null
+),
+n (queue, waiting, size) as (
+    select queue, (select count(*) from (select 1 from makegood.message m where m.queue = q.queue and m.state = 'waiting' limit $3) w),
+        (select coalesce(sum(octet_length(m.body)), 0)::bigint from makegood.message m where m.queue = q.queue and m.state = 'waiting')
+    from q where q.queue is not null
+)
+select queue, greatest(waiting - $1::bigint, 0), greatest(size - $2::bigint, 0) from n
+where waiting > $1::bigint or (size > $2::bigint and waiting > 1) order by queue
+""")
+_SHORTEN = Sql("""
 delete from makegood.message where seq in (
-    select seq from makegood.message where expires_at <= {now} and (state <> 'waiting' or taken_by is null or visible_at <= {now})
-    order by expires_at limit $1
+    select seq from (
+        select seq, row_number() over oldest as place, sum(size) over oldest - size as before from (
+            select seq, visible_at, octet_length(body) as size from makegood.message
+            where queue = $1 and state = 'waiting' and task is not null and (taken_by is null or visible_at <= (select {now}))
+            order by visible_at, seq limit $2 for update skip locked
+        ) notices window oldest as (order by visible_at, seq rows unbounded preceding)
+    ) placed where place <= $3::bigint or before < $4::bigint
 )
-""",
-)
+""")
 
 
 async def check_room(tx: Tx, queue: str, room: Room, new: Sequence[int], now: float) -> None:
@@ -132,15 +161,15 @@ async def check_room(tx: Tx, queue: str, room: Room, new: Sequence[int], now: fl
     ``now``: seconds, for the age of the remembered sizes.
     """
     if not room.depths.wants(queue, sum(new), room.most_bytes, now):
-        if (await tx.rows(_LENGTH, queue, room.most + 1))[0][0] <= room.most:
+        if (await tx.rows(LENGTH, queue, room.most + 1))[0][0] <= room.most:
             return
     else:
-        count, size = (await tx.rows(_DEPTH, queue, room.most + 1))[0]
+        count, size = (await tx.rows(DEPTH, queue, room.most + 1))[0]
         room.depths.found(queue, count, size, now)
         if count <= room.most and (size <= room.most_bytes or count == 1):
             return
     await tx.run(_EXPIRED, queue)
-    count, size = (await tx.rows(_UNEXPIRED, queue, room.most + len(new) + 1))[0]
+    count, size = (await tx.rows(UNEXPIRED, queue, room.most + len(new) + 1))[0]
     before = count - len(new), size - sum(new)
     if (full := queue_records.full(queue, room.most, room.most_bytes, before, new)) is not None:
         raise full
@@ -235,7 +264,57 @@ async def kill(tx: Tx, dead: Sequence[Returned], *, on_lease: bool = True) -> se
     return {seq for seq, *_ in letters}
 
 
+async def due(tx: ReadTx, queue: str) -> float | None:
+    """Return seconds until a message may be due, None if there is none."""
+    ((rest,),) = await tx.rows(_NEXT, queue)
+    return None if rest is None else max(seconds(rest), 0.0)
+
+
+async def receive(tx: Tx, queue: str, taker: str, limit: int, *, lease: float, threshold: int) -> Handed:
+    """Lease messages to a receiver; those with ``threshold`` tries or more become dead letters instead."""
+    candidates = await tx.rows(CANDIDATES, queue, limit)
+    seqs: list[int] = []
+    dead_letters: list[Returned] = []
+    behind: set[int] = set()
+    for seq, tries, error, task, is_next in candidates:  # the messages of one task are in order
+        if not is_next or task in behind:
+            continue
+        if tries < threshold:
+            seqs.append(seq)
+            continue
+        dead_letters.append(Returned((seq, tries), error=queue_records.worn_out(tries, error)))
+        if task is not None:
+            behind.add(task)
+    if candidates and not (seqs or dead_letters):
+        return Handed([], _SOON)
+    await kill(tx, dead_letters, on_lease=False)
+    records = await tx.rows(_TAKE, seqs, taker, lease) if seqs else ()
+    messages = {message.seq: message for message in map(queue_records.received, records)}
+    rest = 0.0 if len(candidates) == limit else await due(tx, queue)
+    if rest == 0 and not candidates:  # those in sight wait for others, or expire
+        rest = 1.0
+    return Handed([messages[seq] for seq in seqs], rest, len(dead_letters))
+
+
 _hold, _give_back = writing(hold), writing(give_back)
+_due, _receive = reading(due), writing(receive)
+
+
+async def any_overfull(tx: ReadTx, most: int, limit: int, most_bytes: int = NO_LIMIT) -> bool:  # noqa: ARG001 - as the verb is called
+    """Return whether a queue has too many messages or bytes."""
+    return bool(await tx.rows(_OVERFULL, most, most_bytes, most + 1))
+
+
+async def shorten(tx: Tx, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
+    """Drop the oldest notices of queues with too many messages or bytes, with alerts; return how many."""
+    total = 0
+    overfull_alerts: list[Alert] = []
+    for queue, over, excess in await tx.rows(_OVERFULL, most, most_bytes, most + limit):
+        if count := await tx.run(_SHORTEN, queue, limit, over, excess):
+            total += count
+            overfull_alerts.append(queue_records.overfull(queue, most, most_bytes, count=over > 0))
+    await alerts.alert(tx, overfull_alerts)
+    return total
 
 
 async def expire(tx: Tx, limit: int) -> int:
@@ -254,8 +333,18 @@ class QueueVerbs(Verbs):
         """Release messages, or make them dead letters."""
         return await _give_back(self, releases) if releases else []
 
+    async def receive_messages(
+        self, queue: str, taker: str, limit: int, lease: float, threshold: int
+    ) -> Handed:
+        """Lease messages to ``taker``; write nothing if none is due."""
+        rest = await _due(self, queue)
+        if rest is None or rest > 0:
+            return Handed([], rest)
+        return await _receive(self, queue, taker, limit, lease=lease, threshold=threshold)
+
     messages = reading(messages)
     views = reading(queues)
     replay_messages = writing(replay)
     drop_messages = writing(drop)
     expire_messages = writing(expire)
+    shorten_queues = writing(shorten, looks=any_overfull, otherwise=0)

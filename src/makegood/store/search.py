@@ -50,15 +50,6 @@ FAILING = (
 IN_DOUBT = _STEP.replace("...", "s.state = 'in_doubt'")
 
 
-async def find(tx: ReadTx, condition: Filter) -> list[TaskView]:
-    """Return matching tasks, newest first; with their results if the filter says so."""
-    where_sql, values = matching(await named(tx, condition))
-    values.append(condition.limit)
-    columns = f"{LISTED}, result" if condition.results else LISTED
-    sql = Sql(f"select {columns} from makegood.task where {where_sql} order by id desc limit ${len(values)}")  # noqa: S608 - our own clauses
-    return [task_view(row) for row in await tx.rows(sql, *values)]
-
-
 def task_view(row: Sequence[Any]) -> TaskView:
     """Return a task as people see it."""
     return record_of(TaskView, row)
@@ -71,13 +62,6 @@ def unknown_values(view: TaskView) -> list[str]:
         for field, value, domain in (("state", view.state, _STATES), ("goal", view.goal, rows.GOALS))
         if value not in domain
     ]
-
-
-async def count(tx: ReadTx, condition: Filter) -> int:
-    """Return the number of matching tasks."""
-    where_sql, values = matching(await named(tx, condition))
-    total: int = (await tx.rows(Sql(f"select count(*) from makegood.task where {where_sql}"), *values))[0][0]  # noqa: S608 - our own clauses
-    return total
 
 
 async def named(tx: ReadTx, condition: Filter) -> Filter:

@@ -77,9 +77,10 @@ _ALIVE = frozenset({"pending", "processing", "undoing", "error"})
 class _Source:
     """Where a search takes its tasks from: a table or subquery, conditions on its rows, and their values."""
 
-    def __init__(self, condition: Filter, scan_limit: int, alive: list[int] | None) -> None:
-        self.whole = alive is not None or _by_index(condition)
+    def __init__(self, condition: Filter, scan_limit: int | None, alive: list[int] | None) -> None:
+        self.whole = scan_limit is None or alive is not None or _by_index(condition)
         """Whether an index finds every task that may match; else the newest tasks are the source."""
+        self.columns = f"{LISTED}, result" if condition.results else LISTED
         values: list[Any] = []
         clauses = ["state = 'error'"] if condition.states == ("error",) else []
         for clause, value in (
@@ -95,7 +96,7 @@ class _Source:
             self.table = "makegood.task"
         else:
             values.append(scan_limit)
-            self.table = f"(select {LISTED} from makegood.task where {where_sql} order by id desc limit ${len(values)}) t"  # noqa: S608 - our own clauses
+            self.table = f"(select {self.columns} from makegood.task where {where_sql} order by id desc limit ${len(values)}) t"  # noqa: S608 - our own clauses
             where_sql = "true"
         self.inner = list(values)
         """The values of the subquery."""
@@ -103,46 +104,48 @@ class _Source:
         self.where = f"{where_sql} and {matching_}"
 
     @classmethod
-    async def of(cls, tx: ReadTx, condition: Filter, scan_limit: int) -> "_Source":
+    async def of(cls, tx: ReadTx, condition: Filter, scan_limit: int | None) -> "_Source":
         """Return the source for a filter; read which tasks have not ended, if only such may match."""
         condition = await named(tx, condition)
         alive: list[int] | None = None
         only = _ALIVE.issuperset(condition.states) if condition.states else condition.failing is True
-        if only and condition.states != ("error",) and not _by_index(condition):
+        if scan_limit is not None and only and condition.states != ("error",) and not _by_index(condition):
             alive = [task for (task,) in await tx.rows(UNENDED, scan_limit + 1)]
-        return cls(condition, scan_limit, alive if alive is None or len(alive) <= scan_limit else None)
+            alive = alive if len(alive) <= scan_limit else None
+        return cls(condition, scan_limit, alive)
 
 
 def _by_index(condition: Filter) -> bool:
     return bool(condition.ids) or condition.word is not None or condition.key is not None
 
 
-async def search(tx: ReadTx, condition: Filter, scan_limit: int = LOOKED) -> Found:
+async def search(tx: ReadTx, condition: Filter, scan_limit: int | None = LOOKED) -> Found:
     """Return a page of matching tasks, newest first, and where the next page begins.
 
-    A page may be short although more tasks match: then the next one looks further back.
+    The tasks have their results if the filter says so. A page may be short although more tasks match: then
+    the next one looks further back. With ``scan_limit`` None, it looks at all tasks.
     """
     source = await _Source.of(tx, condition, scan_limit)
     values = [*source.values, condition.limit + 1]
-    sql = f"select {LISTED} from {source.table} where {source.where} order by id desc limit ${len(values)}"  # noqa: S608 - our own clauses
+    sql = f"select {source.columns} from {source.table} where {source.where} order by id desc limit ${len(values)}"  # noqa: S608 - our own clauses
     views = [task_view(row) for row in await tx.rows(Sql(sql), *values)]
     page = views[: condition.limit]
     if len(views) > condition.limit:
         return Found(page, page[-1].id)
-    if source.whole:
+    if source.whole or scan_limit is None:
         return Found(page)
     last, count = (await tx.rows(Sql(f"select min(id), count(*) from {source.table}"), *source.inner))[0]  # noqa: S608 - our own clauses
     return Found(page, last if count >= scan_limit else None)
 
 
-async def tally(tx: ReadTx, condition: Filter, scan_limit: int = LOOKED) -> Tally:
-    """Return how many tasks match, as far as ``scan_limit`` tasks show it."""
+async def tally(tx: ReadTx, condition: Filter, scan_limit: int | None = LOOKED) -> Tally:
+    """Return how many tasks match, as far as ``scan_limit`` tasks show it; None: exactly."""
     source = await _Source.of(tx, condition, scan_limit)
     sql = f"select count(*), sum(case when {source.where} then 1 else 0 end) from {source.table}"  # noqa: S608 - our own clauses
     if source.whole:
         sql = f"select 0, count(*) from makegood.task where {source.where}"  # noqa: S608 - our own clauses
     scan_count, count = (await tx.rows(Sql(sql), *source.values))[0]
-    return Tally(count or 0, scan_count >= scan_limit)
+    return Tally(count or 0, scan_limit is not None and scan_count >= scan_limit)
 
 
 async def unended(tx: ReadTx, scan_limit: int = LOOKED) -> UnendedTally:

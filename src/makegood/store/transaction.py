@@ -11,6 +11,9 @@ from functools import partial, wraps
 from inspect import signature
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
+from makegood.election.protocol import Grant
+from makegood.errors import FencedOffError
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -18,9 +21,9 @@ _NOW = "extract(epoch from clock_timestamp())::float8"
 _SQLITE = (
     (r"= any \(\$(\d+)::\w+\[\]\)", r"in (select value from json_each(?\1))"),
     (r"::\w+(\[\])?", ""),
-    (r"\bfor (no key )?update( skip locked)?", ""),
+    (r"\bfor (no key )?update( of \w+)?( skip locked)?", ""),
     (r"\bmakegood\.", "makegood_"),
-    (r"\bnot dead\b", "dead = 0"),
+    (r"\bnot (\w+\.)?(answered|dead|excused|starved|task_expired)\b", r"\1\2 = 0"),
     (r"\bgreatest\(", "max("),
     (r"\bleast\(", "min("),
     (r"\boctet_length\(", "length("),
@@ -54,15 +57,23 @@ def for_each(text: str, postgres: str | None = None, /, **columns: str) -> Sql:
     """Return a statement for ``many`` and ``each``: what to do for a row ``x`` with columns of these types.
     ``postgres``: the text for PostgreSQL, if it is another one.
 
-    ``{rows}`` in the text becomes PostgreSQL's "from" clause with all rows at once. SQLite executes the
-    statement once per row.
+    ``{rows}`` in the text becomes PostgreSQL's "from" or "using" clause with all rows at once. SQLite
+    executes the statement once per row.
     """
     arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(columns.values(), 1))
     single = text.replace("{rows}", "")
     for n, name in enumerate(columns, 1):
         single = re.sub(rf"\bx\.{name}\b", f"${n}", single)
-    rows = f"from unnest({arrays}) as x ({', '.join(columns)})"
+    clause = "using" if text.lstrip().startswith("delete") else "from"
+    rows = f"{clause} unnest({arrays}) as x ({', '.join(columns)})"
     return Sql((postgres or text).replace("{rows}", rows), single)
+
+
+EVENT = for_each(
+    "insert into makegood.event (task, at, node, moves, note) select x.task, {now}, null, x.moves, '' {rows}",
+    task="bigint", moves="bytea",
+)  # fmt: skip
+"""What ``record`` executes."""
 
 
 class ReadTx(Protocol):
@@ -77,6 +88,8 @@ class Tx(ReadTx, Protocol):
 
     topics: set[str]
     """Topics to wake after the commit."""
+    again: bool
+    """Whether an earlier try gave way, perhaps to a lock that is held for long."""
 
     async def run(self, sql: Sql, *values: Any) -> int:
         """Execute one statement; return the number of rows that it changed."""
@@ -89,6 +102,9 @@ class Tx(ReadTx, Protocol):
     async def each(self, sql: Sql, records: Sequence[Sequence[Any]], *more: Any) -> Sequence[Any]:
         """Execute a statement as ``many`` does; return the rows that it returns."""
 
+    async def record(self, events: Sequence[tuple[int, bytes]]) -> None:
+        """Add events (task, moves); if the database refuses that of one task, those of the others."""
+
 
 Work = Callable[[Tx], Coroutine[Any, Any, T]]
 ReadWork = Callable[[ReadTx], Coroutine[Any, Any, T]]
@@ -97,11 +113,22 @@ ReadWork = Callable[[ReadTx], Coroutine[Any, Any, T]]
 class SharedDatabase(Protocol):
     """A store's database, as shared verbs need it."""
 
-    async def written(self, work: Work[T]) -> T:
-        """Run ``work`` in a transaction that writes."""
+    async def written(self, work: Work[T], term: Grant | None = None) -> T:
+        """Run ``work`` in a transaction that writes; with ``term``, under that lease."""
+
+    async def run_ahead(self, work: Work[T]) -> T:
+        """Run one statement that is safe to repeat, ahead of the writes that wait."""
 
     async def looked(self, work: ReadWork[T]) -> T:
         """Run read-only ``work`` on one snapshot."""
+
+
+def is_over(term: Grant) -> FencedOffError:
+    """Return the error for a write under a term that is over."""
+    return FencedOffError(
+        f"the term {term.epoch} of {term.holder} over {term.name!r} is over: nothing was written",
+        epoch=term.epoch,
+    )
 
 
 class Verbs:
@@ -145,6 +172,17 @@ def writing(
         if looks is not None and not await database.looked(lambda tx: looks(tx, *args, **kwargs)):
             return otherwise  # type: ignore[return-value]  # given where ``looks`` is
         return await database.written(bind(*args, **kwargs))
+
+    return method
+
+
+def asking(verb: Verb[P, T]) -> Method[P, T]:
+    """Make a method of a verb that makes one small write, safe to repeat, which must not wait for others."""
+    bind = bound(verb)
+
+    @wraps(verb)
+    async def method(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._db.run_ahead(bind(*args, **kwargs))
 
     return method
 

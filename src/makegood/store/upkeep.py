@@ -1,14 +1,28 @@
 """What runs in the store and how much work there is; the removal of tasks that ended long ago."""
 
+import msgspec
+
 from makegood.base.stored_values import record_of, seconds, text
 from makegood.store import rows, task_lists
 from makegood.store.alerts import audit
 from makegood.store.records import Pruned
-from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, reading, writing
-from makegood.store.views import NodeView, TaskFigures
+from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, asking, reading, writing
+from makegood.store.views import NodeInfo, NodeView, TaskFigures
 
 _STOPPED_SHOWN = 3600.0
 
+_REGISTER = Sql("""
+insert into makegood.node (name, roles, host, pid, started_at, alive_until, dead, info)
+values ($1, $2, $3, $4, {now}, {now} + $5::float8, false, $6)
+returning id, (select generation from makegood.generation), started_at
+""")
+_HEARTBEAT = Sql("""
+update makegood.node set alive_until = {now} + $2::float8, info = $3 where id = $1 and not dead and stopped_at is null
+returning {now}
+""")
+_UNREGISTER = Sql(
+    "update makegood.node set stopped_at = {now}, alive_until = {now} where id = $1 and stopped_at is null"
+)
 _NODES = Sql("""
 select id, info, started_at, alive_until - {now}, stopped_at is not null, dead from makegood.node
 where coalesce(stopped_at, alive_until) > {now} - $1::float8 order by id
@@ -76,6 +90,27 @@ delete from makegood.audit where act in (
     select act from makegood.audit where task = 0 and at < (select {now} - $1::float8) order by at limit $2
 )"""),
 )
+
+
+async def register(tx: Tx, info: NodeInfo) -> tuple[int, int, float]:
+    """Insert a node with its first heartbeat; return its number, the generation under which it was
+    registered, and the time.
+    """
+    roles = f" {' '.join(info.roles)} "
+    values = (info.name, roles, info.host, info.pid, info.ttl, msgspec.json.encode(info))
+    ((number, generation, now),) = await tx.rows(_REGISTER, *values)
+    return number, generation, now
+
+
+async def heartbeat(tx: Tx, node: int, info: NodeInfo) -> float | None:
+    """Extend a node's life and return the time; None if it was declared dead or has stopped."""
+    beats = await tx.rows(_HEARTBEAT, node, info.ttl, msgspec.json.encode(info))
+    return beats[0][0] if beats else None
+
+
+async def unregister(tx: Tx, node: int) -> None:
+    """Mark a node as stopped cleanly."""
+    await tx.run(_UNREGISTER, node)
 
 
 async def nodes(tx: ReadTx) -> list[NodeView]:
@@ -149,6 +184,7 @@ _prunable, _prune = reading(prunable), writing(prune)
 class NodeVerbs(Verbs):
     """What processes run, and how much waits for them."""
 
+    unregister = asking(unregister)
     views = reading(nodes)
     depths = reading(depths)
     waiting = reading(task_lists.waiting)

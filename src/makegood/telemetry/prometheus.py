@@ -125,15 +125,11 @@ class Collector:
             family = core.UnknownMetricFamily(metric.name, metric.text, labels=metric.labels)
         else:
             family = core.CounterMetricFamily(base, metric.text, labels=metric.labels)
-        for labels, value in self._tally.counts(metric).items():
-            family.add_metric(labels, value)
-        return family
+        return _filled(family, self._tally.counts(metric))
 
     def _gauge(self, now: Mapping[str, Mapping[Labels, float]], core: Any, metric: Metric) -> Any:
         family = core.GaugeMetricFamily(metric.name, metric.text, labels=metric.labels)
-        for labels, value in now[metric.name].items():
-            family.add_metric(labels, value)
-        return family
+        return _filled(family, now[metric.name])
 
     def _histogram(self, core: Any, metric: Metric) -> Any:
         family = core.HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
@@ -141,6 +137,12 @@ class Collector:
         for labels, spread in self._tally.spreads(metric).items():
             family.add_metric(labels, list(zip(bounds, spread.rising(), strict=True)), spread.total)
         return family
+
+
+def _filled(family: Any, numbers: Mapping[Labels, float]) -> Any:
+    for labels, value in numbers.items():
+        family.add_metric(labels, value)
+    return family
 
 
 def written(registry: Any, accept: str) -> tuple[str, bytes]:

@@ -82,7 +82,7 @@ class WorkflowInputs:
                 f"{self.describe(n)[1]} is a promise: call {self._name}(...) itself to make its steps part of this plan"
             )
         name, what = self.describe(n)
-        data = encode(value, limit=self._limit, what=what)
+        data = encode(value, self._limit, what)
         # Of *args nobody knows which is which.
         sure = self._sure.get((n, type(value))) if self._named_all else True
         if sure is None:

@@ -71,6 +71,7 @@ class CachedPlan(msgspec.Struct, frozen=True):
     calls: tuple[Called | ParallelGroup, ...]
     steps: Shape
     input_places: frozenset[int]
+    """The places of the inputs that steps were given unchanged."""
     end: int
     """The serial of the step whose result it returned; ``NOTHING`` for none, -1 for anything else."""
     returns: Template

@@ -7,7 +7,7 @@ in the workflow function's own thread), the steps so far are recorded as if ther
 rest as usual.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import is_
 from sys import _getframe
 from threading import get_ident
@@ -15,7 +15,6 @@ from typing import Any
 
 from makegood.declare.action import Action, Shared
 from makegood.errors import DefinitionError, PromiseError
-from makegood.model.plan import Template
 from makegood.workflow.plan_cache import (
     NOTHING,
     CachedPlan,
@@ -86,15 +85,15 @@ class Planning:
         step_count, calls = self._position, self._calls
         if step_count < len(calls):
             call, values = calls[step_count], self._values
-            arguments, names = ((*args, *kwargs.values()), tuple(kwargs)) if kwargs else (args, ())
+            arguments = (*args, *kwargs.values()) if kwargs else args
             if (
                 type(call) is Called
                 and call.action is action
                 and len(arguments) == len(call.places)
-                and call.names == names
+                and call.names == tuple(kwargs)
                 and (
-                    (site := call.site) is None  # otherwise: where the workflow itself is
-                    or ((frame := _getframe(2)).f_code, frame.f_lasti) == site
+                    call.site is None  # otherwise: where the workflow itself is
+                    or ((frame := _getframe(2)).f_code, frame.f_lasti) == call.site
                 )
                 and all(
                     map(
@@ -167,21 +166,18 @@ class Planning:
 
     # -- the end ---------------------------------------------------------------------------------------------
 
-    def returned(self, value: object) -> Template:
-        """Return the template of the workflow function's result."""
-        if self._recording is None and self._position == len(self._calls):
-            end = NOTHING if value is None else number_of(value, self) if type(value) is Promise else -1
-            if end == self._trail.end:
-                return self._trail.returns
-        return self._leave_trail().returned(value)
+    def trail(self, value: object, annotation_of: Callable[[int], Any]) -> CachedPlan:
+        """Return the plan, as the trail of further runs.
 
-    def trail(self, returns: Template, annotation_of: Callable[[int], Any]) -> CachedPlan:
-        """Return the steps of the plan, as the trail of further runs.
-
-        ``returns``: the template from ``returned``; ``annotation_of``: the annotation that the input at a
+        ``value``: the workflow function's result; ``annotation_of``: the annotation that the input at a
         place was checked against. Raises ``DefinitionError`` if an action was called outside meanwhile: it
         may be missing.
         """
+        end = NOTHING if value is None else number_of(value, self) if type(value) is Promise else -1
+        if self._recording is None and self._position == len(self._calls) and end == self._trail.end:
+            returns = self._trail.returns
+        else:
+            returns = self._leave_trail().returned(value)
         if self._strays:
             raise DefinitionError(
                 f"while {self._where} was run, {self._strays[0]} was called in another thread: such a call records no step. Call "
@@ -192,10 +188,6 @@ class Planning:
             if self._recording is None
             else self._recording.trail(returns, self._trail, annotation_of)
         )
-
-    def referred(self) -> Collection[int]:
-        """Return the places of the inputs that steps were given unchanged."""
-        return self._trail.input_places if self._recording is None else self._recording.input_places
 
     def close(self) -> None:
         """End the run and release its data: promises that the workflow function left somewhere still name

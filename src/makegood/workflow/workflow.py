@@ -8,6 +8,7 @@ later.
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from types import CoroutineType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
@@ -122,13 +123,12 @@ class Workflow(Generic[P, R]):
                 value = run(*copies[: len(args)], **dict(zip(by_name, copies[len(args) :], strict=True)))
             else:
                 value = run(*copies)
-            if inspect.iscoroutine(value):
+            if isinstance(value, CoroutineType):
                 value.close()
                 raise DefinitionError(
                     f"{self.address} returned a coroutine: a workflow function is a plain def, without await"
                 )
-            returns = planning.returned(value)
-            trail = planning.trail(returns, self._inputs.held)
+            trail = planning.trail(value, self._inputs.held)
             if trail is not before:
                 self._trails = {**dict([*self._trails.items()][1 - _TRAILS :]), marks: trail}
         except PromiseError as wrong:
@@ -140,14 +140,14 @@ class Workflow(Generic[P, R]):
             RECORDER.reset(reset)
         for demand in trail.demands:
             check_fits(inputs_json[demand.place], demand.annotation, inputs[demand.place], demand.what)
-        for n in planning.referred():
+        for n in trail.input_places:
             if type(copies[n]) not in _IMMUTABLE and self._inputs.encoded(n, copies[n]) != inputs_json[n]:
                 raise DefinitionError(
                     f"{self.address} changed its input {self._inputs.describe(n)[0]} and passed it on: make a copy and pass that, inputs are "
                     f"kept as they were submitted"
                 )
         return Plan(
-            self._registry.app, self.name, trail.steps, inputs_json, returns, self._by_value, self.within, self.undo_within, self.on_failure,
+            self._registry.app, self.name, trail.steps, inputs_json, trail.returns, self._by_value, self.within, self.undo_within, self.on_failure,
             returns_type=self._returns, names=self._inputs.names or self._inputs.names_of(len(args), by_name),
         )  # fmt: skip
 

@@ -100,11 +100,10 @@ def check(cli: Cli, /, *, app: str, limit: int) -> int:
     """
     application = load_app(app)
     problems, warnings = list(problems_of(application)), list(warnings_of(application))
-    open_tasks = OpenTasks()
-    task_count: int | None = None
-    if "store" in cli.settings.origins:
+    open_tasks, has_store = OpenTasks(), "store" in cli.settings.origins
+    if has_store:
         open_tasks = asyncio.run(_look(cli, application, limit))
-        task_count = open_tasks.tasks
+    has_more = has_store and open_tasks.tasks == limit
     gaps = open_tasks.stranded
     actions = [action for agent in application.agents.values() for action in agent.actions.values()]
     problems += [
@@ -121,33 +120,24 @@ def check(cli: Cli, /, *, app: str, limit: int) -> int:
                 "inboxes": sorted(application.inboxes),
                 "problems": problems,
                 "warnings": warnings,
-                "store": cli.store if task_count is not None else None,
-                "tasks": task_count,
-                "more": task_count == limit,
+                "store": cli.store if has_store else None,
+                "tasks": open_tasks.tasks if has_store else None,
+                "more": has_more,
                 "stranded": gaps,
             }
         )
     else:
-        cli.out.table(
-            ("what", "name", "declared"),
-            declared(application),
-            empty=f"app {application.name} declares nothing",
-        )
-        inboxes = f"{counted(len(application.inboxes), 'inbox')}, " if application.inboxes else ""
-        cli.out.text(
-            f"{application.name}: {counted(len(application.agents), 'agent')}, {counted(len(actions), 'action')}, {inboxes}"
-            f"{counted(len(application.workflows), 'workflow')}; "
-            + (
-                "no store was named, so waiting steps were not checked"
-                if task_count is None
-                else counted(task_count, "open task")
-                + (
-                    ", the newest ones, and perhaps there are more: raise --limit"
-                    if task_count == limit
-                    else ""
-                )
-            )
-        )
+        nothing = f"app {application.name} declares nothing"
+        cli.out.table(("what", "name", "declared"), declared(application), empty=nothing)
+        kinds = [(application.agents, "agent"), (actions, "action"), (application.workflows, "workflow")]
+        if application.inboxes:
+            kinds.insert(2, (application.inboxes, "inbox"))
+        summary = ", ".join(counted(len(things), noun) for things, noun in kinds)
+        look = "no store was named, so waiting steps were not checked"
+        if has_store:
+            more = ", the newest ones, and perhaps there are more: raise --limit" if has_more else ""
+            look = counted(open_tasks.tasks, "open task") + more
+        cli.out.text(f"{application.name}: {summary}; {look}")
         for sentence in (*problems, *(gap.sentence() for gap in gaps)):
             cli.out.text(sentence)
         for warning in warnings:

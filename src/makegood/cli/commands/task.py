@@ -246,27 +246,30 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
     """List tasks, newest first."""
     condition = replace(chosen or Filter(), before=None if before is None else ids.parse(before), limit=limit)
 
-    async def find(
-        client: Client,
-    ) -> tuple[list[TaskView], dict[int, str], dict[int, tuple[int, int, int]], float, list[str]]:
-        views = await client.find(replace(condition, results=cli.json))
-        unknown = [] if views else await unknown_names(client, condition)
-        now = await client.store.now()
-        if cli.json:
-            return views, {}, {}, now, unknown
-        texts: dict[int, str] = {}
-        for (
-            view
-        ) in views:  # of a task that goes, or went, backward the cause includes the problem of its undo
-            if view.state in ("error", "undoing") and (detail := await client.store.tasks.detail(view.id)):
-                texts[view.id] = reasons(detail)
-        briefs = await client.store.tasks.briefs([view.id for view in views if view.state == "processing"])
-        for task, steps in briefs.items():
-            texts[task] = "; ".join(dict.fromkeys(filter(None, map(wait_of, steps))))
-        return views, texts, await client.store.tasks.progress([view.id for view in views]), now, unknown
+    is_narrow = chosen is not None or before is not None
+    empty = "no task matches" if is_narrow else "no tasks yet: `makegood task submit` makes one"
 
-    tasks, texts, progress, now, unknown = looked(cli, find)
-    rows = (
+    async def look(client: Client) -> None:
+        tasks = await client.find(replace(condition, results=cli.json))
+        unknown = [] if tasks else await unknown_names(client, condition)
+        rows = [] if cli.json else await _rows(cli, client, tasks)
+        cli.out.listed(map(as_json.task, map(Redaction().view, tasks)), HEADS, rows, empty=empty, folds=False)
+        if unknown:
+            raise TaskNotFoundError("; ".join(unknown))
+
+    looked(cli, look)
+
+
+async def _rows(cli: Cli, client: Client, tasks: Sequence[TaskView]) -> list[tuple[object, ...]]:
+    now, texts = await client.store.now(), dict[int, str]()
+    for view in tasks:  # of a task that goes, or went, backward the cause includes the problem of its undo
+        if view.state in ("error", "undoing") and (detail := await client.store.tasks.detail(view.id)):
+            texts[view.id] = reasons(detail)
+    briefs = await client.store.tasks.briefs([view.id for view in tasks if view.state == "processing"])
+    for task, steps in briefs.items():
+        texts[task] = "; ".join(dict.fromkeys(filter(None, map(wait_of, steps))))
+    progress = await client.store.tasks.progress([view.id for view in tasks])
+    return [
         (
             ids.show(view.id), f"{view.app}.{view.workflow}", view.state, _steps(view, progress.get(view.id)),
             recent(view.created, now) if cli.out.fancy else date_time(view.created),
@@ -275,12 +278,7 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
             first_line(texts.get(view.id) or view.cause),
         )
         for view in tasks
-    )  # fmt: skip
-    is_narrow = chosen is not None or before is not None
-    empty = "no task matches" if is_narrow else "no tasks yet: `makegood task submit` makes one"
-    cli.out.listed(map(as_json.task, map(Redaction().view, tasks)), HEADS, rows, empty=empty, folds=False)
-    if unknown:
-        raise TaskNotFoundError("; ".join(unknown))
+    ]  # fmt: skip
 
 
 def _steps(view: TaskView, counts: tuple[int, int, int] | None) -> str:

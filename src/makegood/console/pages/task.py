@@ -47,7 +47,7 @@ from makegood.story.steps import ORDER
 SHOWS = ("all", "decisions", "acts")
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Turn:
     """Where the task turned from forward to undo."""
 
@@ -343,20 +343,14 @@ def _rows(steps: Sequence[LadderStep]) -> list[TimeRow]:
 
 
 def _turn(detail: TaskDetail, way: Course) -> Turn | None:
-    event = way.turn
-    if event is None:
+    if (event := way.turn) is None:
         return None
     failed_step = next((move.name for move in event.moves if not move.of_task and move.after == "failed"), "")
-    cause = detail.task.cause
-    if failed_step:
-        text = next((move.detail for move in event.moves if move.of_task and move.step == failed_step), "")
-        reason = (
-            f"“{text}” is a certain no, so makegood undoes what was done"
-            if text
-            else "makegood undoes what was done"
-        )
-        return Turn(tone="fail", what=f"Turned: {failed_step} failed", at=event.at, why=reason)
-    return Turn(tone="", what="Turned", at=event.at, why=cause)
+    if not failed_step:
+        return Turn("", "Turned", event.at, detail.task.cause)
+    text = next((move.detail for move in event.moves if move.of_task and move.step == failed_step), "")
+    reason = f"“{text}” is a certain no, so " if text else ""
+    return Turn("fail", f"Turned: {failed_step} failed", event.at, f"{reason}makegood undoes what was done")
 
 
 def _took(detail: TaskDetail, way: Course, submission: int, now: float) -> str:
@@ -382,21 +376,16 @@ def _facts(detail: TaskDetail, names: Mapping[int, str], way: Course, now: float
     deadline = "" if task.complete_by is None or end is not None else day_time(task.complete_by)
     if deadline and task.complete_by is not None and task.complete_by < now:
         deadline = f"passed at {deadline}"
-    holder = "" if task.locked_by is None else names.get(task.locked_by, f"node {task.locked_by}")
+    holder = f"nobody, last epoch {task.epoch}" if task.epoch else ""
+    if task.locked_by is not None:
+        holder = f"{names.get(task.locked_by, f'node {task.locked_by}')}, epoch {task.epoch}"
     facts = [
         ("workflow", f"{task.app}.{task.workflow}"),
         ("submitted", day_time(task.created)),
         ("took", "" if end is None else brief(max(0.0, end - task.created))),
         ("unanswered", f"{task.failure_count:,}" if task.failure_count else ""),
         ("deadline", deadline),
-        (
-            "held by",
-            f"{holder}, epoch {task.epoch}"
-            if holder
-            else f"nobody, last epoch {task.epoch}"
-            if task.epoch
-            else "",
-        ),
+        ("held by", holder),
         ("submission", str(task.submission) if task.submission > 1 else ""),
         ("priority", str(task.priority) if task.priority else ""),
         ("correlation", task.correlation_id or ""),

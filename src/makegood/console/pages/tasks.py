@@ -26,10 +26,8 @@ MOST_SAID: Final = 80
 UNCLAIMED: Final = 30.0
 """Seconds after which a request that no process has taken is worth a remark."""
 
-_PIPS = {
-    "done": "d", "running": "r", "undoing": "r", "undone": "u", "in_doubt": "?", "failed": "x", "undo_failed": "!",
-    "kept": "k", "waiting": "-", "ready": "-",
-}  # fmt: skip
+_PIPS = {"undoing": "running", "ready": "waiting"}
+"""State of a step -> the one that it is drawn as, if that is another."""
 _ACTS = (
     ("cancel", "stop", ("pending", "processing")),
     ("undo", "undoing", ("processed", "error")),
@@ -50,7 +48,8 @@ class TaskRow(msgspec.Struct, frozen=True):
     said: str
     """What the badge does not say."""
     need: bool
-    pips: str
+    pips: tuple[str, ...]
+    """The states that are drawn."""
     more: int
     """Steps that are not drawn."""
     step: str
@@ -62,7 +61,7 @@ class TaskRow(msgspec.Struct, frozen=True):
 def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], now: float) -> TaskRow:
     """Return the row of a task."""
     look, label = _look(task, steps)
-    pips = "".join(_PIPS[step.state] for step in steps if step.kind == "action" and step.state in _PIPS)
+    actions = [step for step in steps if step.kind == "action" and step.state != "skipped"]
     left = task.complete_by - now if task.complete_by and task.state in _GOING else None
     return TaskRow(
         task=task,
@@ -71,8 +70,8 @@ def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], no
         look=look,
         said=label,
         need=task.state == "error",
-        pips=pips[:PIPS],
-        more=max(0, len(pips) - PIPS),
+        pips=tuple(_PIPS.get(step.state, step.state) for step in actions[:PIPS]),
+        more=max(0, len(actions) - PIPS),
         step=_step(task, steps, names, now),
         left=left if left is not None and left > 0 else None,
         held=names.get(task.locked_by, "") if task.locked_by is not None else "",

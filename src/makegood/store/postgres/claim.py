@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from makegood.store.postgres.load import COLUMNS, read
-from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.transaction import Row, WriteTransaction
 from makegood.store.priority_ageing import Ageing
 from makegood.store.records import MOST_LOST, Claim, Loaded
+from makegood.store.scan_floors import Floors
 from makegood.store.task_rows import Raw
 
 PRIORITIES = list(range(9, -1, -1))

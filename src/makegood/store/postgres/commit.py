@@ -23,10 +23,10 @@ from makegood.store import put_to_error as shared
 from makegood.store.postgres import claim, notices
 from makegood.store.postgres.decision_rows import Writing
 from makegood.store.postgres.errors import LOCKED, MISSING, is_data, is_lost
-from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.transaction import WriteTransaction, within
 from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Batch, Committed
+from makegood.store.scan_floors import Floors
 
 log = logging.getLogger("makegood.store")
 

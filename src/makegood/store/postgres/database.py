@@ -19,8 +19,9 @@ from makegood.store.postgres.connection import AwaitingError, Connection, Dialer
 from makegood.store.postgres.errors import cause, translated
 from makegood.store.postgres.inbox_work import Callers
 from makegood.store.postgres.reader import Reader
-from makegood.store.postgres.transaction import Look, WriteTransaction, within
+from makegood.store.postgres.statements import SharedTx
 from makegood.store.postgres.transaction import Work as Write
+from makegood.store.postgres.transaction import WriteTransaction, within
 from makegood.store.postgres.writers import Writers, pauses_of
 from makegood.store.subscribers import Subscribers
 from makegood.store.transaction import ReadWork, Verbs, Work
@@ -224,19 +225,23 @@ class Database:
             batcher = self._batches[key] = Together(self.lanes.tasks, flush, _MOST_TOGETHER, weigh)
         return cast("Together[I, O]", batcher)
 
-    async def written(self, work: Work[T]) -> T:
-        """Run a shared verb that writes."""
+    async def written(self, work: Work[T], term: records.Grant | None = None) -> T:
+        """Run a shared verb that writes; with ``term``, under that lease."""
 
         async def noted(tx: WriteTransaction) -> T:
             result = await work(tx)
             tx.idle = not (tx.wrote or tx.topics)
             return result
 
-        return await self.write(noted)
+        return await self.write(noted, term)
+
+    async def run_ahead(self, work: Work[T]) -> T:
+        """Run a shared verb that must not wait for a batch."""
+        return await self.ask(lambda connection: work(SharedTx(connection)))
 
     async def looked(self, work: ReadWork[T]) -> T:
         """Run a shared verb that only reads."""
-        return await self.read(lambda connection: work(Look(connection)))
+        return await self.read(lambda connection: work(SharedTx(connection)))
 
     def _heard(self, topic: str | None) -> None:
         self.subscribers.announce(None if topic is None else {topic})

@@ -1,12 +1,10 @@
-"""Notices to submitters: written with the state change, and claimed for sending one after
-another for each task.
-"""
+"""Notices to submitters: written with the state change."""
 
 from collections.abc import Sequence
 
 from makegood.model import notices
 from makegood.model.notices import Notice
-from makegood.store.notice_records import Due, listeners, queued
+from makegood.store.notice_records import listeners, queued
 from makegood.store.postgres.commit_statement import AS_QUEUED, HEARD, IN_ORDER, INTO_LISTENER, INTO_NOTICE
 from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.transaction import WriteTransaction
@@ -35,24 +33,6 @@ from at cross join unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $5::i
 {HEARD}
 """
 
-# Each step finds the next host in the index, so the whole index is never read, however much waits.
-_TAKE = f"""
-with at as materialized (select {_NOW} as now),
-found as materialized (
-    select l.task from at cross join unnest($2::text[], $3::int[]) as x (host, room) cross join lateral (
-        select l.task from makegood.listener l where l.host = x.host and l.due_at <= at.now
-        order by l.due_at limit x.room for update skip locked
-    ) l
-),
-taken as (
-    update makegood.listener l set due_at = at.now + $4, taken_by = $1
-    from at cross join found where l.task between found.task and found.task
-    returning l.task, l.sent + 1 as sequence, l.url, l.tries
-)
-select t.task, t.sequence, t.url, t.tries, n.body
-from taken t join makegood.notice n on (n.task, n.sequence) between (t.task, t.sequence) and (t.task, t.sequence)
-"""  # noqa: S608 - our own text
-
 
 async def write(tx: WriteTransaction, batch: Sequence[Notice]) -> None:
     """Write notices that belong to no Decision."""
@@ -68,8 +48,3 @@ async def write(tx: WriteTransaction, batch: Sequence[Notice]) -> None:
     if rows_:
         await tx.run(_QUEUED, *columns(rows_, 7))
         tx.topics.update(f"queue:{row[4]}" for row in rows_)
-
-
-async def take(tx: WriteTransaction, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
-    """Claim notices for sending."""
-    return [Due(*row) for row in await tx.rows(_TAKE, node, *columns(room, 2), lease)]

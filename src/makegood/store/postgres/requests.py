@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from makegood.model.messages import TaskMessage
-from makegood.payload.codec import UNREADABLE
 from makegood.store import refusals, rows
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.decision_rows import columns
-from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.transaction import LaneGoneError, Row, WriteTransaction
 from makegood.store.records import TaskMessages
+from makegood.store.requests import leave, sorted_messages
+from makegood.store.scan_floors import Floors
 
 INBOX = """
 select seq, task, body, locked_by, db_user from (
@@ -26,12 +26,6 @@ select seq, task, body, locked_by, db_user from (
 ) i
 where before < $4 order by seq
 """
-LEAVE = """
-insert into makegood.inbox (task, kind, at, body)
-select x.task, x.kind, extract(epoch from clock_timestamp())::float8, x.body
-from unnest($1::bigint[], $2::text[], $3::bytea[]) as x (task, kind, body)
-"""
-
 _ANSWER = """
 with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
 at as materialized (select extract(epoch from clock_timestamp())::float8 as now from lane),
@@ -67,65 +61,20 @@ select x.n from unnest($2::bigint[], $3::int[], $4::int[], $5::bytea[]) with ord
 where r.answered and r.taken_by = $1 and exists (select 1 from makegood.inbox i where i.task between x.task and x.task and i.body = x.body)
 """
 
-_EXTEND = """
-update makegood.request set complete_by = greatest(complete_by, extract(epoch from clock_timestamp())::float8 + $5)
-where task = $2 and idx = $3 and attempt = $4 and kind <> 'timer' and taken_by = $1 and not answered
-    and complete_by >= extract(epoch from clock_timestamp())::float8
-returning 1
-"""
-_EXCUSE = """
-update makegood.request r set excused = true
-from unnest($2::bigint[], $3::int[], $4::int[]) as x (task, idx, attempt)
-where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
-    and r.kind <> 'timer' and r.taken_by = $1 and not r.answered
-"""
-_GIVE_BACK = """
-update makegood.request r set taken_by = null, taken_at = null, complete_by = null, excused = false
-from unnest($2::bigint[], $3::int[], $4::int[]) as x (task, idx, attempt)
-where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt) and r.kind <> 'timer' and r.taken_by = $1 and not r.answered
-    and r.body is not null
-returning r.agent
-"""
-
 
 async def inbox(
     connection: Connection, node: int, limit: int, room: int, floors: Floors
-) -> tuple[TaskMessages, list[tuple[int, str]]]:
-    """Return messages for the tasks of ``node``, and unlocked tasks at rest that have messages.
-
-    Also returns (task, reason) for each unreadable message.
-    """
+) -> tuple[TaskMessages, dict[int, str]]:
+    """Return what ``sorted_messages`` does, from the floor or the bottom of the inbox."""
     key = ("inbox", node)
-    task_messages = TaskMessages({}, [])
-    unreadable: dict[int, str] = {}
 
     async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
         return await connection.fetch(INBOX, node, -1 if bottom else int(floors.floor(key)), limit, room)
 
     message_rows = await floors.looked(key, look)
-    rest: dict[int, None] = {}
-    for seq, task, body, locked_by, db_user in message_rows:
-        if locked_by is None:
-            rest[task] = None
-            continue
-        try:
-            task_messages.messages.setdefault(task, []).append(rows.read_message(body, seq, db_user))
-        except UNREADABLE as fault:
-            unreadable[task] = f"a message to it cannot be read: {type(fault).__name__}: {fault}"
-    for task in unreadable:
-        task_messages.messages.pop(task, None)
     if message_rows:
         floors.passed(key, message_rows[-1]["seq"])
-    task_messages.at_rest.extend(rest)
-    task_messages.more = len(message_rows) == limit or sum(len(row["body"]) for row in message_rows) >= room
-    return task_messages, list(unreadable.items())
-
-
-async def leave(tx: WriteTransaction, messages: Sequence[tuple[int, TaskMessage]]) -> None:
-    """Put messages in the inboxes of tasks."""
-    if messages:
-        await tx.run(LEAVE, *columns([(task, m.kind, rows.message(m)) for task, m in messages], 3))
-        tx.topics.add("inbox")
+    return sorted_messages(message_rows, limit, room)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,20 +143,3 @@ async def late(tx: WriteTransaction, node: int, replies: Sequence[IncomingReply]
     states = {row["id"]: row["state"] for row in await tx.rows(_STATES, [r.task for r in left])}
     await leave(tx, rows.late([(r.task, r.message) for r in left], states))
     return verdicts
-
-
-async def extend(connection: Connection, node: int, key: tuple[int, int, int], seconds: float) -> bool:
-    """Move an attempt's deadline, never to an earlier time; False if ``node`` has lost the request."""
-    return await connection.fetchrow(_EXTEND, node, *key, seconds) is not None
-
-
-async def excuse(connection: Connection, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Mark requests whose silence does not count as a failure."""
-    await connection.execute(_EXCUSE, node, *columns(sorted(requests), 3))
-
-
-async def give_back(tx: WriteTransaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Release claimed requests at their old place; those handed over in memory have no body to give."""
-    freed_rows: list[Row] = await tx.rows(_GIVE_BACK, node, *columns(sorted(requests), 3))
-    tx.topics |= {f"agent:{row['agent']}" for row in freed_rows}
-    tx.idle = not freed_rows

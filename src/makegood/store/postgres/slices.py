@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from makegood.base.counts import counted
 from makegood.base.ids import show
@@ -16,32 +16,32 @@ from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.model.messages import Act, TaskMessage
 from makegood.store import queue_records, records, rows, search, task_excerpts
 from makegood.store import views as views_
-from makegood.store.notice_operations import NoticeVerbs
+from makegood.store.generation import restored
 from makegood.store.operator_commands import TaskVerbs
-from makegood.store.postgres import doctor, joined_submit, load, notices, supervision, take, upkeep
-from makegood.store.postgres import generation as promotion
+from makegood.store.postgres import doctor, joined_submit, load, take, upkeep
 from makegood.store.postgres import queues as mails
 from makegood.store.postgres import requests as queues
 from makegood.store.postgres.commit import BLOCKED_FOR, Commit, put_to_error
 from makegood.store.postgres.connection import Connection, Dialer, Link
 from makegood.store.postgres.database import Database, Slice, asks, explicit, writes
-from makegood.store.postgres.scan_floors import Floors
+from makegood.store.postgres.statements import SharedTx
 from makegood.store.postgres.submit import recovered as submit_recovered
 from makegood.store.postgres.submit import submit
-from makegood.store.postgres.transaction import Look, WriteTransaction
+from makegood.store.postgres.take import turn
 from makegood.store.postgres.writers import Writers
 from makegood.store.priority_ageing import Ageing
 from makegood.store.queue_operations import QueueVerbs
-from makegood.store.queue_records import Depths, Handed, Outgoing, Receipt, Room, Sent
+from makegood.store.queue_records import Depths, Outgoing, Receipt, Room, Sent
+from makegood.store.requests import RequestVerbs
 from makegood.store.rows import Interner
+from makegood.store.scan_floors import Floors
 from makegood.store.soundness import broken
-from makegood.store.upkeep import NodeVerbs, UpkeepVerbs
+from makegood.store.upkeep import NodeVerbs, UpkeepVerbs, heartbeat, register
 from makegood.transactions import Caller
 
 log = logging.getLogger("makegood.store")
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 _PATIENCE = 3.0
 """Seconds that ``doctor`` waits for a further connection through a proxy."""
@@ -109,7 +109,7 @@ class TaskSlice(Slice, TaskVerbs):
         messages, unreadable = await self._db.read(
             partial(queues.inbox, node=node, limit=limit, room=room, floors=self.messages)
         )
-        await self._put_to_error(node, unreadable)
+        await self._put_to_error(node, list(unreadable.items()))
         return messages
 
     async def detail(self, task: int, *, with_asked: bool = False) -> views_.TaskDetail | None:
@@ -122,17 +122,17 @@ class TaskSlice(Slice, TaskVerbs):
         plans = self._db.lanes.plans
         return await self._at_one_moment(lambda tx: task_excerpts.excerpt(tx, plans, task, page))
 
-    async def _at_one_moment(self, work: Callable[[Look], Coroutine[Any, Any, T]]) -> T:
+    async def _at_one_moment(self, work: Callable[[SharedTx], Coroutine[Any, Any, T]]) -> T:
         """Run reads that must see the same rows."""
 
         async def look(connection: Connection) -> T:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                return await work(Look(connection))
+                return await work(SharedTx(connection))
 
         return await self._db.read(look)
 
 
-class RequestSlice(Slice):
+class RequestSlice(Slice, RequestVerbs):
     """Requests to agents, and their replies."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
@@ -157,58 +157,7 @@ class RequestSlice(Slice):
         flush = partial(_answer, self._db.lanes, node)
         return await self._db.together(node, flush, _weight_of_replies).ask(replies)
 
-    async def turn(self, agent: str, rate: float, most: float) -> float | None:
-        """Reserve a turn for a further try."""
-        return await self._db.write(partial(take.turn, agent=agent, rate=rate, most=most))
-
-    async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-        """Release requests that were claimed but not begun."""
-        if requests:
-            await self._db.write(partial(queues.give_back, node=node, requests=requests))
-
-    async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-        """Mark requests whose silence does not count as a failure."""
-        if requests:
-            await self._db.ask(partial(queues.excuse, node=node, requests=requests))
-
-    async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
-        """Move an attempt's deadline."""
-        key = (task, idx, attempt)
-        return await self._db.ask(partial(queues.extend, node=node, key=key, seconds=seconds))
-
-
-class _Looking(Slice):
-    """Verbs of the leading Supervisor. ``floors``: how far it has read."""
-
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self.floors = Floors(database.clock, 5.0)
-
-
-def _under_term(
-    function: Callable[Concatenate[WriteTransaction, Floors, P], Awaitable[T]],
-) -> Callable[Concatenate[_Looking, records.Grant, P], Coroutine[Any, Any, T]]:
-    """Make a method of a function that writes in a transaction under a term."""
-
-    @wraps(function)
-    async def method(self: _Looking, term: records.Grant, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._db.write(lambda tx: function(tx, self.floors, *args, **kwargs), term)
-
-    return method
-
-
-class SupervisionSlice(_Looking):
-    """What the leading Supervisor finds and changes."""
-
-    async def horizon(self, grace: float, most: float) -> float:
-        """Return seconds until something may have to be judged."""
-        return await self._db.ask(partial(supervision.horizon, grace=grace, most=most, floors=self.floors))
-
-    judge = _under_term(supervision.judge)
-    release_dead = _under_term(supervision.release_dead)
-    release_deaf = _under_term(supervision.release_deaf)
-    expire_tasks = _under_term(supervision.expire_tasks)
-    starved = _under_term(supervision.starved)
+    turn = writes(turn)
 
 
 class QueueSlice(Slice, QueueVerbs):
@@ -243,28 +192,9 @@ class QueueSlice(Slice, QueueVerbs):
         room, now = self._room(most, most_bytes), self._db.clock.monotonic()
         return await self._db.write(partial(mails.send, messages=messages, room=room, now=now))
 
-    async def receive_messages(
-        self, queue: str, taker: str, limit: int, lease: float, threshold: int
-    ) -> Handed:
-        """Lease messages to ``taker``; write nothing if none is due."""
-        rest = await self._db.read(partial(mails.due, queue=queue))
-        if rest is None or rest > 0:
-            return Handed([], rest)
-        return await self._db.write(
-            partial(mails.receive, queue=queue, taker=taker, limit=limit, lease=lease, threshold=threshold)
-        )
-
     async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
         """Remove processed messages from their queues."""
         return await self._db.write(partial(mails.acknowledge, receipts=receipts)) if receipts else []
-
-    shorten_queues = writes(mails.shorten)
-
-
-class NoticeSlice(Slice, NoticeVerbs):
-    """Notifications to submitters."""
-
-    take_notices = writes(notices.take)
 
 
 class LeaseSlice(Slice):
@@ -282,7 +212,7 @@ class NodeSlice(Slice, NodeVerbs):
 
     async def register(self, info: views_.NodeInfo) -> int:
         """Insert a node row with its first heartbeat."""
-        number, generation, now = await self._db.write(partial(upkeep.register, info=info))
+        number, generation, now = await self._db.written(partial(register, info=info))
         self._db.server_clock.set(now)
         self._db.dialer.identity = records.Identity(self._db.identity.store_id, generation)
         self._db.generations[number] = generation
@@ -290,12 +220,10 @@ class NodeSlice(Slice, NodeVerbs):
 
     async def heartbeat(self, node: int, info: views_.NodeInfo) -> bool:
         """Renew a node's row; False if it was declared dead or has stopped."""
-        now = await self._db.ask(partial(upkeep.heartbeat, node=node, info=info))
+        now = await self._db.run_ahead(partial(heartbeat, node=node, info=info))
         if now is not None:
             self._db.server_clock.set(now)
         return now is not None
-
-    unregister = asks(upkeep.unregister)
 
 
 class AdminSlice(Slice, UpkeepVerbs):
@@ -358,7 +286,7 @@ class AdminSlice(Slice, UpkeepVerbs):
 
     async def begin_anew(self, act: Act) -> records.Anew:
         """Raise the generation because an operator says that the store was restored."""
-        outcome = await self._db.write(lambda tx: promotion.restored(tx.connection, act))
+        outcome = await self._db.written(partial(restored, act=act))
         self._db.dialer.identity = records.Identity(self._db.identity.store_id, outcome.generation)
         return outcome
 

@@ -9,12 +9,14 @@ import asyncpg
 from makegood.base.clock import Clock, SystemClock
 from makegood.store import records
 from makegood.store.alerts import AlertVerbs
+from makegood.store.notice_operations import NoticeVerbs
 from makegood.store.oversight import OversightVerbs
 from makegood.store.postgres import slices, upkeep
 from makegood.store.postgres.connection import Address, Connection, Dialer, Driver
 from makegood.store.postgres.database import Database
 from makegood.store.priority_ageing import Ageing
 from makegood.store.records import IDLE
+from makegood.store.supervision import SupervisionVerbs
 from makegood.transactions import Caller
 
 T = TypeVar("T")
@@ -54,10 +56,10 @@ class PostgresStore:
         ageing_policy = Ageing(ageing)
         self.tasks = slices.TaskSlice(database, ageing_policy)
         self.requests = slices.RequestSlice(database, ageing_policy)
-        self.supervision = slices.SupervisionSlice(database)
+        self.supervision = SupervisionVerbs(database, database.clock)
         self.alerts = AlertVerbs(database)
         self.queues = slices.QueueSlice(database)
-        self.notices = slices.NoticeSlice(database)
+        self.notices = NoticeVerbs(database)
         self.leases = slices.LeaseSlice(database)
         self.nodes = slices.NodeSlice(database)
         self.admin = slices.AdminSlice(database)

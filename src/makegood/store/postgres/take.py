@@ -19,10 +19,10 @@ from makegood.payload.codec import UNREADABLE
 from makegood.store import rows
 from makegood.store.postgres.claim import PRIORITIES
 from makegood.store.postgres.decision_rows import columns
-from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.transaction import LaneGoneError, Row, WriteTransaction, within
 from makegood.store.priority_ageing import Ageing, rank
 from makegood.store.records import Offer, Taken
+from makegood.store.scan_floors import Floors
 
 _TAKE = """
 with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),

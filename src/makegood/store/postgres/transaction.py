@@ -3,16 +3,15 @@ wake after the commit.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import asyncpg
 
 from makegood.election.protocol import Grant
-from makegood.errors import FencedOffError
-from makegood.store.postgres.connection import Connection
+from makegood.store.postgres.statements import SharedTx
 from makegood.store.rows import Interner
-from makegood.store.transaction import Sql
+from makegood.store.transaction import is_over
 
 T = TypeVar("T")
 Row = asyncpg.Record
@@ -37,18 +36,15 @@ class LaneGoneError(Exception):
 
 
 @dataclass(slots=True)
-class WriteTransaction:
+class WriteTransaction(SharedTx):
     """One write under way."""
 
-    connection: Connection
     plans: Interner
     lane: int
     before: int
     """The lane's number so far."""
     number: int
     """The number that this write carries."""
-    topics: set[str] = field(default_factory=set)
-    """Topics to wake after the commit."""
     is_sent: bool = False
     """Whether the committing statement has been sent, so the outcome is unknown if the
     connection is lost now.
@@ -57,39 +53,10 @@ class WriteTransaction:
     """Whether the number is written."""
     idle: bool = False
     """Whether there was nothing to write."""
-    again: bool = False
-    """Whether an earlier try gave way, perhaps to a lock that is held for long."""
-    wrote: bool = False
-    """Whether rows were changed."""
-
-    async def rows(self, sql: str | Sql, *values: Any) -> list[Row]:
-        """Execute one statement; return all its rows."""
-        if isinstance(sql, str):
-            return await self.connection.fetch(sql, *values)
-        rows: list[Row] = await self.connection.fetch(sql.postgres, *values)
-        if rows and sql.writes:
-            self.wrote = True
-        return rows
 
     async def row(self, sql: str, *values: Any) -> Row | None:
         """Execute one statement; return its first row."""
         return await self.connection.fetchrow(sql, *values)
-
-    async def run(self, sql: str | Sql, *values: Any) -> int:
-        """Execute one statement; return the number of rows that it changed."""
-        status = await self.connection.execute(sql if isinstance(sql, str) else sql.postgres, *values)
-        count = int(status.rpartition(" ")[2])
-        if count:
-            self.wrote = True
-        return count
-
-    async def many(self, sql: Sql, rows: Sequence[Sequence[Any]], *constants: Any) -> int:
-        """Execute one statement for all of these rows."""
-        return await self.run(sql, *map(list, zip(*rows, strict=True)), *constants) if rows else 0
-
-    async def each(self, sql: Sql, rows: Sequence[Sequence[Any]], *constants: Any) -> list[Row]:
-        """Execute one statement for all of these rows; return the rows that it returns."""
-        return await self.rows(sql, *map(list, zip(*rows, strict=True)), *constants) if rows else []
 
     async def mark(self) -> None:
         """Write the number into the lane's row and notify other processes. The last
@@ -102,22 +69,7 @@ class WriteTransaction:
     async def fence(self, term: Grant) -> None:
         """Refuse a write whose term is over; hold the term until the commit. Raises ``FencedOffError``."""
         if await self.row(_TERM, term.name, term.nonce, term.epoch) is None:
-            raise FencedOffError(
-                f"the term {term.epoch} of {term.holder} over {term.name!r} is over: nothing was written",
-                epoch=term.epoch,
-            )
-
-
-@dataclass(slots=True)
-class Look:
-    """Reads outside of a transaction, as shared verbs see them."""
-
-    connection: Connection
-
-    async def rows(self, sql: Sql, *values: Any) -> list[Row]:
-        """Execute one statement; return all its rows."""
-        rows: list[Row] = await self.connection.fetch(sql.postgres, *values)
-        return rows
+            raise is_over(term)
 
 
 Work = Callable[[WriteTransaction], Awaitable[T]]

@@ -1,33 +1,16 @@
 """Nodes, figures, and the schema."""
 
-import msgspec
 from asyncpg import exceptions as pg
 
 from makegood.base.counts import counted
 from makegood.errors import ConfigError, SchemaMismatchError
 from makegood.store import migrations
 from makegood.store.postgres.connection import Connection
-from makegood.store.postgres.transaction import WriteTransaction
-from makegood.store.views import NodeInfo, SchemaStatus
+from makegood.store.views import SchemaStatus
 
 _MIGRATION_LOCK = 0x6D616B65676F6F64
 
 NOW = "select extract(epoch from clock_timestamp())::float8"
-_REGISTER = """
-insert into makegood.node (name, roles, host, pid, started_at, alive_until, dead, info)
-select $1, $2, $3, $4, now, now + $5::float8, false, $6 from (select extract(epoch from clock_timestamp())::float8 as now) c
-returning id, (select generation from makegood.generation) as generation, started_at as now
-"""
-_HEARTBEAT = """
-update makegood.node set alive_until = extract(epoch from clock_timestamp())::float8 + $2::float8, info = $3
-where id = $1 and not dead and stopped_at is null
-returning extract(epoch from clock_timestamp())::float8 as now
-"""
-_UNREGISTER = """
-update makegood.node set stopped_at = extract(epoch from clock_timestamp())::float8,
-    alive_until = extract(epoch from clock_timestamp())::float8
-where id = $1 and stopped_at is null
-"""
 _TABLES = """
 select c.relname, quote_ident(c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = 'makegood' and c.relkind in ('r', 'p') order by c.relname
@@ -47,27 +30,6 @@ select count(*) from makegood.task t
 where t.state in ('processing', 'undoing') and t.locked_by is null
     and not exists (select 1 from makegood.request r where r.task = t.id)
 """
-
-
-async def register(tx: WriteTransaction, info: NodeInfo) -> tuple[int, int, float]:
-    """Insert a node with its first heartbeat; return its number, the generation under
-    which it was registered, and the time.
-    """
-    roles = f" {' '.join(info.roles)} "
-    row = await tx.row(_REGISTER, info.name, roles, info.host, info.pid, info.ttl, msgspec.json.encode(info))
-    assert row is not None
-    return row["id"], row["generation"], row["now"]
-
-
-async def heartbeat(connection: Connection, node: int, info: NodeInfo) -> float | None:
-    """Extend a node's life and return the time; None if it was declared dead or has stopped."""
-    now: float | None = await connection.fetchval(_HEARTBEAT, node, info.ttl, msgspec.json.encode(info))
-    return now
-
-
-async def unregister(connection: Connection, node: int) -> None:
-    """Mark a node as stopped cleanly."""
-    await connection.execute(_UNREGISTER, node)
 
 
 async def version(connection: Connection, where: str) -> int:

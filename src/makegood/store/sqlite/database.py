@@ -204,15 +204,27 @@ class Database:
         """Run ``action`` in the reading thread, where it sees one moment."""
         return cast("T", await self._open(self.reader).ask(action))
 
-    async def written(self, work: Work[T]) -> T:
-        """Run an operation that is written once for all stores."""
+    async def written(self, work: Work[T], term: records.Grant | None = None) -> T:
+        """Run an operation that is written once for all stores; with ``term``, under that lease."""
 
-        def act(tx: WriteTransaction) -> T:
+        def act(tx: WriteTransaction, term: records.Grant | None) -> T:
+            if term is not None:
+                tx.fence(term)
             return at_once(work(SharedTx(tx)))
 
         # The name that shows when transactions are watched.
         act.__name__ = getattr(work, "func", work).__name__
-        return await self.write(act)
+        return await self.write(partial(act, term=term))
+
+    async def run_ahead(self, work: Work[T]) -> T:
+        """Run a shared operation that is safe to repeat, and record that the clock has passed this moment."""
+
+        def act(tx: WriteTransaction) -> T:
+            upkeep.pass_by(tx)
+            return at_once(work(SharedTx(tx)))
+
+        act.__name__ = getattr(work, "func", work).__name__
+        return await self.write(act, again=True)
 
     async def looked(self, work: ReadWork[T]) -> T:
         """Run an operation that is written once for all stores and only reads."""

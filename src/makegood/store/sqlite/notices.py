@@ -1,13 +1,11 @@
-"""Notices to submitters: written with the state change, then taken for sending, one at a time for each
-task.
-"""
+"""Notices to submitters: written with the state change."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from makegood.model import notices
 from makegood.model.notices import Notice
-from makegood.store.notice_records import KEPT, Due, listeners, to_queues
+from makegood.store.notice_records import KEPT, listeners, to_queues
 from makegood.store.queue_records import Outgoing
 from makegood.store.sqlite import queues
 from makegood.store.sqlite.transaction import Row, WriteTransaction, blob
@@ -19,14 +17,6 @@ insert into makegood_listener (task, host, url, sent, last, due_at) values (?, ?
 on conflict (task) do update set last = excluded.last
 """
 _NOTICE = "insert into makegood_notice (task, sequence, body) values (?, ?, ?)"
-
-# Run once for each host, with a limit: the index is never read as a whole, however many listeners wait.
-_TAKE = """
-update makegood_listener set due_at = ?, taken_by = ?
-where task in (select task from makegood_listener where host = ? and due_at <= ? order by due_at limit ?)
-returning task, sent + 1, url, tries
-"""
-_BODY = "select body from makegood_notice where task = ? and sequence = ?"
 
 
 def write(tx: WriteTransaction, batch: Sequence[Notice]) -> None:
@@ -66,17 +56,3 @@ def sending(batch: Sequence[Notice], store: Row, now: float) -> list[tuple[str, 
         (_LISTENER, listener_rows),
         (queues.SEND, [queues.sent(m, now) for m in messages]),
     ]
-
-
-def take(tx: WriteTransaction, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
-    """Take notices that are due for sending, per host at most its ``room``; ``lease``: seconds until they are
-    due again.
-    """
-    rows: list[Row] = []
-    for host, limit in room:
-        rows += tx.rows(_TAKE, (tx.now + lease, node, host, tx.now, limit))
-    dues: list[Due] = []
-    for task, sequence, url, tries in rows:
-        body = tx.rows(_BODY, (task, sequence))
-        dues.append(Due(task, sequence, url, tries, body[0][0] if body else b""))
-    return dues

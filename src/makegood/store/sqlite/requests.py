@@ -7,11 +7,12 @@ from makegood.model.messages import TaskMessage
 from makegood.payload.codec import UNREADABLE
 from makegood.store import refusals, rows
 from makegood.store.records import TaskMessages
+from makegood.store.requests import sorted_messages
 from makegood.store.sqlite.decision_rows import EVENT
-from makegood.store.sqlite.transaction import Row, WriteTransaction, are_values
+from makegood.store.sqlite.transaction import Row, WriteTransaction
 
 INBOX = """
-select i.seq, i.task, i.body, t.locked_by from makegood_inbox i cross join makegood_task t on t.id = i.task
+select i.seq, i.task, i.body, t.locked_by, null from makegood_inbox i cross join makegood_task t on t.id = i.task
 where t.locked_by = ? or (t.locked_by is null and t.state <> 'pending')
 order by i.seq limit ?
 """
@@ -24,53 +25,11 @@ where task in ({marks}) and kind <> 'timer'
 """
 _ANSWERED = "update makegood_request set answered = 1 where task = ? and idx = ? and attempt = ?"
 _BODIES = "select task, body from makegood_inbox where task in ({marks})"
-_EXTEND = """
-update makegood_request set complete_by = max(complete_by, ?)
-where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and complete_by >= ?
-"""
-_GIVE_BACK = """
-update makegood_request set taken_by = null, taken_at = null, complete_by = null, excused = 0
-where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and body is not null
-returning agent
-"""
-_EXCUSE = """
-update makegood_request set excused = 1
-where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0
-"""
 
 
 def inbox(tx: WriteTransaction, node: int, limit: int, room: int) -> tuple[TaskMessages, dict[int, str]]:
-    """Return messages for the tasks of ``node``, and the unlocked tasks at rest that have messages.
-
-    The second value says, by task, why one of its messages cannot be read.
-    """
-    task_messages = TaskMessages({}, [])
-    unreadable: dict[int, str] = {}
-    octets = count = 0
-    for seq, task, body, locked_by in tx.each(INBOX, (node, limit)):
-        if octets >= room:
-            task_messages.more = True
-            break
-        count, octets = count + 1, octets + (len(body) if are_values(body) else 0)
-        if locked_by is None:
-            if task not in task_messages.at_rest:
-                task_messages.at_rest.append(task)
-            continue
-        try:
-            task_messages.messages.setdefault(task, []).append(rows.read_message(body, seq))
-        except UNREADABLE as fault:
-            unreadable[task] = f"a message to it cannot be read: {type(fault).__name__}: {fault}"
-    task_messages.more = task_messages.more or count == limit
-    for task in unreadable:
-        task_messages.messages.pop(task, None)
-    return task_messages, unreadable
-
-
-def leave(tx: WriteTransaction, messages: Sequence[tuple[int, TaskMessage]]) -> None:
-    """Put messages in the inboxes of tasks."""
-    tx.many(_LEAVE, [(task, m.kind, tx.now, rows.message(m)) for task, m in messages])
-    if messages:
-        tx.topics.add("inbox")
+    """Return what ``sorted_messages`` does; it reads no further than ``room`` bytes."""
+    return sorted_messages(tx.each(INBOX, (node, limit)), limit, room)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,26 +114,3 @@ def _late(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[Row]:
     tx.do(refusals.refused, [refusals.late(r.node, r.task, r.message) for r in replies])
     left = rows.late([(r.task, r.message) for r in replies], states)
     return [(task, m.kind, tx.now, rows.message(m)) for task, m in left]
-
-
-def extend(tx: WriteTransaction, node: int, key: tuple[int, int, int], seconds: float) -> bool:
-    """Move an attempt's deadline, never to an earlier time.
-
-    Returns False if the attempt is no longer ``node``'s.
-    """
-    return tx.run(_EXTEND, (tx.now + seconds, *key, node, tx.now)) == 1
-
-
-def give_back(tx: WriteTransaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Release taken requests, in their old order.
-
-    Requests handed over in memory have no body and are left alone.
-    """
-    for key in requests:
-        for (agent,) in tx.rows(_GIVE_BACK, (*key, node)):
-            tx.topics.add(f"agent:{agent}")
-
-
-def excuse(tx: WriteTransaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Mark requests whose silence is not to be counted as a failure."""
-    tx.many(_EXCUSE, [(*key, node) for key in requests])

@@ -9,21 +9,21 @@ from functools import partial
 from makegood.model.messages import Act, TaskMessage
 from makegood.store import queue_records, records, search, task_excerpts
 from makegood.store import views as views_
-from makegood.store.notice_operations import NoticeVerbs
+from makegood.store.generation import restored
 from makegood.store.operator_commands import TaskVerbs
 from makegood.store.priority_ageing import Ageing
 from makegood.store.queue_operations import QueueVerbs
-from makegood.store.queue_records import Depths, Handed, Outgoing, Receipt, Room, Sent
+from makegood.store.queue_records import Depths, Outgoing, Receipt, Room, Sent
+from makegood.store.requests import RequestVerbs
 from makegood.store.soundness import broken
-from makegood.store.sqlite import doctor, leases, load, notices, requests, supervision, upkeep
+from makegood.store.sqlite import doctor, leases, load, requests, upkeep
 from makegood.store.sqlite import queues as mails
 from makegood.store.sqlite.commit import commit, put_to_error
 from makegood.store.sqlite.database import Database, Slice, reads, writes
-from makegood.store.sqlite.generation import begin_anew
 from makegood.store.sqlite.joined_submit import join, verify
 from makegood.store.sqlite.submit import submit
 from makegood.store.sqlite.take import take, turn
-from makegood.store.upkeep import NodeVerbs, UpkeepVerbs
+from makegood.store.upkeep import NodeVerbs, UpkeepVerbs, heartbeat, register
 from makegood.transactions import Caller
 
 
@@ -76,7 +76,7 @@ class TaskSlice(Slice, TaskVerbs):
         return await self._db.read(lambda tx: tx.do(task_excerpts.excerpt, tx.plans, task, page))
 
 
-class RequestSlice(Slice):
+class RequestSlice(Slice, RequestVerbs):
     """Requests to agents, and their replies."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
@@ -94,25 +94,7 @@ class RequestSlice(Slice):
         octets = sum([len(message.value or b"") for _, message in replies])
         return await self._db.together(requests.answer, incoming_replies, octets=octets, again=True)
 
-    async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
-        """Move an attempt's deadline to ``seconds`` from now."""
-        key = (task, idx, attempt)
-        return await self._db.write(partial(requests.extend, node=node, key=key, seconds=seconds))
-
     turn = writes(turn)
-    give_back = writes(requests.give_back)
-    excuse = writes(requests.excuse)
-
-
-class SupervisionSlice(Slice):
-    """What the leading Supervisor finds."""
-
-    judge = writes(supervision.judge)
-    release_dead = writes(supervision.release_dead)
-    release_deaf = writes(supervision.release_deaf)
-    expire_tasks = writes(supervision.expire_tasks)
-    starved = writes(supervision.starved)
-    horizon = reads(supervision.horizon)
 
 
 class QueueSlice(Slice, QueueVerbs):
@@ -146,35 +128,9 @@ class QueueSlice(Slice, QueueVerbs):
         octets = sum([len(m.body) for m in messages])
         return await self._db.together(mails.send, [(m, room) for m in messages], octets=octets)
 
-    async def receive_messages(
-        self, queue: str, taker: str, limit: int, lease: float, threshold: int
-    ) -> Handed:
-        """Give messages to ``taker``. If none is due, nothing is written."""
-        answer = await self._db.read(partial(mails.look, queue=queue))
-        if answer is not None:
-            return answer
-        return await self._db.write(
-            partial(mails.receive, queue=queue, taker=taker, limit=limit, lease=lease, threshold=threshold)
-        )
-
     async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
         """Remove messages from their queues."""
         return await self._db.together(mails.acknowledge, receipts)
-
-    async def shorten_queues(self, most: int, limit: int, most_bytes: int = records.NO_LIMIT) -> int:
-        """Drop the oldest notices of queues with too many messages or bytes.
-
-        If there are none, nothing is written.
-        """
-        if not await self._db.read(partial(mails.any_overfull, most=most, most_bytes=most_bytes)):
-            return 0
-        return await self._db.write(partial(mails.shorten, most=most, limit=limit, most_bytes=most_bytes))
-
-
-class NoticeSlice(Slice, NoticeVerbs):
-    """Notices to submitters."""
-
-    take_notices = writes(notices.take)
 
 
 class LeaseSlice(Slice):
@@ -192,12 +148,13 @@ class NodeSlice(Slice, NodeVerbs):
 
     async def register(self, info: views_.NodeInfo) -> int:
         """Insert a node row with its first heartbeat. Returns the node's number."""
-        number, generation = await self._db.write(partial(upkeep.register, info=info))
+        number, generation, _ = await self._db.run_ahead(partial(register, info=info))
         self._db.stored_identity = records.Identity(self._db.identity.store_id, generation)
         return number
 
-    heartbeat = writes(upkeep.heartbeat, again=True)
-    unregister = writes(upkeep.unregister)
+    async def heartbeat(self, node: int, info: views_.NodeInfo) -> bool:
+        """Extend a node's life; False if it was declared dead or has stopped."""
+        return await self._db.run_ahead(partial(heartbeat, node=node, info=info)) is not None
 
 
 class AdminSlice(Slice, UpkeepVerbs):
@@ -222,7 +179,7 @@ class AdminSlice(Slice, UpkeepVerbs):
 
     async def begin_anew(self, act: Act) -> records.Anew:
         """Raise the generation, because an operator says that the file was restored."""
-        outcome = await self._db.write(partial(begin_anew, act=act))
+        outcome = await self._db.written(partial(restored, act=act))
         self._db.stored_identity = records.Identity(self._db.identity.store_id, outcome.generation)
         return outcome
 

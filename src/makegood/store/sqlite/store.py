@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from makegood.base.clock import Clock, SystemClock
 from makegood.store import records
 from makegood.store.alerts import AlertVerbs
+from makegood.store.notice_operations import NoticeVerbs
 from makegood.store.oversight import OversightVerbs
 from makegood.store.priority_ageing import Ageing
 from makegood.store.records import IDLE
@@ -20,6 +21,7 @@ from makegood.store.sqlite.inbox_work import WorkFault, talked, transacted
 from makegood.store.sqlite.joined_watch import Wanted
 from makegood.store.sqlite.store_threads import StoreThread
 from makegood.store.sqlite.wakes import Wakes
+from makegood.store.supervision import SupervisionVerbs
 from makegood.transactions import Caller
 
 T = TypeVar("T")
@@ -58,10 +60,10 @@ class SQLiteStore:
         ageing_policy = Ageing(ageing)  # the writer's
         self.tasks = slices.TaskSlice(database, ageing_policy)
         self.requests = slices.RequestSlice(database, ageing_policy)
-        self.supervision = slices.SupervisionSlice(database)
+        self.supervision = SupervisionVerbs(database, database.clock.clock)
         self.alerts = AlertVerbs(database)
         self.queues = slices.QueueSlice(database)
-        self.notices = slices.NoticeSlice(database)
+        self.notices = NoticeVerbs(database)
         self.leases = slices.LeaseSlice(database)
         self.nodes = slices.NodeSlice(database)
         self.admin = slices.AdminSlice(database)

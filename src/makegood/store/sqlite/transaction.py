@@ -11,8 +11,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
+from makegood.election.protocol import Grant
 from makegood.store.rows import Interner
-from makegood.store.transaction import Sql, Tx
+from makegood.store.transaction import EVENT, Sql, Tx, is_over
 from makegood.transactions import at_once
 
 T = TypeVar("T")
@@ -37,6 +38,9 @@ For ``bytes`` the driver searches for an adapter each time, for a ``bytearray`` 
 bool it searches as well: write these into the statement, or pass 0 and 1.)
 """
 
+_TERM = """
+select 1 from makegood_lease where name = ? and nonce = ? and epoch = ? and holder is not null and expires_at > ?
+"""
 _CHUNKS = (1, 8, 64, 128, 256, 512)
 
 
@@ -125,6 +129,14 @@ class WriteTransaction:
         """Run an operation that is written once for all stores."""
         return at_once(verb(SharedTx(self), *args, **kwargs))
 
+    def fence(self, term: Grant) -> None:
+        """Refuse a write whose term is over. Raises ``FencedOffError``.
+
+        Nobody else can write before the commit, so it is checked once, at the beginning.
+        """
+        if not self.rows(_TERM, (term.name, term.nonce, term.epoch, self.now)):
+            raise is_over(term)
+
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """Undo what was written inside if it fails, and keep what was written before.
@@ -154,6 +166,7 @@ class SharedTx:
     """A transaction for operations that are written once for all stores. Nothing in it waits."""
 
     __slots__ = ("_now", "_tx", "topics")
+    again = False
 
     def __init__(self, tx: WriteTransaction) -> None:
         self._tx = tx
@@ -181,3 +194,7 @@ class SharedTx:
     async def each(self, sql: Sql, rows: Sequence[Sequence[Any]], *constants: Any) -> list[Row]:
         """Execute one statement for each row of ``rows``; return all rows that they return."""
         return [result for row in rows for result in await self.rows(sql, *row, *constants)]
+
+    async def record(self, events: Sequence[tuple[int, bytes]]) -> None:
+        """Add events (task, moves)."""
+        await self.many(EVENT, events)

@@ -3,8 +3,6 @@
 import sqlite3
 from pathlib import Path
 
-import msgspec
-
 from makegood.base.clock import Clock
 from makegood.base.sqlite_readonly import Glance, journal_mode
 from makegood.errors import SchemaMismatchError
@@ -13,7 +11,7 @@ from makegood.store.records import Identity
 from makegood.store.sqlite.connection import is_busy
 from makegood.store.sqlite.row_numbers import exhausted, remedy, trouble
 from makegood.store.sqlite.transaction import WriteTransaction
-from makegood.store.views import NodeInfo, SchemaStatus
+from makegood.store.views import SchemaStatus
 
 _SHIFT = "select shift from makegood_clock where boot_id = ?"
 _SEEN = """
@@ -27,15 +25,6 @@ _NEW_BOOT = "insert into makegood_clock (boot_id, shift, seen) values (?, ?, ?)"
 _OLD_BOOTS = "delete from makegood_clock where boot_id <> ?"
 _OLD_WRITERS = "delete from makegood_writer"
 _SEEN_NOW = "update makegood_clock set seen = max(seen, ?)"
-
-_REGISTER = """
-insert into makegood_node (name, roles, host, pid, started_at, alive_until, dead, info) values (?, ?, ?, ?, ?, ?, 0, ?)
-returning id, (select generation from makegood_generation)
-"""
-_HEARTBEAT = (
-    "update makegood_node set alive_until = ?, info = ? where id = ? and dead = 0 and stopped_at is null"
-)
-_UNREGISTER = "update makegood_node set stopped_at = ?, alive_until = ? where id = ? and stopped_at is null"
 
 _TABLES = "select name from sqlite_master where type = 'table' and name like 'makegood\\_%' escape '\\' order by name"
 _OTHERS = """
@@ -109,30 +98,6 @@ def pass_by(tx: WriteTransaction) -> None:
 def identity(connection: sqlite3.Connection) -> Identity:
     """Return the store's id and generation."""
     return Identity(*connection.execute("select store_id, generation from makegood_generation").fetchone())
-
-
-def register(tx: WriteTransaction, info: NodeInfo) -> tuple[int, int]:
-    """Insert a node with its first heartbeat. Returns its number and the store's generation."""
-    roles = f" {' '.join(info.roles)} "
-    until = tx.now + info.ttl
-    rows = tx.rows(
-        _REGISTER, (info.name, roles, info.host, info.pid, tx.now, until, msgspec.json.encode(info))
-    )
-    pass_by(tx)
-    ((number, generation),) = rows
-    return number, generation
-
-
-def heartbeat(tx: WriteTransaction, node: int, info: NodeInfo) -> bool:
-    """Extend a node's life. Returns False if it was declared dead or has stopped."""
-    pass_by(tx)
-    return tx.run(_HEARTBEAT, (tx.now + info.ttl, msgspec.json.encode(info), node)) == 1
-
-
-def unregister(tx: WriteTransaction, node: int) -> None:
-    """Mark a node as stopped in good order."""
-    tx.run(_UNREGISTER, (tx.now, tx.now, node))
-    pass_by(tx)
 
 
 def version(connection: sqlite3.Connection, where: str = "the store") -> int:

@@ -202,15 +202,8 @@ class Recorder:
     def _replies(self, changes: LoggedChanges) -> None:
         """A taken request that a Scheduler's commit consumed was answered."""
         for task, idx, attempt, doing, complete_by, *_ in changes.of("answered"):
-            self._note(
-                "answered",
-                task,
-                idx=idx,
-                doing=doing,
-                attempt=attempt,
-                complete_by=complete_by,
-                now=changes.now,
-            )
+            about = {"idx": idx, "doing": doing, "attempt": attempt}
+            self._note("answered", task, **about, complete_by=complete_by, now=changes.now)
         if changes.verb != "commit":
             return
         kinds: dict[tuple[int, int, int], str] = {}
@@ -219,14 +212,15 @@ class Recorder:
             if kind not in ("late", "expired"):
                 kinds[task, message.idx, message.attempt] = kind
         for task, idx, attempt, doing, taken_by, complete_by, *_ in changes.of("gone"):
-            if taken_by is not None:
-                key = (task, idx, attempt)
-                self._note(
-                    "accepted", task, idx=idx, doing=doing, attempt=attempt, reply=kinds.get(key) or self.memory_replies.get(key, "?"),
-                    complete_by=complete_by, now=changes.now, came=self.came.get(key),
-                )  # fmt: skip
-            else:
-                self._note("withdrawn", task, idx=idx, doing=doing, attempt=attempt)
+            key, about = (task, idx, attempt), {"idx": idx, "doing": doing, "attempt": attempt}
+            if taken_by is None:
+                self._note("withdrawn", task, **about)
+                continue
+            about |= {
+                "reply": kinds.get(key) or self.memory_replies.get(key, "?"),
+                "complete_by": complete_by,
+            }
+            self._note("accepted", task, **about, now=changes.now, came=self.came.get(key))
 
     def _judged(self, changes: LoggedChanges) -> None:
         if changes.verb != "judge":

@@ -1,0 +1,361 @@
+"""What the leading Supervisor finds and writes, under its term's epoch: written once for every store.
+
+On PostgreSQL, tasks are locked first and in order, as in a Scheduler's commit. The Supervisor waits for a
+task that a commit has locked. If that takes longer than the lock timeout, it skips locked tasks and finds
+them in the next pass, so a stuck transaction does not hold it up.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from makegood.base.clock import Clock
+from makegood.base.stored_values import whole
+from makegood.election.protocol import Grant
+from makegood.model.messages import Alert, TaskMessage
+from makegood.model.states import TaskReason
+from makegood.store import rows
+from makegood.store.alerts import living, raise_, watch
+from makegood.store.records import Judged
+from makegood.store.requests import KEY, leave
+from makegood.store.scan_floors import Floors
+from makegood.store.transaction import ReadTx, SharedDatabase, Sql, Tx, Verbs, bound, for_each
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+REQUESTS, TASKS = "requests past complete-by", "tasks past complete-by"
+HOLD, WAIT = "tasks of the dead", "what nobody takes"
+"""What the Supervisor reads all the time.
+
+The first two are found by their time, from floors. The other two rest when they become expensive.
+"""
+
+
+def _locking(text: str) -> tuple[Sql, Sql]:
+    """Return a statement that locks what it finds, and one that skips what is locked."""
+    return Sql(text), Sql(f"{text} skip locked")
+
+
+_DUE = "complete_by > $2::float8 and complete_by < (select {now})"
+_REQUEST_IS_DUE = f"{_DUE} - $3::float8 and kind <> 'timer' and not answered"
+_TASK_IS_DUE = f"{_DUE} and goal = 'forward' and not task_expired and ended_at is null"
+# Both return at least one row, which says how far it has read.
+OVERDUE = Sql(f"""
+select task, idx, attempt, complete_by, clock.now - $3::float8 from (select {{now}} as now) clock left join (
+    select task, idx, attempt, complete_by from makegood.request where {_REQUEST_IS_DUE} order by complete_by limit $1
+) oldest on true
+""")  # noqa: S608 - our own text
+PAST = Sql(f"""
+select id, complete_by, clock.now from (select {{now}} as now) clock left join (
+    select id, complete_by from makegood.task where {_TASK_IS_DUE} order by complete_by limit $1
+) oldest on true
+""")  # noqa: S608 - our own text
+_THESE = "select id, state from makegood.task where id = any ($1::bigint[])"
+_IN_ORDER = "order by id for no key update"
+LOCK = _locking(f"{_THESE} {_IN_ORDER}")
+SILENT = _locking("""
+select r.task, r.idx, r.attempt, r.kind, r.excused, r.taken_by, r.taken_at,
+    (select s.failure_count from makegood.step s where s.task = r.task and s.idx = r.idx),
+    coalesce((select n.dead or n.alive_until <= {now} from makegood.node n where n.id = r.taken_by), true),
+    coalesce((select n.stopped_at is null from makegood.node n where n.id = r.taken_by), true)
+from makegood.request r
+where r.task = any ($1::bigint[]) and r.kind <> 'timer' and not r.answered
+    and coalesce(r.complete_by, 'infinity') < (select {now}) - $2::float8
+order by r.task, r.idx for update of r
+""")
+"""The requests of these tasks that are to be judged; an agent's transaction may hold its own."""
+JUDGED = for_each(
+    """
+delete from makegood.request as r {rows}
+where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
+""",
+    **KEY,
+)
+STEP_FAILED = for_each(
+    """
+update makegood.step as s set failure_count = s.failure_count + x.failures, attempt = greatest(s.attempt, x.attempt),
+    state = case when s.attempt < x.attempt then 'running' else s.state end
+{rows} where (s.task, s.idx) between (x.task, x.idx) and (x.task, x.idx) and (x.failures > 0 or s.attempt < x.attempt)
+""",
+    **KEY, failures="int",
+)  # fmt: skip
+TASK_FAILED = for_each(
+    "update makegood.task as t set failure_count = t.failure_count + x.failures {rows} where t.id between x.id and x.id",
+    id="bigint", failures="int",
+)  # fmt: skip
+
+# Who may write its own row must not hold up the others.
+DEAD = Sql("""
+update makegood.node set dead = true where id in (
+    select id from makegood.node where not dead and stopped_at is null and alive_until <= {now} for no key update skip locked
+)
+returning id
+""")
+# Finds the holders of locks, one step through the index for each.
+HOLDERS = Sql("""
+with recursive holder (id) as (
+    select min(locked_by) from makegood.task where locked_by is not null
+    union all
+    select (select min(t.locked_by) from makegood.task t where t.locked_by > holder.id) from holder where holder.id is not null
+)
+select holder.id from holder where holder.id is not null
+""")
+ALIVE = Sql("""
+select id from makegood.node where id = any ($1::bigint[]) and not dead and stopped_at is null and alive_until > {now}
+""")
+HELD_BY = Sql("select id from makegood.task where locked_by = any ($1::bigint[]) limit $2")
+LOCK_HELD = _locking(f"{_THESE} and coalesce(locked_by, 0) = any ($2::bigint[]) {_IN_ORDER}")
+DEAF = Sql("""
+select oldest.task from (
+    select task from makegood.inbox where kind = 'expired' and at < (select {now}) - $1::float8 order by at limit 10 * $2::int
+) oldest
+where (select t.locked_by from makegood.task t where t.id = oldest.task) is not null limit $2
+""")
+LOCK_LOCKED = _locking(f"{_THESE} and coalesce(locked_by, 0) <> 0 {_IN_ORDER}")
+# A task can have killed its Scheduler only if the dead process was running an attempt of it. The request
+# shows this or, if its silence was judged before, the message that nobody has read. ("exists" might be
+# answered by a hash of all requests: PostgreSQL 18 does so. || '': not by inbox_expired, which would read all
+# that have expired.)
+_FREE = """
+update makegood.task as t set locked_by = null, failure_count = t.failure_count + x.failures, ready_seq = x.ready,
+    state = case when t.state in ('processing', 'undoing') then 'pending' else t.state end,
+    lost = t.lost + case when x.failures = 0 then 0 when x.suspect or (
+        select 1 from makegood.request r where r.task = t.id and r.taken_by = t.locked_by limit 1
+    ) = 1 or (
+        select 1 from makegood.inbox i where i.task = t.id and i.kind || '' = 'expired' and @node > 0 limit 1
+    ) = 1 then 1 else 0 end
+{rows} where t.id between x.id and x.id
+"""
+FREE = for_each(
+    _FREE.replace("@node", """instr(cast(i.body as text), '"node":' || t.locked_by || '}')"""),
+    _FREE.replace("@node", """position(convert_to('"node":' || t.locked_by || '}', 'UTF8') in i.body)"""),
+    id="bigint", ready="bigint", failures="int", suspect="boolean",
+)  # fmt: skip
+
+LOCK_PAST = _locking(f"""{_THESE}
+    and coalesce(complete_by, 'infinity') < {{now}} and goal = 'forward' and not task_expired and ended_at is null
+{_IN_ORDER}""")
+_TOLD = Sql("update makegood.task set task_expired = true where id = any ($1::bigint[])")
+LATE_UNDO = Sql("select id from makegood.task where undo_by < (select {now}) order by undo_by limit $1")
+LOCK_LATE = _locking(f"{_THESE} and coalesce(undo_by, 'infinity') < {{now}} {_IN_ORDER}")
+_UNDO_TOLD = Sql("update makegood.task set undo_by = null where id = any ($1::bigint[])")
+
+# On PostgreSQL, one step through the index of waiting requests for each agent, then the oldest request of
+# each priority.
+STARVED = Sql(
+    """
+with recursive waiting (agent) as (
+    (select agent from makegood.request where taken_by is null and kind <> 'timer' order by agent limit 1)
+    union all
+    select (select r.agent from makegood.request r
+        where r.taken_by is null and r.kind <> 'timer' and r.agent > waiting.agent order by r.agent limit 1)
+    from waiting where waiting.agent is not null
+)
+select r.task, r.idx, r.attempt, (select s.name from makegood.step s where s.task = r.task and s.idx = r.idx) as name,
+    r.agent, r.action
+from waiting cross join generate_series(0, 9) as p cross join lateral (
+        select * from makegood.request r
+        where r.taken_by is null and r.kind <> 'timer' and r.agent = waiting.agent and r.priority = p
+            and r.sent_at < (select {now}) - $1::float8 and not r.starved
+        order by r.sent_at limit $2 for no key update skip locked
+    ) r
+where waiting.agent is not null limit $2
+""",
+    """
+select r.task, r.idx, r.attempt, (select s.name from makegood.step s where s.task = r.task and s.idx = r.idx), r.agent, r.action
+from makegood.request r
+where r.sent_at < {now} - $1 and r.taken_by is null and r.starved = 0 and r.kind <> 'timer' order by r.sent_at limit $2
+""",
+)
+STARVED_TOLD = for_each(
+    """
+update makegood.request as r set starved = true {rows}
+where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
+""",
+    **KEY,
+)
+# Reads no times beyond the requested horizon: most of that work is done long before its deadline.
+HORIZON = Sql("""
+select {now},
+    (select complete_by from makegood.request
+        where complete_by > $3::float8 and complete_by < (select {now}) - $1::float8 + $2::float8 and kind <> 'timer' and not answered
+        order by complete_by limit 1) + $1::float8,
+    (select complete_by from makegood.task
+        where complete_by > $4::float8 and complete_by < (select {now}) + $2::float8 and goal = 'forward' and not task_expired
+            and ended_at is null
+        order by complete_by limit 1),
+    (select alive_until from makegood.node where not dead and stopped_at is null order by alive_until limit 1)
+""")
+READY = Sql(
+    "select ({now} * 1000000)::bigint + $1::bigint",
+    "update makegood.ready set last = max(last + $1, cast(round({now} * 1000000) as integer)) returning last",
+)
+
+
+async def free(
+    tx: Tx,
+    task_rows: Sequence[Sequence[Any]],
+    reason: TaskReason,
+    *,
+    failures: int = 1,
+    suspect: bool = False,
+) -> list[int]:
+    """Free tasks (id, state).
+
+    ``failures``: 1 if it counts as a failure of each, else 0. ``suspect``: each may be what hinders its
+    Scheduler.
+    """
+    if not task_rows:
+        return []
+    ids = sorted(id_ for id_, _ in task_rows)
+    ((last,),) = await tx.rows(READY, len(ids))
+    await tx.many(FREE, [(id_, last - n, failures, suspect) for n, id_ in enumerate(reversed(ids))])
+    await tx.record([(id_, rows.freed(state, reason)) for id_, state in task_rows])
+    tx.topics.add("pending")
+    return ids
+
+
+async def _locked(tx: Tx, sql: tuple[Sql, Sql], tasks: Collection[int], *values: Any) -> list[Sequence[Any]]:
+    """Return what ``sql`` locks, in order; if an earlier try gave way to a lock, only what is free now."""
+    return list(await tx.rows(sql[tx.again], sorted(tasks), *values)) if tasks else []
+
+
+async def _overdue(
+    tx: Tx, group: str, floors: Floors, sql: Sql, limit: int, *values: float
+) -> list[tuple[int, ...]]:
+    """Return keys of rows whose ``complete_by`` has passed, from the floor or, while that is cheap, from the
+    bottom.
+
+    The floor does not pass a row that was found: it may be locked now, and stay.
+    """
+    swept = floors.affordable(group)
+    overdue_rows = await tx.rows(sql, limit, -1.0 if swept else floors.floor(group), *values)
+    if swept:
+        floors.swept(group)
+    *_, complete_by, until = overdue_rows[0]
+    floors.passed(group, until if complete_by is None else complete_by)
+    return [tuple(key) for *key, complete_by, _ in overdue_rows if complete_by is not None]
+
+
+async def judge(tx: Tx, floors: Floors, grace: float, limit: int) -> Judged:
+    """Judge requests whose deadline passed more than ``grace`` seconds ago without an answer."""
+    overdue = await _overdue(tx, REQUESTS, floors, OVERDUE, limit, grace)
+    tasks = [task for task, _ in await _locked(tx, LOCK, {key[0] for key in overdue})]
+    judgements: dict[tuple[int, ...], tuple[int, int, int, int]] = {}
+    messages: list[tuple[int, TaskMessage]] = []
+    steps: list[tuple[int, int, int, int]] = []
+    keys = set(overdue)
+    for *key, kind, is_excused, node, taken_at, failures, is_dead, has_crashed in await _locked(
+        tx, SILENT, tasks, grace
+    ):
+        if tuple(key) not in keys:
+            continue
+        # An excused silence counts as a failure only if the process died and was not stopped cleanly.
+        counts = not is_excused or bool(is_dead and has_crashed)
+        total, dead = whole(failures) + counts, bool(is_dead)
+        judgements[tuple(key)] = (*key, total)
+        steps.append((*key, int(counts)))
+        messages.append(
+            rows.silent(key, kind, total, taken_at, is_dead=dead, is_excused=not counts, node=node)
+        )
+    await tx.many(JUDGED, list(judgements))
+    await tx.many(STEP_FAILED, steps)
+    failures_of = Counter(task for task, _, _, counts in steps if counts)
+    await tx.many(TASK_FAILED, sorted(failures_of.items()))
+    await leave(tx, messages)
+    return Judged([judgements[key] for key in overdue if key in judgements], full=len(overdue) >= limit)
+
+
+async def release_dead(tx: Tx, floors: Floors, limit: int) -> list[int]:
+    """Free tasks held by nodes whose heartbeat has run out, and mark these nodes."""
+    floors.left |= {id_ for (id_,) in await tx.rows(DEAD)}
+    if floors.affordable(HOLD):
+        floors.left = {id_ for (id_,) in await tx.rows(HOLDERS)}
+        floors.swept(HOLD)
+    # A mark that was rolled back stays in ``left``, and its node may still be alive.
+    alive = {id_ for (id_,) in await tx.rows(ALIVE, sorted(floors.left))} if floors.left else set()
+    holders = sorted(floors.left - alive)
+    held_ids = [id_ for (id_,) in await tx.rows(HELD_BY, holders, limit)] if holders else []
+    return await free(tx, await _locked(tx, LOCK_HELD, held_ids, holders), "scheduler_dead")
+
+
+async def release_deaf(tx: Tx, _: Floors, older: float, limit: int) -> list[int]:
+    """Free tasks whose Scheduler left an ``expired`` message undecided for more than ``older`` seconds."""
+    tasks = {task for (task,) in await tx.rows(DEAF, older, limit)}
+    return await free(tx, await _locked(tx, LOCK_LOCKED, tasks), "scheduler_silent", suspect=True)
+
+
+async def expire_tasks(tx: Tx, floors: Floors, limit: int) -> list[int]:
+    """Put ``task_expired`` in the inbox of forward tasks past their deadline; raise alerts for
+    slow undos. Once each.
+    """
+    overdue = [id_ for (id_,) in await _overdue(tx, TASKS, floors, PAST, limit)]
+    past: list[int] = [id_ for id_, _ in await _locked(tx, LOCK_PAST, overdue)]
+    if past:
+        await tx.run(_TOLD, past)
+        await leave(tx, [(task, TaskMessage("task_expired")) for task in past])
+    slow = [id_ for (id_,) in await tx.rows(LATE_UNDO, limit)]
+    late: list[int] = [id_ for id_, _ in await _locked(tx, LOCK_LATE, slow)]
+    if late:
+        await tx.run(_UNDO_TOLD, late)
+        text = "the undo has not finished within undo_within; it continues"
+        await raise_(tx, rows.alerts([Alert("late_undo", task, "", text) for task in late]))
+    return past
+
+
+async def starved(tx: Tx, floors: Floors, after: float, limit: int, outage: float = 300.0) -> list[int]:
+    """Find requests that no agent has claimed for ``after`` seconds.
+
+    Raises an alert per action that nobody claims, and keeps the other alerts about waiting tasks current.
+    """
+    if not floors.affordable(WAIT):
+        return []
+    starving = [tuple(row) for row in await tx.rows(STARVED, after, limit)]
+    if starving:
+        await tx.many(STARVED_TOLD, [row[:3] for row in starving])
+        waits = [(row[0], *row[3:]) for row in starving]
+        await raise_(tx, rows.starved_alerts(waits, after, await living(tx)))
+    await watch(tx, after, limit, outage)
+    floors.swept(WAIT)
+    return [row[0] for row in starving]
+
+
+async def horizon(tx: ReadTx, floors: Floors, grace: float, most: float) -> float:
+    """Return seconds until something may have to be judged, between 0 and ``most``."""
+    begin = floors.floor(REQUESTS), floors.floor(TASKS)
+    ((now, *times),) = await tx.rows(HORIZON, grace, most, *begin)
+    next_time: float = min((at for at in times if isinstance(at, int | float)), default=now + most)
+    return min(most, max(0.0, next_time - float(now)))
+
+
+def _under_term(
+    verb: Callable[Concatenate[Tx, Floors, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["SupervisionVerbs", Grant, P], Coroutine[Any, Any, T]]:
+    """Make a method of a verb that writes under a term."""
+    bind = bound(verb)
+
+    @wraps(verb)
+    async def method(self: "SupervisionVerbs", term: Grant, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._db.written(bind(self.floors, *args, **kwargs), term)
+
+    return method
+
+
+class SupervisionVerbs(Verbs):
+    """What the leading Supervisor finds and changes. ``floors``: how far it has read."""
+
+    def __init__(self, database: SharedDatabase, clock: Clock) -> None:
+        super().__init__(database)
+        self.floors = Floors(clock, 5.0)
+
+    async def horizon(self, grace: float, most: float) -> float:
+        """Return seconds until something may have to be judged."""
+        return await self._db.looked(partial(horizon, floors=self.floors, grace=grace, most=most))
+
+    judge = _under_term(judge)
+    release_dead = _under_term(release_dead)
+    release_deaf = _under_term(release_deaf)
+    expire_tasks = _under_term(expire_tasks)
+    starved = _under_term(starved)
