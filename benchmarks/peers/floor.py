@@ -37,34 +37,34 @@ class Floor(driving.Subject):
         # Two batches abreast, as makegood has them there: one is written while the other is prepared.
         self.lump = max(1, cell.flight // 2) if self._postgres else cell.flight
         self._ids = itertools.count(time.time_ns() // 1_000 << 12)
-        self._lanes: asyncio.Queue[SQLiteLane | PostgresLane] = asyncio.Queue()
+        self._writers: asyncio.Queue[SQLiteLane | PostgresWriter] = asyncio.Queue()
 
     def version(self) -> str:
         """Return the version whose statements these are."""
         return metadata.version("makegood")
 
     async def open(self) -> None:
-        """Make the tables by running one real task, and open the lanes."""
+        """Make the tables by running one real task, and open the writers."""
         cell = self.cell
         model = await template(cell.store, cell.steps)
         if self._postgres:
             for number in range(2):
-                self._lanes.put_nowait(await PostgresLane.open(cell.store, model, number + 1))
+                self._writers.put_nowait(await PostgresWriter.open(cell.store, model, number + 1))
         else:
-            self._lanes.put_nowait(SQLiteLane(cell.store, model))
+            self._writers.put_nowait(SQLiteLane(cell.store, model))
 
     async def close(self) -> None:
-        """Close the lanes."""
-        while not self._lanes.empty():
-            await self._lanes.get_nowait().close()
+        """Close the writers."""
+        while not self._writers.empty():
+            await self._writers.get_nowait().close()
 
     async def task(self, steps: int) -> None:
         """Write ``lump`` tasks from their submission to their end."""
-        lane = await self._lanes.get()
+        writer = await self._writers.get()
         try:
-            await lane.wave([next(self._ids) for _ in range(self.lump)])
+            await writer.wave([next(self._ids) for _ in range(self.lump)])
         finally:
-            self._lanes.put_nowait(lane)
+            self._writers.put_nowait(writer)
         await asyncio.sleep(0)
 
 
@@ -152,19 +152,19 @@ class SQLiteLane:
         run.execute("commit")
 
 
-class PostgresLane:
+class PostgresWriter:
     """One writing connection to PostgreSQL, with its row in ``writer``."""
 
-    def __init__(self, connection: Any, model: Template, lane: int) -> None:
-        self._connection, self._model, self._lane, self._number = connection, model, lane, 0
+    def __init__(self, connection: Any, model: Template, writer: int) -> None:
+        self._connection, self._model, self._writer, self._number = connection, model, writer, 0
 
     @classmethod
-    async def open(cls, store: str, model: Template, lane: int) -> "PostgresLane":
+    async def open(cls, store: str, model: Template, writer: int) -> "PostgresWriter":
         """Connect."""
         connection = await asyncpg.connect(store, statement_cache_size=200)
         await connection.fetchrow(link._SESSION, "floor")  # noqa: SLF001 - the same settings of the planner
-        await connection.execute("insert into makegood.writer (id, number, at) values ($1, 0, 0)", lane)
-        return cls(connection, model, lane)
+        await connection.execute("insert into makegood.writer (id, number, at) values ($1, 0, 0)", writer)
+        return cls(connection, model, writer)
 
     async def close(self) -> None:
         """Close it."""
@@ -178,14 +178,14 @@ class PostgresLane:
 
     def _numbers(self) -> tuple[int, int, int]:
         self._number += 1
-        return self._lane, self._number - 1, self._number
+        return self._writer, self._number - 1, self._number
 
     async def _submit(self, ids: list[int]) -> None:
         model, task, steps = self._model, self._model.task, self._model.steps
         ones, count = _numbers([1] * len(ids)), len(ids)
         data, spans = pg.joined([task["fingerprint"]] * count + [task["static"]] * count)
         row = await self._connection.fetchrow(
-            pg_submit.statement((False, False, False), True, True), *self._numbers(), [], count,
+            pg_submit.statement((False, False, False), by_shape=True, begins=True, notifies=False), *self._numbers(), [], count,
             [task["app"]], [task["workflow"]], [task["on_failure"]], [0], [task["within"]], [task["undo_within"]],
             _numbers(ids), ones, data, pg.numbers(spans[:count]), pg.numbers(spans[count:]), [], [], [],
             _numbers([1] * len(steps)), _numbers([s["idx"] for s in steps]),

@@ -105,8 +105,8 @@ class Folding(Rule):
             name = "the task" if subject == "task" else task.name(subject)
             if so_far != old:
                 self.wrong(f"{name} went from {old} to {new} {when(event)}, but it was {so_far}")
-            if not _lawful(task, subject, old, new):
-                self.wrong(f"{name} went from {old} to {new} {when(event)}: no lawful move")
+            if not _is_allowed(task, subject, old, new):
+                self.wrong(f"{name} went from {old} to {new} {when(event)}: not an allowed move")
             now[subject] = new
 
     def end(self, world: HistoryState) -> None:
@@ -152,7 +152,7 @@ class Folding(Rule):
                 )
 
 
-def _lawful(task: TaskNow, subject: Any, old: Any, new: Any) -> bool:
+def _is_allowed(task: TaskNow, subject: Any, old: Any, new: Any) -> bool:
     if subject == "task":
         return new in TASK_MOVES.get(old, ())
     if subject in task.plans:

@@ -30,7 +30,7 @@ class Waiting:
         self.looks = 0
         self.alive = 1
         self.answered: list[int] = []
-        self.ring: Callable[[], None] = lambda: None
+        self.wake: Callable[[], None] = lambda: None
         self.again: list[float] = []
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
@@ -65,9 +65,9 @@ class Waiting:
         """Nothing is excused here."""
         raise NotImplementedError
 
-    def subscribe(self, agent: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Keep the ring."""
-        self.ring = ring
+    def subscribe(self, agent: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Keep the callback."""
+        self.wake = wake
         return lambda: None
 
 

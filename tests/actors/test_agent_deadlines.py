@@ -41,11 +41,11 @@ async def test_what_was_taken_too_long_ago_is_not_begun_and_its_slot_is_free_aga
     async with running(channel, charge, slots=1, clock=clock) as agents:
         slots = agents.slots[BANK]
         channel.waiting = [replace(request(1), within=0.05)]
-        channel.ring()
+        channel.wake()
         await eventually(lambda: channel.looks > 1 and slots.calls == 1, "the late one")
         assert (calls, slots.free, slots.running) == ([], 1, 0)
         channel.waiting = [request(2)]
-        channel.ring()
+        channel.wake()
         await eventually(lambda: channel.answered == [2], "the answer")
         assert calls == [1]
 
@@ -59,7 +59,7 @@ async def test_a_plain_function_that_runs_past_its_complete_by_is_named_once_whi
     channel, block = Waiting(), threading.Event()
     async with running(channel, lambda: block.wait(20)) as agents:
         channel.waiting = [replace(request(1), within=0.25), replace(request(2), within=20.0)]
-        channel.ring()
+        channel.wake()
         await eventually(lambda: agents.infos()[0].overdue, "the first one overdue")
         assert (agents.infos()[0].used, agents.infos()[0].overdue) == (2, 1)
         agents.attempts.halt()
@@ -86,7 +86,7 @@ async def test_a_function_that_does_not_heed_its_cancellation_is_named_a_while_l
 
     async with running(channel, stubborn) as agents:
         channel.waiting = [replace(request(1), within=0.25)]
-        channel.ring()
+        channel.wake()
         await cancellation.wait()
         await eventually(lambda: agents.infos()[0].overdue, "it to be overdue")
         leave.set()
@@ -103,7 +103,7 @@ async def test_a_function_that_returns_shortly_after_its_complete_by_is_not_name
     channel, block = Waiting(), threading.Event()
     async with running(channel, lambda: block.wait(20)) as agents:
         channel.waiting = [replace(request(1), within=0.25)]
-        channel.ring()
+        channel.wake()
         await eventually(lambda: [a.phase for a in agents.attempts.running] == ["halted"], "its complete-by")
         assert agents.infos()[0].overdue == 0
         block.set()
@@ -128,7 +128,7 @@ async def test_a_call_that_times_out_at_remaining_is_heard_and_leaves_room_for_i
     )  # the default leaves the whole time to the first try
     async with running(channel, charge, clock=clock, retry=retry) as agents:
         channel.waiting = [replace(request(1), within=20.0)]
-        channel.ring()
+        channel.wake()
         await eventually(lambda: agents.infos()[0].calls == 1, "its end")
         await eventually(lambda: channel.answered == [1], "its answer")
     assert len(waits) == tries

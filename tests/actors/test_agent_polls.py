@@ -10,7 +10,7 @@ async def test_an_agent_that_was_declared_dead_looks_again_under_its_new_number(
     async with running(channel) as agents:
         channel.alive, looks = 2, channel.looks
         channel.waiting = [request(7)]
-        channel.ring()
+        channel.wake()
         await eventually(lambda: channel.looks > looks, "a look as a dead process")
         agents.renamed(2)
         await eventually(lambda: channel.answered == [7], "the answer")
@@ -22,7 +22,7 @@ async def test_a_slot_that_a_commit_did_not_use_is_offered_to_what_was_rung_for_
         loan = agents.lend_all()
         assert loan == {BANK: 2}
         channel.waiting = [request(7)]
-        channel.ring()
+        channel.wake()
         await eventually(
             lambda: not agents.intake.wake.is_set(), "the ring to be heard"
         )  # it has heard, and has nothing to offer
@@ -35,5 +35,5 @@ async def test_a_rate_that_lets_nothing_begin_yet_is_asked_again_when_it_does() 
     channel = Waiting()
     async with running(channel):
         channel.waiting, channel.again = [request(1)], [0.02]
-        channel.ring()
+        channel.wake()
         await eventually(lambda: channel.answered == [1], "the answer")

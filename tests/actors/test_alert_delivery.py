@@ -14,7 +14,7 @@ from makegood.actor.setbacks import IN_A_ROW, Setbacks
 from makegood.base.clock import SystemClock
 from makegood.base.webhook_signature import verified
 from makegood.messaging.alert_webhook import Webhook
-from makegood.messaging.alerts import AT_ONCE, Teller
+from makegood.messaging.alerts import AT_ONCE, AlertSender
 from makegood.messaging.leader_watch import LeaderWatch
 from makegood.model.messages import Act, Alert, AlertKind
 from makegood.node.node import Node
@@ -35,10 +35,10 @@ from tests.waiting import moment, until
 SECRET = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
 
 
-def teller(store: Store, url: str | None = None) -> Teller:
-    """Return a Teller that is driven by hand."""
+def teller(store: Store, url: str | None = None) -> AlertSender:
+    """Return a AlertSender that is driven by hand."""
     webhook = None if url is None else Webhook(url, [SECRET], clock=SystemClock())
-    return Teller(store, webhook, pause=1.0, rng=random.Random(1))
+    return AlertSender(store, webhook, pause=1.0, rng=random.Random(1))
 
 
 def clumsy() -> tuple[mg.App, dict[str, mg.Plan[None]]]:
@@ -231,7 +231,7 @@ async def mislay(store: Store, _world: World) -> None:
 
 async def restore(store: Store, _world: World) -> None:
     """Say that the store was restored."""
-    await store.admin.begin_anew(Act("act", "ann", "the disk died"))
+    await store.admin.begin_generation(Act("act", "ann", "the disk died"))
 
 
 async def stumble(store: Store, _world: World) -> None:
@@ -352,7 +352,7 @@ async def test_the_log_does_not_wait_for_a_receiver_that_hangs(
 ) -> None:
     """Whatever comes of the sending: every alert is in the log, also those that came later, and at most so many are being sent."""
     hangs = Stuck()
-    telling = asyncio.create_task(Teller(store, hangs, pause=0.01, rng=random.Random(1)).run())
+    telling = asyncio.create_task(AlertSender(store, hangs, pause=0.01, rng=random.Random(1)).run())
     with caplog.at_level(logging.INFO, "makegood.alerts"):
         for n in range(8):
             await store.alerts.alert([Alert("circuit_open", step=f"shop/{n}", text=f"number {n}")])
@@ -384,7 +384,7 @@ async def test_a_receiver_that_drips_is_left_in_time_and_others_alerts_are_sent_
     url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
     await store.alerts.alert([Alert("no_leader", text="nobody leads")])
     dripping = Webhook(url, [SECRET], clock=SystemClock(), timeout=0.3)
-    await Teller(store, dripping, pause=1.0, rng=random.Random(1)).once()
+    await AlertSender(store, dripping, pause=1.0, rng=random.Random(1)).once()
     async with asyncio.timeout(60):
         await close.wait()
     server.close()

@@ -52,7 +52,7 @@ class Process:
         now = self.clock.seconds
         self.circuit.room(now, 4)
         self.circuit.ended(self.circuit.began(now), outcome, now)
-        await self.circuits.tell()
+        await self.circuits.report()
 
     async def open(self) -> None:
         """Fail once, and tell."""
@@ -70,7 +70,7 @@ class Process:
         self.circuit.room(self.clock.seconds, 4)
         await self.publish()
         await self.circuits.look()
-        await self.circuits.tell()
+        await self.circuits.report()
 
 
 async def standing(store: Store) -> list[str]:
@@ -128,7 +128,7 @@ async def test_what_could_not_be_told_is_told_later(store: Store, monkeypatch: p
     try:
         await process.open()
     except StoreUnavailableError:
-        await process.circuits.tell()
+        await process.circuits.report()
     assert await standing(store) == ["circuit_open shop/payments"]
 
 

@@ -529,7 +529,8 @@ async def test_a_child_that_was_forked_on_the_loop_is_refused_the_parents_client
             except mg.ClosedError as refusal:
                 os._exit(0 if "this client was opened" in str(refusal) else 3)
             os._exit(2)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
         assert await client.find() == []
 
 

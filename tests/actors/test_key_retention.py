@@ -176,7 +176,7 @@ async def answer_to(sending: Request) -> tuple[int, TaskMessage]:
 
     async with running(channel, charge):
         channel.waiting.append(sending)
-        channel.ring()
+        channel.wake()
         await eventually(lambda: bool(channel.said), "the answer")
     return calls, channel.said[0]
 

@@ -68,8 +68,8 @@ async def settled(node: Node, condition: Callable[[], bool], what: str) -> None:
     """Wait until the Scheduler is where it should be, and see that it stays there when it is woken."""
     await eventually(condition, what)
     for _ in range(3):
-        of(node).wakeups.ring_pending()
-        of(node).wakeups.ring_inbox()
+        of(node).wakeups.wake_for_pending()
+        of(node).wakeups.wake_for_inbox()
         await eventually(lambda: not of(node).wakeups.event.is_set(), "a turn")
     assert condition()
 

@@ -39,7 +39,7 @@ class Slow(Waiting):
 async def taking(agents: Agents, channel: Slow, *requests: Request) -> None:
     """Have these requests asked for, and wait until that is under way."""
     channel.waiting = list(requests)
-    channel.ring()
+    channel.wake()
     await channel.asked.wait()
     assert agents.intake.taking
 
@@ -77,7 +77,7 @@ async def test_a_request_of_no_agent_here_is_named_and_the_others_run(
     async with running(channel) as agents:
         channel.go.set()
         channel.waiting = [replace(request(1), agent="nobody"), request(2)]
-        channel.ring()
+        channel.wake()
         await eventually(lambda: channel.answered == [2], "the answer")
         await eventually(lambda: agents.slots[BANK].free == 2, "all slots to be free")
     assert [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR] == [

@@ -59,7 +59,7 @@ async def test_commits_abreast_share_no_task_and_lose_nothing(
 ) -> None:
     """While some are written the tasks that are not in them are decided; no fifth is begun, and a claim waits."""
     app, chain = chain_app(5)
-    store.abreast = 4
+    store.parallel_from = 4
     writing: list[set[int]] = []
     most, commit = 0, store.tasks.commit
 
@@ -88,7 +88,7 @@ async def test_what_agents_elsewhere_answer_is_read_while_commits_are_under_way(
 ) -> None:
     """What is being committed is still in the inbox then: it is neither taken twice, nor is its task read again when it has ended."""
     app, chain = chain_app(4)
-    store.abreast = 2
+    store.parallel_from = 2
     loads = 0
     gate, read = asyncio.Event(), asyncio.Event()
     commit, inbox, load = store.tasks.commit, store.tasks.inbox, store.tasks.load
@@ -159,7 +159,7 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
             end = asyncio.create_task(turn())
             await end
             scheduler.turns.under_way[end] = {}
-        scheduler.wakeups.ring_inbox()
+        scheduler.wakeups.wake_for_inbox()
         async with asyncio.timeout(60):
             await read.wait()
 

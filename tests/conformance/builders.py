@@ -221,7 +221,7 @@ class Hand:
 
     async def _commit(self, batch: Batch) -> list[int]:
         self.committed = outcome = await self.store.tasks.commit(batch)
-        losers = outcome.losses | {task for task, _ in outcome.guilty}
+        losers = outcome.losses | {task for task, _ in outcome.rejections}
         for decision in batch.decisions:
             if decision.task.id not in losers:
                 _apply(self.tasks[decision.task.id], decision)

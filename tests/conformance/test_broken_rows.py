@@ -230,17 +230,17 @@ async def test_an_exception_that_comes_again_with_a_task_counts_against_that_tas
     """Whatever it is: the task is found among many, put to error with an alert, and the others are processed."""
     gate = asyncio.Event()
     app, chain = app_of(3, gate)
-    guilty: list[int] = []
+    rejections: list[int] = []
 
     async def commit(
         batch: Batch, inner: Callable[[Batch], Awaitable[Committed]] = store.tasks.commit
     ) -> Committed:
-        if any(d.task.id in guilty for d in batch.decisions):
+        if any(d.task.id in rejections for d in batch.decisions):
             raise ZeroDivisionError("a defect that nobody thought of")
         return await inner(batch)
 
     async def load(node: int, tasks: list[int], inner: Any = store.tasks.load) -> list[Loaded]:
-        if set(tasks) & set(guilty):
+        if set(tasks) & set(rejections):
             raise ZeroDivisionError("a defect that nobody thought of")
         snapshots: list[Loaded] = await inner(node, tasks)
         return snapshots
@@ -250,7 +250,7 @@ async def test_an_exception_that_comes_again_with_a_task_counts_against_that_tas
         monkeypatch.setattr(store.tasks, "commit", commit)
         monkeypatch.setattr(store.tasks, "load", load)
         tasks = [await node.client.submit(chain, n) for n in range(20)]
-        guilty.append(tasks[7].number)
+        rejections.append(tasks[7].number)
         if where == "load":
             node._scheduler.tasks.mistrust(task.number for task in tasks)
         gate.set()
@@ -259,7 +259,7 @@ async def test_an_exception_that_comes_again_with_a_task_counts_against_that_tas
                 assert await task.result(timeout="60s") == n
         with pytest.raises(mg.TaskInError, match="a defect that nobody thought of"):
             await tasks[7].result(timeout="60s")
-        assert [(a.kind, a.task) for a in await store.alerts.views()] == [("unreadable", guilty[0])]
+        assert [(a.kind, a.task) for a in await store.alerts.views()] == [("unreadable", rejections[0])]
         assert node.dead() == ""
 
 

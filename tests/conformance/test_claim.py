@@ -287,7 +287,7 @@ async def test_a_task_whose_rows_cannot_be_read_goes_to_error_and_the_others_go_
         await raw.run("update {task} set static = ? where id = 1", b"not what we wrote")
     scheduler = await hand(store)
     assert await scheduler.claim(5) == [2]
-    ((task, reason),) = scheduler.committed.guilty
+    ((task, reason),) = scheduler.committed.rejections
     assert task == 1
     assert "read" in reason
     task_view = await view(store, 1)

@@ -66,7 +66,7 @@ async def test_a_decision_under_an_old_epoch_is_lost_and_writes_nothing(store: S
     events = len(await store.tasks.history(1))
     outcome = await old.commit(decision)
     assert outcome.losses == {1}
-    assert outcome.guilty == []
+    assert outcome.rejections == []
     after = await look(store, 1)
     assert [s.state for s in after.steps] == ["running", "waiting", "waiting"]
     assert len(await store.tasks.history(1)) == events
@@ -321,7 +321,7 @@ async def test_a_decision_whose_values_the_database_refuses_puts_its_task_alone_
     bad.seqs = [m.seq for m in (await store.tasks.inbox(scheduler.node, 10)).messages[4]]
     outcome = await scheduler.commit(*decisions.values())
     assert outcome.losses == set()
-    ((task, reason),) = outcome.guilty
+    ((task, reason),) = outcome.rejections
     assert task == 4
     assert reason
     for n in range(1, 8):
@@ -356,7 +356,7 @@ async def test_several_guilty_ones_and_losers_in_one_batch(store: Store) -> None
             decision.used_requests = [(0, 50)]
         decisions.append(decision)
     outcome = await scheduler.commit(*decisions)
-    assert sorted(task for task, _ in outcome.guilty) == [1, 6, 12]
+    assert sorted(task for task, _ in outcome.rejections) == [1, 6, 12]
     assert outcome.losses == {2, 7}
     assert [t.id for t in await store.tasks.find(Filter(states=("error",)))] == [12, 6, 1]
     assert [(await look(store, n)).steps[0].state for n in (3, 4, 5, 8, 9, 10, 11)] == ["done"] * 7
@@ -375,7 +375,7 @@ async def test_a_refused_decision_of_a_claim_puts_that_task_to_error_and_the_oth
         return decision
 
     assert sorted(await scheduler.claim(5, make)) == [1, 3]
-    assert [task for task, _ in scheduler.committed.guilty] == [2]
+    assert [task for task, _ in scheduler.committed.rejections] == [2]
     bad_task = (await look(store, 2)).task
     assert (bad_task.state, bad_task.locked_by) == ("error", None)
     assert await scheduler.claim(5) == []
@@ -401,7 +401,7 @@ async def test_a_big_batch_is_written_whole(store: Store) -> None:
     assert all(await store.requests.answer(payments, [reply(r) for r in requests]))
     decisions = [begin(scheduler[n], 1, done(scheduler[n], 0)) for n in range(1, 1301)]
     outcome = await scheduler.commit(*decisions)
-    assert (outcome.losses, outcome.guilty) == (set(), [])
+    assert (outcome.losses, outcome.rejections) == (set(), [])
     assert (await store.admin.schema()).rows["request"] == 1300
 
 

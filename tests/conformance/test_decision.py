@@ -234,7 +234,7 @@ async def test_answers_to_acts_are_written_with_the_decision_and_the_first_stand
     for verdict in ("applied", "noop"):
         decision = unchanged(scheduler[1])
         decision.answers = [replace(answer, verdict=verdict)]
-        assert not (await scheduler.commit(decision)).guilty
+        assert not (await scheduler.commit(decision)).rejections
     assert await store.tasks.answers(["act-1", "act-2"]) == {"act-1": answer}
 
 

@@ -121,7 +121,7 @@ async def test_a_task_that_is_put_to_error_keeps_it(store: Store) -> None:
 async def test_a_generation_that_begins_does_not_take_a_request_for_new(store: Store) -> None:
     """It may have been taken in the stretch that is lost: not later than it was sent."""
     await running(store, 1)
-    await store.admin.begin_anew(Act("a"))
+    await store.admin.begin_generation(Act("a"))
     again = await hand(store)
     await again.claim(1, unchanged)
     (message,) = again.seen[0].messages

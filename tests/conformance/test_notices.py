@@ -40,7 +40,7 @@ ACT = Act("act", "ann", "it is back")
 
 def tell(memory: Memory, decision: OpenDecision) -> OpenDecision:
     """Add the notice of the state that a Decision leaves its task in, as the rules would."""
-    notice = notices.told(decision.task, lambda: list((memory.steps | decision.steps).values()))
+    notice = notices.notice_of(decision.task, lambda: list((memory.steps | decision.steps).values()))
     assert notice is not None
     decision.notices.append(notice)
     decision.task = replace(decision.task, told=notice.state, notified=notice.sequence)
@@ -123,7 +123,7 @@ async def test_a_generation_has_names_of_its_own(store: Store, to: str) -> None:
     written before keeps its name, whenever it leaves.
     """
     await told(store, 1, to=to)
-    await store.admin.begin_anew(ACT)
+    await store.admin.begin_generation(ACT)
     again = await hand(store)
     await again.claim(1)
     await processed(again, 1)
@@ -207,7 +207,7 @@ async def test_a_task_that_the_store_puts_to_error_tells_so(store: Store) -> Non
     scheduler = await told(store, 1)
     bad = to_state(scheduler[1], "processed", done(scheduler[1]), cause=UNENCODABLE, result=b"1")
     tell(scheduler[1], bad)
-    assert [task for task, _ in (await scheduler.commit(bad)).guilty] == [1]
+    assert [task for task, _ in (await scheduler.commit(bad)).rejections] == [1]
     data = (await leave(store, scheduler.node))[-1]["data"]
     assert (data["state"], data["sequence"]) == ("error", 3)
     assert data["standing"] == [{"step": "s0", "state": "in_doubt"}]
@@ -467,7 +467,7 @@ async def test_notices_to_a_queue_are_its_messages_in_order(store: Store, other:
     stop()
     await processed(scheduler, 1)
     bad = to_state(scheduler[2], "processed", done(scheduler[2]), cause=UNENCODABLE, result=b"1")
-    assert (await scheduler.commit(tell(scheduler[2], bad))).guilty
+    assert (await scheduler.commit(tell(scheduler[2], bad))).rejections
     messages = (await other.queues.receive_messages("web-7", "me", 10, 30.0, 5)).messages
     of_one, of_two = ([m for m in messages if m.task == ids.show(task)] for task in (1, 2))
     assert [m.sequence for m in of_one] == [m.sequence for m in of_two] == [1, 2, 3]

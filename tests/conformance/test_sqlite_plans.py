@@ -27,7 +27,7 @@ STATEMENTS = {
     "dead nodes": (supervision.DEAD.sqlite, "makegood_node_alive"),
     "holders": (supervision.HOLDERS.sqlite, "makegood_task_held"),
     "held by": (supervision.HELD_BY.sqlite, "makegood_task_held"),
-    "deaf": (supervision.DEAF.sqlite, "makegood_inbox_expired"),
+    "deaf": (supervision.UNRESPONSIVE.sqlite, "makegood_inbox_expired"),
     "past complete-by": (supervision.PAST.sqlite, "makegood_task_complete_by"),
     "late undo": (supervision.LATE_UNDO.sqlite, "makegood_task_undo_by"),
     "starved": (supervision.STARVED.sqlite, "makegood_request_starved"),

@@ -312,15 +312,15 @@ async def test_a_scheduler_that_leaves_an_expired_message_unanswered_loses_the_t
     scheduler, grant = await overdue(store, world, 1, 2)
     await store.supervision.judge(grant, 0, 1)
     await world.elapse(8)
-    assert await store.supervision.release_deaf(grant, 10.0, 10) == []
+    assert await store.supervision.release_unresponsive(grant, 10.0, 10) == []
     await world.elapse(4)
-    assert await store.supervision.release_deaf(grant, 10.0, 10) == [1]
+    assert await store.supervision.release_unresponsive(grant, 10.0, 10) == [1]
     task = await view(store, 1)
     assert (task.state, task.locked_by, task.failure_count) == ("pending", None, 2)
     assert (await view(store, 2)).locked_by == scheduler.node
     assert (await scheduler.commit(begin(scheduler[1], 1))).losses == {1}
     assert await store.nodes.heartbeat(scheduler.node, info())
-    assert await store.supervision.release_deaf(grant, 10.0, 10) == []
+    assert await store.supervision.release_unresponsive(grant, 10.0, 10) == []
 
 
 async def test_a_scheduler_that_answered_in_time_keeps_the_task(store: Store, world: World) -> None:
@@ -330,14 +330,14 @@ async def test_a_scheduler_that_answered_in_time_keeps_the_task(store: Store, wo
     decision.seqs = [m.seq for m in (await store.tasks.inbox(scheduler.node, 10)).messages[1]]
     await scheduler.commit(decision)
     await world.elapse(15)
-    assert await store.supervision.release_deaf(grant, 10.0, 10) == []
+    assert await store.supervision.release_unresponsive(grant, 10.0, 10) == []
 
 
 async def test_other_messages_do_not_make_a_scheduler_deaf(store: Store, world: World) -> None:
     await running(store, 1)
     await store.tasks.post(1, TaskMessage("cancel"))
     await world.elapse(50)
-    assert await store.supervision.release_deaf(await term(store), 10.0, 10) == []
+    assert await store.supervision.release_unresponsive(await term(store), 10.0, 10) == []
 
 
 # Tasks past their complete-by

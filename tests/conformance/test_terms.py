@@ -16,7 +16,7 @@ from tests.conformance.worlds import World, still_waits
 WRITES: dict[str, Callable[[Store, Grant], Awaitable[object]]] = {
     "judge": lambda store, grant: store.supervision.judge(grant, 0, 10),
     "release_dead": lambda store, grant: store.supervision.release_dead(grant, 10),
-    "release_deaf": lambda store, grant: store.supervision.release_deaf(grant, 0, 10),
+    "release_unresponsive": lambda store, grant: store.supervision.release_unresponsive(grant, 0, 10),
     "expire_tasks": lambda store, grant: store.supervision.expire_tasks(grant, 10),
     "starved": lambda store, grant: store.supervision.starved(grant, 0, 10),
 }

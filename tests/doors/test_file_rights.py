@@ -23,7 +23,7 @@ from makegood.election import open_leases
 from makegood.errors import ConfigError
 from makegood.messaging.outbox import open_outbox
 from makegood.store import store_url
-from makegood.store.sqlite.doorbell import Bell, folder_of
+from makegood.store.sqlite.wake_socket import WakeSocket, folder_of
 from tests.doors.conftest import HERE, Shop
 from tests.other_users import OWNER, VISITOR, common_folder, run_as
 from tests.waiting import until
@@ -206,8 +206,8 @@ def test_a_killed_command_of_root_leaves_the_bell_to_the_service(folder: Path) -
         assert {file.stat().st_uid for file in beside} == {OWNER}
         assert len(beside) == 4
         code = (
-            "import sys; from pathlib import Path; from makegood.store.sqlite.doorbell import Bell\n"
-            "bell = Bell(Path('makegood.db'), print); assert bell.open() is not None\n"
+            "import sys; from pathlib import Path; from makegood.store.sqlite.wake_socket import WakeSocket\n"
+            "bell = WakeSocket(Path('makegood.db'), print); assert bell.open() is not None\n"
             "import os, socket; line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
             "[line.sendto(b'queue:none', f'makegood.db.bell/{name}') for name in os.listdir('makegood.db.bell')]"
         )
@@ -217,7 +217,7 @@ def test_a_killed_command_of_root_leaves_the_bell_to_the_service(folder: Path) -
         receiver.send_signal(signal.SIGKILL)
         receiver.wait()
     assert (bell.stat().st_uid, mode(bell)) == (OWNER, 0o700)
-    code = "from pathlib import Path; from makegood.store.sqlite.doorbell import Bell; assert Bell(Path('makegood.db'), print).open() is not None"
+    code = "from pathlib import Path; from makegood.store.sqlite.wake_socket import WakeSocket; assert WakeSocket(Path('makegood.db'), print).open() is not None"
     command = run_as(OWNER, folder, "-c", code)
     assert command.returncode == 0, command.stderr
     assert "no doorbell" not in command.stderr
@@ -232,7 +232,7 @@ def test_a_folder_that_root_left_is_named_by_the_doctor_and_given_back_by_roots_
     report = call(OWNER, folder, "doctor")
     assert "makegood.db.bell belongs to root, mode 700" in report.stdout
     assert f"as root: `chown {OWNER} {bell} && chmod 700 {bell}`" in report.stdout
-    own = Bell(folder / "makegood.db", lambda _: None)
+    own = WakeSocket(folder / "makegood.db", lambda _: None)
     assert own.open() is not None
     assert (bell.stat().st_uid, mode(bell)) == (OWNER, 0o700)
     own.close()
@@ -249,11 +249,11 @@ def test_root_gives_away_nothing_but_a_folder_of_sockets(
     file = folder / "makegood.db"
     bell = folder_of(file)
     precious.rename(bell)
-    assert Bell(file, lambda _: None).open() is None
+    assert WakeSocket(file, lambda _: None).open() is None
     assert bell.stat().st_uid == 0
     bell.rename(folder / "kept")
     bell.symlink_to(folder / "kept")
-    assert Bell(file, lambda _: None).open() is None
+    assert WakeSocket(file, lambda _: None).open() is None
     assert (folder / "kept").stat().st_uid == bell.lstat().st_uid == 0
     assert caplog.text.count("no doorbell") == 2
 

@@ -47,7 +47,7 @@ async def supervise(store: Store) -> None:
     assert await store.oversight.asked_to_step_down(LEASE, grant.epoch) is False
     await store.supervision.judge(grant, 0.0, 10)
     await store.supervision.release_dead(grant, 10)
-    await store.supervision.release_deaf(grant, 0.0, 10)
+    await store.supervision.release_unresponsive(grant, 0.0, 10)
     await store.supervision.expire_tasks(grant, 10)
     await store.supervision.starved(grant, 0.0, 10)
     for act in ("operator-bulk", "console-bulk"):
@@ -59,7 +59,7 @@ async def supervise(store: Store) -> None:
     await store.queues.expire_messages(10)
     await store.alerts.unlogged(10)
     await store.alerts.told(await store.alerts.untold(5.0, 10), {})
-    await store.admin.begin_anew(Act("anew", "anna"))
+    await store.admin.begin_generation(Act("anew", "anna"))
     await store.admin.prune(0.0, 0, 100)
     await store.leases.release(grant)
 

@@ -17,7 +17,7 @@ import pytest
 from makegood.base.clock import SystemClock
 from makegood.election import Election, open_leases
 from makegood.election.command import UNKEPT
-from makegood.election.process_group import now, told
+from makegood.election.process_group import now, read_deadline
 from proofs.election_groups import FAULTS, Fault, Group, Run, bound
 from proofs.halting import halt
 from proofs.servers import LeaseServer, ServerKind
@@ -261,8 +261,8 @@ def test_the_keeper_hears_on_a_pipe_whose_number_is_above_1_023() -> None:
     try:
         high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 1500)
         os.write(write, b"12.5\n")
-        assert told(high, bytearray(), 10) == (12.5, False)
-        assert told(high, bytearray(), 0) == (None, False)
+        assert read_deadline(high, bytearray(), 10) == (12.5, False)
+        assert read_deadline(high, bytearray(), 0) == (None, False)
         os.close(high)
     finally:
         os.close(low)

@@ -62,7 +62,7 @@ PROTOCOL: Final = {
     "model/policy.py": "Policy.extended",
     "store/oversight_records.py": "ErrorGroup.retried ErrorGroups.capped MinuteFigures.seen MinuteFigures.submitted MinuteFigures.processed "
     "MinuteFigures.undone",
-    "store/records.py": "Anew.freed",
+    "store/records.py": "NewGeneration.freed",
     "store/views.py": "AgentInfo.used AgentInfo.failed AgentInfo.heard SchedulerTally.processed SchedulerTally.undone NodeInfo.held "
     "NodeView.started SchemaStatus.needed",
 }

@@ -76,7 +76,7 @@ async def commits(scene: Scene) -> None:
     outcome = await scene.scheduler.commit(
         begin(scene.scheduler[1], 1, done(scene.scheduler[1], 0, value=value)), begin(scene.scheduler[2], 1)
     )
-    assert (outcome.losses, outcome.guilty) == (set(), [])
+    assert (outcome.losses, outcome.rejections) == (set(), [])
 
 
 async def commits_with_a_loser(scene: Scene) -> None:

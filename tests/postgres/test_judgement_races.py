@@ -16,7 +16,7 @@ from tests.waiting import until
 WAITS = "select count(*) from pg_locks where locktype = 'transactionid' and not granted"
 
 
-def guilty(mine: Hand) -> OpenDecision:
+def rejection(mine: Hand) -> OpenDecision:
     """Return a Decision on task 1 with a text that PostgreSQL refuses."""
     decision = unchanged(mine[1])
     decision.steps[0] = replace(mine[1].steps[0], error="before\0after")
@@ -27,7 +27,7 @@ WAYS: dict[str, Callable[[Hand], Awaitable[object]]] = {
     "in one statement": lambda mine: mine.commit(done(mine[2], 0), done(mine[3], 0)),
     "with a claim": lambda mine: mine.claim(1, decisions=[done(mine[2], 0), done(mine[3], 0)]),
     "with a value that is refused": lambda mine: mine.commit(
-        guilty(mine), done(mine[2], 0), done(mine[3], 0)
+        rejection(mine), done(mine[2], 0), done(mine[3], 0)
     ),
 }
 
@@ -49,6 +49,6 @@ async def test_a_request_that_is_judged_while_its_reply_is_committed(
     outcome = mine.committed
     await judge.close()
     assert outcome.losses == {2}
-    assert [task for task, _ in outcome.guilty] == ([1] if "refused" in way else [])
+    assert [task for task, _ in outcome.rejections] == ([1] if "refused" in way else [])
     details = [await store.tasks.detail(n) for n in (2, 3)]
     assert [detail is not None and detail.steps[0].state == "done" for detail in details] == [False, True]

@@ -24,7 +24,7 @@ WAITING = "select pid from pg_stat_activity where wait_event = 'SyncRep' and dat
 
 async def thrown_out(store: PostgresStore, db: Any) -> None:
     """End all sessions but our own, and wait until the store has noticed: nothing is in flight."""
-    links = [lane.link for lane in store._database.lanes._lanes if lane.link is not None]
+    links = [writer.link for writer in store._database.writers._writers if writer.link is not None]
     await db.fetchval(OTHERS)
 
     async def noticed() -> bool:
@@ -260,9 +260,9 @@ async def test_a_read_only_database_is_an_outage(store: PostgresStore, url: str,
 async def test_a_session_that_turns_read_only_is_left(store: PostgresStore, db: Any) -> None:
     """As on a primary that was demoted under an open connection."""
     await store.tasks.submit([draft(1)])
-    for lane in store._database.lanes._lanes:
-        if lane.link is not None:
-            await lane.link.connection.execute("set default_transaction_read_only = on")
+    for writer in store._database.writers._writers:
+        if writer.link is not None:
+            await writer.link.connection.execute("set default_transaction_read_only = on")
     with pytest.raises(StoreUnavailableError, match="read-only"):
         await store.tasks.submit([draft(2)])
     assert (await store.tasks.submit([draft(2)]))[0].is_new
@@ -451,8 +451,8 @@ async def test_an_orderly_end_leaves_no_lane_behind_and_old_ones_are_forgotten(u
     await store.open()
     await db.execute("insert into makegood.writer (id, number, at) values (1, 1, 0)")
     await store.tasks.submit([draft(1)])
-    lanes = await db.fetch("select id from makegood.writer")
-    assert [row["id"] > 1 for row in lanes] == [True]
+    writers = await db.fetch("select id from makegood.writer")
+    assert [row["id"] > 1 for row in writers] == [True]
     await store.close()
     assert await db.fetchval("select count(*) from makegood.writer") == 0
 

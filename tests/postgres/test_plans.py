@@ -45,9 +45,9 @@ def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
 STATEMENTS = {
     "commit": commit_statement.statement(tuple(commit_statement.PARTS), looks=False),
     "commit that looks": commit_statement.statement(tuple(commit_statement.PARTS), looks=True),
-    "submit, few shapes": submit.statement((True, True, True), by_shape=True, begins=True),
-    "submit, many shapes": submit.statement((True, True, True), by_shape=False, begins=True),
-    "submit, telling": submit.statement((True, True, True), by_shape=True, begins=True, tells=True),
+    "submit, few shapes": submit.statement((True, True, True), by_shape=True, begins=True, notifies=False),
+    "submit, many shapes": submit.statement((True, True, True), by_shape=False, begins=True, notifies=False),
+    "submit, telling": submit.statement((True, True, True), by_shape=True, begins=True, notifies=True),
     "by key": submit._BY_KEY,
     "claim": claim.PENDING,
     "claim by age": claim.PENDING_AGED,
@@ -77,7 +77,7 @@ STATEMENTS = {
     "alive": supervision.ALIVE.postgres,
     "held by": supervision.HELD_BY.postgres,
     "lock held": supervision.LOCK_HELD[0].postgres,
-    "deaf": supervision.DEAF.postgres,
+    "deaf": supervision.UNRESPONSIVE.postgres,
     "lock locked": supervision.LOCK_LOCKED[0].postgres,
     "past": supervision.PAST.postgres,
     "lock past": supervision.LOCK_PAST[0].postgres,
@@ -136,9 +136,9 @@ async def looked_at(store: PostgresStore, db: Any, statistics: str) -> None:
     if statistics != "never made":
         await db.execute("analyze")
     await store.alerts.alert([Alert("no_leader")])
-    lane = store._database.lanes._lanes[-1]
-    assert lane.link is not None
-    connection, mistakes = lane.link.connection, {}
+    writer = store._database.writers._writers[-1]
+    assert writer.link is not None
+    connection, mistakes = writer.link.connection, {}
     for name, text in STATEMENTS.items():  # none is executed, so that each finds what the one before found
         await connection.execute(f"prepare looked_at as {text}")
         count = await connection.fetchval(
@@ -184,7 +184,11 @@ LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
     "judge": (supervision.OVERDUE.postgres, (100, -1.0, -1000.0), {"request by request_judge"}),
     "holders": (supervision.HOLDERS.postgres, (), {"task by task_held"}),
     "held by": (supervision.HELD_BY.postgres, ([1], 100), {"task by task_held"}),
-    "deaf": (supervision.DEAF.postgres, (-1000.0, 100), {"inbox by inbox_expired", "task by task_pkey"}),
+    "deaf": (
+        supervision.UNRESPONSIVE.postgres,
+        (-1000.0, 100),
+        {"inbox by inbox_expired", "task by task_pkey"},
+    ),
     "past": (supervision.PAST.postgres, (100, -1.0), {"task by task_complete_by"}),
     "late undo": (supervision.LATE_UNDO.postgres, (100,), {"task by task_undo_by"}),
     "starved": (supervision.STARVED.postgres, (-1000.0, 100), {"request by request_take"}),
@@ -210,9 +214,9 @@ async def test_what_is_looked_for_all_the_time_is_found_by_its_index(store: Post
     """With statistics and without, among many ended tasks."""
     await ripe(store, 500)
     sql, values, indexes = LOOKS[look]
-    lane = store._database.lanes._lanes[-1]
-    assert lane.link is not None
-    connection = lane.link.connection
+    writer = store._database.writers._writers[-1]
+    assert writer.link is not None
+    connection = writer.link.connection
     for _ in range(2):
         async with connection.transaction():
             scans = scanned(await explained(connection, sql, *values))
@@ -223,8 +227,8 @@ async def test_what_is_looked_for_all_the_time_is_found_by_its_index(store: Post
 async def test_a_take_goes_by_its_index(store: PostgresStore) -> None:
     await ripe(store, 200)
     payments = await agent(store)
-    lane = store._database.lanes._lanes[-1]
-    assert lane.link is not None
+    writer = store._database.writers._writers[-1]
+    assert writer.link is not None
     before = ["shop/payments"], ["act0,act1"], [5]
     for sql, rest in (
         (take.TAKE, ([-1.0] * len(claim.PRIORITIES), False, claim.PRIORITIES)),
@@ -234,9 +238,9 @@ async def test_a_take_goes_by_its_index(store: PostgresStore) -> None:
             ([-1.0] * len(claim.PRIORITIES), False, claim.PRIORITIES, [0.0], ["shop/payments"]),
         ),
     ):
-        values = (lane.id, lane.number, lane.number + 1, payments, *before, *rest)
-        plan = await explained(lane.link.connection, sql, *values)
-        lane.number += 1
+        values = (writer.id, writer.number, writer.number + 1, payments, *before, *rest)
+        plan = await explained(writer.link.connection, sql, *values)
+        writer.number += 1
         scans = scanned(plan)
         assert {"request by request_take", "request by request_pkey", "node by node_pkey"} <= scans
 
@@ -261,9 +265,9 @@ async def test_ended_tasks_cost_a_look_nothing(
     page_counts: list[int] = []
     for count in (0, 5000):
         await ripe(store, count)
-        lane = store._database.lanes._lanes[-1]
-        assert lane.link is not None
-        connection = lane.link.connection
+        writer = store._database.writers._writers[-1]
+        assert writer.link is not None
+        connection = writer.link.connection
         start = await connection.fetchval(
             "select min(complete_by) - 0.5 from makegood.request where not answered"
         )

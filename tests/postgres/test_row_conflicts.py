@@ -38,7 +38,7 @@ async def test_a_task_whose_events_are_refused_goes_to_an_operator_and_the_other
     mine = await running(store, 1, 2, 3)
     await take_events(db, 2)
     outcome = await mine.commit(*(done(mine[task], 0) for task in (1, 2, 3)))
-    assert [task for task, _ in outcome.guilty] == [2]
+    assert [task for task, _ in outcome.rejections] == [2]
     assert (await states(db))[2] == "error"
     assert [(alert.kind, alert.task) for alert in await store.alerts.views()] == [("unreadable", 2)]
     details = [await store.tasks.detail(task) for task in (1, 3)]
@@ -52,7 +52,7 @@ async def test_a_task_goes_to_an_operator_even_if_no_alert_can_be_written(
     await take_events(db, 2)
     await db.execute(TAKEN_ALERTS, await db.fetchval(NEXT.format(table="alert", column="id")))
     outcome = await mine.commit(done(mine[1], 0), done(mine[2], 0))
-    assert [task for task, _ in outcome.guilty] == [2]
+    assert [task for task, _ in outcome.rejections] == [2]
     assert await states(db) == {1: "processing", 2: "error"}
 
 
@@ -88,7 +88,7 @@ async def test_a_request_that_somebody_holds_does_not_hold_up_other_tasks(
     mine = await running(store, 1, 2, 3)
     async with holding(url, ITS_REQUEST):
         outcome = await mine.commit(*(done(mine[task], 0) for task in (1, 2, 3)))
-        assert (outcome.losses, outcome.lock_conflicts, outcome.guilty) == ({2}, {2}, [])
+        assert (outcome.losses, outcome.lock_conflicts, outcome.rejections) == ({2}, {2}, [])
         details = [await store.tasks.detail(task) for task in (1, 2, 3)]
         assert [one is not None and one.steps[0].state for one in details] == ["done", "running", "done"]
         # The next batches do not wait as long.

@@ -25,8 +25,8 @@ async def test_a_nul_in_a_decision_is_found_among_many_and_named(store: Postgres
     mine = await running(store, *range(1, 65))
     decisions = [with_error(mine[n], NUL if n in (17, 40) else "fine") for n in range(1, 65)]
     outcome = await mine.commit(*decisions)
-    assert [task for task, _ in outcome.guilty] == [17, 40]
-    assert all("refuses a value" in reason for _, reason in outcome.guilty)
+    assert [task for task, _ in outcome.rejections] == [17, 40]
+    assert all("refuses a value" in reason for _, reason in outcome.rejections)
     for n in (16, 17, 18):
         detail = await store.tasks.detail(n)
         assert detail is not None
@@ -40,7 +40,7 @@ async def test_a_nul_in_the_reason_itself_does_not_stop_the_verdict(store: Postg
     mine = await running(store, 1)
     bad = unchanged(mine[1])
     bad.alerts.append(Alert("held", 1, text=NUL))
-    assert [task for task, _ in (await mine.commit(bad)).guilty] == [1]
+    assert [task for task, _ in (await mine.commit(bad)).rejections] == [1]
     assert "\0" not in await db.fetchval("select cause from makegood.task where id = 1")
 
 
@@ -50,7 +50,7 @@ async def test_a_number_out_of_range_is_the_fault_of_its_task_alone(store: Postg
     decision = unchanged(mine[1])
     decision.steps[0] = too_big
     outcome = await mine.commit(decision, begin(mine[2], 1))
-    assert [task for task, _ in outcome.guilty] == [1]
+    assert [task for task, _ in outcome.rejections] == [1]
     assert (await store.tasks.detail(2)).steps[1].state == "running"  # type: ignore[union-attr]
 
 
@@ -67,7 +67,7 @@ async def test_a_guilty_claim_does_not_hold_up_its_batch_nor_losers(store: Postg
     ids = await mine.claim(5, make, decisions=[begin(mine[1], 1), late])
     assert ids == [4]
     assert mine.committed.losses == {2}
-    assert [task for task, _ in mine.committed.guilty] == [3]
+    assert [task for task, _ in mine.committed.rejections] == [3]
     assert (await store.tasks.detail(1)).steps[1].state == "running"  # type: ignore[union-attr]
 
 

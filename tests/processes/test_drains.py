@@ -132,7 +132,7 @@ async def test_a_second_sigterm_at_once_is_the_same_and_a_later_one_ends_without
 
 
 async def test_several_processes_woken_without_polling(world: World) -> None:
-    """Two Schedulers and two agents on one store, all polling off: every step is woken by the doorbell, all take part.
+    """Two Schedulers and two agents on one store, all polling off: every step is woken by the wake socket, all take part.
 
     No Supervisor is there to ask again: the steps have minutes, so that a machine that stands still for two seconds proves nothing wrong.
     """

@@ -78,9 +78,9 @@ async def test_a_process_of_the_generation_before_claims_nothing_until_it_has_a_
     mine = await hand(old)
     await old.tasks.submit([draft(1)])
     store = await anew(url)
-    for lane in old._database.lanes._lanes:
-        if lane.link is not None:
-            lane.link.terminate()
+    for writer in old._database.writers._writers:
+        if writer.link is not None:
+            writer.link.terminate()
     assert await mine.claim(5) == []
     assert old.identity.generation == store.identity.generation == 2
     assert await (await hand(old)).claim(5) == [1]
@@ -138,6 +138,6 @@ async def test_many_who_find_out_at_once_begin_anew_once(url: str) -> None:
     assert [alert.kind for alert in await stores[0].alerts.views()] == ["generation"]
     connection = await asyncpg.connect(url)
     async with connection.transaction():
-        assert not await generation.begin_anew(connection, ("somebody", "else's"), ("x", "y"))
+        assert not await generation.begin_generation(connection, ("somebody", "else's"), ("x", "y"))
     await connection.close()
     await asyncio.gather(*(store.close() for store in stores))

@@ -85,8 +85,8 @@ def same_round(m: pytest.MonkeyPatch) -> None:
 def round_in_doubt(m: pytest.MonkeyPatch) -> None:
     """A step still in doubt gets a new key when its task is resubmitted."""
     also_lawful(m, "in_doubt", "waiting")
-    true = rules.begins_anew
-    m.setattr(rules, "begins_anew", lambda step: true(step) or step.state == "in_doubt")
+    true = rules.restarts
+    m.setattr(rules, "restarts", lambda step: true(step) or step.state == "in_doubt")
 
 
 # -- the rules -----------------------------------------------------------------------------------------------------------
@@ -147,9 +147,9 @@ def no_settle(m: pytest.MonkeyPatch) -> None:
 def resubmitted_over_a_failed_undo(m: pytest.MonkeyPatch) -> None:
     """A task goes forward again although one of its undos is not confirmed."""
     also_lawful(m, "undo_failed", "waiting")
-    true = rules.begins_anew
+    true = rules.restarts
     m.setattr(rules, "barred_from_resubmission", lambda _step: "")
-    m.setattr(rules, "begins_anew", lambda step: true(step) or step.state == "undo_failed")
+    m.setattr(rules, "restarts", lambda step: true(step) or step.state == "undo_failed")
 
 
 @mutant(FAULTS_OF_ALL_KINDS, "never")
@@ -161,7 +161,7 @@ def never_retried(m: pytest.MonkeyPatch) -> None:
 @mutant(UNDOING, "place_order")
 def undo_in_forward_order(m: pytest.MonkeyPatch) -> None:
     """A step is undone before those that came after it."""
-    m.setattr(rules, "stands_before", lambda _step: False)
+    m.setattr(rules, "bars_undo", lambda _step: False)
 
 
 @mutant(replace(FAULTS_OF_ALL_KINDS, services={}, tasks=8), "sequence", twist=distant)

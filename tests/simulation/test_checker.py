@@ -279,7 +279,7 @@ FALSE: list[tuple[str, str, Falsify]] = [
     ("I13", "from running to failed", lambda h: changed(h, picks("accepted", 4, reply="permanent"), reply="done")),
     ("I16", "but it was running", lambda h: changed(h, moving(1, 1, "running", "done"),
         moves=[(1, "in_doubt", "done", 1, 1), ("task", "processing", "processed")])),
-    ("I16", "no lawful move", lambda h: changed(h, moving(2, 1, "running", "in_doubt"), moves=[(1, "running", "kept", 1, 1)])),
+    ("I16", "not an allowed move", lambda h: changed(h, moving(2, 1, "running", "in_doubt"), moves=[(1, "running", "kept", 1, 1)])),
     ("I16", "its moves say processed", lambda h: changed(h, picks("ended", 1), state="undone")),
     ("I14", "a task that is error was removed", lambda h: changed(h, picks("removed"), state="error")),
     ("I14", "a task that is processing was removed", lambda h: moved_behind(h, picks("removed"), picks("notified", 2, sequence=2))),

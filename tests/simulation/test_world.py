@@ -76,7 +76,7 @@ def test_a_process_that_is_told_to_end_twice_ends_and_not_the_simulator_with_it(
 def test_an_undo_is_probed_between_two_schedulers_also_of_a_task_that_would_hold() -> None:
     """A Scheduler gives the task back with a probe in the store; an agent takes it before the task is claimed anew."""
     swarm = StormSwarm(
-        layout=LAYOUTS[4], tasks=6, storm=40.0, pace=1.0, bell_loss=0.5,
+        layout=LAYOUTS[4], tasks=6, storm=40.0, pace=1.0, wake_loss=0.5,
         services={"service refuses": 0.2, "service late": 0.2, "service hangs": 0.15},
         rates={"operator": 1.0, "orderly stop": 0.15, "kill": 0.1, "stop": 0.1},
     )  # fmt: skip

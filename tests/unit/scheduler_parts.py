@@ -80,7 +80,7 @@ class Parts:
         self.tasks = TaskTable(clock, 2**20, self.wakeups)
         self.tasks.node = MINE
         self.claims = Claims(self.tasks, hold=10, most=5)
-        self.turns = Turns(self.tasks, self.claims, Listeners(defect=self.defects.append), abreast=2)
+        self.turns = Turns(self.tasks, self.claims, Listeners(defect=self.defects.append), parallel_from=2)
         self.commits = Commits(cast("Any", self.store), cast("Any", self.store), self.pool, self.turns)
         self.reader = StoreReader(cast("Any", self.store), self.pool, self.turns)
 

@@ -134,9 +134,9 @@ def endless() -> list[object]:
 )
 def test_what_json_cannot_hold_is_refused_with_the_reason(make: Callable[[], object], pattern: str) -> None:
     with pytest.raises(PayloadError, match=rf"^the input order cannot be kept as JSON: .*({pattern})"):
-        codec.encode(make(), what="the input order")
+        codec.encode(make(), subject="the input order")
     with pytest.raises(PayloadError, match=pattern):
-        codec.encode_with_holes([make()], lambda _: None, what="the arguments")
+        codec.encode_with_holes([make()], lambda _: None, subject="the arguments")
 
 
 def test_null_is_not_taken_for_nan() -> None:
@@ -148,7 +148,7 @@ def test_a_payload_over_the_limit_names_size_limit_and_remedy() -> None:
     with pytest.raises(
         PayloadError, match=r"101 bytes as JSON, the limit is 100: keep the data elsewhere"
     ) as error:
-        codec.encode("x" * 99, limit=100, what="the result of charge")
+        codec.encode("x" * 99, limit=100, subject="the result of charge")
     assert (error.value.size, error.value.limit) == (101, 100)
     with pytest.raises(PayloadError, match="1,048,576"):
         codec.encode("x" * sizes.PAYLOAD_LIMIT)
@@ -187,7 +187,7 @@ def test_canonical_json_does_not_know_the_order_of_dicts_and_sets() -> None:
     assert codec.canonical({"b": {"z", "a"}, "a": 1}) == codec.canonical({"a": 1, "b": {"a", "z"}})
     assert codec.canonical([1, 2]) != codec.canonical([2, 1])
     with pytest.raises(PayloadError, match="the input"):
-        codec.canonical(object(), what="the input")
+        codec.canonical(object(), subject="the input")
 
 
 @dataclass

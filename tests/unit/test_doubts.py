@@ -2,7 +2,7 @@
 
 import pytest
 
-from makegood.scheduler.doubts import Doubts, guilty
+from makegood.scheduler.doubts import Doubts, rejection
 from tests.unit.saga_case import Case, action
 
 FAULT = ValueError("a defect")
@@ -53,7 +53,7 @@ def test_after_a_claim_that_failed_tasks_are_claimed_one_by_one_for_a_while() ->
 def test_a_task_that_cannot_be_decided_goes_to_error_with_an_alert() -> None:
     """What was wrong is in the alert, cut to what a row takes."""
     case = Case(action(0), claim=False)
-    decision = guilty(case.held, [], ValueError("x" * 5000))
+    decision = rejection(case.held, [], ValueError("x" * 5000))
     assert (decision.task.state, decision.release) == ("error", True)
     (alert,) = decision.alerts
     assert alert.kind == "unreadable"

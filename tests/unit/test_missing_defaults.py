@@ -179,4 +179,4 @@ class Sheet(msgspec.Struct, Generic[T]):
     [(Page[int], b'{"first":1}'), (Sheet[Page[str]], b'{"of":{"first":"a"}}'), (list[Page[Item]], b'[{"first":{"sku":"a"}}]')],
 )  # fmt: skip
 def test_defaults_of_generic_classes_are_not_lost(annotation: Any, data: bytes) -> None:
-    assert b'"size":10' in encode(decode(data, annotation, what="it"), what="it")
+    assert b'"size":10' in encode(decode(data, annotation, subject="it"), subject="it")

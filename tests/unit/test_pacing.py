@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from makegood.base.pacing import Pauses, rung
+from makegood.base.pacing import Pauses, event_within
 
 
 def test_pauses_grow_with_jitter_to_a_limit() -> None:
@@ -26,13 +26,13 @@ def test_without_chance_pauses_are_exact() -> None:
 @pytest.mark.parametrize("limit", [None, 20.0])
 async def test_a_wake_up_that_comes_or_had_come_ends_the_wait(limit: float | None) -> None:
     event = asyncio.Event()
-    waiting = asyncio.ensure_future(rung(event, limit))
+    waiting = asyncio.ensure_future(event_within(event, limit))
     await asyncio.sleep(0)
     assert not waiting.done()
     event.set()
     assert await waiting
-    assert await rung(event, limit)
+    assert await event_within(event, limit)
 
 
 async def test_without_a_wake_up_the_limit_ends_the_wait() -> None:
-    assert not await rung(asyncio.Event(), 0.001)
+    assert not await event_within(asyncio.Event(), 0.001)

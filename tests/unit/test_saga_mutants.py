@@ -238,7 +238,7 @@ def two_requests_in_flight(m: pytest.MonkeyPatch) -> None:
 @mutant
 def undo_in_forward_order(m: pytest.MonkeyPatch) -> None:
     """A step is undone before those that came after it."""
-    m.setattr(rules, "stands_before", lambda _step: False)
+    m.setattr(rules, "bars_undo", lambda _step: False)
 
 
 @mutant
@@ -289,8 +289,8 @@ def counts_go_on(m: pytest.MonkeyPatch) -> None:
 def round_in_doubt(m: pytest.MonkeyPatch) -> None:
     """A step in doubt gets a new key when the task is resubmitted."""
     also_lawful(m, "in_doubt", "waiting")
-    true = rules.begins_anew
-    m.setattr(rules, "begins_anew", lambda step: true(step) or step.state == "in_doubt")
+    true = rules.restarts
+    m.setattr(rules, "restarts", lambda step: true(step) or step.state == "in_doubt")
 
 
 @mutant

@@ -43,7 +43,7 @@ async def test_each_message_is_taken_once_also_while_turns_are_under_way() -> No
 
 async def test_a_ring_while_the_inbox_is_read_is_heard() -> None:
     parts = Parts()
-    parts.store.meanwhile = parts.wakeups.ring_inbox
+    parts.store.meanwhile = parts.wakeups.wake_for_inbox
     await parts.reader.read_inbox()
     assert parts.wakeups.inbox
 

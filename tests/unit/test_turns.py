@@ -44,12 +44,12 @@ async def test_another_turn_begins_when_enough_tasks_wait_that_are_in_no_other()
     assert (parts.turns.state, parts.turns.may_begin()) == ("quiet", True)
     async with under_way(parts, (1, 2)):
         waiting(parts, 1, 2, 3)
-        assert (parts.turns.state, parts.turns.may_begin()) == ("abreast", False)
+        assert (parts.turns.state, parts.turns.may_begin()) == ("parallel", False)
         waiting(parts, 4)
         assert parts.turns.may_begin()
         following = parts.turns.next()
         assert following is not None
-        assert ([*following.messages], following.abreast) == ([3, 4], True)
+        assert ([*following.messages], following.is_parallel) == ([3, 4], True)
         assert [*parts.tasks.messages] == [1, 2], "their turn is not committed yet"
         assert parts.turns.inbox_rows() == {1, 2}
 
@@ -80,7 +80,7 @@ async def test_what_reads_tasks_from_the_store_waits_until_all_is_quiet(why: str
             case "operator":
                 parts.claims.at_rest = [7]
             case "claim":
-                parts.wakeups.ring_pending()
+                parts.wakeups.wake_for_pending()
             case _:
                 parts.turns.doubts.met([5], ValueError(), apart=False)
         assert not parts.turns.may_begin()
@@ -104,5 +104,5 @@ def test_a_turn_that_claims_takes_all_messages_and_is_waited_for() -> None:
     following = parts.turns.next()
     assert following is not None
     assert following.claim is not None
-    assert (len(following.messages), following.claim.limit, following.abreast) == (7, 3, False)
+    assert (len(following.messages), following.claim.limit, following.is_parallel) == (7, 3, False)
     assert parts.turns.next() is None, "all is taken, and nobody has rung since"

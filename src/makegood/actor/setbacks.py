@@ -92,7 +92,7 @@ class Setbacks:
         )  # fmt: skip
         self._last = text
         if self.count >= IN_A_ROW and not self._has_alert:
-            self._has_alert = await self._tell(text)
+            self._has_alert = await self._report(text)
         return pause
 
     async def over(self) -> None:
@@ -111,7 +111,7 @@ class Setbacks:
         self.count, self._last = 0, ""
         self._pauses.reset()
 
-    async def _tell(self, cause: str) -> bool:
+    async def _report(self, cause: str) -> bool:
         if self._store is None:
             return False
         text = f"{self._role} meets an exception at each turn, and does nothing else: {cause}; see its log"

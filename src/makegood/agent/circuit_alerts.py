@@ -30,7 +30,7 @@ from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
 from makegood.base.durations import shown
 from makegood.base.ids import show
-from makegood.base.pacing import Pauses, rung
+from makegood.base.pacing import Pauses, event_within
 from makegood.errors import StoreUnavailableError
 from makegood.model.blame import FailingStep
 from makegood.model.breaker import SHUT
@@ -82,46 +82,48 @@ class Circuits(Actor):
         self._open_alerts: dict[str, float] = {}  # when that circuit had opened
         self._idle: dict[str, float] = {}  # since when nothing waits for a service
         self._informed_at: dict[str, float] = {}
-        self._ring = asyncio.Event()
+        self._wake = asyncio.Event()
 
     def changed(self) -> None:
         """Note that a circuit has opened, or that its service has answered again."""
-        self._ring.set()
+        self._wake.set()
 
     async def run(self) -> None:
         """Keep the alerts current, until cancelled."""
         pauses, look, setbacks = Pauses(self._rng), _LOOK, Setbacks("circuits", self._store.alerts, self._rng)
         while True:
-            wake = await self._rung(look)
+            wake = await self._woken_within(look)
             look = _LOOK if wake else min(_SELDOM, look * 1.5)
             try:
                 if not wake:
                     await self.look()
-                await self.tell()
+                await self.report()
                 pauses.reset()
             except StoreUnavailableError as away:
                 log.warning("an open circuit cannot be reported now: %s", away)
                 await asyncio.sleep(pauses.draw())
-                self._ring.set()
+                self._wake.set()
             except Exception as defect:  # noqa: BLE001 - agents continue without it
                 await asyncio.sleep(await setbacks.met(defect))
-                self._ring.set()
+                self._wake.set()
             else:
                 await setbacks.over()
 
-    async def _rung(self, look: float) -> bool:
+    async def _woken_within(self, look: float) -> bool:
         """Wait for a change, or until it is time to check other processes.
 
         Returns whether something changed.
         """
         now = self._clock.monotonic()
         shut = [circuit.remaining(now) for circuit in self._circuits.values() if circuit.state in SHUT]
-        if not await rung(self._ring, min(shut) + look * self._rng.uniform(0.8, 1.2) if shut else None):
+        if not await event_within(
+            self._wake, min(shut) + look * self._rng.uniform(0.8, 1.2) if shut else None
+        ):
             return False
-        self._ring.clear()
+        self._wake.clear()
         return True
 
-    async def tell(self) -> None:
+    async def report(self) -> None:
         """Raise and end the alerts of circuits that have changed."""
         shut = {name: circuit.opened_at for name, circuit in self._circuits.items() if circuit.state in SHUT}
         new = sorted(name for name, since in shut.items() if self._open_alerts.get(name) != since)

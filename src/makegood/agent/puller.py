@@ -13,7 +13,7 @@ from makegood.agent.intake import Intake
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
 from makegood.base.ids import address
-from makegood.base.pacing import Pauses, rung
+from makegood.base.pacing import Pauses, event_within
 from makegood.channels.protocol import Channel
 from makegood.errors import StoreUnavailableError
 from makegood.model.messages import Request
@@ -90,7 +90,7 @@ class Puller:
                     await asyncio.sleep(await self._setbacks.met(defect))
                     continue
             if not took:
-                await rung(intake.wake, None if poll is None else poll * self._rng.uniform(0.8, 1.2))
+                await event_within(intake.wake, None if poll is None else poll * self._rng.uniform(0.8, 1.2))
 
     async def _take(self) -> bool:
         """Take what the store has for free slots and begin it; returns whether anything began."""

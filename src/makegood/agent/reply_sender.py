@@ -33,20 +33,20 @@ class ReplySender:
         self._channel = channel
         self._setbacks = setbacks
         self._rng = rng
-        self._ring = asyncio.Event()
+        self._wake = asyncio.Event()
         self._one_by_one = False
 
     def send(self, node: int, task: int, message: TaskMessage) -> None:
         """Send a reply soon."""
         self.waiting.append((node, task, message))
-        self._ring.set()
+        self._wake.set()
 
     async def run(self) -> None:
         """Send what there is, until cancelled."""
         pauses = Pauses(self._rng)
         while True:
-            await self._ring.wait()
-            self._ring.clear()
+            await self._wake.wait()
+            self._wake.clear()
             while self.waiting:
                 batch = _batch(self.waiting[:1] if self._one_by_one else self.waiting)
                 try:

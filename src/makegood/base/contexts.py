@@ -112,16 +112,16 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def other_loop(loop: asyncio.AbstractEventLoop, what: str) -> ClosedError:
-    """Return the error for ``what``, opened on ``loop``, where another event loop runs."""
-    kind = what.split()[1] if what.startswith("this ") else "node"
+def other_loop(loop: asyncio.AbstractEventLoop, subject: str) -> ClosedError:
+    """Return the error for ``subject``, opened on ``loop``, where another event loop runs."""
+    kind = subject.split()[1] if subject.startswith("this ") else "node"
     if loop.is_closed():
         return ClosedError(
-            f"{what} was opened on an event loop that has ended, and cannot be used again: make a new {kind}, and open and close it inside "
+            f"{subject} was opened on an event loop that has ended, and cannot be used again: make a new {kind}, and open and close it inside "
             "one loop (each asyncio.run is a loop of its own), or use SyncClient or SyncNode, which any thread may call"
         )
     return ClosedError(
-        f"{what} was opened on an event loop that is not the one that runs here, and answers on that one only: make a new {kind} on the "
+        f"{subject} was opened on an event loop that is not the one that runs here, and answers on that one only: make a new {kind} on the "
         "loop that uses it (each asyncio.run is a loop of its own), or use SyncClient or SyncNode, which any thread may call"
     )
 
@@ -133,25 +133,25 @@ if hasattr(os, "register_at_fork"):
 
 
 class HomeLoop:
-    """The event loop and the context in which an object was opened. ``what`` names the object in messages."""
+    """The event loop and the context in which an object was opened. ``subject`` names it in messages."""
 
-    __slots__ = ("_process", "_thread", "_what", "apart", "context", "loop")
+    __slots__ = ("_process", "_subject", "_thread", "apart", "context", "loop")
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, subject: str) -> None:
         self.loop = asyncio.get_running_loop()
         self._process = _processes[0]
         self._thread = get_ident()
         self.context = home_context()
         self.apart = own_arithmetic if _DECIMAL in self.context else copy_context
         """``own_arithmetic`` for copies of this context; without an arithmetic there is nothing to copy."""
-        self._what = what
+        self._subject = subject
 
     def check(self) -> None:
         """Raise ``ClosedError`` on any other event loop."""
         if get_ident() == self._thread and self._process is _processes[0] and self.loop.is_running():
             return  # asyncio asks the system for the process's number each time
         if get_running_loop() is not self.loop:
-            raise other_loop(self.loop, self._what)
+            raise other_loop(self.loop, self._subject)
 
     def start(self, work: Coroutine[Any, Any, T], *, name: str | None = None) -> "asyncio.Task[T]":
         """Run a coroutine in an asyncio task of its own, whoever the caller is."""

@@ -14,16 +14,16 @@ from makegood.base.contexts import home_context
 
 
 class Alarm:
-    """Calls ``rung`` at the earliest moment set, in monotonic seconds of ``clock``; after that it must be set
-    again.
+    """Calls ``callback`` at the earliest moment set, in monotonic seconds of ``clock``; after that it must be
+    set again.
 
-    It may fire too early, if the earliest deadline no longer exists: ``rung`` checks the clock. It runs in
-    the context in which the alarm was made.
+    It may fire too early, if the earliest deadline no longer exists: ``callback`` checks the clock. It runs
+    in the context in which the alarm was made.
     """
 
     def __init__(self, clock: Clock, callback: Callable[[], None]) -> None:
         self._clock = clock
-        self._rung = callback
+        self._callback = callback
         self._context = home_context()
         self._moment = math.inf
         self._timer: asyncio.TimerHandle | None = None
@@ -34,7 +34,7 @@ class Alarm:
             self.stop()
             self._moment = moment
             left = max(0.0, moment - self._clock.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(left, self._ring, context=self._context)
+            self._timer = asyncio.get_running_loop().call_later(left, self._fire, context=self._context)
 
     def stop(self) -> None:
         """Do not fire."""
@@ -42,6 +42,6 @@ class Alarm:
             self._timer.cancel()
             self._timer, self._moment = None, math.inf
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         self._timer, self._moment = None, math.inf
-        self._rung()
+        self._callback()

@@ -47,10 +47,10 @@ def exists(path: Path) -> bool:
     return True
 
 
-def unreachable(what: object, failure: OSError) -> StoreUnavailableError:
+def unreachable(subject: object, failure: OSError) -> StoreUnavailableError:
     """Return the error for a file that is out of reach: a folder on its way was barred, or the disk fails."""
     return StoreUnavailableError(
-        f"{what} cannot be reached ({failure}): give this user access to the file and the folders on its way"
+        f"{subject} cannot be reached ({failure}): give this user access to the file and the folders on its way"
     )
 
 

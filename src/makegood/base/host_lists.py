@@ -76,8 +76,8 @@ class AllowedHost:
         return port is None or self.port is None or port == self.port
 
 
-def entry(text: str, what: str) -> AllowedHost:
-    """Read an entry; raises ``ConfigError``, naming ``what``, for any other text.
+def entry(text: str, subject: str) -> AllowedHost:
+    """Read an entry; raises ``ConfigError``, naming ``subject``, for any other text.
 
     >>> entry("*.example.com:8443", "webhook_hosts").matches("hooks.example.com", 8443)
     True
@@ -88,7 +88,7 @@ def entry(text: str, what: str) -> AllowedHost:
         host, colon, digits = pattern.rpartition(":")
     port = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= len("65535") else 0
     if colon and not 0 < port <= HIGHEST_PORT:
-        raise ConfigError(f"{what}: {text!r}: behind the colon belongs a port from 1 to {HIGHEST_PORT}")
+        raise ConfigError(f"{subject}: {text!r}: behind the colon belongs a port from 1 to {HIGHEST_PORT}")
     at = port if colon else None
     try:
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
@@ -97,7 +97,7 @@ def entry(text: str, what: str) -> AllowedHost:
         name = host.removeprefix("*.").removesuffix(".")
     if not name.isascii() or not is_host(name) or (host.startswith("*.") and address_of(name) is not None):
         raise ConfigError(
-            f"{what}: {text!r} is not a host: write hooks.example.com, *.example.com or 10.1.0.0/16, each with :PORT if only that port "
+            f"{subject}: {text!r} is not a host: write hooks.example.com, *.example.com or 10.1.0.0/16, each with :PORT if only that port "
             "is meant"
         )
     if host.startswith("*."):

@@ -131,7 +131,7 @@ def scope(store_id: str, task_id: int, step: str) -> str:
     return f"{store_id}-{show(task_id)}/{step}"
 
 
-def checked_name(name: str, what: str) -> str:
+def checked_name(name: str, subject: str) -> str:
     """Return ``name`` if it may name an app, agent, action or workflow; else raise ``DefinitionError``.
 
     Names travel in keys and HTTP headers, so they are ASCII: a letter or underscore, then letters, digits,
@@ -139,7 +139,7 @@ def checked_name(name: str, what: str) -> str:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DefinitionError(
-            f"{what} name {name!r} is not allowed: up to 100 ASCII letters, digits, '_', '.', '-', not beginning with a digit; "
+            f"{subject} name {name!r} is not allowed: up to 100 ASCII letters, digits, '_', '.', '-', not beginning with a digit; "
             'pass name="..."'
         )
     return name

@@ -2,7 +2,7 @@
 
 A lookup cannot be stopped: where no name server answers, the system's resolver may be busy for half a minute.
 So lookups stay out of the event loop's threads, which everything else in the process uses. Each lookup has a
-thread while it lasts. Names of one lane share a limited number of threads. Names that were found in time
+thread while it lasts. Hosts of one group share a limited number of threads. Names that were found in time
 before use other threads than names that were not (yet).
 """
 
@@ -17,7 +17,7 @@ from typing import Final
 from makegood.errors import DeliveryError
 
 SHARE: Final = 16
-"""Threads of a lane at most for names that were found in time, and as many for the others."""
+"""Threads of a group at most for names that were found in time, and as many for the others."""
 
 MOST_KNOWN: Final = 10_000
 """Names remembered as found in time."""
@@ -26,13 +26,13 @@ MOST_KNOWN: Final = 10_000
 class Lookups:
     """Looks up names.
 
-    ``limit``: seconds for one lookup. ``lane``: returns the lane of a host; by default all hosts share one.
+    ``limit``: seconds for one lookup. ``slots``: returns the group of a host; by default all hosts share one.
     """
 
-    def __init__(self, *, limit: float, lane: Callable[[str], str] = lambda _: "") -> None:
+    def __init__(self, *, limit: float, group: Callable[[str], str] = lambda _: "") -> None:
         self._limit = limit
-        self._lane = lane
-        self._lanes: dict[tuple[str, bool], asyncio.Semaphore] = {}
+        self._group_of = group
+        self._slots: dict[tuple[str, bool], asyncio.Semaphore] = {}
         self._known: dict[str, None] = {}
         self._under_way: dict[tuple[str, int], asyncio.Future[list[str] | Exception]] = {}
 
@@ -45,10 +45,10 @@ class Lookups:
             return [str(ipaddress.ip_address(host))]
         is_familiar = host in self._known
         self._known.pop(host, None)  # until it is found again
-        lane = self._lanes.setdefault((self._lane(host), is_familiar), asyncio.Semaphore(SHARE))
+        slots = self._slots.setdefault((self._group_of(host), is_familiar), asyncio.Semaphore(SHARE))
         try:
             async with asyncio.timeout(self._limit):
-                addresses = await self._in_lane(host, port, lane)
+                addresses = await self._in_group(host, port, slots)
         except TimeoutError:
             raise DeliveryError(
                 f"{host} was not looked up within {self._limit:g} s: do its name servers answer?"
@@ -60,27 +60,27 @@ class Lookups:
             del self._known[next(iter(self._known))]
         return addresses
 
-    async def _in_lane(self, host: str, port: int, lane: asyncio.Semaphore) -> list[str]:
+    async def _in_group(self, host: str, port: int, slots: asyncio.Semaphore) -> list[str]:
         if (host, port) not in self._under_way:
-            await lane.acquire()
+            await slots.acquire()
             if (host, port) in self._under_way:
-                lane.release()
+                slots.release()
             else:
-                self._begin(host, port, lane)
+                self._begin(host, port, slots)
         result = await asyncio.shield(self._under_way[host, port])
         if isinstance(result, Exception):
             raise result
         return result
 
-    def _begin(self, host: str, port: int, lane: asyncio.Semaphore) -> None:
-        """Look a name up in a thread, which releases its place in the lane when it ends, even if nobody waits
-        then.
+    def _begin(self, host: str, port: int, slots: asyncio.Semaphore) -> None:
+        """Look a name up in a thread, which releases its place in the group when it ends, even if nobody
+        waits then.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[str] | Exception] = loop.create_future()
 
         def ended(result: list[str] | Exception) -> None:
-            lane.release()
+            slots.release()
             del self._under_way[host, port]
             future.set_result(result)  # a failure too: perhaps nobody waits for it any more
 
@@ -96,6 +96,6 @@ class Lookups:
         try:
             threading.Thread(target=look, name=f"look up {host}", daemon=True).start()
         except RuntimeError as none:  # the system gives no thread
-            lane.release()
+            slots.release()
             raise OSError(str(none)) from none
         self._under_way[host, port] = future

@@ -30,7 +30,7 @@ class Pauses:
         self._next = self._first
 
 
-async def rung(event: asyncio.Event, limit: float | None) -> bool:
+async def event_within(event: asyncio.Event, limit: float | None) -> bool:
     """Wait for ``event`` at most ``limit`` seconds, None: for ever. Return whether it was set in time."""
     try:
         async with asyncio.timeout(limit):

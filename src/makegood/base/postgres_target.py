@@ -77,15 +77,15 @@ class Target:
         hosts = ",".join(host for host in self.hosts if not host.startswith(("/", "@")))
         return f"PostgreSQL {hosts or 'local'}/{self.database}"
 
-    def elsewhere(self, what: str) -> str:
-        """Return which parts come from somewhere else than ``what``, and from where, for messages.
+    def elsewhere(self, subject: str) -> str:
+        """Return which parts come from somewhere else than ``subject``, and from where, for messages.
 
         >>> target_of("postgresql://db", "the URL", environ={"PGUSER": "me"}).elsewhere("the URL")
         'user from PGUSER'
         """
         parts: dict[str, list[str]] = {}
         for name in ("host", "port", "dbname", "user", "password"):
-            if (source := self.sources.get(name, what)) != what:
+            if (source := self.sources.get(name, subject)) != subject:
                 parts.setdefault(source, []).append("database" if name == "dbname" else name)
         return ", ".join(f"{' and '.join(names)} from {source}" for source, names in parts.items())
 
@@ -154,7 +154,7 @@ class Target:
 
 def target_of(
     url: str,
-    what: str = "the store's URL",
+    subject: str = "the store's URL",
     *,
     own: frozenset[str] = frozenset(),
     environ: Mapping[str, str] = os.environ,
@@ -162,7 +162,7 @@ def target_of(
     """Return the server and database that a URL means.
 
     ``own``: settings of the server that the connection will overwrite. Raises ``ConfigError``, naming
-    ``what``, for a URL that cannot be read, for a service that no file defines, and for a parameter that
+    ``subject``, for a URL that cannot be read, for a service that no file defines, and for a parameter that
     cannot be honoured.
 
     >>> target_of("postgresql://me@db/shop", environ={}).where
@@ -175,14 +175,14 @@ def target_of(
         if name not in values and (value or PARAMETERS[name].values is not None or PARAMETERS[name].number):
             values[name], sources[name] = value, source
 
-    parts = parts_of(url, what)
+    parts = parts_of(url, subject)
     try:
-        parameters = dict(_written(parts, what))
+        parameters = dict(_written(parts, subject))
         for name, value in parameters.items():
-            take(name, value, what)
-        service = _service_name(parameters, environ, what)
+            take(name, value, subject)
+        service = _service_name(parameters, environ, subject)
         if service is not None:
-            file, section = _service(service, values.pop("servicefile", ""), environ, what)
+            file, section = _service(service, values.pop("servicefile", ""), environ, subject)
             for name, value in section:
                 take(name, value, f"service {service!r} in {file}")
         for name, parameter in PARAMETERS.items():
@@ -193,15 +193,15 @@ def target_of(
         for name, value in values.items():
             verify(name, value, sources[name])
         verify_tls_files(values, sources)
-        verify_options(values.get("options", ""), own, sources.get("options", what))
-        hosts, ports = _places(values.pop("host", ""), values.pop("port", ""), what)
+        verify_options(values.get("options", ""), own, sources.get("options", subject))
+        hosts, ports = _places(values.pop("host", ""), values.pop("port", ""), subject)
     except ConfigError as wrong:
         raise ConfigError(scrubbed(str(wrong), url)) from None  # its cause might show a part of the URL
-    user = values.pop("user", "") or _system_user(what)
+    user = values.pop("user", "") or _system_user(subject)
     return Target(hosts, ports, values.pop("dbname", "") or user, user, values, sources)
 
 
-def _written(parts: SplitResult, what: str) -> Iterator[tuple[str, str]]:
+def _written(parts: SplitResult, subject: str) -> Iterator[tuple[str, str]]:
     """Yield the parameters that a URL sets; of two with one name libpq takes the later one."""
     login, _, places = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
@@ -218,25 +218,25 @@ def _written(parts: SplitResult, what: str) -> Iterator[tuple[str, str]]:
     yield from ((name, unquote(value)) for name, value in fields.items() if value)
     for setting in filter(None, parts.query.split("&")):
         name, _, value = setting.partition("=")
-        yield name_of(unquote(name), unquote(value), what)
+        yield name_of(unquote(name), unquote(value), subject)
 
 
-def _service_name(parameters: Mapping[str, str], environ: Mapping[str, str], what: str) -> str | None:
+def _service_name(parameters: Mapping[str, str], environ: Mapping[str, str], subject: str) -> str | None:
     """Return the name of the service that a URL or the environment names."""
     service = parameters.get("service", environ.get("PGSERVICE"))
     if service == "":
-        source = f"{what}: service=" if "service" in parameters else "PGSERVICE"
+        source = f"{subject}: service=" if "service" in parameters else "PGSERVICE"
         raise ConfigError(f"{source} is empty, and no service has that name: name one, or leave it out")
     return service
 
 
 def _service(
-    service: str, file: str, environ: Mapping[str, str], what: str
+    service: str, file: str, environ: Mapping[str, str], subject: str
 ) -> tuple[Path, list[tuple[str, str]]]:
     """Return the file that defines a service, and its parameters."""
     own = file or environ.get("PGSERVICEFILE")
     if own and not Path(own).is_file():
-        raise ConfigError(f"{what} names the service {service!r}: there is no service file {own}")
+        raise ConfigError(f"{subject} names the service {service!r}: there is no service file {own}")
     folders = [environ["PGSYSCONFDIR"]] if environ.get("PGSYSCONFDIR") else _SYSTEM_FOLDERS
     home = environ.get("HOME") or str(Path.home())
     first = Path(own) if own else Path(home) / ".pg_service.conf"
@@ -248,14 +248,14 @@ def _service(
             lines = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeError) as unread:
             raise ConfigError(
-                f"{what} names the service {service!r}: {path} cannot be read: {unread}"
+                f"{subject} names the service {service!r}: {path} cannot be read: {unread}"
             ) from None
         section = _section(lines, service, path)
         if section is not None:
             return path, section
     places = ", ".join(map(str, files)) or f"{first}, nor any other service file"
     raise ConfigError(
-        f"{what} names the service {service!r}, which is not defined in {places}: correct the name, or add [{service}] there "
+        f"{subject} names the service {service!r}, which is not defined in {places}: correct the name, or add [{service}] there "
         "(PGSERVICEFILE names another file)"
     )
 
@@ -284,33 +284,35 @@ def _section(lines: list[str], service: str, path: Path) -> list[tuple[str, str]
     return entries
 
 
-def _places(host: str, port: str, what: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _places(host: str, port: str, subject: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the hosts and their ports."""
     hosts = tuple(host.split(",")) if host else ()
     if not all(hosts):
-        raise ConfigError(f"{what} has an empty host in its list of hosts: name it, or take its comma away")
+        raise ConfigError(
+            f"{subject} has an empty host in its list of hosts: name it, or take its comma away"
+        )
     texts = [text.strip() for text in port.split(",")]
     if not all(
         text.isascii() and text.isdecimal() and 0 < int(text) <= HIGHEST_PORT for text in texts if text
     ):
-        raise ConfigError(f"{what}: a port is a number from 1 to {HIGHEST_PORT}")
+        raise ConfigError(f"{subject}: a port is a number from 1 to {HIGHEST_PORT}")
     ports = [int(text) if text else _PORT for text in texts]
     if len(ports) == 1:
         return hosts, tuple(ports * max(1, len(hosts)))
     if len(ports) != len(hosts):
         raise ConfigError(
-            f"{what} has {len(hosts)} hosts and {len(ports)} ports: write one port for each host, or one for all"
+            f"{subject} has {len(hosts)} hosts and {len(ports)} ports: write one port for each host, or one for all"
         )
     return hosts, tuple(ports)
 
 
-def _system_user(what: str) -> str:
+def _system_user(subject: str) -> str:
     """Return the user of this process, which libpq takes for a URL without one."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         raise ConfigError(
-            f"{what} names no user, and this process's user has no name: write user@, or set PGUSER"
+            f"{subject} names no user, and this process's user has no name: write user@, or set PGUSER"
         ) from None
 
 

@@ -86,41 +86,43 @@ def meant_file(text: str) -> str:
     return f"; did you mean sqlite:///{text}?" if _SQLITE_FILE.fullmatch(text) else ""
 
 
-def parts_of(url: str, what: str = "the store's URL") -> SplitResult:
+def parts_of(url: str, subject: str = "the store's URL") -> SplitResult:
     """Return the parts of a server's URL.
 
-    Raises ``ConfigError``, naming ``what``, for an ambiguous URL; the error shows nothing of the URL except
-    its scheme.
+    Raises ``ConfigError``, naming ``subject``, for an ambiguous URL; the error shows nothing of the URL
+    except its scheme.
 
     >>> parts_of("postgresql://me:hun%2Fter2@db/shop").hostname
     'db'
     """
     if not scheme_of(url):
-        raise ConfigError(f"{what} does not begin with a scheme, such as postgresql://user@host/database")
+        raise ConfigError(f"{subject} does not begin with a scheme, such as postgresql://user@host/database")
     if _CONTROLS.search(url):
-        raise ConfigError(f"{what} contains a control character, such as a line break: {ENCODE}")
+        raise ConfigError(f"{subject} contains a control character, such as a line break: {ENCODE}")
     rest = url.partition("://")[2]
     if any(server.count("@") > 1 for server in re.split("[/?#]", rest, maxsplit=1)[0].split(",")):
-        raise ConfigError(f"{what} has more than one @ before its database: {ENCODE}")
+        raise ConfigError(f"{subject} has more than one @ before its database: {ENCODE}")
     if "@" in re.split("[/?#]", rest, maxsplit=1)[-1] and re.search("[/?#]", rest):
-        raise ConfigError(f"{what} has an @ after its first /, ? or #: {ENCODE}")
+        raise ConfigError(f"{subject} has an @ after its first /, ? or #: {ENCODE}")
     if escape := _BAD_ESCAPE.search(rest):
         wrong = "%00" if escape[0] == "%00" else "a % without two hexadecimal digits after it"
-        raise ConfigError(f"{what} has {wrong} in {_part_at(rest, escape.start())}: write %25 for a % itself")
+        raise ConfigError(
+            f"{subject} has {wrong} in {_part_at(rest, escape.start())}: write %25 for a % itself"
+        )
     try:
         parts = urlsplit(url)
     except ValueError:  # its text may show all of the URL
-        raise ConfigError(f"{what} cannot be read: {ENCODE}") from None
+        raise ConfigError(f"{subject} cannot be read: {ENCODE}") from None
     if parts.fragment or rest.endswith("#"):
-        raise ConfigError(f"{what} has a part behind #, which no server takes: {ENCODE}")
+        raise ConfigError(f"{subject} has a part behind #, which no server takes: {ENCODE}")
     if not all(map(_is_place, parts.netloc.rpartition("@")[2].split(","))):
         raise ConfigError(
-            f"{what}: after the last colon of its host there must be a port, a number up to {_HIGHEST_PORT}. Is there an @ between "
+            f"{subject}: after the last colon of its host there must be a port, a number up to {_HIGHEST_PORT}. Is there an @ between "
             f"password and host? Otherwise {ENCODE}"
         )
     if not all("=" in field for field in parts.query.split("&") if field):
         raise ConfigError(
-            f"{what}: behind the ? there must be name=value, with & between two of them; {ENCODE}"
+            f"{subject}: behind the ? there must be name=value, with & between two of them; {ENCODE}"
         )
     return parts
 

@@ -38,14 +38,14 @@ _MOST_DIGITS: Final = 12
 """The longest timestamp that is read, in digits: enough for 30,000 years."""
 
 
-def key_of(secret: str, what: str = "a webhook secret") -> bytes:
+def key_of(secret: str, subject: str = "a webhook secret") -> bytes:
     """Return the key of a secret: 24 to 64 bytes, written as ``whsec_`` and base64.
 
     >>> key_of("whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0")
     b'secretsecretsecretsecret'
 
-    Raises ``ConfigError``, naming ``what``, for any other text, without showing it: receivers would read it
-    differently, or guess it.
+    Raises ``ConfigError``, naming ``subject``, for any other text, without showing it: receivers would read
+    it differently, or guess it.
     """
     try:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
@@ -53,7 +53,7 @@ def key_of(secret: str, what: str = "a webhook secret") -> bytes:
         key = b""
     if not secret.startswith(_PREFIX) or not _LEAST <= len(key) <= _MOST:
         raise ConfigError(
-            f"{what}: write whsec_ and {_LEAST} to {_MOST} bytes in base64, as {MAKE} makes one"
+            f"{subject}: write whsec_ and {_LEAST} to {_MOST} bytes in base64, as {MAKE} makes one"
         )
     return key
 
@@ -112,20 +112,20 @@ class WebhookAddress:
         return f"{self.scheme}://{self.netloc}"
 
 
-def address(url: str, what: str = "the webhook's address") -> WebhookAddress:
-    """Return the parts of an http or https URL; raises ``ConfigError``, naming ``what``, for any other."""
+def address(url: str, subject: str = "the webhook's address") -> WebhookAddress:
+    """Return the parts of an http or https URL; raises ``ConfigError``, naming ``subject``, for any other."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:  # its text may show all of the URL
-        raise ConfigError(f"{what} cannot be read: write https://host/path, percent-encoded") from None
+        raise ConfigError(f"{subject} cannot be read: write https://host/path, percent-encoded") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{what}: write https://host/path")
+        raise ConfigError(f"{subject}: write https://host/path")
     if parts.username is not None or parts.password is not None:
         raise ConfigError(
-            f"{what}: a name and password in it would end in logs; the signature says who sends"
+            f"{subject}: a name and password in it would end in logs; the signature says who sends"
         )
     if not url.isascii() or not url.isprintable() or " " in url:
-        raise ConfigError(f"{what}: write it in ASCII: percent-encode the path, punycode the host")
+        raise ConfigError(f"{subject}: write it in ASCII: percent-encode the path, punycode the host")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return WebhookAddress(parts.scheme, parts.hostname, port or PORTS[parts.scheme], path)

@@ -40,7 +40,7 @@ class Channel(Protocol):
     async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Mark requests (task, idx, attempt) under way whose silence must not be counted as a failure."""
 
-    def subscribe(self, agent: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call ``ring`` when a request may wait for the agent of this address; returns a function that ends
+    def subscribe(self, agent: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` when a request may wait for the agent of this address; returns a function that ends
         this.
         """

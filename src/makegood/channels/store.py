@@ -37,6 +37,6 @@ class StoreChannel:
         """Mark request rows whose silence must not be counted as a failure."""
         await self._store.requests.excuse(node, requests)
 
-    def subscribe(self, agent: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Ring on the store's topic of the agent."""
-        return self._store.subscribe(f"agent:{agent}", ring)
+    def subscribe(self, agent: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Subscribe to the store's topic of the agent."""
+        return self._store.subscribe(f"agent:{agent}", wake)

@@ -213,16 +213,16 @@ class Root(Lazy):
             code = unsaid.exit_code
         except click.ClickException as wrong:
             code = wrong.exit_code
-            tell(cli, wrong, usage(wrong, cli.path))
+            print_error(cli, wrong, usage(wrong, cli.path))
         except click.Abort:
             code = exits.INTERRUPTED
         except MakegoodError as error:
             code = exits.code_of(error)
-            tell(cli, error, str(error))
+            print_error(cli, error, str(error))
         except Exception as defect:  # noqa: BLE001 - whatever it is, it is told in one sentence
             code = exits.FAILED
             what = f"unexpected {type(defect).__name__}: {defect}"
-            tell(cli, defect, f"{what}; run it again with --debug, and report what it shows")
+            print_error(cli, defect, f"{what}; run it again with --debug, and report what it shows")
         sys.exit(code if isinstance(code, int) else exits.DONE)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -260,7 +260,7 @@ def usage(wrong: click.ClickException, path: str = "") -> str:
     return text
 
 
-def tell(cli: Cli, error: BaseException, sentence: str) -> None:
+def print_error(cli: Cli, error: BaseException, sentence: str) -> None:
     """Write an error to stderr: one sentence, and with ``--debug`` where it arose."""
     if cli.debug:
         for line in "".join(traceback.format_exception(error)).rstrip().split("\n"):

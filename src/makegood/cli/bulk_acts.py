@@ -115,7 +115,7 @@ async def carry_out(cli: Cli, bulk: RequestedAct, count: int) -> int:
         if count:
             await no_scheduler.warn(cli, client, no_scheduler.UNDECIDED)
 
-        def tell(outcome: Acted) -> None:
+        def show(outcome: Acted) -> None:
             progress.more()
             shapes.append({**_shape(bulk.kind, outcome), "code": _CODES[outcome.verdict]})
             if not cli.json and not bulk.wait:
@@ -123,7 +123,7 @@ async def carry_out(cli: Cli, bulk: RequestedAct, count: int) -> int:
 
         act = {"cancel": client.cancel_all, "undo": client.undo_all, "resubmit": client.resubmit_all}
         outcomes = await act[bulk.kind](
-            bulk.wanted, why=bulk.why, who=bulk.who, limit=bulk.limit, timeout=bulk.timeout, progress=tell
+            bulk.wanted, why=bulk.why, who=bulk.who, limit=bulk.limit, timeout=bulk.timeout, progress=show
         )
         if bulk.wait:
             for n, outcome in enumerate(outcomes):

@@ -44,12 +44,12 @@ def check(
     return None, inputs
 
 
-def told(change: bytes | None, *, whole: bool = False) -> str:
+def correction(change: bytes | None, *, whole: bool = False) -> str:
     """Say what a correction replaced, of an object only the members that differ.
 
     Secret values are covered, unless ``whole``.
 
-    >>> told(b'{"step":"charge","was":{"card":5,"order":1},"now":{"card":"a","order":1}}')
+    >>> correction(b'{"step":"charge","was":{"card":5,"order":1},"now":{"card":"a","order":1}}')
     'charge: {"card":"•••"}, another secret value than before'
     """
     return "; ".join(lines(change, whole=whole))

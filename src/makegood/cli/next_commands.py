@@ -64,7 +64,7 @@ def outcome(cli: Cli, detail: TaskDetail) -> dict[str, Any]:
     }
 
 
-def tell(cli: Cli, detail: TaskDetail) -> None:
+def show(cli: Cli, detail: TaskDetail) -> None:
     """Print on stderr the state of a task that did not end as wanted, and what can be done about it."""
     cli.note(f"makegood: {ending(detail)}")
     for line in lines(cli, detail):

@@ -106,7 +106,7 @@ class Client:
     async def _open(self, *, looking: bool) -> None:
         await self._opened_store.open(looking=looking)
         for topic in ("ended", "answers"):
-            self._opened_store.subscribe(topic, self._ring)
+            self._opened_store.subscribe(topic, self._wake)
         self.waiters.open()
 
     async def close(self) -> None:
@@ -118,9 +118,9 @@ class Client:
         await self.waiters.close()
         await self._opened_store.close()
 
-    def _ring(self) -> None:
-        self.waiters.ring()
-        self.acts.ring()
+    def _wake(self) -> None:
+        self.waiters.wake()
+        self.acts.wake()
 
     def _beside(self, scheduler: LocalScheduler) -> None:
         """Let a Scheduler of the same process take tasks submitted here, and report the end of those that it
@@ -521,7 +521,7 @@ class Client:
             headers = self._telemetry.sent(headers)
         random_id = ids.random_uuid(self._rng)
         message = outgoing(
-            queue, random_id if id is None else id, encode(value, what=f"the message to queue {queue}"), reply_to=reply_to,
+            queue, random_id if id is None else id, encode(value, subject=f"the message to queue {queue}"), reply_to=reply_to,
             correlation_id=correlation_id, kind=kind, headers=headers, delay=delay, expires=expires,
             remember=None if id is None else remember,  # nobody can say one again that was drawn
         )  # fmt: skip
@@ -581,7 +581,7 @@ class Client:
         if value is not UNSET:
             if ids is None or len(ids) != 1:
                 raise ConfigError("value= replaces that of one message: name it, ids=[...]")
-            body = encode(value, what=f"the message to queue {queue}")
+            body = encode(value, subject=f"the message to queue {queue}")
         return await self.store.queues.replay_messages(queue, self.acts.new(who, why), ids, body=body)
 
     async def drop_messages(

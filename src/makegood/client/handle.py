@@ -208,9 +208,9 @@ class TaskHandle(Generic[R_co]):
         """
         if inputs is None:
             if step is not None or workflow is not None:
-                what = f"step={step!r}" if workflow is None else f"workflow={workflow.name}"
+                subject = f"step={step!r}" if workflow is None else f"workflow={workflow.name}"
                 raise ConfigError(
-                    f"{what} goes with inputs=: the step's arguments by name, or all inputs of the workflow"
+                    f"{subject} goes with inputs=: the step's arguments by name, or all inputs of the workflow"
                 )
             return await self._act("resubmit", who, why, timeout, dry_run=dry_run)
         if step is None:
@@ -228,13 +228,13 @@ class TaskHandle(Generic[R_co]):
                 )
             else:
                 await self._check_inputs(inputs)
-                value = encode(list(inputs), what="the inputs", around=1)
+                value = encode(list(inputs), subject="the inputs", around=1)
         else:
             if not isinstance(inputs, Mapping):
                 raise ConfigError(f"inputs: the arguments of {step} by name")
             task, view = await self._step(step)
             self._check_arguments(task, view, inputs, workflow)
-            value = encode(dict(inputs), what=f"the arguments of {step}", around=1)
+            value = encode(dict(inputs), subject=f"the arguments of {step}", around=1)
             idx = view.idx
         return await self._act("resubmit", who, why, timeout, dry_run=dry_run, idx=idx, value=value)
 
@@ -256,7 +256,7 @@ class TaskHandle(Generic[R_co]):
         if outcome not in ("done", "failed", "undone"):
             raise ConfigError(f'outcome={outcome!r}: "done", "failed" or "undone"')
         _, view = await self._step(step)
-        body = encode(value, what=f"the result of step {step}") if outcome == "done" else None
+        body = encode(value, subject=f"the result of step {step}") if outcome == "done" else None
         return await self._act("settle", who, why, timeout, idx=view.idx, value=body, settled=outcome)
 
     async def extend(
@@ -313,10 +313,10 @@ class TaskHandle(Generic[R_co]):
     ) -> Answer:
         detail = await self.status()
         if detail.unreadable:
-            stands = ", ".join(s.name for s in detail.steps if s.stands) or "nothing"
+            in_place = ", ".join(s.name for s in detail.steps if s.stands) or "nothing"
             raise ActRefusedError(
                 f"nothing can decide about task {self.id}: {'; '.join(detail.unreadable)}. Put those rows back from a backup and ask "
-                f"again; or repair by hand, at the services, what is or may be in place ({stands}), and acknowledge its alert "
+                f"again; or repair by hand, at the services, what is or may be in place ({in_place}), and acknowledge its alert "
                 f"(`makegood alerts --task {self.id}`)",
                 act=kind,
                 state=detail.task.state,

@@ -28,12 +28,14 @@ class LeaseKeeper:
     """Extends the lease of one message, until ``stop``. To be made on an event loop.
 
     ``hold``: extends it by ``lease`` seconds; False if the message is another receiver's by now. ``tries``:
-    the deliveries that the message may have. ``what``: the message, for the log.
+    the deliveries that the message may have. ``subject``: the message, for the log.
     """
 
-    def __init__(self, hold: Callable[[], Awaitable[bool]], what: str, *, lease: float, tries: int) -> None:
+    def __init__(
+        self, hold: Callable[[], Awaitable[bool]], subject: str, *, lease: float, tries: int
+    ) -> None:
         self._hold = hold
-        self._what = what
+        self._subject = subject
         self._lease = lease
         self._most = tries * TIMES
         self._loop = asyncio.get_running_loop()
@@ -46,7 +48,7 @@ class LeaseKeeper:
             self._loop.call_soon_threadsafe(self._end)
 
     def _begin(self) -> None:
-        self._task = self._loop.create_task(self._keep(), name=f"keep {self._what}")
+        self._task = self._loop.create_task(self._keep(), name=f"keep {self._subject}")
 
     def _end(self) -> None:
         self._timer.cancel()
@@ -59,14 +61,16 @@ class LeaseKeeper:
             try:
                 if not await self._hold():
                     log.warning(
-                        "%s is another receiver's by now, while this one still works on it", self._what
+                        "%s is another receiver's by now, while this one still works on it", self._subject
                     )
                     return
             except StoreUnavailableError as away:
-                log.warning("the lease of %s could not be extended: %s", self._what, away)
+                log.warning("the lease of %s could not be extended: %s", self._subject, away)
             except MakegoodError:  # the client was closed
                 return
             if n == TIMES:
-                log.warning(text, self._what, shown(self._lease), shown(self._lease * self._most / TIMES))
+                log.warning(text, self._subject, shown(self._lease), shown(self._lease * self._most / TIMES))
             await asyncio.sleep(self._lease / TIMES)
-        log.error("%s is redelivered soon, although its receiver still works on it: raise lease=", self._what)
+        log.error(
+            "%s is redelivered soon, although its receiver still works on it: raise lease=", self._subject
+        )

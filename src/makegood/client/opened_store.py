@@ -62,9 +62,9 @@ class OpenedStore:
             )
         return task_id
 
-    def subscribe(self, topic: str, ring: Callable[[], None]) -> None:
-        """Call ``ring`` when something of this topic has changed, until the store is ``shut``."""
-        self._stops.append(self.store.subscribe(topic, ring))
+    def subscribe(self, topic: str, wake: Callable[[], None]) -> None:
+        """Call ``wake`` when something of this topic has changed, until the store is ``shut``."""
+        self._stops.append(self.store.subscribe(topic, wake))
 
     def shut(self) -> None:
         """Let nobody use the store from now on, and nobody hear of it.

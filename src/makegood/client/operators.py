@@ -19,7 +19,7 @@ from makegood.base import ids
 from makegood.base.arguments import checked_count
 from makegood.base.contexts import bare_context, within
 from makegood.base.durations import Duration, seconds, shown
-from makegood.base.pacing import rung
+from makegood.base.pacing import event_within
 from makegood.base.text import hostname, kept, refuse_unstorable
 from makegood.client.opened_store import OpenedStore
 from makegood.client.waiters import RecentTasks
@@ -70,12 +70,12 @@ class Acts:
         self._recent = recent
         self._poll = poll
         self._rng = rng
-        self._rings: dict[asyncio.Event, None] = {}  # in the order in which they were hung up
+        self._wakes: dict[asyncio.Event, None] = {}  # in the order in which they were added
 
-    def ring(self) -> None:
-        """Look for answers: the store has rung."""
-        for ring in self._rings:
-            ring.set()
+    def wake(self) -> None:
+        """Look for answers: the store has something new."""
+        for wake in self._wakes:
+            wake.set()
 
     def new(self, who: str | None, why: str) -> Act:
         """Return an act's identity; ``who`` defaults to the user and host of this process."""
@@ -149,23 +149,23 @@ class Acts:
         store = self._opened_store.ready()
         waiting = {message.act.id: task for task, message in messages.items() if message.act is not None}
         answers: dict[int, Answer] = {}
-        ring = asyncio.Event()
-        self._rings[ring] = None
+        wake = asyncio.Event()
+        self._wakes[wake] = None
         try:
             for task in messages:
                 self._recent.pop(task)  # its end, if it had come, is no longer its end
             await asyncio.gather(*(store.tasks.post(task, message) for task, message in messages.items()))
             async with asyncio.timeout(limit):
                 while waiting:
-                    ring.clear()
+                    wake.clear()
                     for act, answer in (await store.tasks.answers(list(waiting))).items():
                         answers[waiting.pop(act)] = answer
                     if waiting:
-                        await rung(ring, min(self._poll, 0.25))
+                        await event_within(wake, min(self._poll, 0.25))
         except TimeoutError:
             return answers
         finally:
-            self._rings.pop(ring, None)
+            self._wakes.pop(wake, None)
         return answers
 
     async def _won(self, task: int, act: str) -> str:

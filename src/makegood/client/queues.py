@@ -15,7 +15,7 @@ from makegood.base import ids
 from makegood.base.arguments import checked_count, judge_calls
 from makegood.base.contexts import bare_context, within
 from makegood.base.durations import Duration, seconds, shown
-from makegood.base.pacing import Pauses, rung
+from makegood.base.pacing import Pauses, event_within
 from makegood.base.text import hostname, refuse_unstorable
 from makegood.client.lease_keeper import LeaseKeeper
 from makegood.client.opened_store import OpenedStore
@@ -115,7 +115,7 @@ class Queue:
                     if now() >= end:
                         return []
                     rest = min(rest, end - now())
-                await within(bare_context(), rung(wake, rest))
+                await within(bare_context(), event_within(wake, rest))
         finally:
             stop()
 
@@ -220,8 +220,8 @@ class Queue:
         async def hold() -> bool:
             return (await self._opened_store.ready().queues.hold_messages([receipt], self._lease))[0]
 
-        what = f"message {message.id} of queue {self.name}"
-        self.turns[receipt] = LeaseKeeper(hold, what, lease=self._lease, tries=self._tries)
+        subject = f"message {message.id} of queue {self.name}"
+        self.turns[receipt] = LeaseKeeper(hold, subject, lease=self._lease, tries=self._tries)
         return message
 
     def _end_turn(self, receipt: tuple[int, int]) -> bool:
@@ -281,7 +281,7 @@ def outgoing(
     if headers is not None:
         if not all(isinstance(k, str) and isinstance(v, str) for k, v in headers.items()):
             raise ConfigError("headers: texts by name")
-        encode(dict(headers), what="the headers")
+        encode(dict(headers), subject="the headers")
     return Outgoing(
         queue=named(queue), id=id, body=body, kind=kind, correlation_id=correlation_id,
         reply_to=reply_to, headers=headers, delay=seconds(delay, name="delay"),

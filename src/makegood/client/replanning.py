@@ -49,9 +49,9 @@ def check_arguments(action: Action[..., Any], step: str, inputs: Mapping[str, An
     """Raise ``PayloadError`` for an argument of a step that is not as its action's annotation says."""
     annotations = action._fitted().annotations
     for name in inputs.keys() & annotations.keys():
-        what = f"the argument {name} of {step}"
-        refuse_unknown(inputs[name], annotations[name], what)
-        check_fits(encode(inputs[name], what=what), annotations[name], inputs[name], what)
+        subject = f"the argument {name} of {step}"
+        refuse_unknown(inputs[name], annotations[name], subject)
+        check_fits(encode(inputs[name], subject=subject), annotations[name], inputs[name], subject)
 
 
 def _as_stored(workflow: Workflow[..., Any], old: StepPlan, new: StepPlan) -> StepPlan:

@@ -1,7 +1,7 @@
 """Waiters: callers that wait for tasks to come to rest, and how they are notified.
 
 A Scheduler of the same process reports the end of the tasks that it holds. For all other tasks the client
-queries the store: one query for all of them, after each ring of its doorbell, and at slow intervals without
+queries the store: one query for all of them, after each wake-up, and at slow intervals without
 one.
 """
 
@@ -125,8 +125,8 @@ class Waiters:
         """Leave the tasks that a Scheduler of the same process ``holds`` to it: it calls ``came_to_rest``."""
         self._held_here = holds
 
-    def ring(self) -> None:
-        """Look soon: the store has rung."""
+    def wake(self) -> None:
+        """Look soon: the store has something new."""
         if self._waiting:
             self._look.set()
 

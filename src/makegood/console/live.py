@@ -1,9 +1,9 @@
 """Live pages: names of the fragments that have changed, as server-sent events.
 
-A page that somebody watches is drawn again when the store rings, and at least every second, but not before
-ten times as long as its last drawing took; equal pages of viewers of one role are drawn once. Its elements
-with an ``id`` are compared with those of the last time, and the ids of those that differ are sent. Relative
-times are left out of the comparison: the page's script keeps them.
+A page that somebody watches is drawn again when the store announces something, and at least every second, but
+not before ten times as long as its last drawing took; equal pages of viewers of one role are drawn once. Its
+elements with an ``id`` are compared with those of the last time, and the ids of those that differ are sent.
+Relative times are left out of the comparison: the page's script keeps them.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ from makegood.errors import MakegoodError, StoreError
 log = logging.getLogger("makegood.console")
 
 TOPICS: Final = ("pending", "inbox", "ended", "answers")
-"""What the store rings for."""
+"""Topics on which the pages depend."""
 QUICK: Final = 0.25
-"""Seconds between two looks when the store rings after a pause."""
+"""Seconds between two looks when the store announces something after a pause."""
 STEADY: Final = 1.0
-"""Seconds between two looks when it keeps ringing, and when it does not ring at all."""
+"""Seconds between two looks when it goes on doing so, and when it announces nothing."""
 ALIVE: Final = 15.0
 """Seconds after which a silent stream shows that it is alive."""
 LASTS: Final = 600.0
@@ -128,11 +128,11 @@ class Stream:
         self.large = False
         """Whether the page has become too large to be live."""
         self.ended = False
-        self.ring = asyncio.Event()
+        self.wake = asyncio.Event()
 
     def take(self) -> str:
         """Return the next event, "" for none."""
-        self.ring.clear()
+        self.wake.clear()
         if self.large:
             return "event: large\ndata: reload the page to see what has changed\n\n"
         if self.away:
@@ -155,7 +155,7 @@ class _Watched:
         """Let all its streams know of a condition."""
         for stream in self.streams:
             setattr(stream, condition, True)
-            stream.ring.set()
+            stream.wake.set()
 
 
 class LivePages:
@@ -170,7 +170,7 @@ class LivePages:
         self.streams: Counter[Watcher] = Counter()
         """The streams of each user, those whose page is still being drawn included."""
         self.looking: asyncio.Task[None] | None = None
-        self._rung = asyncio.Event()
+        self._news = asyncio.Event()
         self._closing = False
         self._context = home_context()  # not that of the first visitor's request
 
@@ -243,14 +243,14 @@ class LivePages:
             watch.streams.discard(stream)
             if not watch.streams and self._pages.get(page) is watch:
                 del self._pages[page]
-            self._rung.set()
+            self._news.set()
 
     def end(self) -> None:
         """End all streams: the process is about to end."""
         self._closing = True
         for watch in self._pages.values():
             watch.mark("ended")
-        self._rung.set()
+        self._news.set()
 
     async def closed(self) -> None:
         """Wait until nobody looks any more."""
@@ -261,18 +261,18 @@ class LivePages:
 
     async def _look_on(self) -> None:
         """Look at the pages for as long as somebody watches one."""
-        stops = [self._client.store.subscribe(topic, self._rung.set) for topic in TOPICS]
+        stops = [self._client.store.subscribe(topic, self._news.set) for topic in TOPICS]
         busy = False
         try:
             while self._pages and not self._closing:
                 await asyncio.sleep(STEADY if busy else QUICK)
                 try:
                     async with asyncio.timeout(0 if busy else STEADY - QUICK):
-                        await self._rung.wait()
+                        await self._news.wait()
                     busy = True
                 except TimeoutError:
                     busy = False
-                self._rung.clear()
+                self._news.clear()
                 self._reads.forget()
                 for page, watch in list(self._pages.items()):
                     if asyncio.get_running_loop().time() >= watch.due:
@@ -302,7 +302,7 @@ class LivePages:
         for name in changed(before, watch.look):
             for stream in watch.streams:
                 stream.names[name] = None
-                stream.ring.set()
+                stream.wake.set()
 
 
 class EventStream(Response):
@@ -323,7 +323,7 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             with self._live.watching(self._page, self._look, self._due) as stream:
                 departure = asyncio.ensure_future(_left(Request(scope, receive)))
-                departure.add_done_callback(lambda _: stream.ring.set())
+                departure.add_done_callback(lambda _: stream.wake.set())
                 try:
                     await self._send_all(stream, send, departure)
                 finally:
@@ -347,7 +347,7 @@ class EventStream(Response):
                 return
             try:
                 async with asyncio.timeout(ALIVE):
-                    await stream.ring.wait()
+                    await stream.wake.wait()
                 text = stream.take()
             except TimeoutError:
                 text = ": alive\n\n"

@@ -89,7 +89,7 @@ def offers(detail: TaskDetail) -> Offers:
         for warning in saga.warnings(task, message.kind, detail.now) if task is not None else ():
             offer.means += f" {warning[0].upper()}{warning[1:]}."
         result.acts.append(offer)
-        if message.kind == "resubmit" and task is not None and (steps := _anew(task)):
+        if message.kind == "resubmit" and task is not None and (steps := _restarts(task)):
             result.acts.append(_edit(detail, steps))
     first = [_settle(detail, *settlement) for settlement in list(settlements.items())[:MOST_SETTLED]]
     result.more = max(0, len(settlements) - MOST_SETTLED)
@@ -151,13 +151,13 @@ def _undo(detail: TaskDetail) -> ActOffer:
     return offer
 
 
-def _anew(task: HeldTask) -> tuple[str, ...]:
+def _restarts(task: HeldTask) -> tuple[str, ...]:
     """Return the steps that a resubmission would begin again."""
-    return tuple(step.name for step in task.steps if step.plan.kind == "action" and rules.begins_anew(step))
+    return tuple(step.name for step in task.steps if step.plan.kind == "action" and rules.restarts(step))
 
 
 def _resubmit(detail: TaskDetail) -> ActOffer:
-    steps = _anew(held(detail)) if detail.tally is None else ()
+    steps = _restarts(held(detail)) if detail.tally is None else ()
     begin = "step begins" if len(steps) == 1 else "steps begin"
     rounds = f"{len(steps):,} {begin} a new round under new keys: {listed(steps, 6)}. " if steps else ""
     text = f"Resubmit {_name(detail)}"

@@ -28,9 +28,9 @@ SHORTEST: Final = 12
 MOST_CHARACTERS: Final = 1024
 """Longer passwords are not even hashed."""
 
-_COST, _BLOCK, _LANES = 15, 8, 1  # 32 MiB and about a tenth of a second
+_COST, _BLOCK, _PARALLELISM = 15, 8, 1  # 32 MiB and about a tenth of a second
 _MEMORY: Final = 128 * 1024 * 1024
-_UNKNOWN: Final = f"scrypt:{_COST}:{_BLOCK}:{_LANES}:{'A' * 22}:{'A' * 43}"
+_UNKNOWN: Final = f"scrypt:{_COST}:{_BLOCK}:{_PARALLELISM}:{'A' * 22}:{'A' * 43}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ def hashed(password: str) -> str:
     if not SHORTEST <= len(password) <= MOST_CHARACTERS:
         raise ConfigError(f"a password of the console has {SHORTEST} to {MOST_CHARACTERS} characters")
     salt = secrets.token_bytes(16)
-    digest = _scrypt(password, salt, _COST, _BLOCK, _LANES)
-    return f"scrypt:{_COST}:{_BLOCK}:{_LANES}:{base64_text(salt)}:{base64_text(digest)}"
+    digest = _scrypt(password, salt, _COST, _BLOCK, _PARALLELISM)
+    return f"scrypt:{_COST}:{_BLOCK}:{_PARALLELISM}:{base64_text(salt)}:{base64_text(digest)}"
 
 
 def accepts(user: User | None, password: str) -> bool:
@@ -89,14 +89,14 @@ def accepts(user: User | None, password: str) -> bool:
     parts = _parts(password_hash)
     if parts is None or len(password) > MOST_CHARACTERS:
         return False
-    cost, block, lanes, salt, digest = parts
-    is_equal = hmac.compare_digest(_scrypt(password, salt, cost, block, lanes), digest)
+    cost, block, parallelism, salt, digest = parts
+    is_equal = hmac.compare_digest(_scrypt(password, salt, cost, block, parallelism), digest)
     return is_equal and password_hash is not _UNKNOWN
 
 
-def _scrypt(password: str, salt: bytes, cost: int, block: int, lanes: int) -> bytes:
+def _scrypt(password: str, salt: bytes, cost: int, block: int, parallelism: int) -> bytes:
     secret = password.encode("utf-8", "surrogatepass")
-    return hashlib.scrypt(secret, salt=salt, n=1 << cost, r=block, p=lanes, maxmem=_MEMORY, dklen=32)
+    return hashlib.scrypt(secret, salt=salt, n=1 << cost, r=block, p=parallelism, maxmem=_MEMORY, dklen=32)
 
 
 def _parts(text: str) -> tuple[int, int, int, bytes, bytes] | None:
@@ -105,11 +105,11 @@ def _parts(text: str) -> tuple[int, int, int, bytes, bytes] | None:
     """
     try:
         kind, *numbers, salt, digest = text.split(":")
-        cost, block, lanes = map(int, numbers)
-        parts = cost, block, lanes, base64_bytes(salt), base64_bytes(digest)
+        cost, block, parallelism = map(int, numbers)
+        parts = cost, block, parallelism, base64_bytes(salt), base64_bytes(digest)
     except (ValueError, binascii.Error):
         return None
-    fits = kind == "scrypt" and 14 <= cost <= 18 and 1 <= block <= 16 and 1 <= lanes <= 4
+    fits = kind == "scrypt" and 14 <= cost <= 18 and 1 <= block <= 16 and 1 <= parallelism <= 4
     return (
         parts
         if fits and len(parts[3]) >= 16 and len(parts[4]) == 32 and (128 << cost) * block < _MEMORY

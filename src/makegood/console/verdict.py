@@ -21,7 +21,7 @@ MOST_TRIES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Countdown:
-    """The ring: seconds until the next planned act."""
+    """Seconds until the next planned act."""
 
     seconds: float
     share: float
@@ -199,7 +199,7 @@ def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
         return _verdict("failing", title, step.error, fill=step.attempt)
     if not running and resting:
         step = min(resting, key=lambda s: s.due or 0.0)
-        ring = _ring(step, "to the next attempt", step.due or 0.0)
+        ring = _countdown(step, "to the next attempt", step.due or 0.0)
         return _verdict("later", f"Waiting: {step.name} is asked again later", step.error, countdown=ring)
     if not running:
         return _verdict("processing", "Processing")
@@ -221,7 +221,7 @@ def _in_doubt(detail: TaskDetail, step: StepView, course: Course) -> TaskVerdict
     elif step.waiting and step.due is not None:
         steps = [AGAIN]
         wait = policy.extended if step.failures > policy.threshold else policy.wait
-        ring = _ring(step, f"to attempt {step.attempt + 1}", wait)
+        ring = _countdown(step, f"to attempt {step.attempt + 1}", wait)
     title = f"{step.name} is in doubt: it gave no certain answer{course.silence(step.idx, step.round)}"
     steps += _after(detail, step, policy)
     return _verdict("in doubt", title, step.error, fill=step.attempt, steps=steps, countdown=ring)
@@ -257,7 +257,7 @@ def _undoing(detail: TaskDetail, course: Course) -> TaskVerdict:
         policy, ring = _policy(step), None
         if step.waiting and step.due is not None:
             wait = policy.undo_extended if step.failures > policy.undo_threshold else policy.undo_wait
-            ring = _ring(step, f"to attempt {step.attempt + 1}", wait)
+            ring = _countdown(step, f"to attempt {step.attempt + 1}", wait)
         title, steps = f"The undo of {step.name} has not succeeded yet", [AGAIN] if ring else []
         return _verdict("undo failing", title, step.error, fill=step.attempt, steps=steps, countdown=ring)
     waiting = [step.name for step in detail.steps if step.state in ("running", "in_doubt")]
@@ -302,6 +302,6 @@ def _policy(step: StepView) -> Policy:
     return policy if policy is not None else Policy(within=60.0)
 
 
-def _ring(step: StepView, words: str, wait: float) -> Countdown:
+def _countdown(step: StepView, words: str, wait: float) -> Countdown:
     left = max(0.0, step.due or 0.0)
     return Countdown(left, round(100 * min(1.0, left / wait), 1) if wait else 0.0, words)

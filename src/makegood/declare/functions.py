@@ -203,10 +203,10 @@ def _compare_answer(answer: Any, returns: Any, where: str) -> None:
         _compare_limits(member.__args__[0], returns, f"{where} answers mg.Happened")
 
 
-def _compare_limits(ours: Any, theirs: Any, what: str) -> None:
+def _compare_limits(ours: Any, theirs: Any, subject: str) -> None:
     """Raise ``DefinitionError`` for limits other than those of the annotation that values are checked by."""
     limits = limits_in(theirs)
     if any(limit not in limits for limit in limits_in(ours)):
         raise DefinitionError(
-            f"{what}: {shown(ours)}, but the action says {shown(theirs)}, and only that is checked: annotate both alike"
+            f"{subject}: {shown(ours)}, but the action says {shown(theirs)}, and only that is checked: annotate both alike"
         )

@@ -89,9 +89,9 @@ class Inbox(Generic[T]):
     @functools.cached_property
     def _annotation(self) -> Any:
         annotation = hints(self.fn, self._names, self.where).get(self._payload, Any)
-        what = f"the message to {self.where}"
-        refuse_unkept(annotation, what)
-        decoder(annotation, what)  # raises for what no JSON can be decoded to
+        subject = f"the message to {self.where}"
+        refuse_unkept(annotation, subject)
+        decoder(annotation, subject)  # raises for what no JSON can be decoded to
         return annotation
 
     def _prepare(self) -> None:
@@ -102,8 +102,8 @@ class Inbox(Generic[T]):
         """Return a message's body as the payload that the function takes. Raises ``PayloadError``,
         ``DefinitionError``.
         """
-        what = f"the message to {self.where}"
-        payload: T = decode(shallow(body, what), self._annotation, what)
+        subject = f"the message to {self.where}"
+        payload: T = decode(shallow(body, subject), self._annotation, subject)
         return payload
 
 

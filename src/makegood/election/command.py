@@ -53,14 +53,16 @@ class LedCommand:
         self.code, self.unkept = None, False
         self.runs += 1
         deadline = self._clock.monotonic() + term.remaining()
-        keeper = await _Kept.begun(self._command, self._wind_down, deadline, self._told(term), self._clock)
+        keeper = await _Kept.begun(
+            self._command, self._wind_down, deadline, self._environment(term), self._clock
+        )
         try:
             while not keeper.waiting.done():
                 left = term.remaining()
                 if not term.lost.is_set():
-                    keeper.tell(f"{self._clock.monotonic() + left}\n")
+                    keeper.send(f"{self._clock.monotonic() + left}\n")
                 await asyncio.wait([keeper.waiting], timeout=_LOOK)
-            self.unkept = not keeper.told_the_end()
+            self.unkept = not keeper.end_seen()
         finally:
             ending = asyncio.ensure_future(keeper.end(term))
             while not ending.done():  # It ends in time, whatever happens.
@@ -69,7 +71,7 @@ class LedCommand:
             term.stopped(ending.result())
         self.code = UNKEPT if self.unkept else keeper.waiting.result()
 
-    def _told(self, term: Term) -> dict[str, str]:
+    def _environment(self, term: Term) -> dict[str, str]:
         return {
             **self._environ,
             "MAKEGOOD_ELECTION": term.grant.name,
@@ -118,12 +120,12 @@ class _Kept:
         keeper._before = before
         return keeper
 
-    def tell(self, text: str) -> None:
+    def send(self, text: str) -> None:
         """Send text to the keeper; one that has ended, or is stopped, need not receive it."""
         with contextlib.suppress(BrokenPipeError, BlockingIOError):
             os.write(self._write, text.encode())
 
-    def told_the_end(self) -> float | None:
+    def end_seen(self) -> float | None:
         """Return when the keeper saw the end of all that ran, on the clock; None if it was ended before."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._report, 4096):
@@ -134,7 +136,7 @@ class _Kept:
     async def end(self, term: Term) -> float:
         """Let the keeper end the command, or end it here if it does not; return when nothing ran any more."""
         try:
-            self.tell("stop\n")
+            self.send("stop\n")
             last = self._clock.monotonic() + min(term.remaining(), self._wind_down) + _SHORT
             while not self.waiting.done() and self._clock.monotonic() < last:
                 await asyncio.wait([self.waiting], timeout=_SHORT)
@@ -142,7 +144,7 @@ class _Kept:
                 with contextlib.suppress(ProcessLookupError):
                     self._process.kill()  # It is stopped, or stuck.
                 await self.waiting
-            at = self.told_the_end()
+            at = self.end_seen()
             if at is None:
                 await self._end_it_here(term)
             return self._clock.monotonic() if at is None else at

@@ -265,7 +265,7 @@ class Election:
             await term.abandon()
             return None
         log.info("%s leads %r, epoch %d", self.me, self.name, grant.epoch)
-        self._tell(Seen(self.me, grant.epoch))
+        self._announce(Seen(self.me, grant.epoch))
         return term
 
     async def _withdraw(self, nonce: str) -> None:
@@ -288,14 +288,14 @@ class Election:
         except (StoreError, TimeoutError) as unknown:
             log.info("who leads %r is unknown now: %s", self.name, unknown)
             return False
-        self._tell(Seen(view.leader, view.epoch))
+        self._announce(Seen(view.leader, view.epoch))
         if view.leader is not None:
             return False
         rank = min(max(0, self._preference.rank()), MOST_TURNS)
         await self._pause(rank * TURN * self.settings.retry)
         return not self._quit
 
-    def _tell(self, leadership: Seen) -> None:
+    def _announce(self, leadership: Seen) -> None:
         if self._preference is not None and leadership != self._sighting:
             self._sighting = leadership
             self._preference.seen(leadership)
@@ -342,12 +342,12 @@ class Election:
             return
         loop = asyncio.get_running_loop()
 
-        def told() -> None:
+        def stop() -> None:
             loop.remove_signal_handler(signal.SIGTERM)
             log.info("%s was asked to stop: it steps down first", self.me)
             self.stop()
 
-        loop.add_signal_handler(signal.SIGTERM, told)
+        loop.add_signal_handler(signal.SIGTERM, stop)
         try:
             yield
         finally:

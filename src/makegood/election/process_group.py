@@ -96,7 +96,7 @@ def bury(but: int) -> bool:
     return True
 
 
-def told(pipe: int, text: bytearray, wait: float) -> tuple[float | None, bool]:
+def read_deadline(pipe: int, text: bytearray, wait: float) -> tuple[float | None, bool]:
     """Wait for input; return the latest deadline that was written, and whether to stop now."""
     poll = select.poll()  # The number may be above the 1,023 that select takes: it is that of the parent.
     poll.register(pipe, select.POLLIN)
@@ -159,7 +159,7 @@ def keep(child: "subprocess.Popen[bytes]", pipe: int, wind_down: float, deadline
             continue
         stop = left <= 0
         if not stop:
-            new_deadline, stop = told(pipe, text, min(left, LOOK))
+            new_deadline, stop = read_deadline(pipe, text, min(left, LOOK))
             deadline = deadline if new_deadline is None else new_deadline
         if stop:
             is_ending, stop_at = True, now()

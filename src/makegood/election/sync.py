@@ -265,11 +265,11 @@ class SyncElection:
         """Step down, and contend no more. From any thread."""
         election = self._election
 
-        async def told() -> None:
+        async def stop() -> None:
             election.stop()
 
         with contextlib.suppress(_LeftError):
-            self._run(told)
+            self._run(stop)
 
     def step_down(self, rest: Duration | None = None) -> None:
         """End the present term, and rest for ``rest``.
@@ -296,12 +296,12 @@ class SyncElection:
             yield
             return
 
-        def told(*_: object) -> None:
+        def end(*_: object) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             # This thread may be in the middle of anything.
             start_thread(threading.Thread(target=self.stop, daemon=True))
 
-        signal.signal(signal.SIGTERM, told)
+        signal.signal(signal.SIGTERM, end)
         try:
             yield
         finally:

@@ -1,8 +1,8 @@
 """Alert delivery: every alert becomes a log line and, where a webhook is set, a signed message.
 
-Each process with a Scheduler or a Supervisor runs a ``Teller``. The rows record what was reported, so one of
-many processes reports an alert, and another continues when that one dies: logged once, by webhook at least
-once. Every process also watches that there is a leader, because a leader cannot notice its own absence.
+Each process with a Scheduler or a Supervisor runs a ``AlertSender``. The rows record what was reported, so
+one of many processes reports an alert, and another continues when that one dies: logged once, by webhook at
+least once. Every process also watches that there is a leader, because a leader cannot notice its own absence.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Sender(Protocol):
         """Send it; raises ``DeliveryError`` when it was not taken."""
 
 
-class Teller(Actor):
+class AlertSender(Actor):
     """Logs alerts and sends them to ``webhook``, if there is one.
 
     ``pause``: seconds between reads of the store.
@@ -79,7 +79,7 @@ class Teller(Actor):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _repeat(self, once: Callable[[], Awaitable[bool]]) -> None:
-        setbacks = Setbacks("teller", self._store.alerts, self._rng)
+        setbacks = Setbacks("alert sender", self._store.alerts, self._rng)
         while True:
             try:
                 has_more = await once()

@@ -26,7 +26,7 @@ from makegood.base.clock import Clock
 from makegood.base.contexts import fresh, home_context, within
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.durations import retry_after, shown
-from makegood.base.pacing import rung
+from makegood.base.pacing import event_within
 from makegood.base.text import words
 from makegood.base.wrapped_errors import process_end
 from makegood.client.lease_keeper import LeaseKeeper
@@ -207,7 +207,7 @@ class _Reader:
             while True:
                 wake.clear()
                 rest = await setbacks.turn(self._take, log, "%s takes no messages now: %s", inbox.where)
-                await rung(wake, rest)
+                await event_within(wake, rest)
         finally:
             stop()
 
@@ -220,7 +220,7 @@ class _Reader:
         while not self._draining:
             free = inbox.concurrency - len(self.running)
             if free <= 0:
-                return None  # whoever ends rings
+                return None  # whoever ends wakes
             async with self.handing_over:
                 handover = await self._store.queues.receive_messages(
                     inbox.queue, self._name, free, inbox.lease, inbox.retry.tries

@@ -27,7 +27,7 @@ from makegood.actor.setbacks import Setbacks
 from makegood.base.clock import Clock
 from makegood.base.durations import retry_after
 from makegood.base.ids import show
-from makegood.base.pacing import rung
+from makegood.base.pacing import event_within
 from makegood.base.text import words
 from makegood.errors import DeliveryError, StoreUnavailableError
 from makegood.messaging.hosts import Hosts, RefusedTargetError
@@ -273,7 +273,7 @@ class Notifier(Actor):
             while True:
                 self._wake.clear()
                 away = "the store is away; submitters are notified when it is back: %s"
-                await rung(self._wake, await setbacks.turn(self.turn, log, away))
+                await event_within(self._wake, await setbacks.turn(self.turn, log, away))
         finally:
             stop()
             for post in self.posts:
@@ -287,7 +287,7 @@ class Notifier(Actor):
         """
         self._idle = asyncio.Event()
         self._wake.set()
-        await rung(self._idle, limit)
+        await event_within(self._idle, limit)
 
     async def turn(self) -> float | None:
         """Record outcomes and take what is due; returns how long to rest at most."""

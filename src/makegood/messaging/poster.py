@@ -85,7 +85,7 @@ class HTTPPoster:
         self._cause = cause
         self._timeout = timeout
         self._tls = tls
-        self._resolve = resolve or Lookups(limit=LOOKUP * timeout, lane=hosts.share).resolve
+        self._resolve = resolve or Lookups(limit=LOOKUP * timeout, group=hosts.share).resolve
 
     def warn(self) -> None:
         """Log which receivers share a secret."""

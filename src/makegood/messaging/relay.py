@@ -19,7 +19,7 @@ import msgspec
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
-from makegood.base.pacing import rung
+from makegood.base.pacing import event_within
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.base.text import without_backticks
 from makegood.client.queues import outgoing
@@ -78,7 +78,7 @@ class Relay(Actor):
         try:
             while not self._ending.is_set():
                 rest = await setbacks.turn(self._paced_turn, log, "the relay cannot copy entries now: %s")
-                await rung(self._ending, rest)
+                await event_within(self._ending, rest)
             await asyncio.Event().wait()  # it was drained, and is cancelled next
         finally:
             await self._outbox.close()
@@ -86,7 +86,7 @@ class Relay(Actor):
     async def drain(self, limit: float) -> None:
         """Take nothing more, and wait up to ``limit`` seconds for what is under way."""
         self._ending.set()
-        if not await rung(self._rests, limit):
+        if not await event_within(self._rests, limit):
             log.warning("%s does not answer; what is on its way is sent once more", self._outbox.where)
 
     async def _paced_turn(self) -> float:
@@ -112,7 +112,7 @@ class Relay(Actor):
                 except (PayloadError, *UNREADABLE) as why:
                     refusals.append((entry, str(why)))
             deliveries = await self._send(pairs, refusals)
-            await self._tell(refusals)
+            await self._report(refusals)
             await self._ease(deliveries)
             await taking.settle(
                 [entry.seq for entry in deliveries], [(entry.seq, why) for entry, why in refusals]
@@ -166,7 +166,7 @@ class Relay(Actor):
             self._full[full.queue] = asyncio.get_running_loop().time() + FULL
         return [pair for n, pair in enumerate(pairs) if n not in left_out]
 
-    async def _tell(self, refusals: Sequence[tuple[Entry, str]]) -> None:
+    async def _report(self, refusals: Sequence[tuple[Entry, str]]) -> None:
         alerts = [
             Alert(
                 "dead_letter", step=_named(entry),

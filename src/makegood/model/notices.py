@@ -24,12 +24,12 @@ Cause = Literal["text", "name", "none"]
 """How much of the cause of a task's failure a webhook's receiver gets."""
 
 
-Told = Literal["received", "processing", "undoing", "processed", "undone", "error"]
+NoticeState = Literal["received", "processing", "undoing", "processed", "undone", "error"]
 """States that a submitter is notified of. A task that changes its Scheduler (processing, pending, processing)
 is reported once.
 """
 
-STATES: frozenset[str] = frozenset(get_args(Told))
+STATES: frozenset[str] = frozenset(get_args(NoticeState))
 ENDS = frozenset({"processed", "undone", "error"})
 TYPE = "dev.makegood.task.{state}.v1"
 QUEUE = "queue:"
@@ -53,7 +53,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
     task: int
     sequence: int
     """The notice's number within the task, from 1."""
-    state: Told
+    state: NoticeState
     reply: ReplyTo
     app: str
     workflow: str
@@ -69,7 +69,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
     """(step, state) of steps whose effect is, or may be, still in place."""
 
 
-class _Stands(msgspec.Struct, frozen=True):
+class _InPlace(msgspec.Struct, frozen=True):
     step: str
     state: str
 
@@ -78,7 +78,7 @@ class _Data(msgspec.Struct, frozen=True, kw_only=True):
     """The part of an event that is makegood's own; fields that do not apply to a state are left out."""
 
     task: str
-    state: Told
+    state: NoticeState
     sequence: int
     submission: int
     app: str
@@ -88,7 +88,7 @@ class _Data(msgspec.Struct, frozen=True, kw_only=True):
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     cause: str | msgspec.UnsetType = msgspec.UNSET
     undone: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
-    standing: tuple[_Stands, ...] | msgspec.UnsetType = msgspec.UNSET
+    standing: tuple[_InPlace, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
 # -- making them ---------------------------------------------------------------------------------------------
 
 
-def told(task: TaskRecord, steps: Callable[[], Sequence[Step]]) -> Notice | None:
+def notice_of(task: TaskRecord, steps: Callable[[], Sequence[Step]]) -> Notice | None:
     """Return the notice of the state that a task has just reached; None if there is nobody to notify, or the
     state is the last one that was reported.
 
@@ -153,7 +153,7 @@ def event(notice: Notice) -> str:
     elif notice.state in ENDS:
         rest["cause"] = notice.cause
         rest["undone"] = notice.undone_steps
-        rest["standing"] = tuple(_Stands(*effect) for effect in notice.standing)
+        rest["standing"] = tuple(_InPlace(*effect) for effect in notice.standing)
     correlation_id, task = notice.reply.correlation_id, ids.show(notice.task)
     data = _Data(
         task=task, state=notice.state, sequence=notice.sequence, submission=notice.submission, app=notice.app,

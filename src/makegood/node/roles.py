@@ -22,7 +22,7 @@ from makegood.client.client import Client
 from makegood.declare.inbox import Inbox
 from makegood.errors import ConfigError, DefinitionError
 from makegood.messaging.alert_webhook import Webhook
-from makegood.messaging.alerts import Teller
+from makegood.messaging.alerts import AlertSender
 from makegood.messaging.inbox import Inboxes
 from makegood.messaging.leader_watch import LeaderWatch
 from makegood.messaging.notifier import Notifier
@@ -94,7 +94,7 @@ def actors_of(parts: Parts, heartbeat: Heartbeat) -> list[Actor]:
         supervisor,
         _janitor(parts, supervisor),
         _chores(parts, supervisor),
-        _teller(parts),
+        _alert_sender(parts),
         _leader_watch(parts),
     )
     return [actor for actor in every if actor is not None]
@@ -203,7 +203,7 @@ def _chores(parts: Parts, supervisor: Supervisor | None) -> Chores | None:
     return Chores(parts.store, leads=lambda: supervisor.leading is not None, rng=parts.rng)
 
 
-def _teller(parts: Parts) -> Teller | None:
+def _alert_sender(parts: Parts) -> AlertSender | None:
     """Return the actor that reports alerts, None in a process without a Scheduler or Supervisor."""
     options = parts.options
     if options.alerts_every is None or not {"scheduler", "supervisor"} & set(parts.roles):
@@ -212,7 +212,7 @@ def _teller(parts: Parts) -> Teller | None:
     webhook = None if url is None else Webhook(url, options.secrets, clock=parts.clock)
     if webhook is not None and not options.secrets:  # right for a chat; elsewhere the secret was forgotten
         log.info("alerts are posted to alert_webhook unsigned: alert_secret is not set")
-    return Teller(parts.store, webhook, pause=options.number("alerts_every"), rng=parts.rng)
+    return AlertSender(parts.store, webhook, pause=options.number("alerts_every"), rng=parts.rng)
 
 
 def _leader_watch(parts: Parts) -> LeaderWatch | None:

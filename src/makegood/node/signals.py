@@ -36,7 +36,7 @@ class Signals:
     def __enter__(self) -> Self:
         for number in _NUMBERS:
             with contextlib.suppress(NotImplementedError, ValueError):
-                self._loop.add_signal_handler(number, self._told, number)
+                self._loop.add_signal_handler(number, self._handle, number)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -44,7 +44,7 @@ class Signals:
             with contextlib.suppress(NotImplementedError, ValueError):
                 self._loop.remove_signal_handler(number)
 
-    def _told(self, number: signal.Signals) -> None:
+    def _handle(self, number: signal.Signals) -> None:
         now = self._loop.time()
         if self._first is None:
             self._first = now

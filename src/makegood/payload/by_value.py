@@ -43,11 +43,11 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 class ByValue:
-    """Compares the values of one annotation, which come as JSON. ``what`` names them in errors."""
+    """Compares the values of one annotation, which come as JSON. ``subject`` names them in errors."""
 
-    def __init__(self, annotation: Any, what: str) -> None:
+    def __init__(self, annotation: Any, subject: str) -> None:
         try:
-            self._read: Callable[[bytes], Any] = decoder(annotation, what)
+            self._read: Callable[[bytes], Any] = decoder(annotation, subject)
             info = kinds.type_info(annotation)
         except (DefinitionError, TypeError):  # a Protocol or the like, to which nothing can be decoded
             self._read = msgspec.json.decode

@@ -60,8 +60,8 @@ _ALL_BUT_BRACKETS = bytes(sorted({*range(256)} - {*b'[]{}"'}))
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 
 
-def encode(value: object, limit: int = PAYLOAD_LIMIT, what: str = "the value", around: int = 0) -> bytes:
-    """Return ``value`` as JSON; ``what`` names it in messages; ``around``: see ``shallow``.
+def encode(value: object, limit: int = PAYLOAD_LIMIT, subject: str = "the value", around: int = 0) -> bytes:
+    """Return ``value`` as JSON; ``subject`` names it in messages; ``around``: see ``shallow``.
 
     >>> encode({"id": "o-1", "cents": 250})
     b'{"id":"o-1","cents":250}'
@@ -72,17 +72,17 @@ def encode(value: object, limit: int = PAYLOAD_LIMIT, what: str = "the value", a
     try:
         data = _encode(value)
     except Exception as wrong:  # a model's own serializer may raise anything
-        raise _unfit(wrong, what) from wrong
+        raise _unfit(wrong, subject) from wrong
     if type(value) is not str:
         if data.find(b"null") >= 0:  # faster than ``in``, which first checks for a number
-            _refuse_nan(value, what)
+            _refuse_nan(value, subject)
         if type(value) not in _SCALARS:
-            _refuse_unreadable(data, what)
+            _refuse_unreadable(data, subject)
     size = len(data)
-    return data if size <= FLAT and size <= limit else sized(data, limit, what, around)
+    return data if size <= FLAT and size <= limit else sized(data, limit, subject, around)
 
 
-def canonical(value: object, *, what: str = "the value") -> bytes:
+def canonical(value: object, *, subject: str = "the value") -> bytes:
     """Return ``value`` as JSON that does not depend on the order of its dicts and sets; raises
     ``PayloadError``.
 
@@ -98,9 +98,9 @@ def canonical(value: object, *, what: str = "the value") -> bytes:
         try:
             return _with_texts(without_sets(value, canonical))
         except Exception as wrong:
-            raise _unfit(wrong, what) from wrong
+            raise _unfit(wrong, subject) from wrong
     except Exception as wrong:
-        raise _unfit(wrong, what) from wrong
+        raise _unfit(wrong, subject) from wrong
 
 
 def _with_texts(value: object) -> bytes:
@@ -109,21 +109,21 @@ def _with_texts(value: object) -> bytes:
     )
 
 
-def sized(data: bytes, limit: int, what: str, around: int = 0) -> bytes:
+def sized(data: bytes, limit: int, subject: str, around: int = 0) -> bytes:
     """Return ``data``; raises ``PayloadError`` if it has more than ``limit`` bytes, or is nested too
     deeply.
     """
     if len(data) > limit:
         raise PayloadError(
-            f"{what} has {len(data):,} bytes as JSON, the limit is {limit:,}: keep the data elsewhere and pass its address on, "
+            f"{subject} has {len(data):,} bytes as JSON, the limit is {limit:,}: keep the data elsewhere and pass its address on, "
             f"or raise the limit with App(payload_limit=...)",
             size=len(data),
             limit=limit,
         )
-    return shallow(data, what, around)
+    return shallow(data, subject, around)
 
 
-def shallow(data: bytes, what: str, around: int = 0) -> bytes:
+def shallow(data: bytes, subject: str, around: int = 0) -> bytes:
     """Return ``data``; raises ``PayloadError`` if its arrays and objects are nested more than
     ``NESTING_LIMIT`` deep.
 
@@ -138,7 +138,7 @@ def shallow(data: bytes, what: str, around: int = 0) -> bytes:
         and not _is_shallow(data, around)
     ):
         raise PayloadError(
-            f"{what} is nested too deeply: the limit is {NESTING_LIMIT} levels of lists and objects; "
+            f"{subject} is nested too deeply: the limit is {NESTING_LIMIT} levels of lists and objects; "
             "pass a flatter value, or keep the data elsewhere and pass its address on"
         )
     return data
@@ -157,7 +157,7 @@ def _is_shallow(data: bytes, around: int) -> bool:
     return not left
 
 
-def _refuse_unreadable(data: bytes, what: str) -> None:
+def _refuse_unreadable(data: bytes, subject: str) -> None:
     """Raise ``PayloadError`` for JSON that msgspec wrote and cannot read.
 
     It copies a ``msgspec.Raw`` as it is: that may be anything, NaN or half of a surrogate pair. Also no
@@ -174,11 +174,11 @@ def _refuse_unreadable(data: bytes, what: str) -> None:
     except (msgspec.ValidationError, ValueError) as wrong:
         if isinstance(wrong, msgspec.ValidationError):
             raise PayloadError(
-                f"{what} cannot be kept as JSON: a number in it is too large ({wrong}): numbers have at most 4,300 digits, with a fraction or "
+                f"{subject} cannot be kept as JSON: a number in it is too large ({wrong}): numbers have at most 4,300 digits, with a fraction or "
                 "an exponent they are below 1.8e308; pass a text"
             ) from None
         raise PayloadError(
-            f"{what} cannot be kept as JSON: a msgspec.Raw in it is not JSON, or contains half of a surrogate pair ({wrong}); "
+            f"{subject} cannot be kept as JSON: a msgspec.Raw in it is not JSON, or contains half of a surrogate pair ({wrong}); "
             "pass the value itself, or check the Raw with msgspec.json.decode"
         ) from None
 
@@ -187,7 +187,7 @@ H = TypeVar("H")
 
 
 def encode_with_holes(
-    value: object, hole: Callable[[object], H | None], *, what: str = "the value"
+    value: object, hole: Callable[[object], H | None], *, subject: str = "the value"
 ) -> tuple[tuple[str, ...], tuple[H, ...]]:
     """Return ``value`` as JSON with holes: the text around them, and what ``hole`` returned for each.
 
@@ -209,13 +209,13 @@ def encode_with_holes(
     except MakegoodError:
         raise
     except Exception as wrong:
-        raise _unfit(wrong, what) from wrong
+        raise _unfit(wrong, subject) from wrong
     if len(parts) != len(holes) + 1:
-        raise PayloadError(f"{what} cannot be kept: a msgspec.Raw in it is not JSON")
+        raise PayloadError(f"{subject} cannot be kept: a msgspec.Raw in it is not JSON")
     if b"null" in data:
-        _refuse_nan(value, what)
-    shallow(data, what)
-    _refuse_unreadable(data.replace(b"\0", b"0"), what)
+        _refuse_nan(value, subject)
+    shallow(data, subject)
+    _refuse_unreadable(data.replace(b"\0", b"0"), subject)
     return parts, tuple(holes)
 
 
@@ -234,20 +234,20 @@ def objects_in(value: object) -> list[object]:
     return objects
 
 
-def decode(data: bytes, annotation: Any, what: str = "the value") -> Any:
+def decode(data: bytes, annotation: Any, subject: str = "the value") -> Any:
     """Return the value of a JSON text as ``annotation`` says; None or ``Any``: plain JSON values.
 
     >>> decode(b"[1,2]", tuple[int, int])
     (1, 2)
 
-    Nothing is converted (no "3" for an int). Raises ``PayloadError`` that names ``what`` and the place in it,
-    and ``DefinitionError`` for an annotation that no JSON can be decoded to.
+    Nothing is converted (no "3" for an int). Raises ``PayloadError`` that names ``subject`` and the place in
+    it, and ``DefinitionError`` for an annotation that no JSON can be decoded to.
     """
-    read = decoder(Any if annotation is None else annotation, what)
+    read = decoder(Any if annotation is None else annotation, subject)
     try:
         return read(data)
     except Exception as wrong:  # msgspec passes on any exception of a class's own __post_init__
-        raise PayloadError(f"{what} does not fit {shown(annotation)}: {misfit(wrong)}") from wrong
+        raise PayloadError(f"{subject} does not fit {shown(annotation)}: {misfit(wrong)}") from wrong
 
 
 def misfit(wrong: Exception) -> str:
@@ -257,33 +257,33 @@ def misfit(wrong: Exception) -> str:
     return words(wrong, named=True)
 
 
-def check_fits(data: bytes, annotation: Any, value: object, what: str) -> None:
+def check_fits(data: bytes, annotation: Any, value: object, subject: str) -> None:
     """Raise ``PayloadError`` if ``data``, the JSON of ``value``, cannot be decoded as its annotation says."""
     __tracebackhide__ = True
     try:
-        decoder(annotation, what)(data)
+        decoder(annotation, subject)(data)
     except DefinitionError:
         raise
     except Exception as wrong:  # noqa: BLE001 - see ``decode``
         raise PayloadError(
-            f"{what} is {type(value).__name__}, its annotation says {shown(annotation)}: {misfit(wrong)}"
+            f"{subject} is {type(value).__name__}, its annotation says {shown(annotation)}: {misfit(wrong)}"
         ) from None
 
 
-def decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:
+def decoder(annotation: Any, subject: str) -> Callable[[bytes], Any]:
     """Return a function that decodes like ``decode``, prepared once; it raises ``msgspec.MsgspecError``.
 
-    Raises ``DefinitionError`` for an annotation that no JSON can be decoded to; ``what`` names it.
+    Raises ``DefinitionError`` for an annotation that no JSON can be decoded to; ``subject`` names it.
     """
     try:
         hashable = type(annotation).__hash__ is not None
         return _decoder(annotation) if hashable else _decoder.__wrapped__(annotation)
     except NameError as unknown:
         raise DefinitionError(
-            f"{what}: an annotation inside {shown(annotation)} cannot be evaluated ({unknown}): {DEFINE}"
+            f"{subject}: an annotation inside {shown(annotation)} cannot be evaluated ({unknown}): {DEFINE}"
         ) from None
     except Exception as wrong:  # msgspec looks into the user's classes, whose annotations may raise anything
-        raise DefinitionError(f"{what}: JSON cannot be decoded to {shown(annotation)}: {wrong}") from wrong
+        raise DefinitionError(f"{subject}: JSON cannot be decoded to {shown(annotation)}: {wrong}") from wrong
 
 
 @functools.lru_cache(maxsize=512)
@@ -417,7 +417,7 @@ _encode = msgspec.json.Encoder(enc_hook=_plain).encode
 _encode_sorted = msgspec.json.Encoder(enc_hook=_plain_sorted, order="deterministic").encode
 
 
-def _unfit(wrong: Exception, what: str) -> PayloadError:
+def _unfit(wrong: Exception, subject: str) -> PayloadError:
     text = (
         f"it is nested too deeply, or holds itself ({wrong})"
         if isinstance(wrong, RecursionError)
@@ -425,10 +425,10 @@ def _unfit(wrong: Exception, what: str) -> PayloadError:
     )
     if text.startswith(("Encoding objects of type", "Only dicts with")):
         text = f"{text}: {_KINDS}"
-    return PayloadError(f"{what} cannot be kept as JSON: {text}")
+    return PayloadError(f"{subject} cannot be kept as JSON: {text}")
 
 
-def _refuse_nan(value: object, what: str) -> None:
+def _refuse_nan(value: object, subject: str) -> None:
     """Raise ``PayloadError`` if ``value`` contains a NaN or an infinity, which msgspec writes as null."""
 
     def hook(other: object) -> object:
@@ -446,5 +446,5 @@ def _refuse_nan(value: object, what: str) -> None:
             open_.extend(part)
         elif isinstance(part, float) and not math.isfinite(part):
             raise PayloadError(
-                f"{what} cannot be kept as JSON: it holds {part!r}, which JSON does not have; use None, or a text"
+                f"{subject} cannot be kept as JSON: it holds {part!r}, which JSON does not have; use None, or a text"
             )

@@ -21,7 +21,7 @@ Prepare = Callable[[Any], Decode]
 """Returns the decoder of an annotation."""
 
 
-class _StandsIn(type):
+class _StandInType(type):
     """Instances of the class are those of its stand-in: msgspec asks that of what was read."""
 
     made: Any
@@ -30,7 +30,7 @@ class _StandsIn(type):
         return isinstance(instance, cls.made)
 
 
-class StandIn(metaclass=_StandsIn):
+class StandIn(metaclass=_StandInType):
     """Base of the stand-ins for the class ``made``. ``read`` makes an instance of the value as plain JSON."""
 
     annotation: Any
@@ -136,7 +136,7 @@ def _stand_in(annotation: Any, prepare: Prepare) -> Any:
         "read": staticmethod(read),
         "__module__": cls.__module__,
     }
-    return _StandsIn(cls.__name__, (StandIn,), attributes)
+    return _StandInType(cls.__name__, (StandIn,), attributes)
 
 
 def _validated(annotation: Any, members: Mapping[str, Any]) -> Any:

@@ -63,14 +63,14 @@ def alias_value(annotation: Any) -> Any:
     return value[tuple(arguments.get(one, Any) for one in inner)] if arguments and inner else value
 
 
-def _evaluated(owner: Any, attribute: str, what: str) -> Any:
-    """Return an attribute that Python evaluates when it is read; ``what`` names it in the ``TypeError``."""
+def _evaluated(owner: Any, attribute: str, subject: str) -> Any:
+    """Return an attribute that Python evaluates when it is read. ``subject``: its name in messages."""
     try:
         value = getattr(owner, attribute)
     except NameError as unknown:
-        raise TypeError(f"{what} cannot be evaluated: {unknown}") from None
+        raise TypeError(f"{subject} cannot be evaluated: {unknown}") from None
     if isinstance(value, str | typing.ForwardRef):
-        raise TypeError(f"{what} is a text, which nobody evaluates: write it without quotes")
+        raise TypeError(f"{subject} is a text, which nobody evaluates: write it without quotes")
     return value
 
 
@@ -208,13 +208,13 @@ def _alike(one: Any, other: Any) -> bool:
 _LISTS = (list, tuple, set, frozenset, deque)
 
 
-def refuse_hidden(annotation: Any, what: str) -> None:
+def refuse_hidden(annotation: Any, subject: str) -> None:
     """Raise ``DefinitionError`` for an annotation with a secret in it that JSON surely does not keep.
 
     A model with serializers of its own may keep it: that depends on its values.
     """
     if (place := next(_hidden(annotation, "", set()), None)) is not None:
-        raise DefinitionError(f"{what}: {place}, whose JSON is asterisks; {REMEDY}")
+        raise DefinitionError(f"{subject}: {place}, whose JSON is asterisks; {REMEDY}")
 
 
 def _hidden(annotation: Any, where: str, classes: set[Any]) -> Iterator[str]:

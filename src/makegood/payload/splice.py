@@ -120,9 +120,9 @@ def arguments(data: bytes, limit: int) -> bytes:
     return data
 
 
-def _too_large(what: str, size: int, limit: int) -> MissingValueError:
+def _too_large(subject: str, size: int, limit: int) -> MissingValueError:
     return MissingValueError(
-        f"{what} has {size:,} bytes as JSON once it is filled in, the limit is {limit:,}: pass parts of the values on, or raise the limit "
+        f"{subject} has {size:,} bytes as JSON once it is filled in, the limit is {limit:,}: pass parts of the values on, or raise the limit "
         "with App(payload_limit=...)"
     )
 

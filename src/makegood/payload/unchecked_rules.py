@@ -60,15 +60,15 @@ def refuse_default(default: Any, name: str) -> None:
         )
 
 
-def refuse_unkept(annotation: Any, what: str) -> None:
+def refuse_unkept(annotation: Any, subject: str) -> None:
     """Raise ``DefinitionError`` for an annotation that promises what makegood does not do: to keep a secret,
     or to check a rule.
     """
-    refuse_hidden(annotation, what)
+    refuse_hidden(annotation, subject)
     try:
         refuse_unchecked(annotation)
     except TypeError as wrong:
-        raise DefinitionError(f"{what}: {wrong}") from None
+        raise DefinitionError(f"{subject}: {wrong}") from None
 
 
 def limits_in(annotation: Any) -> list[msgspec.Meta]:

@@ -20,11 +20,11 @@ _NAMED = 10
 """Fields of a class that an error lists, at most."""
 
 
-def refuse_unknown(value: Any, annotation: Any, what: str) -> None:
+def refuse_unknown(value: Any, annotation: Any, subject: str) -> None:
     """Raise ``PayloadError`` for a member of a JSON value that no field of its annotation has.
 
-    ``value``: what the JSON holds. ``what`` names it. Types that take any member, and those that decide for
-    themselves what they read, refuse none.
+    ``value``: what the JSON holds. ``subject`` names it. Types that take any member, and those that decide
+    for themselves what they read, refuse none.
 
     >>> from typing import TypedDict
     >>> class Line(TypedDict, total=False):
@@ -36,7 +36,7 @@ def refuse_unknown(value: Any, annotation: Any, what: str) -> None:
     """
     for place, name, names in _unknown(value, _kind(annotation), ""):
         hint = meant(name, names) or f"its fields are {', '.join(names[:_NAMED])}"
-        raise PayloadError(f"{what}{place}: unknown field {name!r}; {hint}")
+        raise PayloadError(f"{subject}{place}: unknown field {name!r}; {hint}")
 
 
 def _kind(annotation: Any) -> kinds.Type:

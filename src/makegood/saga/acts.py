@@ -175,8 +175,8 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         return "refused", "; ".join(obstacles)
     if message.value is not None and (refusal := correct(work, message)):
         return "refused", refusal
-    anew = {s.plan.idx for s in work.steps() if rules.begins_anew(s)}
-    anew |= _decided_anew(work, anew)
+    restarts = {s.plan.idx for s in work.steps() if rules.restarts(s)}
+    restarts |= _restarts_of_decisions(work, restarts)
     cautions = _warnings(work.steps(), "resubmit", work.now)
     for step in work.steps():
         if step.failures:
@@ -186,7 +186,7 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         )
         if rules.forgotten(step, work.now):  # sent all the same: to the service it is a first request
             fresh = replace(fresh, first_sent=0.0)
-        if step.plan.idx in anew:
+        if step.plan.idx in restarts:
             _begin_round(work, fresh)
         elif fresh != step or (step.state == "in_doubt" and step.asked == step.attempt):
             last_probe = min(step.asked, step.attempt - 1) if step.state == "in_doubt" else step.asked
@@ -230,7 +230,7 @@ def _begin_round(work: DecisionBuilder, step: Step) -> None:
     )
 
 
-def _decided_anew(work: DecisionBuilder, anew: set[int]) -> set[int]:
+def _restarts_of_decisions(work: DecisionBuilder, restarts: set[int]) -> set[int]:
     """Return the skipped steps whose ``when`` or ``each`` begins again, and those that depend on them."""
     indices: set[int] = set()
     more = True
@@ -240,7 +240,7 @@ def _decided_anew(work: DecisionBuilder, anew: set[int]) -> set[int]:
             plan = step.plan
             if step.state == "skipped" and plan.idx not in indices:
                 on = {plan.of, plan.item_of, *(when for when, _ in plan.guards)}
-                if on & anew or on & indices:
+                if on & restarts or on & indices:
                     indices.add(plan.idx)
                     more = True
     return indices

@@ -120,14 +120,14 @@ def _add_item(work: DecisionBuilder, each: StepPlan, nth: int, items: Sequence[l
     """Add one item's copy of the body; returns its steps' indices."""
     first = work.size()
     copier = Copier(each.idx, nth, range(first, first + len(each.body)))
-    lane: tuple[int, ...] = ()
+    window: tuple[int, ...] = ()
     if each.at_once and nth >= each.at_once:
-        lane = tuple(items[nth - each.at_once][n] for n in _lasts(each.body))
+        window = tuple(items[nth - each.at_once][n] for n in _lasts(each.body))
     for idx, template in zip(copier.indices, each.body, strict=True):
         plan = copier.plan(template, 0)
         first_of_item = not any(i < 0 for i in _before_in_body(template))
         owner = {"item_of": each.idx} if _uses_of(template) else {"of": each.idx}
-        after = (*plan.after, *lane) if first_of_item else plan.after
+        after = (*plan.after, *window) if first_of_item else plan.after
         plan = replace(plan, idx=idx, nth=nth, after=after, **owner)
         work.add(plan, predecessors(plan))
     return list(copier.indices)

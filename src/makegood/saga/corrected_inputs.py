@@ -106,7 +106,7 @@ def _arguments(work: DecisionBuilder, step: Step | None, value: bytes) -> str:
 
 
 def _refusal(step: Step) -> str:
-    if rules.begins_anew(step) or step.state == "waiting":
+    if rules.restarts(step) or step.state == "waiting":
         return ""
     if step.state == "done":
         return (

@@ -17,7 +17,7 @@ from makegood.base import sizes
 from makegood.errors import IllegalTransitionError, MissingValueError
 from makegood.model.decision import OpenDecision
 from makegood.model.messages import Alert, Request, TaskMessage
-from makegood.model.notices import told
+from makegood.model.notices import notice_of
 from makegood.model.plan import INPUTS, Ref, StepPlan, Template
 from makegood.model.shape import HeldTask
 from makegood.model.states import Move, Reason, StepState, TaskState, check_step, check_task
@@ -199,11 +199,11 @@ class DecisionBuilder:
         self.out.moves.append(move)
         self.task = replace(self.task, state=state)
         if self.task.reply is not None:
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Tell the submitter of the task's state, as it is at this very move."""
-        notice = told(self.task, self.steps)
+        notice = notice_of(self.task, self.steps)
         if notice is not None:
             self.out.notices.append(notice)
             self.task = replace(self.task, told=notice.state, notified=notice.sequence)

@@ -263,7 +263,7 @@ def nothing_to_undo(step: Step) -> bool:
     return is_control(step.plan) or not policy(step).undoable or policy(step).no_return
 
 
-def stands_before(step: Step) -> bool:
+def bars_undo(step: Step) -> bool:
     """Whether a follower in this state bars the undo of the step before it: reverse dependency order."""
     return step.state not in SETTLED
 
@@ -289,7 +289,7 @@ def must_be_definite(step: Step) -> bool:
 # -- resubmission --------------------------------------------------------------------------------------------
 
 
-def begins_anew(step: Step) -> bool:
+def restarts(step: Step) -> bool:
     """The round, and with it the key, rises only if the earlier effect is known to be gone (failed, undone)
     or is declared harmless (kept). A step in doubt keeps its key, and a step that is done its result.
     """
@@ -310,7 +310,7 @@ def barred_from_resubmission(step: Step) -> str:
         return f"{step.name} is in doubt and must not be repeated: settle it first"
     if step.state == "kept" and terms.no_return:
         return f"the task was undone past {step.name}, a point of no return: that is final"
-    if step.state == "skipped" or begins_anew(step):
+    if step.state == "skipped" or restarts(step):
         return no_key_left(step)
     return ""
 

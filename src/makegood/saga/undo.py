@@ -141,7 +141,7 @@ def barred(work: DecisionBuilder, idx: int) -> bool:
     while todo:
         after = todo.pop()
         step = work.step(after)
-        if rules.stands_before(step):
+        if rules.bars_undo(step):
             return True
         if step.state == "skipped" and after not in visits:
             visits.add(after)

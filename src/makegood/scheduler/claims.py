@@ -48,7 +48,7 @@ class Claims:
             return None
         weights = self.tasks.weights
         room = weights.room
-        self._tell_full(full=room == 0)
+        self._report_full(full=room == 0)
         if room == 0 and not (self.at_rest and self._heeds_operators()):
             return None
         at_rest, self.at_rest = self.at_rest, []
@@ -68,7 +68,7 @@ class Claims:
             self._calls.update(claim.at_rest)
             self._calls &= self.tasks.in_memory.keys()
         if more:
-            self._wakeups.ring_pending()
+            self._wakeups.wake_for_pending()
 
     def _heeds_operators(self) -> bool:
         """Return whether tasks that an operator acts on may be claimed although there is no room.
@@ -79,7 +79,7 @@ class Claims:
         self._calls &= self.tasks.in_memory.keys()
         return sum(map(weights.of, self._calls)) < weights.most
 
-    def _tell_full(self, *, full: bool) -> None:
+    def _report_full(self, *, full: bool) -> None:
         """Log, once, that what is held leaves no room for more."""
         if full and not self._full:
             weights = self.tasks.weights

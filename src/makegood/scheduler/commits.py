@@ -13,7 +13,7 @@ from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.model.states import AT_REST
-from makegood.scheduler.doubts import guilty, unfit
+from makegood.scheduler.doubts import rejection, unfit
 from makegood.scheduler.store_reader import restored
 from makegood.scheduler.tallies import Tallies
 from makegood.scheduler.task_memory import weigh, weigh_added
@@ -84,7 +84,7 @@ class Commits:
                 return
             finally:
                 del self.writing[slots]
-                self._tasks.wakeups.ring()
+                self._tasks.wakeups.wake()
                 turn.batch.decide = None  # it refers to the turn: both would wait for the garbage collector
             doubts.well(with_claim=claim is not None, most=self._turns.claims.most)
             if self._turns.listeners.watch is not None:
@@ -163,13 +163,13 @@ class Commits:
         if outcome.losses:
             log.info("%d decisions were overtaken; their tasks are read again", len(outcome.losses))
             tasks.mistrust(outcome.losses)
-        for task, reason in outcome.guilty:
+        for task, reason in outcome.rejections:
             task_id = show(task)
             log.error("task %s: the store refuses its data: %s", task_id, reason, extra={"task": task_id})
             tasks.forget(task)
             self._turns.doubts.unclaimable.pop(task, None)
         self.tallies.add(outcome.claims)
-        if not_written := outcome.losses | {task for task, _ in outcome.guilty}:
+        if not_written := outcome.losses | {task for task, _ in outcome.rejections}:
             decisions = [each for each in decisions if each[0].task.id not in not_written]
         self.tallies.add(decisions)
         beginnings: list[Decision] = []
@@ -224,7 +224,7 @@ def _decide(held_task: HeldTask, messages: Sequence[TaskMessage], now: float) ->
     try:
         decision = saga.decide(held_task, messages, now)
     except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
-        decision = guilty(held_task, messages, defect)
+        decision = rejection(held_task, messages, defect)
     if held_task.task.lost and decision.used_requests:
         decision.task = saga.progressed(decision.task)
     return decision

@@ -95,7 +95,7 @@ class Doubts:
             self.most = None if self.most * 2 > most else self.most * 2
 
 
-def guilty(held_task: HeldTask, messages: Sequence[TaskMessage], defect: Exception) -> Decision:
+def rejection(held_task: HeldTask, messages: Sequence[TaskMessage], defect: Exception) -> Decision:
     """Return the Decision that puts to error a task that the rules could not decide."""
     task_id = show(held_task.task.id)
     log.error(

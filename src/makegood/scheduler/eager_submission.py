@@ -152,9 +152,9 @@ class EagerSubmissions:
     async def _submitted(self, drafts: Sequence[Submission]) -> list[Submitted | Exception]:
         try:
             return [*await self._store.submit(drafts)]
-        except PayloadError as guilty:
+        except PayloadError as misfit:
             if len(drafts) == 1:
-                return [guilty]
+                return [misfit]
         except Exception as fault:  # noqa: BLE001 - it is theirs who called
             return [fault] * len(drafts)
         # only the guilty fails
@@ -179,7 +179,7 @@ class EagerSubmissions:
                     self._hold(submission, beginnings)
                 else:
                     self._tasks.weights.drop(submission.draft.id)
-                _tell(submission.answer, answer)
+                _answer(submission.answer, answer)
             slots.run(beginnings)
 
     def _hold(self, submission: _Prepared, beginnings: list[Decision]) -> None:
@@ -198,7 +198,7 @@ class EagerSubmissions:
             tasks.put_back({draft.id: [TaskMessage("claim")]})
 
 
-def _tell(future: asyncio.Future[Submitted], answer: Submitted | Exception | None) -> None:
+def _answer(future: asyncio.Future[Submitted], answer: Submitted | Exception | None) -> None:
     """Report the outcome of a submission to a caller that still waits; None: its writing was cancelled."""
     if future.done():
         return

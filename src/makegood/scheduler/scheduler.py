@@ -15,7 +15,7 @@ committed first wins.
 
 The parts, and what each changes::
 
-    Wakeups ──rings──► Scheduler: the loop
+    Wakeups ──wakes──► Scheduler: the loop
                          │ reads      StoreReader ─► TaskTable: what is held
                          │ asks       Turns, Claims: what to do next, and whether now
                          └ runs       Commits ─► store, TaskTable, slots
@@ -84,7 +84,7 @@ class Scheduler(Actor):
         self.wakeups = Wakeups(store, clock, rng, poll)
         self.tasks = tasks = TaskTable(clock, memory, self.wakeups)
         claims = Claims(tasks, hold=hold, most=claim)
-        self.turns = turns = Turns(tasks, claims, Listeners(on_end, watch), store.abreast)
+        self.turns = turns = Turns(tasks, claims, Listeners(on_end, watch), store.parallel_from)
         self._agents = agents = agents or NoAgents()
         self._reader = StoreReader(store.tasks, agents, turns)
         self._commits = Commits(store.tasks, store.oversight, agents, turns)
@@ -128,7 +128,7 @@ class Scheduler(Actor):
         resend(self._agents, tasks.node, tasks.messages)
         tasks.renamed(node)
         self.wakeups.look_again()
-        self.wakeups.ring()
+        self.wakeups.wake()
 
     # -- life ------------------------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class Scheduler(Actor):
         if following is None:
             return False
         working = self._commits.carry_out(following.messages, following.claim)
-        if following.abreast:
+        if following.is_parallel:
             turns.begin(working, following.messages)
         else:
             await working

@@ -46,7 +46,7 @@ class StoreReader:
         ids = set(tasks.portion())
         tasks.reload -= ids
         if tasks.reload:
-            tasks.wakeups.ring()
+            tasks.wakeups.wake()
         node = tasks.node
         try:
             answers = await self._load(node, sorted(ids))
@@ -64,7 +64,7 @@ class StoreReader:
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 self._turns.doubts.unfit[each.task.id] = unfit(each.task.id, defect)
-                tasks.wakeups.ring()
+                tasks.wakeups.wake()
                 continue
             waiting += [m for m in messages.pop(each.task.id) if in_memory(m)]
             tasks.in_memory[each.task.id] = held_task

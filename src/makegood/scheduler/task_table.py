@@ -17,10 +17,10 @@ _REVIEW_EVERY, _REVIEW_MOST = 30.0, 1000
 class Review:
     """Chooses held tasks to read again, in turn.
 
-    A Supervisor may have taken a slow Scheduler for deaf, and freed its tasks. That Scheduler hears nothing
-    more about a freed task that nobody has claimed since: no message arrives and nothing is decided, so no
-    commit fails. Without a review it would hold that task forever and, as it holds only a limited number,
-    claim ever fewer.
+    A Supervisor may have taken a slow Scheduler for unresponsive, and freed its tasks. That Scheduler hears
+    nothing more about a freed task that nobody has claimed since: no message arrives and nothing is decided,
+    so no commit fails. Without a review it would hold that task forever and, as it holds only a limited
+    number, claim ever fewer.
     """
 
     __slots__ = ("_due", "_last")
@@ -108,24 +108,24 @@ class TaskTable:
         if (value := message.value) and len(value) > SMALL:
             self.weights.grow(task, len(value))
         self.messages.setdefault(task, []).append(message)
-        self.wakeups.ring()
+        self.wakeups.wake()
         return True
 
     def hear(self, task: int, message: TaskMessage) -> None:
         """Let a message wait for a task."""
         self.messages.setdefault(task, []).append(message)
-        self.wakeups.ring()
+        self.wakeups.wake()
 
     def put_back(self, inbox: Mapping[int, list[TaskMessage]]) -> None:
         """Let messages wait before those that have come meanwhile."""
         for task, messages in inbox.items():
             self.messages[task] = messages + self.messages.get(task, [])
-        self.wakeups.ring()
+        self.wakeups.wake()
 
     def mistrust(self, tasks: Iterable[int]) -> None:
         """Mark tasks to be read again."""
         self.reload.update(tasks)
-        self.wakeups.ring()
+        self.wakeups.wake()
 
     def claimed(self, held_task: HeldTask, waits: Mapping[int, float]) -> None:
         """Hold a task that was claimed."""
@@ -170,5 +170,5 @@ class TaskTable:
         self.in_memory.clear()
         self.timers.clear()
         self.reload.clear()
-        self.wakeups.ring()
+        self.wakeups.wake()
         return messages

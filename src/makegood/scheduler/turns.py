@@ -1,7 +1,7 @@
 """The turns of a Scheduler: which may begin now, and what it takes.
 
-A turn takes messages, decides, commits and settles. The loop waits for most turns. Large ones run abreast,
-each on tasks of its own, so that one is decided while the store writes others::
+A turn takes messages, decides, commits and settles. The loop waits for most turns. Large ones run in
+parallel, each on tasks of its own, so that one is decided while the store writes others::
 
             begins one beside            begins the fourth
      QUIET ───────────────────► ABREAST ───────────────────► FULL
@@ -14,7 +14,7 @@ each on tasks of its own, so that one is decided while the store writes others::
 
 ``quiet``
     No commit is under way. Only now are tasks read from the store or claimed, and only now do timers fire.
-``abreast``
+``parallel``
     One to three commits are under way. Another turn begins when enough tasks wait that are in none of them,
     and no work waits for quiet: a timer that is due, a task to read again, tasks to claim or to try in parts.
 ``full``
@@ -34,9 +34,9 @@ from makegood.scheduler.task_table import TaskTable
 from makegood.store.records import Claim
 from makegood.telemetry.hooks import Watch
 
-State = Literal["quiet", "abreast", "full"]
+State = Literal["quiet", "parallel", "full"]
 
-_MOST_ABREAST = 4  # turns
+_MOST_PARALLEL = 4  # turns
 
 
 @dataclass(slots=True)
@@ -58,21 +58,23 @@ class Next(NamedTuple):
     """The messages to decide, by task."""
     claim: Claim | None
     """The tasks to claim in the same commit."""
-    abreast: bool
+    is_parallel: bool
     """Whether other turns may begin meanwhile."""
 
 
 class Turns:
     """The turns of one Scheduler: which are under way, and what the next one takes."""
 
-    def __init__(self, tasks: TaskTable, claims: Claims, listeners: Listeners, abreast: int | None) -> None:
+    def __init__(
+        self, tasks: TaskTable, claims: Claims, listeners: Listeners, parallel_from: int | None
+    ) -> None:
         self.tasks = tasks
         self.claims = claims
         self.listeners = listeners
         self.doubts = Doubts()
         self.under_way: dict[asyncio.Task[None], dict[int, list[TaskMessage]]] = {}
         """What each turn that runs beside others has taken."""
-        self._abreast = abreast
+        self._parallel_from = parallel_from
         """How many tasks are worth a commit beside others; None: one turn after another."""
 
     @property
@@ -80,7 +82,7 @@ class Turns:
         """Whether commits are under way, and how many: see above."""
         if not self.under_way:
             return "quiet"
-        return "full" if len(self.under_way) >= _MOST_ABREAST else "abreast"
+        return "full" if len(self.under_way) >= _MOST_PARALLEL else "parallel"
 
     def begin(self, turn: Coroutine[Any, Any, None], inbox: dict[int, list[TaskMessage]]) -> None:
         """Start a turn that the loop does not wait for."""
@@ -108,11 +110,11 @@ class Turns:
         state = self.state
         if state == "quiet":
             return True
-        if state == "full" or self._abreast is None or self._wants_quiet():
+        if state == "full" or self._parallel_from is None or self._wants_quiet():
             return False
         messages = self.tasks.messages
         busy = sum(len(messages.keys() & turn.keys()) for turn in self.under_way.values())
-        return len(messages) - busy >= self._abreast
+        return len(messages) - busy >= self._parallel_from
 
     def _wants_quiet(self) -> bool:
         """Return whether work waits that reads tasks, which commits under way are changing."""
@@ -125,13 +127,15 @@ class Turns:
         messages = self.tasks.messages
         while self.doubts:  # nothing is under way then
             if inbox := {task: messages.pop(task) for task in self.doubts.next() if task in messages}:
-                return Next(inbox, None, abreast=False)
+                return Next(inbox, None, is_parallel=False)
         claim = self.claims.wanted(self.doubts.most)
         if claim is not None:
-            return Next({} if self.doubts.most is not None else self._take(plain=False), claim, abreast=False)
+            return Next(
+                {} if self.doubts.most is not None else self._take(plain=False), claim, is_parallel=False
+            )
         inbox = self._take(plain=True)
-        abreast = self._abreast is not None and len(inbox) >= self._abreast
-        return Next(inbox, None, abreast=abreast) if inbox else None
+        is_parallel = self._parallel_from is not None and len(inbox) >= self._parallel_from
+        return Next(inbox, None, is_parallel=is_parallel) if inbox else None
 
     def _take(self, *, plain: bool) -> dict[int, list[TaskMessage]]:
         """Take the messages to decide now: all but those of tasks under way, or a part of many or large ones.
@@ -142,11 +146,11 @@ class Turns:
         inbox, tasks.messages = tasks.messages, {}
         for busy in self.under_way.values():
             tasks.messages |= {task: inbox.pop(task) for task in [*inbox] if task in busy}
-        if plain and self._abreast is not None and len(inbox) >= 3 * self._abreast:
-            tasks.messages |= {task: inbox.pop(task) for task in [*inbox][2 * self._abreast :]}
-            self.tasks.wakeups.ring()
+        if plain and self._parallel_from is not None and len(inbox) >= 3 * self._parallel_from:
+            tasks.messages |= {task: inbox.pop(task) for task in [*inbox][2 * self._parallel_from :]}
+            self.tasks.wakeups.wake()
         portion = len(tasks.weights.portioned(ids := [*inbox]))
         if portion < len(ids):
             tasks.messages |= {task: inbox.pop(task) for task in ids[portion:]}
-            self.tasks.wakeups.ring()
+            self.tasks.wakeups.wake()
         return inbox

@@ -1,4 +1,4 @@
-"""Wake-ups: the doorbells that wake a Scheduler, and what it must then read from the store."""
+"""Wake-ups: what wakes a Scheduler, and what it must then read from the store."""
 
 import asyncio
 import random
@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 from makegood.base.clock import Clock
-from makegood.base.pacing import Pauses, rung
+from makegood.base.pacing import Pauses, event_within
 
 
 class _Topics(Protocol):
-    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]: ...
+    def subscribe(self, topic: str, wake: Callable[[], None]) -> Callable[[], None]: ...
 
 
 class Wakeups:
-    """The doorbells of one Scheduler. ``poll``: seconds between reads without a ring, None: never."""
+    """What wakes one Scheduler. ``poll``: seconds between reads without a wake-up, None: never."""
 
     def __init__(self, store: _Topics, clock: Clock, rng: random.Random, poll: float | None) -> None:
         self.pending = True
@@ -22,7 +22,7 @@ class Wakeups:
         self.inbox = True
         """Whether messages may wait for held tasks. It stays true until the Scheduler looks."""
         self.event = asyncio.Event()
-        self.ring: Callable[[], None] = self.event.set
+        self.wake: Callable[[], None] = self.event.set
         """Wakes the loop: something is to be done with what is in memory."""
         self._store = store
         self._clock = clock
@@ -33,42 +33,42 @@ class Wakeups:
         self._stops: list[Callable[[], None]] = []
 
     def open(self) -> None:
-        """Hear from now on what the store rings for."""
+        """Subscribe to the store's topics."""
         self._stops = [
-            self._store.subscribe("pending", self.ring_pending),
-            self._store.subscribe("inbox", self.ring_inbox),
+            self._store.subscribe("pending", self.wake_for_pending),
+            self._store.subscribe("inbox", self.wake_for_inbox),
         ]
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """End the subscriptions."""
         for stop in self._stops:
             stop()
 
-    def ring_pending(self) -> None:
+    def wake_for_pending(self) -> None:
         """Wake the loop: tasks may wait to be claimed."""
         self.pending = True
         self.event.set()
 
-    def ring_inbox(self) -> None:
+    def wake_for_inbox(self) -> None:
         """Wake the loop: messages may wait."""
         self.inbox = True
         self.event.set()
 
     def look_again(self) -> None:
-        """Treat every doorbell as rung, because earlier rings may be lost. Wakes nobody."""
+        """Assume that every topic has something new, because wake-ups may be lost. Wakes nobody."""
         self.pending = self.inbox = True
 
     @property
     def polls(self) -> bool:
-        """Whether the store is looked at although nobody rings."""
+        """Whether the store is looked at although nobody wakes it."""
         return self._poll is not None
 
     async def rest(self, due: float | None) -> None:
-        """Wait until something rings, until ``due`` on the monotonic clock, or for the slow poll."""
+        """Wait for a wake-up, until ``due`` on the monotonic clock, or for the slow poll."""
         if self.event.is_set():
             return
         limits = [self._poll * self._rng.uniform(0.8, 1.2)] if self._poll is not None else []
         if due is not None:
             limits.append(max(0.0, due - self._clock.monotonic()))
-        if not await rung(self.event, min(limits, default=None)) and self._poll is not None:
+        if not await event_within(self.event, min(limits, default=None)) and self._poll is not None:
             self.look_again()

@@ -20,7 +20,7 @@ restored``): this is a documented step of the restore.
 
 from makegood.model.messages import Act, Alert
 from makegood.store import alerts, rows
-from makegood.store.records import Anew
+from makegood.store.records import NewGeneration
 from makegood.store.requests import leave
 from makegood.store.supervision import JUDGED, STEP_FAILED, free
 from makegood.store.transaction import Sql, Tx
@@ -50,7 +50,7 @@ from makegood.request r where r.taken_by is null and r.kind <> 'timer' and not r
 """)
 
 
-async def after_raise(tx: Tx) -> Anew:
+async def after_raise(tx: Tx) -> NewGeneration:
     """Do what a raised generation requires; return how much that was."""
     await tx.rows(_SKIP)
     await tx.run(_SKIP_EPOCHS)
@@ -65,10 +65,10 @@ async def after_raise(tx: Tx) -> Anew:
     silences = [rows.silent(key, kind, failures, sent_at) for *key, kind, failures, sent_at in doubtful]
     await leave(tx, silences)
     ((generation,),) = await tx.rows(_GENERATION)
-    return Anew(generation, len(held_tasks), len(doubtful))
+    return NewGeneration(generation, len(held_tasks), len(doubtful))
 
 
-async def restored(tx: Tx, act: Act) -> Anew:
+async def restored(tx: Tx, act: Act) -> NewGeneration:
     """Raise the generation because an operator says so, with a row in the audit."""
     await tx.run(_RAISE)
     outcome = await after_raise(tx)

@@ -6,7 +6,15 @@ from makegood.base.stored_values import record_of
 from makegood.model.messages import Act, Alert
 from makegood.model.notices import Notice
 from makegood.store import alerts
-from makegood.store.notice_records import Due, HostDue, ListenerView, Sending, dead_letter, of_guilty, revived
+from makegood.store.notice_records import (
+    Due,
+    HostDue,
+    ListenerView,
+    Sending,
+    dead_letter,
+    of_rejection,
+    revived,
+)
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading, writing
 
 # Each step finds the next host in the index, so the whole index is never read, however much waits.
@@ -145,10 +153,10 @@ async def settle(tx: Tx, node: int, outcomes: Sequence[Sending]) -> list[bool]:
     return verdicts
 
 
-async def guilty(tx: ReadTx, task: int, cause: str) -> Notice | None:
+async def rejection_notice(tx: ReadTx, task: int, cause: str) -> Notice | None:
     """Return the notice of a task that the store itself has put to error; None if nobody is to be told."""
     for *columns, static in await tx.rows(_GUILTY, task):
-        return of_guilty(columns, static, cause, [tuple(row) for row in await tx.rows(_ACTIONS, task)])
+        return of_rejection(columns, static, cause, [tuple(row) for row in await tx.rows(_ACTIONS, task)])
     return None
 
 

@@ -145,7 +145,7 @@ def listeners(batch: Iterable[Notice]) -> list[tuple[int, str, str, int, int]]:
     ]
 
 
-def of_guilty(
+def of_rejection(
     columns: Sequence[Any], static: bytes, cause: str, steps: Iterable[tuple[str, StepState, int]]
 ) -> Notice | None:
     """Return the notice of a task that the store itself puts to error; None if no
@@ -163,7 +163,7 @@ def of_guilty(
         id_, app, workflow, key, "error", submission=submission, cause=cause, reply=reply, told=told_state or "",
         notified=notice_count or 0,
     )  # fmt: skip
-    return notices.told(
+    return notices.notice_of(
         task,
         lambda: [
             Step(StepPlan(0, "action", name), state, stood=bool(flags & rows.STOOD))

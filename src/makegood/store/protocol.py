@@ -18,12 +18,12 @@ from makegood.store.queue_records import Handed, MessageView, Outgoing, QueueVie
 from makegood.store.records import (
     IDLE,
     NO_LIMIT,
-    Anew,
     Batch,
     Committed,
     Identity,
     Judged,
     Loaded,
+    NewGeneration,
     Offer,
     Pruned,
     Submission,
@@ -248,7 +248,7 @@ class Supervision(Protocol):
         Returns the tasks freed.
         """
 
-    async def release_deaf(self, term: Grant, older: float, limit: int) -> list[int]:
+    async def release_unresponsive(self, term: Grant, older: float, limit: int) -> list[int]:
         """Free tasks with an ``expired`` message left undecided for more than ``older``
         seconds; ``lost`` + 1.
         """
@@ -493,7 +493,7 @@ class Admin(Protocol):
         commands of that age that belong to no task. ``dry``: count only.
         """
 
-    async def begin_anew(self, act: Act) -> Anew:
+    async def begin_generation(self, act: Act) -> NewGeneration:
         """Raise the generation of a store that was restored and may have gone back in time; write an
         audit row and an alert.
 
@@ -509,7 +509,7 @@ class Store(Protocol):
     are on the store itself.
     """
 
-    abreast: int | None
+    parallel_from: int | None
     """Decisions that must be ready to start another commit while one is under way; None: never start one."""
 
     @property
@@ -577,8 +577,8 @@ class Store(Protocol):
     async def now(self) -> float:
         """Return the time on the store's clock."""
 
-    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call ``ring`` (on the event loop) when there may be something new on ``topic``, from
+    def subscribe(self, topic: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` (on the event loop) when there may be something new on ``topic``, from
         this process or another.
 
         Topics: "pending" (tasks to claim), "inbox" (messages to tasks), "agent:APP/AGENT" (requests), "ended"

@@ -66,6 +66,6 @@ async def put_to_error(
     if "alert" in traces:
         await alerts.alert(tx, [Alert("unreadable", task, "", reason)])
     if "event" in traces:
-        await tx.run(_EVENT, task, node, rows.guilty_moves(records[0][0], reason, in_flight))
+        await tx.run(_EVENT, task, node, rows.rejection_moves(records[0][0], reason, in_flight))
     tx.topics.add("ended")
     return True

@@ -282,7 +282,7 @@ async def receive(tx: Tx, queue: str, taker: str, limit: int, *, lease: float, t
         if tries < threshold:
             seqs.append(seq)
             continue
-        dead_letters.append(Returned((seq, tries), error=queue_records.worn_out(tries, error)))
+        dead_letters.append(Returned((seq, tries), error=queue_records.out_of_tries(tries, error)))
         if task is not None:
             behind.add(task)
     if candidates and not (seqs or dead_letters):

@@ -220,7 +220,7 @@ COLUMNS = (
 """What ``received`` reads."""
 
 
-def worn_out(tries: int, error: str) -> str:
+def out_of_tries(tries: int, error: str) -> str:
     """Return why a message is dead that was delivered ``tries`` times without an answer."""
     return error or f"delivered {tries} times and never acknowledged: it may be what kills its receivers"
 

@@ -172,14 +172,14 @@ class Committed:
     """Claimed tasks, each with the Decision on it."""
     more: bool = False
     """Whether more pending tasks wait."""
-    guilty: list[tuple[int, str]] = field(default_factory=list)
+    rejections: list[tuple[int, str]] = field(default_factory=list)
     """Tasks put to error because of their data: (task, reason)."""
     left: bool = False
     """Whether tasks were not claimed for lack of room."""
 
     def settle(self, decisions: Mapping[int, tuple[HeldTask, Decision]], stale: set[int]) -> None:
         """Name the claimed tasks that were written, and as lost the earlier Decisions (``stale``) on them."""
-        losses = self.losses | {task for task, _ in self.guilty}
+        losses = self.losses | {task for task, _ in self.rejections}
         self.claims = [pair for task, pair in decisions.items() if task not in losses]
         self.losses |= stale
 
@@ -253,7 +253,7 @@ class Identity(msgspec.Struct, frozen=True):
     """A number, raised when the store may have gone back in time."""
 
 
-class Anew(msgspec.Struct, frozen=True):
+class NewGeneration(msgspec.Struct, frozen=True):
     """What beginning a new generation did."""
 
     generation: int

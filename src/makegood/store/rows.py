@@ -23,7 +23,7 @@ from makegood.model.plan import StepPlan, Template
 from makegood.model.states import CONTROL_MOVES, ENDED, STEP_MOVES, Goal, Move, TaskReason
 from makegood.model.task import FailureTally, ReplyTo, Step
 from makegood.payload.codec import UNREADABLE
-from makegood.store.records import Anew, Submitted
+from makegood.store.records import NewGeneration, Submitted
 from makegood.store.views import AgentInfo, Asked, EventView, NodeInfo
 
 T = TypeVar("T")
@@ -298,7 +298,7 @@ def moves(value: Sequence[Move]) -> bytes:
 _WHEN_GUILTY = {"running": "in_doubt", "undoing": "undo_failed", "ready": "waiting"}
 
 
-def guilty_moves(state: str, reason: str, steps: Sequence[tuple[str, str]]) -> bytes:
+def rejection_moves(state: str, reason: str, steps: Sequence[tuple[str, str]]) -> bytes:
     """Return the moves of a task that is put to error, and of its steps (name, state) in flight, as JSON."""
     return _encode(
         [
@@ -359,9 +359,9 @@ def decided(decision: Decision) -> list[AlertRow]:
     """
     task = decision.task
     over = f"the task is {task.state}" if task.state in ("processed", "undone") else ""
-    anew = f" {task.epoch}" if decision.alert_ends else ""
+    suffix = f" {task.epoch}" if decision.alert_ends else ""
     return [
-        (kind, of, step, text, None if over else f"{name}{anew}", over)
+        (kind, of, step, text, None if over else f"{name}{suffix}", over)
         for kind, of, step, text, name, _ in alerts(decision.alerts, task.id)
     ]
 
@@ -554,7 +554,7 @@ def late(
     ]
 
 
-def restored(outcome: Anew, act: Act) -> str:
+def restored(outcome: NewGeneration, act: Act) -> str:
     """Return the text of the alert about a generation that an operator began."""
     return (
         f"{act.who or 'somebody'} said that the store was restored: generation {outcome.generation} began; {outcome.freed} tasks under way "

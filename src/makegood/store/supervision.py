@@ -107,7 +107,7 @@ select id from makegood.node where id = any ($1::bigint[]) and not dead and stop
 """)
 HELD_BY = Sql("select id from makegood.task where locked_by = any ($1::bigint[]) limit $2")
 LOCK_HELD = _locking(f"{_THESE} and coalesce(locked_by, 0) = any ($2::bigint[]) {_IN_ORDER}")
-DEAF = Sql("""
+UNRESPONSIVE = Sql("""
 select oldest.task from (
     select task from makegood.inbox where kind = 'expired' and at < (select {now}) - $1::float8 order by at limit 10 * $2::int
 ) oldest
@@ -281,9 +281,9 @@ async def release_dead(tx: Tx, floors: Floors, limit: int) -> list[int]:
     return await free(tx, await _locked(tx, LOCK_HELD, held_ids, holders), "scheduler_dead")
 
 
-async def release_deaf(tx: Tx, _: Floors, older: float, limit: int) -> list[int]:
+async def release_unresponsive(tx: Tx, _: Floors, older: float, limit: int) -> list[int]:
     """Free tasks whose Scheduler left an ``expired`` message undecided for more than ``older`` seconds."""
-    tasks = {task for (task,) in await tx.rows(DEAF, older, limit)}
+    tasks = {task for (task,) in await tx.rows(UNRESPONSIVE, older, limit)}
     return await free(tx, await _locked(tx, LOCK_LOCKED, tasks), "scheduler_silent", suspect=True)
 
 
@@ -356,6 +356,6 @@ class SupervisionVerbs(Verbs):
 
     judge = _under_term(judge)
     release_dead = _under_term(release_dead)
-    release_deaf = _under_term(release_deaf)
+    release_unresponsive = _under_term(release_unresponsive)
     expire_tasks = _under_term(expire_tasks)
     starved = _under_term(starved)

@@ -44,7 +44,7 @@ def trouble_of(step: StepView, cause: str = "") -> str:
 def ending(detail: TaskDetail) -> str:
     """Return one sentence on how a task that was not processed ended, or on its state while it runs."""
     task = ids.show(detail.task.id)
-    stands = [s for s in detail.steps if s.stands]
+    in_place = [s for s in detail.steps if s.stands]
     cause = detail.task.cause or "no cause recorded"
     if detail.task.state == "undone":
         return undone_text(detail.task.id, detail.task.cause, detail.steps)
@@ -52,7 +52,7 @@ def ending(detail: TaskDetail) -> str:
     text = "; ".join(
         [cause, *trouble(detail)] if detail.task.cause or detail.task.state == "error" else trouble(detail)
     )
-    standing = ", ".join(s.name for s in stands) or "nothing"
+    standing = ", ".join(s.name for s in in_place) or "nothing"
     return f"task {task} is {how}{': ' if text else ''}{text}; in place or in doubt: {standing}"
 
 

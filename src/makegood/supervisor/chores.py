@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
-from makegood.base.pacing import rung
+from makegood.base.pacing import event_within
 from makegood.errors import StoreUnavailableError
 from makegood.store.protocol import Store
 from makegood.store.views import NodeView, SchedulerTally
@@ -48,12 +48,12 @@ class Chores(Actor):
 
     async def run(self) -> None:
         """Do what there is, until cancelled."""
-        ring, setbacks = asyncio.Event(), Setbacks("chores", None, self._rng)
-        ends = [self._store.subscribe(topic, ring.set) for topic in ("bulk", "answers")]
+        wake, setbacks = asyncio.Event(), Setbacks("chores", None, self._rng)
+        ends = [self._store.subscribe(topic, wake.set) for topic in ("bulk", "answers")]
         try:
             while True:
                 rest = POLL
-                ring.clear()
+                wake.clear()
                 try:
                     rest = await self.once() if self._leads() else self._idle()
                     await setbacks.over()
@@ -62,7 +62,7 @@ class Chores(Actor):
                     self._idle()
                 except Exception as defect:  # noqa: BLE001 - the leader's other work must go on
                     rest = await setbacks.met(defect)
-                await rung(ring, rest)
+                await event_within(wake, rest)
         finally:
             for end in ends:
                 end()

@@ -36,7 +36,7 @@ log = logging.getLogger("makegood.supervisor")
 LEASE = LEADER
 """The lease that the leading Supervisor of a store holds."""
 
-DEAF_INTERVALS = 2
+UNRESPONSIVE_INTERVALS = 2
 """A Scheduler that leaves ``expired`` unanswered for this many intervals loses the task's lock."""
 
 
@@ -48,8 +48,8 @@ class Pass:
     """Attempts whose silence was judged."""
     released: int = 0
     """Tasks of dead Schedulers that were freed."""
-    deaf: int = 0
-    """Tasks of deaf Schedulers that were freed."""
+    unresponsive: int = 0
+    """Tasks of unresponsive Schedulers that were freed."""
     expired: int = 0
     """Tasks past their deadline."""
     starved: int = 0
@@ -62,7 +62,7 @@ class Pass:
     @property
     def done(self) -> int:
         """How much it did in all."""
-        return self.judged + self.released + self.deaf + self.expired + self.starved
+        return self.judged + self.released + self.unresponsive + self.expired + self.starved
 
 
 class Supervisor(Actor):
@@ -209,10 +209,11 @@ class Supervisor(Actor):
         free_tasks = await self._bounded(self._store.supervision.release_dead(grant, limit), outcome)
         outcome.released = len(free_tasks)
         outcome.tasks += free_tasks
-        deaf = await self._bounded(
-            self._store.supervision.release_deaf(grant, DEAF_INTERVALS * self._every, limit), outcome
+        unresponsive = await self._bounded(
+            self._store.supervision.release_unresponsive(grant, UNRESPONSIVE_INTERVALS * self._every, limit),
+            outcome,
         )
-        outcome.deaf = len(deaf)
+        outcome.unresponsive = len(unresponsive)
         late_tasks = await self._bounded(self._store.supervision.expire_tasks(grant, limit), outcome)
         outcome.expired = len(late_tasks)
         outcome.starved = len(
@@ -222,12 +223,12 @@ class Supervisor(Actor):
         )
         if outcome.done:
             log.info(
-                "judged %s, freed %s of dead and %d of deaf Schedulers, %s past the deadline, %d starved",
-                counted(outcome.judged, "attempt"), counted(outcome.released, "task"), outcome.deaf,
+                "judged %s, freed %s of dead and %d of unresponsive Schedulers, %s past the deadline, %d starved",
+                counted(outcome.judged, "attempt"), counted(outcome.released, "task"), outcome.unresponsive,
                 counted(outcome.expired, "task"), outcome.starved,
             )  # fmt: skip
         decisions: Mapping[SupervisorDecisionKind, Sequence[int]] = {
-            "judged": [task for task, *_ in verdicts.requests], "freed": free_tasks, "deaf": deaf, "turned": late_tasks
+            "judged": [task for task, *_ in verdicts.requests], "freed": free_tasks, "deaf": unresponsive, "turned": late_tasks
         }  # fmt: skip
         await self._record(
             [SupervisorDecision(kind, len(ids), ids[0], term.epoch) for kind, ids in decisions.items() if ids]

@@ -174,7 +174,7 @@ class WatchedStore:
     def __init__(self, inner: Store, tally: Counters, clock: Clock, whose: Whose) -> None:
         meter = _Meter(tally, clock, whose)
         self._inner = inner
-        self.abreast = inner.abreast
+        self.parallel_from = inner.parallel_from
         tasks, judging = inner.tasks, inner.supervision
         requests, supervision = _WatchedRequests(inner.requests, meter), _WatchedSupervision(judging, meter)
         commit = meter.timed(
@@ -189,7 +189,7 @@ class WatchedStore:
             judge=supervision.judge,
             starved=supervision.starved,
             release_dead=meter.fenced(judging.release_dead),
-            release_deaf=meter.fenced(judging.release_deaf),
+            release_unresponsive=meter.fenced(judging.release_unresponsive),
             expire_tasks=meter.fenced(judging.expire_tasks),
         )
         self.leases: Leases = _slice(inner.leases, acquire=_WatchedLeases(inner.leases, meter).acquire)

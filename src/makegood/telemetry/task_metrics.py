@@ -65,7 +65,7 @@ def outcome(message: TaskMessage) -> str:
 
 def written_decisions(decisions: Decided, outcome: Committed) -> Iterator[tuple[HeldTask, Decision]]:
     """Yield the Decisions that a commit wrote, those on the tasks that it claimed last."""
-    lost_tasks = outcome.losses | {task for task, _ in outcome.guilty}
+    lost_tasks = outcome.losses | {task for task, _ in outcome.rejections}
     yield from (pair for pair in decisions if pair[1].task.id not in lost_tasks)
     yield from outcome.claims
 

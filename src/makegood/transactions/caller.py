@@ -39,7 +39,7 @@ class Caller:
     blocks = True
     """Whether statements are done when the call returns, so that nothing has to be awaited."""
     ours = False
-    """Whether the store itself began the transaction: then nothing is verified, and it rings for ``topics``
+    """Whether the store itself began the transaction: then nothing is verified, and it wakes for ``topics``
     on commit.
     """
 

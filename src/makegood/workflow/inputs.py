@@ -81,14 +81,14 @@ class WorkflowInputs:
             raise PromiseError(
                 f"{self.describe(n)[1]} is a promise: call {self._name}(...) itself to make its steps part of this plan"
             )
-        name, what = self.describe(n)
-        data = encode(value, self._limit, what)
+        name, subject = self.describe(n)
+        data = encode(value, self._limit, subject)
         # Of *args nobody knows which is which.
         sure = self._sure.get((n, type(value))) if self._named_all else True
         if sure is None:
             sure = self._sure[n, type(value)] = certain(self.annotation(name), type(value))
         if not sure:
-            check_fits(data, self.annotation(name), value, what)
+            check_fits(data, self.annotation(name), value, subject)
         return data
 
     def in_order(self, inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -120,7 +120,7 @@ class WorkflowInputs:
         for p in [*self._signature.parameters.values()][first:end] if self._named_all else ():
             if p.default is p.empty:
                 break
-            values.append(encode(p.default, limit=self._limit, what=self.describe(first + len(values))[1]))
+            values.append(encode(p.default, limit=self._limit, subject=self.describe(first + len(values))[1]))
         return values
 
     def held(self, n: int) -> Any:
@@ -139,15 +139,15 @@ class WorkflowInputs:
         if self._hints is None:
             annotations = hints(self._fn, self._names, self._address)
             for each, annotation in annotations.items():
-                what = "result" if each == "return" else f"input {each}"
-                refuse_unkept(annotation, f"the {what} of {self._address}")
+                subject = "result" if each == "return" else f"input {each}"
+                refuse_unkept(annotation, f"the {subject} of {self._address}")
             self._hints, self._names = annotations, {}
         return self._hints.get(name, Any)
 
     def _decoded(self, name: str, value: object) -> Any:
-        what = f"the input {name}"
-        refuse_unknown(value, self.annotation(name), what)
-        return decode(encode(value, limit=self._limit, what=what), self.annotation(name), what)
+        subject = f"the input {name}"
+        refuse_unknown(value, self.annotation(name), subject)
+        return decode(encode(value, limit=self._limit, subject=subject), self.annotation(name), subject)
 
 
 class InputsByValue:

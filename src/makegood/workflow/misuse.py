@@ -61,10 +61,10 @@ def check_source(
     if function is None:
         return {}
     reader = _Reader(function, outer_names(fn), makers)
-    for line, what in reader.misuses():
+    for line, subject in reader.misuses():
         file = inspect.getsourcefile(fn) or "the source"
         raise PromiseError(
-            f"{where} ({file}, line {first + line - 1}): {what} asks about a promise, not about the result, which is not known yet: "
+            f"{where} ({file}, line {first + line - 1}): {subject} asks about a promise, not about the result, which is not known yet: "
             f"{REMEDY}"
         )
     margin = len(lines[0]) - len(source.partition("\n")[0]) - 1

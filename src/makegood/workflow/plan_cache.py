@@ -32,7 +32,7 @@ class Demand(msgspec.Struct, frozen=True):
     place: int
     """The input's place."""
     annotation: Any
-    what: str
+    subject: str
     """Names the input in messages."""
 
 
@@ -148,10 +148,10 @@ def places(
     constants: list[object] = []
     for name, value in arguments.items():
         if type(value) is Promise:
-            what = promised(value)
-            if what.path or what.item or what.origin.plan is not plan:
+            subject = promised(value)
+            if subject.path or subject.item or subject.origin.plan is not plan:
                 return None
-            numbers.append(count + what.origin.serial)
+            numbers.append(count + subject.origin.serial)
         elif (ref := refs.get(name)) is not None:
             numbers.append(ref.index)
         elif id(value) in literals:

@@ -122,18 +122,18 @@ class Planning:
                 return
         self._leave_trail().parallel(steps)
 
-    def recording(self, what: str) -> Recording:
-        """Return the recording for ``what``, which leaves no trail."""
-        self.enter(what)
+    def recording(self, subject: str) -> Recording:
+        """Return the recording for ``subject``, which leaves no trail."""
+        self.enter(subject)
         return self._leave_trail()
 
-    def enter(self, what: str) -> None:
-        """Check that the workflow function itself calls ``what``, while it runs."""
+    def enter(self, subject: str) -> None:
+        """Check that the workflow function itself calls ``subject``, while it runs."""
         if self._thread == get_ident():
             return
-        self.stray(what)
+        self.stray(subject)
         raise PromiseError(
-            f"{what} was called outside of {self._where}, in another thread or after its end: a plan is made by the workflow function "
+            f"{subject} was called outside of {self._where}, in another thread or after its end: a plan is made by the workflow function "
             f"alone; steps that need not wait for each other are written mg.parallel(...) or mg.branches(...)"
         )
 

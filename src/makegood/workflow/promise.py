@@ -86,8 +86,8 @@ class Promise:
     _promised_as: int
     _promised_by: Source | None
 
-    def __init__(self, what: Promised) -> None:
-        _set_promised(self, what)
+    def __init__(self, subject: Promised) -> None:
+        _set_promised(self, subject)
         _set_by(self, None)
 
     def __getattr__(self, name: str) -> Any:
@@ -139,9 +139,9 @@ def number_of(promise: Promise, source: Source) -> int:
     return promise._promised_as if promise._promised_by is source else -1  # noqa: SLF001 - as below
 
 
-def settle(promise: Promise, what: Promised) -> None:
+def settle(promise: Promise, subject: Promised) -> None:
     """Set what a promise stands for, for good."""
-    _set_promised(promise, what)
+    _set_promised(promise, subject)
 
 
 Operator = Literal["eq", "ne", "true", "all", "any", "not"]

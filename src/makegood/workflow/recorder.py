@@ -153,14 +153,14 @@ class Recording(Templates):
                 signatures.surely(parameter, type(value)),
                 signatures.always(parameter, type(value)),
             )
-            what = f"{parameter} in step {step} of {self.where}"
+            subject = f"{parameter} in step {step} of {self.where}"
             if not fits or (ref is None and not always):
-                self._check_fits(value, signatures.annotations[parameter], what)
+                self._check_fits(value, signatures.annotations[parameter], subject)
             if ref is not None:
                 refs[parameter] = ref
                 replayable = replayable and fits  # another input of this type may not fit
                 if not always:
-                    self._demands.append(Demand(ref.index, signatures.annotations[parameter], what))
+                    self._demands.append(Demand(ref.index, signatures.annotations[parameter], subject))
             elif type(value) not in CONSTANTS:
                 replayable = False
         return refs, replayable
@@ -231,10 +231,10 @@ class Recording(Templates):
         _check_function(body, "mg.each(items, body)")
         if not isinstance(items, Promise):
             return self._each_now(items, body, limit, at_once)
-        what = promised(items)
-        element = annotation_paths.elements(what.annotation)
+        subject = promised(items)
+        element = annotation_paths.elements(subject.annotation)
         if element is None:
-            raise PromiseError(f"mg.each({what}, ...): it will be no list; pass the promise of a list")
+            raise PromiseError(f"mg.each({subject}, ...): it will be no list; pass the promise of a list")
         flow, first, needs, start = self._flow, self._count, len(self._needs), self._flow.frontier
         args = self._template(items, "the items")
         each = self._draft("each", self._name("each"))
@@ -268,10 +268,10 @@ class Recording(Templates):
         calls = [(f"branch {n} of mg.branches", fn) for n, fn in enumerate(functions, 1)]
         return tuple(self._side_by_side(calls, len(calls)))
 
-    def _side_by_side(self, calls: Sequence[tuple[str, Callable[[], Any]]], lanes: int) -> list[Any]:
-        """Record sequences side by side, at most ``lanes`` at once: further ones wait for one before."""
+    def _side_by_side(self, calls: Sequence[tuple[str, Callable[[], Any]]], at_once: int) -> list[Any]:
+        """Record sequences side by side, at most ``at_once`` at once: further ones wait for one before."""
         flow, first, needs, start = self._flow, self._count, len(self._needs), self._flow.frontier
-        fronts = [start] * max(1, lanes)
+        fronts = [start] * max(1, at_once)
         heads: tuple[StepDraft, ...] = ()
         values: list[Any] = []
         for n, (name, fn) in enumerate(calls):
@@ -294,10 +294,10 @@ class Recording(Templates):
             return value
         for promise in [value] if isinstance(value, Promise) else objects_in(value):
             if isinstance(promise, Promise):
-                what = promised(promise)
-                self._visible(what, scope)
-                if what.scope is scope:
-                    what.scope = outer
+                subject = promised(promise)
+                self._visible(subject, scope)
+                if subject.scope is scope:
+                    subject.scope = outer
         return value
 
     def parallel(self, steps: Sequence[object]) -> None:
@@ -459,8 +459,8 @@ def _whole(value: object, plan: Recording) -> int:
         return NOTHING
     if type(value) is not Promise:
         return -1
-    what = promised(value)
-    return -1 if what.path or what.item or what.origin.plan is not plan else what.origin.serial
+    subject = promised(value)
+    return -1 if subject.path or subject.item or subject.origin.plan is not plan else subject.origin.serial
 
 
 def _position(step: Any, places: Mapping[Origin, int]) -> int:

@@ -44,9 +44,9 @@ class Templates:
         for name, value in values.items():
             text += f'{comma}"{name}":'
             comma = ","
-            what = f"{name} in step {step} of {self.where}"
+            subject = f"{name} in step {step} of {self.where}"
             ref = refs.get(name)
-            template = self._literal(value, what) if ref is None else Template(("", ""), (ref,))
+            template = self._literal(value, subject) if ref is None else Template(("", ""), (ref,))
             text += template.parts[0]
             for inner, part in zip(template.refs, template.parts[1:], strict=True):
                 parts.append(text)
@@ -55,11 +55,11 @@ class Templates:
         parts.append(text + "}")
         return Template(tuple(parts), tuple(holes))
 
-    def _check_fits(self, value: object, annotation: Any, what: str) -> None:
+    def _check_fits(self, value: object, annotation: Any, subject: str) -> None:
         """Raise ``PayloadError`` for an argument that is known now and does not fit its annotation."""
         if isinstance(value, Promise) or any(isinstance(part, Promise) for part in objects_in(value)):
             return  # its parts are known only when their steps are done
-        check_fits(encode(value, what=what), annotation, value, what)
+        check_fits(encode(value, subject=subject), annotation, value, subject)
 
     def _input(self, value: object, place: int | None = None) -> Ref | None:
         """Return the ref of a value that *is* an input of the workflow; None for any other. See
@@ -70,26 +70,26 @@ class Templates:
             self.input_places.add(ref.index)
         return ref
 
-    def _template(self, value: object, what: str) -> Template:
+    def _template(self, value: object, subject: str) -> Template:
         """Return any value as a template."""
         if type(value) is Promise:
             return Template(("", ""), (self._ref(promised(value)),))
         if (ref := self._input(value)) is not None:
             return Template(("", ""), (ref,))
-        return self._literal(value, what)
+        return self._literal(value, subject)
 
-    def _literal(self, value: object, what: str) -> Template:
+    def _literal(self, value: object, subject: str) -> Template:
         """Return a value as a template; it is known now, except for promises in it."""
         if type(value) in _PLAIN:
-            return Template((encode(value, limit=self.registry.payload_limit, what=what).decode(),))
-        return Template(*encode_with_holes(value, self._hole, what=what))
+            return Template((encode(value, limit=self.registry.payload_limit, subject=subject).decode(),))
+        return Template(*encode_with_holes(value, self._hole, subject=subject))
 
     def _within_limit(self, template: Template, step: str) -> Template:
         """Return a template that is not too large; ``step`` "": the workflow function's result."""
         size = sum(map(len, template.parts))
         if size * 4 > self.registry.payload_limit:  # as UTF-8 it may be as much
-            what = f"step {step} of {self.where}" if step else f"what {self.where} returns"
-            sized("".join(template.parts).encode(), self.registry.payload_limit, what)
+            subject = f"step {step} of {self.where}" if step else f"what {self.where} returns"
+            sized("".join(template.parts).encode(), self.registry.payload_limit, subject)
         self._octets += size
         limit = self.registry.payload_limit * PLAN_PAYLOADS
         if self._octets > limit:
@@ -111,25 +111,25 @@ class Templates:
             )
         return None
 
-    def _ref(self, what: Promised) -> Ref:
-        origin, scope = what.origin, self._flow.scope
-        if what.scope is not scope or origin.plan is not self:
-            self._visible(what, scope)
+    def _ref(self, subject: Promised) -> Ref:
+        origin, scope = subject.origin, self._flow.scope
+        if subject.scope is not scope or origin.plan is not self:
+            self._visible(subject, scope)
         self._needs.append(origin.serial)
         index = origin.position
         if origin.depth:
             index = inside(index, self._flow.depth - origin.depth)
-        return Ref("item" if what.item else "step", index, what.path)
+        return Ref("item" if subject.item else "step", index, subject.path)
 
-    def _visible(self, what: Promised, scope: Scope) -> None:
+    def _visible(self, subject: Promised, scope: Scope) -> None:
         """Raise ``PromiseError`` if a promise may not be used in ``scope``."""
-        if what.origin.plan is not self:
+        if subject.origin.plan is not self:
             raise PromiseError(
-                f"{what} is a promise of another plan: what one task passes to another is an input, known when it is submitted"
+                f"{subject} is a promise of another plan: what one task passes to another is an input, known when it is submitted"
             )
-        if not scope.within(what.scope):
+        if not scope.within(subject.scope):
             raise PromiseError(
-                f"{what} was made in {what.scope.name}, and promises do not leave their branch: return it from there, and use what "
+                f"{subject} was made in {subject.scope.name}, and promises do not leave their branch: return it from there, and use what "
                 f"mg.when, mg.each or mg.branches returns"
             )
 

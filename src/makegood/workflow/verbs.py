@@ -26,17 +26,17 @@ Ts = TypeVarTuple("Ts")
 # -- what a workflow function may call -----------------------------------------------------------------------
 
 
-def _planning(what: str) -> Planning:
+def _planning(subject: str) -> Planning:
     planning = RECORDER.get()
     if not isinstance(planning, Planning):
         raise DefinitionError(
-            f"{what} belongs in a @app.workflow function, which runs when a task is submitted: no plan is being built here"
+            f"{subject} belongs in a @app.workflow function, which runs when a task is submitted: no plan is being built here"
         )
     return planning
 
 
-def _recording(what: str) -> Recording:
-    return _planning(what).recording(what)
+def _recording(subject: str) -> Recording:
+    return _planning(subject).recording(subject)
 
 
 @judge_calls(DefinitionError)

@@ -139,7 +139,7 @@ class Workflow(Generic[P, R]):
             self._registry.plans.discard(planning)
             RECORDER.reset(reset)
         for demand in trail.demands:
-            check_fits(inputs_json[demand.place], demand.annotation, inputs[demand.place], demand.what)
+            check_fits(inputs_json[demand.place], demand.annotation, inputs[demand.place], demand.subject)
         for n in trail.input_places:
             if type(copies[n]) not in _IMMUTABLE and self._inputs.encoded(n, copies[n]) != inputs_json[n]:
                 raise DefinitionError(

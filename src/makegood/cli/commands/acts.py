@@ -267,7 +267,7 @@ async def _each(
                     cli.out.text(line)
                 cli.out.text(bulk_acts.line(shape))
             if not cli.json and detail is not None:
-                next_commands.tell(cli, detail)
+                next_commands.show(cli, detail)
     cli.out.result([_covered(one) for one in shapes])
     return exits.of_many(one["code"] for one in shapes)
 

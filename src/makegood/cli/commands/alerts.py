@@ -20,7 +20,7 @@ from makegood.client.client import Client
 from makegood.console.redaction import Redaction
 from makegood.errors import MakegoodError
 from makegood.messaging.alert_webhook import Webhook
-from makegood.messaging.alerts import Teller
+from makegood.messaging.alerts import AlertSender
 from makegood.model.messages import Alert
 from makegood.store.views import AlertView, AuditView
 
@@ -141,19 +141,19 @@ async def _test(cli: Cli, asks: str | None, limit: float) -> int:
         await client.store.alerts.alert(
             [Alert("test", step=mark, text=f"a test alert ({mark}) by {who}: nothing is wrong")]
         )
-        tellers = [
+        senders = [
             view
             for view in await client.store.nodes.views()
             if view.state == "alive" and {"scheduler", "supervisor"} & set(view.info.roles)
         ]
-        if not tellers:
-            await _tell(cli, client)
-        view = await _told(
-            client, mark, limit, webhook=bool(tellers) or cli.settings.options.alert_webhook is not None
+        if not senders:
+            await _send(cli, client)
+        view = await _after_test(
+            client, mark, limit, webhook=bool(senders) or cli.settings.options.alert_webhook is not None
         )
-    teller = "one process that runs" if len(tellers) == 1 else f"one of {len(tellers)} processes"
-    by = f"by {teller}" if tellers else "by this command: no process that reports alerts is running"
-    hook = _posted(view, limit, alone=not tellers, has_address=cli.settings.options.alert_webhook is not None)
+    sender = "one process that runs" if len(senders) == 1 else f"one of {len(senders)} processes"
+    by = f"by {sender}" if senders else "by this command: no process that reports alerts is running"
+    hook = _posted(view, limit, alone=not senders, has_address=cli.settings.options.alert_webhook is not None)
     cli.out.result(
         {**as_json.alert(view), "logged": view.logged > 0, "told": view.told > 0, "tries": view.tries},
         f"row      alert {view.id}: see `makegood alerts`",
@@ -181,18 +181,18 @@ def _posted(view: AlertView, limit: float, *, alone: bool, has_address: bool) ->
     )
 
 
-async def _tell(cli: Cli, client: Client) -> None:
+async def _send(cli: Cli, client: Client) -> None:
     options = cli.settings.options
     clock, rng = SystemClock(), random.Random()
     webhook = None
     if options.alert_webhook is not None:
         webhook = Webhook(options.alert_webhook, options.secrets, clock=clock)
-    teller = Teller(client.store, webhook, pause=_LOOK, rng=rng)
-    while await teller.once():
+    sender = AlertSender(client.store, webhook, pause=_LOOK, rng=rng)
+    while await sender.once():
         pass
 
 
-async def _told(client: Client, mark: str, limit: float, *, webhook: bool) -> AlertView:
+async def _after_test(client: Client, mark: str, limit: float, *, webhook: bool) -> AlertView:
     """Return the test alert once it was reported, or refused, in all possible ways, or as it is at the
     timeout.
     """
@@ -217,7 +217,7 @@ def audit(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
     rows = (
         (
             date_time(v.at), v.who, *((v.db_user,) if logins else ()), v.kind, ids.show(v.task) if v.task else None, v.verdict,
-            v.why, "; ".join(part for part in (v.outcome, corrected_inputs.told(v.change)) if part),
+            v.why, "; ".join(part for part in (v.outcome, corrected_inputs.correction(v.change)) if part),
         )
         for v in views
     )  # fmt: skip

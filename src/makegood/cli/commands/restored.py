@@ -14,7 +14,7 @@ from makegood.base.counts import counted
 from makegood.cli.client import connect
 from makegood.cli.context import Cli, by_operator, command, flag
 from makegood.errors import ActRefusedError
-from makegood.store.records import Anew
+from makegood.store.records import NewGeneration
 from makegood.store.views import NodeView
 
 
@@ -35,7 +35,7 @@ def restored(cli: Cli, /, *, yes: bool, why: str, who: str | None) -> None:
     )
 
 
-async def _restored(cli: Cli, who: str | None, why: str, *, prompt: bool) -> Anew:
+async def _restored(cli: Cli, who: str | None, why: str, *, prompt: bool) -> NewGeneration:
     async with connect(cli) as client:
         refuse_while_alive(await client.store.nodes.views())
         if prompt:
@@ -46,7 +46,7 @@ async def _restored(cli: Cli, who: str | None, why: str, *, prompt: bool) -> Ane
             if not cli.confirmed("was it restored from a backup?"):
                 raise click.Abort
         refuse_while_alive(await client.store.nodes.views())
-        return await client.store.admin.begin_anew(client.acts.new(who, why))
+        return await client.store.admin.begin_generation(client.acts.new(who, why))
 
 
 def refuse_while_alive(views: list[NodeView]) -> None:

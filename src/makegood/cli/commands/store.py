@@ -98,11 +98,11 @@ def status(cli: Cli) -> int:
     if cli.json:
         cli.out.document({"store": cli.store, **structs.asdict(schema)})
     else:
-        _tell(cli, schema)
+        _show(cli, schema)
     return exits.DONE if schema.version == schema.needed else exits.MIGRATION_NEEDED
 
 
-def _tell(cli: Cli, schema: SchemaStatus) -> None:
+def _show(cli: Cli, schema: SchemaStatus) -> None:
     """Print a store's address and the state of its schema."""
     cli.out.text(f"store    {cli.store}")
     state = "up to date" if not schema.missing else f"needs {schema.needed}: run `makegood store migrate`"

@@ -26,7 +26,7 @@ from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.client import connect, looked, looking, task_named
 from makegood.cli.command import Whole
 from makegood.cli.context import Cli, at_most, command, flag, lasting
-from makegood.cli.corrected_inputs import told
+from makegood.cli.corrected_inputs import correction
 from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_workflow, naming
 from makegood.cli.render.ladder import event_lines, ladder, probe_answers
@@ -136,7 +136,7 @@ async def _outcome(
     elif view.state == "processed":
         cli.out.value(detail.task.result or b"null")
     else:
-        next_commands.tell(cli, detail)
+        next_commands.show(cli, detail)
     return exits.outcome(view.state)
 
 
@@ -358,7 +358,7 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
         for line in _silent(detail, views):
             cli.out.text(f"{'silent':<14}{line}")
         for act in corrections:
-            cli.out.text(f"{'corrected':<14}{date_time(act.at)}  {told(act.change, whole=uncovered)}")
+            cli.out.text(f"{'corrected':<14}{date_time(act.at)}  {correction(act.change, whole=uncovered)}")
         for request in detail.asked:
             cli.out.text(f"{'asked':<14}{no_scheduler.asked(detail, request)}")
         for alert in alerts:
@@ -467,7 +467,7 @@ def history(cli: Cli, /, *, task_id: str, follow: bool, all: bool) -> None:  # n
     --all or --json.
     """
 
-    async def tell(client: Client) -> None:
+    async def show(client: Client) -> None:
         task = await task_named(client, task_id)
         if follow:
             await no_scheduler.warn_of(cli, client, task)
@@ -487,7 +487,7 @@ def history(cli: Cli, /, *, task_id: str, follow: bool, all: bool) -> None:  # n
             cli.out.text(f"{count - len(lines):,} older lines are left out: --all shows them")
         cli.out.drawing(lines)
 
-    looked(cli, tell)
+    looked(cli, show)
 
 
 async def _events(client: Client, task: int) -> AsyncIterator[EventView]:
@@ -543,7 +543,7 @@ async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
     elif detail.task.state == "processed":
         cli.out.text(f"result  {visible_json((Redaction().raw(detail.task.result) or b'null').decode())}")
     else:
-        next_commands.tell(cli, detail)
+        next_commands.show(cli, detail)
     return exits.outcome(detail.task.state)
 
 

@@ -67,7 +67,7 @@ class BullyRules(Announced):
         if message.kind == "answer" and self._phase == "asking" and message.number == self._number:
             self._phase, self._until = "waiting", now + self.timing.patience
         if message.kind in ("coordinator", "alive"):
-            return self.told(sender, now, by_election=message.kind == "coordinator")
+            return self.accept(sender, now, by_election=message.kind == "coordinator")
         return []
 
     def ticked(self, now: float) -> list[Letter]:

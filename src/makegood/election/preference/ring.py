@@ -83,7 +83,7 @@ class RingRules(Announced):
         if message.kind == "ack":
             self._hops.pop(message.number, None)
         if message.kind == "alive":
-            return self.told(sender, now, by_election=False)
+            return self.accept(sender, now, by_election=False)
         if message.kind not in ("candidate", "elected"):
             return []
         ack = (sender, Message("ack", self.me, message.number))
@@ -125,7 +125,7 @@ class RingRules(Announced):
     def _elected(self, message: Message, now: float) -> list[Letter]:
         if message.about == self.me:
             return []  # It has been around.
-        letters = self.told(message.about, now, by_election=True)
+        letters = self.accept(message.about, now, by_election=True)
         return letters if self.leader != message.about else self._further(message, now)
 
     def _won(self, now: float) -> list[Letter]:

@@ -145,7 +145,7 @@ class Announced(Rules):
         self.leader = self.me
         self._next_alive = now + self.timing.interval
 
-    def told(self, leader: str, now: float, *, by_election: bool) -> list[Letter]:
+    def accept(self, leader: str, now: float, *, by_election: bool) -> list[Letter]:
         """Handle an announcement that ``leader`` leads; ``by_election``: it is the outcome of an election,
         not a repetition.
 

@@ -132,11 +132,11 @@ class PostgresOutbox:
                 await transaction.commit()
         except BaseException as fault:
             self._drop()  # what was not committed is there again
-            if (error := self._told(fault)) is not None:
+            if (error := self._explanation(fault)) is not None:
                 raise error from fault
             raise
 
-    def _told(self, fault: BaseException) -> MakegoodError | None:
+    def _explanation(self, fault: BaseException) -> MakegoodError | None:
         """Return a database fault as an error of makegood's family, None for any other fault."""
         if isinstance(fault, pg.UndefinedTableError):
             return ConfigError(MISSING.format(where=self.where))

@@ -106,7 +106,7 @@ def report(steps: Sequence[Migration], version: int, place: str) -> None:
         log.info("%s %s: %s", verb, place, ", ".join(migration.name for migration in steps))
 
 
-def stands(dialect: Dialect, versions: Sequence[tuple[int, str]], place: str, tables: str) -> int:
+def schema_version(dialect: Dialect, versions: Sequence[tuple[int, str]], place: str, tables: str) -> int:
     """Return the version of a store that has makegood's tables.
 
     ``versions``: its table of versions, as (version, name). ``place`` names the store, ``tables`` its tables

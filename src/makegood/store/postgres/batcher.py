@@ -64,9 +64,9 @@ class Together(Generic[I, O]):
         items = calls[0][0] if len(calls) == 1 else [item for call_items, _ in calls for item in call_items]
         try:
             answers = await self._flush(items)
-        except PayloadError as guilty:
+        except PayloadError as misfit:
             if len(calls) == 1:
-                _fail(calls, guilty)
+                _fail(calls, misfit)
             else:
                 for call in calls:
                     await self._answer([call])

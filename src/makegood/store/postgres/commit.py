@@ -113,19 +113,19 @@ class Commit:
             outcome.more, outcome.left, self.last_seqs = claims.more, claims.left, claims.last_seqs
             for task, reason in claims.unreadable:
                 await put_to_error(tx, batch.node, task, reason)
-                outcome.guilty.append((task, reason))
+                outcome.rejections.append((task, reason))
             if claims.tasks:
                 claim_decisions = batch.decided(claims.tasks)
                 begins = {task: claims.begins[task] for task in claim_decisions}
             for task, reason in batch.unfit.items():
                 await put_to_error(tx, batch.node, task, reason)
-                outcome.guilty.append((task, reason))
+                outcome.rejections.append((task, reason))
         # A node that can claim a task does not hold it: its earlier Decision, under an older epoch, is lost.
         stale = {d.task.id for d in batch.decisions if d.task.id in claim_decisions}
         decisions = [d for d in batch.decisions if d.task.id not in stale]
         decisions += [decision for _, decision in claim_decisions.values()]
         await self._apply(tx, decisions, begins)
-        tx.idle = not decisions and not outcome.guilty
+        tx.idle = not decisions and not outcome.rejections
         outcome.settle(claim_decisions, stale)
         return outcome
 
@@ -139,7 +139,7 @@ class Commit:
             try:
                 writing = Writing(self.batch.node, begins)
                 writing.collect(decisions)
-                last = not self.careful and not self.outcome.guilty
+                last = not self.careful and not self.outcome.rejections
                 outcome = await writing.write(tx, mark=last)
             except MISSING:
                 if not self.careful:
@@ -177,7 +177,7 @@ class Commit:
             self.outcome.losses.add(decision.task.id)
             return
         await put_to_error(tx, self.batch.node, decision.task.id, reason, seqs=decision.seqs)
-        self.outcome.guilty.append((decision.task.id, reason))
+        self.outcome.rejections.append((decision.task.id, reason))
 
 
 async def _holds(tx: WriteTransaction, node: int, decision: Decision) -> bool:
@@ -201,7 +201,7 @@ async def put_to_error(
         return
     await tx.connection.execute("SAVEPOINT telling")
     try:
-        notice = await notice_operations.guilty(tx, task, reason)
+        notice = await notice_operations.rejection_notice(tx, task, reason)
         if notice is not None:
             await notices.write(tx, [notice])
     except Exception as fault:

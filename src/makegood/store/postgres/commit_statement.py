@@ -3,7 +3,7 @@
 A part is the change of one table, with the columns of the rows that it needs. A statement contains only the
 parts that its batch needs, so the usual statement is short. It makes its decisions in a chain of sub-queries:
 
-``lane``   locks the lane's row, if it is as we left it.
+``writer``   locks the writer's row, if it is as we left it.
 ``held``   locks the tasks, if this node holds them under the epoch of the Decision. FOR NO KEY UPDATE,
            since a weaker lock lets a take-over proceed that then reads the state before this commit.
 ``there``  checks which of the request rows that replies have used still exist, unjudged.
@@ -321,7 +321,7 @@ delete from makegood.inbox i using at cross join @rows where at.ok and i.seq bet
 }  # fmt: skip
 
 
-def _anew(part: Part, *columns: tuple[str, str]) -> Part:
+def _with_columns(part: Part, *columns: tuple[str, str]) -> Part:
     """Return a part that also writes columns that rarely change."""
     assignments = "".join(f"{name} = x.{name}, " for name, _ in columns)
     return Part((*part.columns, *columns), part.text.replace(" set ", f" set {assignments}", 1))
@@ -330,10 +330,10 @@ def _anew(part: Part, *columns: tuple[str, str]) -> Part:
 _STATIC, _TOLD = ("static", "bytea"), (("told", "text"), ("notified", "int"))
 PARTS: dict[str, Part] = {
     **_USUAL,
-    "rewritten": _anew(_USUAL["step"], ("spec", "bytea")),
-    "corrected": _anew(_USUAL["task"], _STATIC),
-    "told": _anew(_USUAL["task"], *_TOLD),
-    "corrected_told": _anew(_USUAL["task"], _STATIC, *_TOLD),
+    "rewritten": _with_columns(_USUAL["step"], ("spec", "bytea")),
+    "corrected": _with_columns(_USUAL["task"], _STATIC),
+    "told": _with_columns(_USUAL["task"], *_TOLD),
+    "corrected_told": _with_columns(_USUAL["task"], _STATIC, *_TOLD),
 }
 """All parts, by name. Those that change a step or a task:
 
@@ -353,14 +353,14 @@ higher ``complete`` moves the deadline by this many seconds less 2.
 """
 
 _HEAD = """
-with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
+with writer as (select 1 from makegood.writer where id = $1 and number = $2 for update),
 held as (
     select t.id from @held join makegood.task t on t.id between x.task and x.task and t.epoch = x.epoch and t.locked_by is not distinct from $5
     for no key update of t
 ),
 @there
 ok as materialized (
-    select (select count(*) from lane) = 1 and (select count(*) from held) = $7@all_there as ok
+    select (select count(*) from writer) = 1 and (select count(*) from held) = $7@all_there as ok
 ),
 at as materialized (select ok, extract(epoch from clock_timestamp())::float8 as now from ok),
 gone as (
@@ -382,7 +382,7 @@ mark as (
     from at where at.ok and w.id = $1 and $6
     returning (select count(pg_notify('makegood', topic)) from unnest($4::text[]) topic)
 )
-select at.ok, (select count(*) from lane) as lane, (select count(*) from mark) as marked, @withdrawn as withdrawn,
+select at.ok, (select count(*) from writer) as writer, (select count(*) from mark) as marked, @withdrawn as withdrawn,
     1 / case when at.ok and (select count(*) from gone) <> $8 then 0 else 1 end as all_gone,
     case when not at.ok then array(select id from held) end as held,
     @missing as there
@@ -465,9 +465,10 @@ def statement(names: tuple[str, ...], *, looks: bool) -> str:
 
     ``looks``: whether it checks which rows exist before it deletes them; if not, "there" is null.
 
-    Parameters: lane, number before, number, topics, node, whether to mark, how many are held, how many
+    Parameters: writer, number before, number, topics, node, whether to mark, how many are held, how many
     consumed; the columns of HELD; those of CONSUMED; those of KINDS, if there are requests; the moves, if
-    there are events; then those of each part. It returns one row: ok, lane (found), marked, withdrawn (their
+    there are events; then those of each part. It returns one row: ok, writer (found), marked, withdrawn
+    (their
     ``n``), held, there (task and place).
     """
     first = _FIRST

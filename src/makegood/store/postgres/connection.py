@@ -239,12 +239,12 @@ class Dialer:
         before, now = (row["system_id"], row["timeline"]), (history["system_id"], history["timeline"])
         if before == now:
             return Identity(row["store_id"], row["generation"])
-        await self._begin_anew(link, before, now)
+        await self._begin_generation(link, before, now)
         after = await link.connection.fetchrow(_GENERATION)
         assert after is not None
         return Identity(after["store_id"], after["generation"])
 
-    async def _begin_anew(
+    async def _begin_generation(
         self, link: Link, old_history: generation.History, new_history: generation.History
     ) -> None:
         """Raise the generation.
@@ -257,7 +257,7 @@ class Dialer:
         async def work() -> None:
             nonlocal text
             await connection.execute("BEGIN")
-            text = await generation.begin_anew(connection, old_history, new_history)
+            text = await generation.begin_generation(connection, old_history, new_history)
 
         async def commit() -> None:
             await connection.execute("COMMIT")

@@ -73,7 +73,7 @@ class Database:
         self.callers = Callers(dialer, patience, self.subscribers.announce)
         self._rng = rng
         self._patience = patience
-        self._lanes: Writers | None = None
+        self._writers: Writers | None = None
         self._reader: Reader | None = None
         self._control: Reader | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -102,22 +102,24 @@ class Database:
 
     async def open(self, *, migrate: bool) -> None:
         """Connect, verify settings and schema, listen for wake-ups."""
-        if self._lanes is not None:
+        if self._writers is not None:
             return
         await self.alone(partial(self._prepared, migrate=migrate))
         dialer = self.dialer
         dialer.compares_history, dialer.shut = True, False
-        lanes = Writers(dialer, self._rng, self.subscribers.announce, size=_WRITERS, patience=self._patience)
-        line = partial(Reader, dialer, self._rng, lanes.tasks)
+        writers = Writers(
+            dialer, self._rng, self.subscribers.announce, size=_WRITERS, patience=self._patience
+        )
+        line = partial(Reader, dialer, self._rng, writers.tasks)
         reader = line(patience=self._patience)
         control = line(patience=min(self._patience, _CONTROL_PATIENCE), hear=self._heard)
         try:
             await self._reached(control)
         except BaseException:
             await control.close()
-            await lanes.end(0.0)
+            await writers.end(0.0)
             raise
-        self._lanes, self._reader, self._control = lanes, reader, control
+        self._writers, self._reader, self._control = writers, reader, control
         self._batches = {}
         self.callers.open()
         self._keeper = asyncio.get_running_loop().create_task(control.keep(_KEEP))
@@ -168,35 +170,35 @@ class Database:
 
     async def close(self) -> None:
         """Finish work under way, for some seconds, then close the connections."""
-        lanes, reader, control, keeper = self._lanes, self._reader, self._control, self._keeper
-        self._lanes = self._reader = self._control = self._keeper = None
+        writers, reader, control, keeper = self._writers, self._reader, self._control, self._keeper
+        self._writers = self._reader = self._control = self._keeper = None
         self._batches = {}
         if keeper is not None:
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
         await self.callers.close()
-        if lanes is not None:
-            await lanes.close(5.0)
+        if writers is not None:
+            await writers.close(5.0)
         for line in (reader, control):
             if line is not None:
                 await line.close()
-        if lanes is not None:
-            await lanes.end(1.0)
+        if writers is not None:
+            await writers.end(1.0)
 
     def _not_open(self) -> StoreUnavailableError:
         return StoreUnavailableError(f"{self.where}: the store is not open; `await store.open()` first")
 
     @property
-    def lanes(self) -> Writers:
+    def writers(self) -> Writers:
         """The connections that write."""
-        if self._lanes is None:
+        if self._writers is None:
             raise self._not_open()
-        return self._lanes
+        return self._writers
 
     async def write(self, work: Write[T], term: records.Grant | None = None) -> T:
         """Run ``work`` in an explicit transaction; with ``term``, under that lease."""
-        lanes = self.lanes
-        return await asyncio.shield(lanes.tasks.start(explicit(lanes, work, term)))
+        writers = self.writers
+        return await asyncio.shield(writers.tasks.start(explicit(writers, work, term)))
 
     async def read(self, question: Callable[[Connection], Awaitable[T]]) -> T:
         """Ask on the connection that reads."""
@@ -222,7 +224,7 @@ class Database:
         """
         batcher = self._batches.get(key)
         if batcher is None:
-            batcher = self._batches[key] = Together(self.lanes.tasks, flush, _MOST_TOGETHER, weigh)
+            batcher = self._batches[key] = Together(self.writers.tasks, flush, _MOST_TOGETHER, weigh)
         return cast("Together[I, O]", batcher)
 
     async def written(self, work: Work[T], term: records.Grant | None = None) -> T:
@@ -247,7 +249,7 @@ class Database:
         self.subscribers.announce(None if topic is None else {topic})
 
 
-async def explicit(lanes: Writers, work: Write[T], term: records.Grant | None = None) -> T:
+async def explicit(writers: Writers, work: Write[T], term: records.Grant | None = None) -> T:
     """Run an explicit transaction. Its answer is known before its commit is sent, so it needs no recovery."""
     answer: list[T] = []
 
@@ -261,7 +263,7 @@ async def explicit(lanes: Writers, work: Write[T], term: records.Grant | None = 
     async def recover(_: WriteTransaction, __: Sequence[int] | None) -> T:
         return answer[0]
 
-    return await lanes.write_here(run, recover)
+    return await writers.write_here(run, recover)
 
 
 class Slice(Verbs):

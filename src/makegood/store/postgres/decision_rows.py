@@ -27,7 +27,7 @@ from makegood.store.postgres.commit_statement import (
     place,
     statement,
 )
-from makegood.store.postgres.transaction import LaneGoneError, WriteTransaction
+from makegood.store.postgres.transaction import WriterGoneError, WriteTransaction
 
 Key = tuple[int, int, int]
 
@@ -136,7 +136,7 @@ class Writing:
                 self._add("read", seq, id_)
         self._rare(decision)
         if decision.notices:
-            self._tell(decision.notices)
+            self._notify(decision.notices)
         self._task(decision)
 
     def _step(self, id_: int, idx: int, s: Step, decision: Decision, *, plain: bool) -> None:
@@ -165,7 +165,7 @@ class Writing:
         if decision.answers:
             self.topics.add("answers")
 
-    def _tell(self, notices: Sequence[Notice]) -> None:
+    def _notify(self, notices: Sequence[Notice]) -> None:
         """Collect the notices to the submitter."""
         to_web = [notice for notice in notices if queue(notice.reply.to) is None]
         for notice in to_web:
@@ -204,7 +204,8 @@ class Writing:
             self.parts[name].append(row)
 
     async def write(self, tx: WriteTransaction, *, mark: bool, looks: bool = True) -> "Written":
-        """Write everything, or nothing if a fence fails. ``mark``: with the lane's number, as the last write.
+        """Write everything, or nothing if a fence fails. ``mark``: with the writer's number, as the last
+        write.
 
         ``looks``: find out which of the requests that replies have used are missing. Otherwise, if one is
         missing, raises ``MISSING`` (see ``errors``).
@@ -218,12 +219,12 @@ class Writing:
         for name in names:
             values += arrays(PARTS[name].columns, self.parts[name])
         row = await tx.row(
-            statement(names, looks=looks), tx.lane, tx.before, tx.number, sorted(self.topics), self.node, mark, len(self.fences),
+            statement(names, looks=looks), tx.writer, tx.before, tx.number, sorted(self.topics), self.node, mark, len(self.fences),
             len(self.used_requests), *values,
         )  # fmt: skip
         assert row is not None
-        if not row["lane"]:
-            raise LaneGoneError
+        if not row["writer"]:
+            raise WriterGoneError
         if not row["ok"]:
             held_ids = set(row["held"])
             losers = {task for task, _ in self.fences if task not in held_ids}

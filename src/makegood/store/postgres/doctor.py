@@ -152,7 +152,7 @@ async def look(connection: Connection, target: Target) -> list[Finding]:
 
 
 async def nothing(tx: WriteTransaction) -> None:
-    """Write only the lane's number, which every commit writes."""
+    """Write only the writer's number, which every commit writes."""
     await tx.mark()
 
 

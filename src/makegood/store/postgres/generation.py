@@ -18,7 +18,7 @@ where system_id = $3 and timeline = $4
 """
 
 
-async def begin_anew(connection: Connection, old_history: History, new_history: History) -> str:
+async def begin_generation(connection: Connection, old_history: History, new_history: History) -> str:
     """Raise the generation for the history ``new_history``, in the caller's transaction, unless
     another process has done so.
 

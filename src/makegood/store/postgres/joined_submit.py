@@ -219,7 +219,7 @@ async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitte
     values = {"tasks": [_task(d) for d in tasks], "steps": [step for d in tasks for step in _steps(d)]}
     first_notices = [notice for d in tasks if (notice := received(d)) is not None]
     if first_notices:
-        values |= _told(first_notices)
+        values |= _notice_columns(first_notices)
     new_ids = {id_ for id_, _ in await caller.ask(_TELLING if first_notices else _QUIETLY, _text(values))}
     caller.topics |= {"pending", *(topic_of(notice.reply.to) for notice in first_notices)}
     answers: list[Submitted | None] = []
@@ -253,7 +253,7 @@ def _task(d: Submission) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _told(first_notices: Sequence[Notice]) -> dict[str, list[dict[str, Any]]]:
+def _notice_columns(first_notices: Sequence[Notice]) -> dict[str, list[dict[str, Any]]]:
     to_web = [n for n in first_notices if notices.queue(n.reply.to) is None]
 
     def named(columns: Columns, values: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:

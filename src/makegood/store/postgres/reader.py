@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from makegood.base.pacing import rung
+from makegood.base.pacing import event_within
 from makegood.base.postgres_hosts import bounded
 from makegood.errors import StoreUnavailableError
 from makegood.store.postgres.connection import Connection, Dialer, Link
@@ -89,7 +89,7 @@ class Reader:
         return self._link
 
     async def _listen(self, link: Link, hear: Callable[[str | None], None]) -> None:
-        """Listen for other processes. Ring every topic, since notifications were missed
+        """Listen for other processes. Announce every topic, since notifications were missed
         while nobody listened.
         """
         own = self._dialer.pids
@@ -111,7 +111,7 @@ class Reader:
         """
         pauses = pauses_of(self._rng)
         while True:
-            if not await rung(self._loss, every):
+            if not await event_within(self._loss, every):
                 pauses.reset()
             try:
                 await self.ask(lambda connection: connection.fetchval("select 1"))

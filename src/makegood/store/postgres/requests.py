@@ -7,7 +7,7 @@ from makegood.model.messages import TaskMessage
 from makegood.store import refusals, rows
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.decision_rows import columns
-from makegood.store.postgres.transaction import LaneGoneError, Row, WriteTransaction
+from makegood.store.postgres.transaction import Row, WriterGoneError, WriteTransaction
 from makegood.store.records import TaskMessages
 from makegood.store.requests import leave, sorted_messages
 from makegood.store.scan_floors import Floors
@@ -27,8 +27,8 @@ select seq, task, body, locked_by, db_user from (
 where before < $4 order by seq
 """
 _ANSWER = """
-with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
-at as materialized (select extract(epoch from clock_timestamp())::float8 as now from lane),
+with writer as (select 1 from makegood.writer where id = $1 and number = $2 for update),
+at as materialized (select extract(epoch from clock_timestamp())::float8 as now from writer),
 hit as (
     update makegood.request r set answered = true
     from at cross join unnest($6::bigint[], $7::int[], $8::int[], $9::text[], $10::text[], $11::bytea[])
@@ -101,10 +101,10 @@ async def answer(tx: WriteTransaction, node: int, replies: Sequence[IncomingRepl
         for r in (replies[n] for n in order)
     ]
     tx.is_sent = True
-    row = await tx.row(_ANSWER, tx.lane, tx.before, tx.number, ["inbox"], node, *columns(values, 6))
+    row = await tx.row(_ANSWER, tx.writer, tx.before, tx.number, ["inbox"], node, *columns(values, 6))
     assert row is not None
     if not row["marked"]:
-        raise LaneGoneError
+        raise WriterGoneError
     tx.has_mark = True
     return _verdicts(tx, order, row["hits"])
 

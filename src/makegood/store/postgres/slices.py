@@ -66,7 +66,7 @@ class TaskSlice(Slice, TaskVerbs):
 
     async def submit(self, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
         """Insert tasks with all their steps."""
-        return await self._db.together("submit", partial(_submit, self._db.lanes), _weight).ask(drafts)
+        return await self._db.together("submit", partial(_submit, self._db.writers), _weight).ask(drafts)
 
     async def join(self, caller: Caller, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
         """Insert tasks in a caller's transaction."""
@@ -78,7 +78,7 @@ class TaskSlice(Slice, TaskVerbs):
         commit = Commit(
             batch, self.claims, self.ageing, partial(self._outlived, batch.node), now < self._careful
         )
-        outcome = await self._db.lanes.write(commit.work, commit.recovered)
+        outcome = await self._db.writers.write(commit.work, commit.recovered)
         commit.settled()
         if outcome.lock_conflicts:
             self._careful = self._db.clock.monotonic() + BLOCKED_FOR
@@ -91,7 +91,7 @@ class TaskSlice(Slice, TaskVerbs):
 
     async def load(self, node: int, tasks: Sequence[int]) -> list[records.Loaded]:
         """Return tasks that ``node`` still holds."""
-        plans = self._db.lanes.plans
+        plans = self._db.writers.plans
         result = await self._db.read(lambda connection: load.load(connection, plans, node, tasks))
         await self._put_to_error(node, result.unreadable)
         return result.tasks
@@ -114,12 +114,12 @@ class TaskSlice(Slice, TaskVerbs):
 
     async def detail(self, task: int, *, with_asked: bool = False) -> views_.TaskDetail | None:
         """Return one task with its steps."""
-        plans = self._db.lanes.plans
+        plans = self._db.writers.plans
         return await self._at_one_moment(lambda tx: search.detail(tx, plans, task, with_asked=with_asked))
 
     async def excerpt(self, task: int, page: views_.StepPage | None = None) -> views_.TaskExcerpt | None:
         """Return what a page shows of a task."""
-        plans = self._db.lanes.plans
+        plans = self._db.writers.plans
         return await self._at_one_moment(lambda tx: task_excerpts.excerpt(tx, plans, task, page))
 
     async def _at_one_moment(self, work: Callable[[SharedTx], Coroutine[Any, Any, T]]) -> T:
@@ -143,7 +143,7 @@ class RequestSlice(Slice, RequestVerbs):
     async def take(self, node: int, offers: Sequence[records.Offer], *, alone: bool = False) -> records.Taken:
         """Claim waiting requests for ``node``."""
         taking = take.Taking(node, offers, self._floors, self._ageing, self._db.clock.monotonic(), alone)
-        result = await self._db.lanes.write(taking.work, lambda tx, _: take.recovered(tx, node))
+        result = await self._db.writers.write(taking.work, lambda tx, _: take.recovered(tx, node))
         requests, unreadable = take.read(result)
         for task, reason in unreadable:
             try:
@@ -154,7 +154,7 @@ class RequestSlice(Slice, RequestVerbs):
 
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Put replies in the tasks' inboxes; True for each that came in time."""
-        flush = partial(_answer, self._db.lanes, node)
+        flush = partial(_answer, self._db.writers, node)
         return await self._db.together(node, flush, _weight_of_replies).ask(replies)
 
     turn = writes(turn)
@@ -284,7 +284,7 @@ class AdminSlice(Slice, UpkeepVerbs):
             self._db, lambda after, most: self._db.read(partial(unread, after=after, limit=most)), limit
         )
 
-    async def begin_anew(self, act: Act) -> records.Anew:
+    async def begin_generation(self, act: Act) -> records.NewGeneration:
         """Raise the generation because an operator says that the store was restored."""
         outcome = await self._db.written(partial(restored, act=act))
         self._db.dialer.identity = records.Identity(self._db.identity.store_id, outcome.generation)
@@ -293,26 +293,26 @@ class AdminSlice(Slice, UpkeepVerbs):
     touch = writes(doctor.nothing)
 
 
-async def _submit(lanes: Writers, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
+async def _submit(writers: Writers, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
     """Write the submissions of several callers."""
-    return await lanes.write_here(
+    return await writers.write_here(
         lambda tx: submit(tx, drafts), lambda tx, outcome: submit_recovered(tx, drafts, outcome)
     )
 
 
-async def _answer(lanes: Writers, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
+async def _answer(writers: Writers, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
     """Write replies; check late ones in a separate transaction."""
     incoming_replies = [
         queues.IncomingReply(node, task, message, rows.message(message)) for task, message in replies
     ]
-    verdicts = await lanes.write_here(
+    verdicts = await writers.write_here(
         lambda tx: queues.answer(tx, node, incoming_replies),
         lambda tx, outcome: queues.answered(tx, incoming_replies, outcome),
     )
     late_numbers = [n for n, in_time in enumerate(verdicts) if not in_time]
     if late_numbers:
         doubtful = [incoming_replies[n] for n in late_numbers]
-        second = await explicit(lanes, partial(queues.late, node=node, replies=doubtful))
+        second = await explicit(writers, partial(queues.late, node=node, replies=doubtful))
         for n, in_time in zip(late_numbers, second, strict=True):
             verdicts[n] = in_time
     return verdicts

@@ -21,7 +21,7 @@ from makegood.transactions import Caller
 
 T = TypeVar("T")
 
-_ABREAST = 64
+_PARALLEL_FROM = 64
 _PATIENCE = 30.0
 
 
@@ -50,7 +50,7 @@ class PostgresStore:
         driver: Driver = asyncpg.connect,
         session: str | None = None,
     ) -> None:
-        self.abreast: int | None = _ABREAST
+        self.parallel_from: int | None = _PARALLEL_FROM
         dialer = Dialer(Address(url, session), driver)
         self._database = database = Database(dialer, clock or SystemClock(), rng or random.Random(), patience)
         ageing_policy = Ageing(ageing)
@@ -92,11 +92,11 @@ class PostgresStore:
 
         return await self._database.ask(ask)
 
-    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call ``ring`` when there may be something new on ``topic``; return a function that
+    def subscribe(self, topic: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` when there may be something new on ``topic``; return a function that
         ends the subscription.
         """
-        return self._database.subscribers.subscribe(topic, ring)
+        return self._database.subscribers.subscribe(topic, wake)
 
     def joined(self, *keys: int | tuple[str, str]) -> None:
         """Do nothing: the caller's commit notifies subscribers."""

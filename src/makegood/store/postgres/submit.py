@@ -38,15 +38,15 @@ from makegood.store.postgres.commit_statement import (
 )
 from makegood.store.postgres.decision_rows import arrays, columns
 from makegood.store.postgres.errors import is_data
-from makegood.store.postgres.transaction import LaneGoneError, Row, WriteTransaction
+from makegood.store.postgres.transaction import Row, WriterGoneError, WriteTransaction
 from makegood.store.records import Submission, Submitted
 
 _MOST_STEPS = 100
 """With more steps than this in all shapes of a batch, the product with its tasks costs more than it saves."""
 
 _SUBMIT = """
-with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
-at as materialized (select extract(epoch from clock_timestamp())::float8 as now from lane),
+with writer as (select 1 from makegood.writer where id = $1 and number = $2 for update),
+at as materialized (select extract(epoch from clock_timestamp())::float8 as now from writer),
 ins as (
     insert into makegood.task (id, app, workflow, key, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
         locked_by, epoch, within, complete_by, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static@columns)
@@ -131,19 +131,19 @@ from unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::bytea[]) as x (n,
 
 
 @lru_cache(maxsize=100)
-def statement(presence: tuple[bool, ...], by_shape: bool, begins: bool = False, tells: bool = False) -> str:  # noqa: FBT001, FBT002 - one of some forms
+def statement(presence: tuple[bool, ...], *, by_shape: bool, begins: bool, notifies: bool) -> str:
     """Return the statement.
 
     ``presence``: which of the optional columns have a value in some row. ``begins``: some tasks begin
-    at once. ``tells``: some submitters want notices; then the statement takes the columns of
-    ``_told`` as its last parameters.
+    at once. ``notifies``: some submitters want notices; then the statement takes the columns of
+    ``_notice_columns`` as its last parameters.
     """
     text = _SUBMIT.replace("@begun\n", _BEGUN if begins else "")
     for name in ("fingerprint", "static"):
         text = text.replace(f"@{name}", piece(f"x.{name}", 14))
     text = text.replace("@state", _STATE if begins else "'pending'")
     text = text.replace("@complete_by", _COMPLETE_BY if begins else "null")
-    text = _with_notices(text, _FIRST + _BEGUN_COLUMNS * begins) if tells else _without_notices(text)
+    text = _with_notices(text, _FIRST + _BEGUN_COLUMNS * begins) if notifies else _without_notices(text)
     for name, present in zip(_OPTIONAL, presence, strict=True):
         text = text.replace(f"@{name}", f"x.{name}" if present else "null")
     if not by_shape:
@@ -232,7 +232,7 @@ class SubmitColumns:
                 self.notices.append(notice)
                 self.topics.add(topic_of(notice.reply.to))
 
-    def _told(self) -> list[Any]:
+    def _notice_columns(self) -> list[Any]:
         """Return the further parameters of a statement with notices to submitters."""
         to_web = [n for n in self.notices if queue(n.reply.to) is None]
         texts = [(n.task, n.sequence, label(n), event(n)) for n in to_web]
@@ -277,9 +277,9 @@ class SubmitColumns:
                 bodies,
                 *kinds,
             ]
-        notice_values = self._told() if self.notices else []
+        notice_values = self._notice_columns() if self.notices else []
         data, spans = joined(prints + statics)
-        return statement(presence, by_shape, bool(first_decisions), bool(notice_values)), [
+        return statement(presence, by_shape=by_shape, begins=bool(first_decisions), notifies=bool(notice_values)), [
             len(ids), *shapes, numbers(ids), numbers(numbers_), data, numbers(spans[: len(ids)]), numbers(spans[len(ids) :]), *optional,
             numbers(owners), numbers(places), *rest, holders, *first_decisions, *notice_values,
         ]  # fmt: skip
@@ -306,7 +306,7 @@ async def submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Sub
         batch.collect(drafts)
         sql, values = batch.values(drafts)
         tx.is_sent = True
-        row = await tx.row(sql, tx.lane, tx.before, tx.number, sorted(batch.topics), *values)
+        row = await tx.row(sql, tx.writer, tx.before, tx.number, sorted(batch.topics), *values)
     except Exception as fault:
         if is_data(fault):
             raise PayloadError(
@@ -316,7 +316,7 @@ async def submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Sub
         raise
     assert row is not None
     if not row["marked"]:
-        raise LaneGoneError
+        raise WriterGoneError
     tx.has_mark = True
     return await submitted(tx, drafts, row["created"], batch.topics)
 

@@ -19,15 +19,15 @@ from makegood.payload.codec import UNREADABLE
 from makegood.store import rows
 from makegood.store.postgres.claim import PRIORITIES
 from makegood.store.postgres.decision_rows import columns
-from makegood.store.postgres.transaction import LaneGoneError, Row, WriteTransaction, within
+from makegood.store.postgres.transaction import Row, WriterGoneError, WriteTransaction, within
 from makegood.store.priority_ageing import Ageing, rank
 from makegood.store.records import Offer, Taken
 from makegood.store.scan_floors import Floors
 
 _TAKE = """
-with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
+with writer as (select 1 from makegood.writer where id = $1 and number = $2 for update),
 me as (
-    select n.roles like '% scheduler %' as schedules from makegood.node n, lane where n.id = $4
+    select n.roles like '% scheduler %' as schedules from makegood.node n, writer where n.id = $4
         and n.dead::int = 0 and coalesce(n.stopped_at, 0) = 0
 ),
 apart as (
@@ -47,7 +47,7 @@ apart as (
 ),
 @found    where not exists (select 1 from apart)
 ),
-locked as materialized (select (select count(*) from apart) + (select count(*) from found) as n from lane),
+locked as materialized (select (select count(*) from apart) + (select count(*) from found) as n from writer),
 at as materialized (select extract(epoch from clock_timestamp())::float8 as now, n from locked),
 taken as (
     update makegood.request r set taken_by = $4, taken_at = at.now, complete_by = at.now + r.within, taken_writer = $1, taken_number = $3
@@ -56,7 +56,7 @@ taken as (
     returning r.task, r.idx, r.attempt, r.agent, r.priority, r.sent_at, at.now - r.sent_at as waited, r.within, r.body, r.taken_at
 ),
 mark as (update makegood.writer w set number = $3, at = at.now, outcome = null from at where w.id = $1 and at.n > 0)
-select t.*, (select count(*) from lane) as lane from (select 1) one left join taken t on true
+select t.*, (select count(*) from writer) as writer from (select 1) one left join taken t on true
 """
 # Per offer and priority, from where the last query ended, or from the bottom.
 _BEST = """found as (
@@ -186,12 +186,12 @@ class Taking:
         if trials:
             age_values.append(trials)
         result_rows = await tx.rows(
-            sql, tx.lane, tx.before, tx.number, self.node,
+            sql, tx.writer, tx.before, tx.number, self.node,
             [offer.agent for offer in offers], [",".join(offer.actions) for offer in offers], [offer.slots for offer in offers],
             begin, self.alone, PRIORITIES, *age_values,
         )  # fmt: skip
-        if not result_rows[0]["lane"]:
-            raise LaneGoneError
+        if not result_rows[0]["writer"]:
+            raise WriterGoneError
         claim_rows = [row for row in result_rows if row["task"] is not None]
         tx.has_mark = bool(claim_rows)
         if ages:
@@ -254,7 +254,7 @@ async def turn(tx: WriteTransaction, agent: str, rate: float, most: float) -> fl
 
 async def recovered(tx: WriteTransaction, node: int) -> Got:
     """Return what was claimed under this number, if that was committed but its answer lost."""
-    return Got(await tx.rows(_TAKEN, node, tx.lane, tx.number))
+    return Got(await tx.rows(_TAKEN, node, tx.writer, tx.number))
 
 
 def read(result: Got) -> tuple[Taken, list[tuple[int, str]]]:

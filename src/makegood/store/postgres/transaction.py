@@ -1,4 +1,4 @@
-"""The context of a write: a connection, its lane's row and number, and the topics to
+"""The context of a write: a connection, its writer's row and number, and the topics to
 wake after the commit.
 """
 
@@ -31,8 +31,8 @@ for share
 """
 
 
-class LaneGoneError(Exception):
-    """The lane's row is not as its connection left it. Nothing was written; the lane needs a new row."""
+class WriterGoneError(Exception):
+    """The writer's row is not as its connection left it. Nothing was written; the writer needs a new row."""
 
 
 @dataclass(slots=True)
@@ -40,9 +40,9 @@ class WriteTransaction(SharedTx):
     """One write under way."""
 
     plans: Interner
-    lane: int
+    writer: int
     before: int
-    """The lane's number so far."""
+    """The writer's number so far."""
     number: int
     """The number that this write carries."""
     is_sent: bool = False
@@ -59,11 +59,11 @@ class WriteTransaction(SharedTx):
         return await self.connection.fetchrow(sql, *values)
 
     async def mark(self) -> None:
-        """Write the number into the lane's row and notify other processes. The last
+        """Write the number into the writer's row and notify other processes. The last
         write before the commit.
         """
-        if await self.row(_MARK, self.lane, self.before, self.number, sorted(self.topics)) is None:
-            raise LaneGoneError
+        if await self.row(_MARK, self.writer, self.before, self.number, sorted(self.topics)) is None:
+            raise WriterGoneError
         self.has_mark = True
 
     async def fence(self, term: Grant) -> None:
@@ -76,7 +76,7 @@ Work = Callable[[WriteTransaction], Awaitable[T]]
 """A write. It may be tried again, so it affects only the database, and nothing else before it returns."""
 
 Recover = Callable[[WriteTransaction, Sequence[int] | None], Awaitable[T]]
-"""Makes a write's answer from the lane's ``outcome``, if the write was committed but its answer lost."""
+"""Makes a write's answer from the writer's ``outcome``, if the write was committed but its answer lost."""
 
 
 async def within(tx: WriteTransaction, work: Work[T], term: Grant | None = None) -> T:
@@ -97,5 +97,5 @@ async def within(tx: WriteTransaction, work: Work[T], term: Grant | None = None)
         raise
     tx.is_sent = tx.has_mark
     if await connection.execute("COMMIT") != "COMMIT":
-        raise LaneGoneError  # a statement had failed unnoticed, and the server rolled back
+        raise WriterGoneError  # a statement had failed unnoticed, and the server rolled back
     return value

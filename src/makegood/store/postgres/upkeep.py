@@ -41,17 +41,17 @@ async def version(connection: Connection, where: str) -> int:
     if await connection.fetchval("select to_regclass('makegood.schema_version')") is None:
         return 0
     versions = [(number, name) for number, name in await connection.fetch(_VERSIONS)]
-    return migrations.stands("postgres", versions, where, "the schema makegood")
+    return migrations.schema_version("postgres", versions, where, "the schema makegood")
 
 
 async def schema(connection: Connection, where: str) -> SchemaStatus:
     """Return the state of a database's schema, and its rows per table."""
-    stands = await version(connection, where)
+    schema_version = await version(connection, where)
     counts: dict[str, int] = {}
     for table, quoted_table in await connection.fetch(_TABLES):
         counts[table] = await connection.fetchval(f"select count(*) from makegood.{quoted_table}")  # noqa: S608 - quoted by the server
-    missing = [migration.name for migration in migrations.plan("postgres", stands)]
-    return SchemaStatus("postgres", stands, migrations.needed("postgres"), missing, counts)
+    missing = [migration.name for migration in migrations.plan("postgres", schema_version)]
+    return SchemaStatus("postgres", schema_version, migrations.needed("postgres"), missing, counts)
 
 
 async def migrate(connection: Connection, where: str) -> list[str]:
@@ -59,10 +59,10 @@ async def migrate(connection: Connection, where: str) -> list[str]:
     async with connection.transaction():
         await connection.execute("set local lock_timeout = '60s'")
         await connection.fetch("select pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
-        stands = await version(connection, where)
-        if stands > migrations.needed("postgres"):
-            migrations.verify("postgres", stands, where)
-        missing_migrations = migrations.plan("postgres", stands)
+        schema_version = await version(connection, where)
+        if schema_version > migrations.needed("postgres"):
+            migrations.verify("postgres", schema_version, where)
+        missing_migrations = migrations.plan("postgres", schema_version)
         for migration in missing_migrations:
             try:
                 await connection.execute(migration.sql)
@@ -72,7 +72,7 @@ async def migrate(connection: Connection, where: str) -> list[str]:
                     "`grant create on database ... to ...`, or apply `makegood store migrate --sql` as its owner"
                 ) from denial
             await connection.execute(_APPLIED, migration.version, migration.name)
-    migrations.report(missing_migrations, stands, f"{where}, schema makegood")
+    migrations.report(missing_migrations, schema_version, f"{where}, schema makegood")
     return [migration.name for migration in missing_migrations]
 
 
@@ -89,11 +89,11 @@ async def check(connection: Connection, where: str) -> list[str]:
     """Verify settings and schema, and find tasks that nothing will advance; return findings."""
     findings = await settings(connection, where)
     try:
-        stands = await version(connection, where)
+        schema_version = await version(connection, where)
     except SchemaMismatchError as untold:
         return [*findings, str(untold)]
-    findings += migrations.findings("postgres", stands, where)
-    if not stands:
+    findings += migrations.findings("postgres", schema_version, where)
+    if not schema_version:
         return findings
     findings += [
         f"{where}: the index makegood.{name} is not valid: `reindex index makegood.{name}`"

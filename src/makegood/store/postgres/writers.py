@@ -1,11 +1,11 @@
-"""Writing: lanes, deadlines, and the true outcome of commits whose answer was lost.
+"""Writers: deadlines, and the true outcome of commits whose answer was lost.
 
-A *lane* is a connection with its own row in ``makegood.writer``. Each write carries the lane's next number
-and writes it to that row in its own commit, provided that the row still has the previous number. If a
-connection is lost after a commit was sent, one query of the row shows the outcome. The same query takes
-the number out of use: a statement that reaches the server late finds another number and writes nothing.
-The query waits for a transaction that is still under way (it holds the row), such as one that waits for
-its synchronous standby.
+A *writer* is a connection with its own row in ``makegood.writer``. Each write carries the writer's next
+number and writes it to that row in its own commit, provided that the row still has the previous number. If a
+connection is lost after a commit was sent, one query of the row shows the outcome. The same query takes the
+number out of use: a statement that reaches the server late finds another number and writes nothing. The query
+waits for a transaction that is still under way (it holds the row), such as one that waits for its synchronous
+standby.
 
 A write runs in a task of the store's own and is never cancelled. The driver would cancel it at the server
 too, and a cancelled wait for a standby makes a commit that is not replicated *look* done. If a write
@@ -26,12 +26,12 @@ from typing import Any, TypeVar
 from asyncpg import exceptions as pg
 
 from makegood.base.contexts import HomeLoop
-from makegood.base.pacing import Pauses, rung
+from makegood.base.pacing import Pauses, event_within
 from makegood.base.postgres_hosts import bounded
 from makegood.errors import ClosedError, MakegoodError, StoreError, StoreUnavailableError
 from makegood.store.postgres.connection import STANDBY, WAITS, Dialer, Link
 from makegood.store.postgres.errors import AWAY, LOST, PASSING, cause, is_lost, translated
-from makegood.store.postgres.transaction import LaneGoneError, Recover, Work, WriteTransaction
+from makegood.store.postgres.transaction import Recover, Work, WriterGoneError, WriteTransaction
 from makegood.store.rows import Interner
 
 log = logging.getLogger("makegood.store")
@@ -71,7 +71,7 @@ class Writer:
 
     link: Link | None = None
     id: int = 0
-    """The lane's row; 0: it has none yet."""
+    """The writer's row; 0: it has none yet."""
     number: int = 0
 
 
@@ -142,9 +142,9 @@ class Writers:
         self._announce = announce
         self._patience = patience
         self._free: asyncio.LifoQueue[Writer] = asyncio.LifoQueue()
-        self._lanes = [Writer() for _ in range(size)]
-        for lane in self._lanes:
-            self._free.put_nowait(lane)
+        self._writers = [Writer() for _ in range(size)]
+        for writer in self._writers:
+            self._free.put_nowait(writer)
         self._closing = asyncio.Event()
 
     @property
@@ -160,25 +160,25 @@ class Writers:
 
     async def write_here(self, work: Work[T], recover: Recover[T]) -> T:
         """As ``write``, for callers that already run in a task of the store's own."""
-        lane = await self._free.get()
+        writer = await self._free.get()
         try:
-            return await self._write(lane, work, recover)
+            return await self._write(writer, work, recover)
         finally:
-            self._free.put_nowait(lane)
+            self._free.put_nowait(writer)
 
-    async def _write(self, lane: Writer, work: Work[T], recover: Recover[T]) -> T:
+    async def _write(self, writer: Writer, work: Work[T], recover: Recover[T]) -> T:
         pauses = pauses_of(self._rng)
         last: Exception = StoreUnavailableError(f"{self.where} did not accept this write")
         for n in range(_TRIES):
-            link = await self._linked(lane)
+            link = await self._linked(writer)
             tx = WriteTransaction(
-                link.connection, self.plans, lane.id, lane.number, lane.number + 1, again=n > 0
+                link.connection, self.plans, writer.id, writer.number, writer.number + 1, again=n > 0
             )
             impatience = asyncio.get_running_loop().call_later(self._patience, self._give_up, link)
             try:
                 value = await work(tx)
-            except LaneGoneError:
-                lane.id = 0
+            except WriterGoneError:
+                writer.id = 0
                 continue
             except Exception as fault:  # noqa: BLE001 - raised below, sorted
                 last = fault
@@ -187,28 +187,28 @@ class Writers:
                 if is_lost(fault) or isinstance(fault, pg.ReadOnlySQLTransactionError):
                     link.terminate()
                 if is_lost(fault) and tx.is_sent:
-                    number, outcome = await self._resolve(lane, tx.number)
-                    if number == tx.number and await self._confirmed(lane):
-                        return await self._recovered(lane, tx, outcome, recover)
+                    number, outcome = await self._resolve(writer, tx.number)
+                    if number == tx.number and await self._confirmed(writer):
+                        return await self._recovered(writer, tx, outcome, recover)
                 if isinstance(fault, AWAY) or await self._pause(pauses):
                     break
                 continue
             finally:
                 impatience.cancel()
-            lane.number = tx.number if tx.has_mark else lane.number
-            if not await self._confirmed(lane):
+            writer.number = tx.number if tx.has_mark else writer.number
+            if not await self._confirmed(writer):
                 continue
             self._announce(tx.topics)
             return value
         error = translated(last, self.where)
-        if isinstance(last, pg.LockNotAvailableError) and (notifier := await self._notifier(lane)):
+        if isinstance(last, pg.LockNotAvailableError) and (notifier := await self._notifier(writer)):
             error = StoreUnavailableError(f"{error}. {notifier}")
         raise error from cause(last)
 
-    async def _notifier(self, lane: Writer) -> str:
+    async def _notifier(self, writer: Writer) -> str:
         """Return which session keeps commits with notifications waiting; "" if none does."""
         try:
-            link = await self._connected(lane)
+            link = await self._connected(writer)
             row = await self._bounded(link, partial(link.connection.fetchrow, _NOTIFIER))
         except Exception as fault:  # noqa: BLE001 - the error is reported without it
             log.debug("%s: %s", self.where, fault)
@@ -221,13 +221,13 @@ class Writers:
         )
 
     async def _recovered(
-        self, lane: Writer, tx: WriteTransaction, outcome: list[int] | None, recover: Recover[T]
+        self, writer: Writer, tx: WriteTransaction, outcome: list[int] | None, recover: Recover[T]
     ) -> T:
         """Return the answer of a write that is known to be committed; retry until it can be read."""
         pauses = pauses_of(self._rng)
         while True:
             try:
-                link = await self._linked(lane)
+                link = await self._linked(writer)
                 tx.connection = link.connection
                 value = await self._bounded(link, lambda: recover(tx, outcome))
             except Exception as fault:  # noqa: BLE001 - sorted there
@@ -236,45 +236,47 @@ class Writers:
                 self._announce(tx.topics)
                 return value
 
-    async def _resolve(self, lane: Writer, number: int) -> tuple[int, list[int] | None]:
-        """Return the lane's number, which shows whether ``number`` was committed, and the
+    async def _resolve(self, writer: Writer, number: int) -> tuple[int, list[int] | None]:
+        """Return the writer's number, which shows whether ``number`` was committed, and the
         outcome; retry until known.
         """
         pauses = pauses_of(self._rng)
         is_explained = False
-        old = lane.link
+        old = writer.link
         while True:
             try:
-                link = await self._connected(lane)
+                link = await self._connected(writer)
                 if old is not None:
                     end = partial(link.connection.execute, _END, old.pid, old.began)
                     await self._bounded(link, end)
-                row = await self._bounded(link, partial(link.connection.fetchrow, _RESOLVE, lane.id, number))
+                row = await self._bounded(
+                    link, partial(link.connection.fetchrow, _RESOLVE, writer.id, number)
+                )
             except Exception as fault:  # noqa: BLE001 - sorted there
                 await self._ask_again(fault, pauses)
-                is_explained = is_explained or await self._explained(lane)
+                is_explained = is_explained or await self._explained(writer)
                 continue
             if row is None:
-                lane.id = 0
+                writer.id = 0
                 return 0, None
-            lane.number = row["number"]
-            return lane.number, row["outcome"]
+            writer.number = row["number"]
+            return writer.number, row["outcome"]
 
-    async def _confirmed(self, lane: Writer) -> bool:
+    async def _confirmed(self, writer: Writer) -> bool:
         """Wait until a commit that the server called doubtful is on its standby: a later commit
         without doubt proves it.
 
         Returns False if the commit is gone: the standby was promoted without it. Then the
         write must be repeated.
         """
-        if lane.link is None or not lane.link.watch.in_doubt:
+        if writer.link is None or not writer.link.watch.in_doubt:
             return True
         pauses = pauses_of(self._rng)
         while True:
             try:
-                link = await self._connected(lane)
+                link = await self._connected(writer)
                 link.watch.in_doubt = False
-                ask = partial(link.connection.fetchval, _CONFIRM, lane.id, lane.number)
+                ask = partial(link.connection.fetchval, _CONFIRM, writer.id, writer.number)
                 is_confirmed = await self._bounded(link, ask) is not None
                 if not link.watch.in_doubt:
                     return is_confirmed
@@ -293,10 +295,10 @@ class Writers:
                 f"{self.where}: the store was closed before makegood could find out whether the last write was committed"
             ) from fault
 
-    async def _explained(self, lane: Writer) -> bool:
+    async def _explained(self, writer: Writer) -> bool:
         """Log once why the outcome is unknown, if a standby does not answer."""
         try:
-            link = await self._connected(lane)
+            link = await self._connected(writer)
             waits = await self._bounded(link, partial(link.connection.fetchval, WAITS))
         except Exception as fault:  # noqa: BLE001 - it is asked again later
             log.debug("%s: %s", self.where, fault)
@@ -318,36 +320,36 @@ class Writers:
 
     async def _pause(self, pauses: Pauses) -> bool:
         """Wait for the next pause; return True if the store closes."""
-        return await rung(self._closing, pauses.draw())
+        return await event_within(self._closing, pauses.draw())
 
-    async def _connected(self, lane: Writer) -> Link:
-        if lane.link is None or not lane.link.open:
-            lane.link = None
+    async def _connected(self, writer: Writer) -> Link:
+        if writer.link is None or not writer.link.open:
+            writer.link = None
             if self._closing.is_set():
                 raise StoreUnavailableError(f"{self.where}: the store is closed; nothing was written")
-            lane.link = await self._dialer.dial()
-        return lane.link
+            writer.link = await self._dialer.dial()
+        return writer.link
 
-    async def _linked(self, lane: Writer) -> Link:
-        """Return the lane's connection, with its row in place."""
-        link = await self._connected(lane)
-        if lane.id == 0:
-            lane_id = self._rng.getrandbits(62) + 1
+    async def _linked(self, writer: Writer) -> Link:
+        """Return the writer's connection, with its row in place."""
+        link = await self._connected(writer)
+        if writer.id == 0:
+            writer_id = self._rng.getrandbits(62) + 1
             try:
-                await self._bounded(link, partial(link.connection.execute, _OPEN, lane_id))
+                await self._bounded(link, partial(link.connection.execute, _OPEN, writer_id))
                 await self._bounded(link, partial(link.connection.execute, _CLOSE, []))
             except Exception as fault:  # noqa: BLE001 - raised below, sorted
                 raise translated(fault, self.where) from cause(fault)
-            lane.id, lane.number = lane_id, 0
+            writer.id, writer.number = writer_id, 0
         return link
 
     async def close(self, limit: float) -> None:
         """Finish work under way within ``limit`` seconds, then close the connections."""
         await self.tasks.settle(limit)
         self._closing.set()
-        links = [lane.link for lane in self._lanes if lane.link is not None and lane.link.open]
-        if self._free.qsize() == len(self._lanes):  # nothing is in doubt
-            ids = [lane.id for lane in self._lanes if lane.id]
+        links = [writer.link for writer in self._writers if writer.link is not None and writer.link.open]
+        if self._free.qsize() == len(self._writers):  # nothing is in doubt
+            ids = [writer.id for writer in self._writers if writer.id]
             if links and ids:
                 connection = links[0].connection
                 with contextlib.suppress(TimeoutError, *LOST, *PASSING, *AWAY):

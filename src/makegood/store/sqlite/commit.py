@@ -58,12 +58,12 @@ class _Commit:
             outcome.more, outcome.left = claims.more, claims.left
             for task, reason in claims.unreadable:
                 put_to_error(tx, batch.node, task, reason)
-                outcome.guilty.append((task, reason))
+                outcome.rejections.append((task, reason))
             if claims.tasks:
                 claim_decisions = batch.decided(claims.tasks)
             for task, reason in batch.unfit.items():
                 put_to_error(tx, batch.node, task, reason)
-                outcome.guilty.append((task, reason))
+                outcome.rejections.append((task, reason))
         self.claim_ids = frozenset(claim_decisions)
         stale = outcome.losses & self.claim_ids  # decided before, under an older epoch, and now claimed again
         outcome.losses -= stale
@@ -105,7 +105,7 @@ class _Commit:
                 self.apply(decisions[:middle])
                 self.apply(decisions[middle:])
             else:
-                self._guilty(decisions[0], fault)
+                self._reject(decisions[0], fault)
         else:
             self.outcome.withdrawals += withdrawals
 
@@ -149,10 +149,10 @@ class _Commit:
             if any((d.task.id, idx, attempt) not in existing_keys for idx, attempt in d.used_requests)
         }
 
-    def _guilty(self, decision: Decision, fault: Exception) -> None:
+    def _reject(self, decision: Decision, fault: Exception) -> None:
         reason = f"the database refuses a value of its Decision: {type(fault).__name__}: {fault}"
         put_to_error(self.tx, self.batch.node, decision.task.id, reason, seqs=decision.seqs)
-        self.outcome.guilty.append((decision.task.id, reason))
+        self.outcome.rejections.append((decision.task.id, reason))
 
 
 def put_to_error(
@@ -170,7 +170,7 @@ def put_to_error(
         return
     try:
         with tx.savepoint():
-            notice = tx.do(notice_operations.guilty, task, reason)
+            notice = tx.do(notice_operations.rejection_notice, task, reason)
             if notice is not None:
                 notices.write(tx, [notice])
     except Exception as fault:

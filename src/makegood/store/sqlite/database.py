@@ -19,10 +19,10 @@ from makegood.store import migrations, records, views
 from makegood.store.sqlite import bulk_change, upkeep
 from makegood.store.sqlite.connection import Connect, examine, fsync_folder, is_damaged, opened, translated
 from makegood.store.sqlite.decision_rows import CHANGES
-from makegood.store.sqlite.doorbell import Bell
 from makegood.store.sqlite.file_identity import FileIdentity, FileNumber, number_of
 from makegood.store.sqlite.store_threads import StoreClock, StoreThread
 from makegood.store.sqlite.transaction import Action, SharedTx, WriteTransaction
+from makegood.store.sqlite.wake_socket import WakeSocket
 from makegood.store.transaction import ReadWork, Verbs, Work, bound
 from makegood.transactions import at_once
 
@@ -70,11 +70,11 @@ class Database:
         """Verify settings and schema."""
         await self.apart(partial(self._prepare, migrate=migrate, looking=looking))
 
-    async def start(self, bell: Bell, announce: Callable[[set[str]], None]) -> None:
+    async def start(self, wake_socket: WakeSocket, announce: Callable[[set[str]], None]) -> None:
         """Start the threads; ``announce`` is called with the topics of each commit."""
         loop = asyncio.get_running_loop()
-        self.writer = self._line("writer", loop, busy=0.0, bell=bell, announce=announce)
-        self.reader = self._line("reader", loop, busy=_BUSY, bell=None, announce=None)
+        self.writer = self._line("writer", loop, busy=0.0, wake_socket=wake_socket, announce=announce)
+        self.reader = self._line("reader", loop, busy=_BUSY, wake_socket=None, announce=None)
         # Connect now, not at the first use: the writer would wait for the lock.
         await self.reader.ask(data_version)
 
@@ -84,23 +84,23 @@ class Database:
         loop: asyncio.AbstractEventLoop,
         *,
         busy: float,
-        bell: Bell | None,
+        wake_socket: WakeSocket | None,
         announce: Callable[[set[str]], None] | None,
     ) -> StoreThread:
-        glance = Glance(self.path) if bell is None else None
+        glance = Glance(self.path) if wake_socket is None else None
         line = self._make_line(
             name,
             self.path,
             partial(self._opened, busy=busy, glance=glance),
             self.clock,
             loop,
-            on_commit=bell.ring if bell is not None else None,
+            on_commit=wake_socket.wake if wake_socket is not None else None,
             announce=announce,
-            writes=bell is not None,
+            writes=wake_socket is not None,
             place=FileIdentity(self.path, self._main),
             glance=glance,
             log=None
-            if bell is None
+            if wake_socket is None
             else WriteAheadLog(self.path, self._open_merger, self.clock.clock.monotonic),
         )
         line.start()

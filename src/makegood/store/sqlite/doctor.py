@@ -24,10 +24,10 @@ from makegood.store.sqlite.connection import (
     translated,
     uri_of,
 )
-from makegood.store.sqlite.doorbell import folder_of
 from makegood.store.sqlite.load import COLUMNS, read
 from makegood.store.sqlite.row_numbers import exhausted, remedy, trouble
 from makegood.store.sqlite.transaction import WriteTransaction
+from makegood.store.sqlite.wake_socket import folder_of
 from makegood.store.task_rows import Raw
 from makegood.store.views import Finding, SQLiteFinding
 

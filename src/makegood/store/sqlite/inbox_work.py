@@ -94,7 +94,7 @@ class _Statement:
 @dataclass(slots=True)
 class _End:
     topics: set[str] | None
-    """Topics to ring for; None: roll back."""
+    """Topics to wake for; None: roll back."""
 
 
 class _AbandonedError(Exception):

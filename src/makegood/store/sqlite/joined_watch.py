@@ -1,6 +1,6 @@
 """Detects the commit of tasks and messages that were written in the caller's transaction.
 
-SQLite does not announce commits, and the caller's connection rings no bell. So the store that wrote into the
+SQLite does not announce commits, and the caller's connection wakes nobody. So the store that wrote into the
 transaction polls for one row of it: at short intervals at first, then at longer ones, for 10 seconds. A later
 commit is found only by the slow poll of each listener.
 """

@@ -16,7 +16,7 @@ insert into makegood_message (queue, id, body, kind, correlation_id, reply_to, t
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict do nothing
 """
-"""Its values come from ``sent``. The sender rings for the topic ``queue:NAME``."""
+"""Its values come from ``sent``. The sender wakes the topic ``queue:NAME``."""
 
 _OTHER = "select 1 from makegood_message where queue = ? and id = ? and state <> 'done' and body <> ?"
 # For a caller's connection: values in the order of their marks.

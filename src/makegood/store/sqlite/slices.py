@@ -177,7 +177,7 @@ class AdminSlice(Slice, UpkeepVerbs):
             self._db, lambda after, most: read(partial(doctor.unread, after=after, limit=most)), limit
         )
 
-    async def begin_anew(self, act: Act) -> records.Anew:
+    async def begin_generation(self, act: Act) -> records.NewGeneration:
         """Raise the generation, because an operator says that the file was restored."""
         outcome = await self._db.written(partial(restored, act=act))
         self._db.stored_identity = records.Identity(self._db.identity.store_id, outcome.generation)

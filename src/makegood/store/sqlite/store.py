@@ -1,4 +1,4 @@
-"""``SQLiteStore``: the store on one SQLite file, made of its slices, threads and doorbell."""
+"""``SQLiteStore``: the store on one SQLite file, made of its slices, threads and wake socket."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,10 +16,10 @@ from makegood.store.records import IDLE
 from makegood.store.sqlite import slices
 from makegood.store.sqlite.connection import Connect, connect
 from makegood.store.sqlite.database import Database
-from makegood.store.sqlite.doorbell import Bell, Heard
 from makegood.store.sqlite.inbox_work import WorkFault, talked, transacted
 from makegood.store.sqlite.joined_watch import Wanted
 from makegood.store.sqlite.store_threads import StoreThread
+from makegood.store.sqlite.wake_socket import Heard, WakeSocket
 from makegood.store.sqlite.wakes import Wakes
 from makegood.store.supervision import SupervisionVerbs
 from makegood.transactions import Caller
@@ -27,22 +27,22 @@ from makegood.transactions import Caller
 T = TypeVar("T")
 
 _POLL = 1.0
-_ABREAST = 64  # while one batch is written, the others are decided and wait in line
+_PARALLEL_FROM = 64  # while one batch is written, the others are decided and wait in line
 
 
 class SQLiteStore:
     """The store on one SQLite file.
 
     ``path``: the file. ``clock``: the machine's clock, unless a test passes its own. ``poll``: seconds
-    between polls for commits of other processes, which back up the doorbell; None: never. ``ageing``: seconds
-    of waiting that count as one more priority; None: never. ``open_connection``: opens connections; tests
-    pass one that counts or fails. ``line`` and ``bell``: create the two threads and the doorbell; a simulated
-    world has neither and passes its own.
+    between polls for commits of other processes, which back up the wake socket; None: never. ``ageing``:
+    seconds of waiting that count as one more priority; None: never. ``open_connection``: opens connections;
+    tests pass one that counts or fails. ``line`` and ``wake_socket``: create the two threads and the wake
+    socket; a simulated world has neither and passes its own.
 
     A store object belongs to the event loop on which it was opened.
     """
 
-    abreast: int | None = _ABREAST
+    parallel_from: int | None = _PARALLEL_FROM
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class SQLiteStore:
         ageing: float | None = 60.0,
         open_connection: Connect = connect,
         line: Callable[..., StoreThread] = StoreThread,
-        bell: Callable[[Path, Heard], Bell] = Bell,
+        wake_socket: Callable[[Path, Heard], WakeSocket] = WakeSocket,
     ) -> None:
         self._database = database = Database(Path(path), clock or SystemClock(), open_connection, line)
-        self._wakes = Wakes(database, bell, poll)
+        self._wakes = Wakes(database, wake_socket, poll)
         ageing_policy = Ageing(ageing)  # the writer's
         self.tasks = slices.TaskSlice(database, ageing_policy)
         self.requests = slices.RequestSlice(database, ageing_policy)
@@ -80,7 +80,7 @@ class SQLiteStore:
         return f"SQLite {self._database.path.name}"
 
     async def open(self, *, migrate: bool = False, looking: bool = False) -> None:
-        """Open the file, verify settings and schema, start the threads and open the doorbell.
+        """Open the file, verify settings and schema, start the threads and open the wake socket.
 
         This waits for a lock, which the caller itself may hold, only if there is something to write: a new
         file, an old schema, or the first process since the machine started. With ``looking``, it writes only
@@ -90,14 +90,14 @@ class SQLiteStore:
             return
         await self._database.prepare(migrate=migrate, looking=looking)
         try:
-            await self._database.start(self._wakes.bell(), self._wakes.announce)
+            await self._database.start(self._wakes.wake_socket(), self._wakes.announce)
         except BaseException:
             await self.close()
             raise
         self._wakes.open(asyncio.get_running_loop())
 
     async def close(self) -> None:
-        """Finish the operations asked for, then close the file and the doorbell."""
+        """Finish the operations asked for, then close the file and the wake socket."""
         await self._wakes.rest()
         await self._database.close()
         self._wakes.close()
@@ -106,14 +106,14 @@ class SQLiteStore:
         """Return the store's clock."""
         return self._database.now()
 
-    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call ``ring`` when something may have arrived for ``topic``; returns a function that ends the
+    def subscribe(self, topic: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` when something may have arrived for ``topic``; returns a function that ends the
         subscription.
         """
-        return self._wakes.subscribe(topic, ring)
+        return self._wakes.subscribe(topic, wake)
 
     def joined(self, *keys: Wanted) -> None:
-        """Poll for these tasks or messages for 10 seconds, and ring once they are committed."""
+        """Poll for these tasks or messages for 10 seconds, and wake listeners once they are committed."""
         self._wakes.joined(*keys)
 
     async def transact(

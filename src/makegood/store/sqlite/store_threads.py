@@ -282,13 +282,13 @@ class StoreThread:
         try:
             connection.execute("commit")
         except sqlite3.Error as failure:
-            if connection.in_transaction or not is_broken(failure) or not self._stands(failure):
+            if connection.in_transaction or not is_broken(failure) or not self._was_written(failure):
                 self._commits -= 1
                 if first:
                     self._writer = 0
                 raise
 
-    def _stands(self, failure: sqlite3.Error) -> bool:
+    def _was_written(self, failure: sqlite3.Error) -> bool:
         """Return whether a transaction was written although its COMMIT failed, once that cannot change any
         more.
         """

@@ -1,4 +1,4 @@
-"""The transaction under way: a connection, one moment in time, and the topics to ring for after it
+"""The transaction under way: a connection, one moment in time, and the topics to wake for after it
 commits.
 """
 
@@ -89,7 +89,7 @@ class WriteTransaction:
     completely is first tried without them.
     """
     topics: set[str] = field(default_factory=set)
-    """Topics to ring for after the commit."""
+    """Topics to wake for after the commit."""
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> int:
         """Execute one statement. Returns the number of rows that it changed."""

@@ -110,29 +110,29 @@ def version(connection: sqlite3.Connection, where: str = "the store") -> int:
     if "makegood_schema_version" not in tables:
         return 0
     versions = connection.execute(_VERSIONS).fetchall()
-    return migrations.stands("sqlite", versions, where, "the tables whose names begin with makegood_")
+    return migrations.schema_version("sqlite", versions, where, "the tables whose names begin with makegood_")
 
 
 def schema(connection: sqlite3.Connection, where: str) -> SchemaStatus:
     """Return the status of a file's schema, and its row counts by table (names without the prefix)."""
-    stands = version(connection, where)
+    schema_version = version(connection, where)
     counts = {}
     for (table,) in connection.execute(_TABLES).fetchall():
         sql = f"select count(*) from {table}"  # noqa: S608 - the names of our own tables
         counts[table.removeprefix("makegood_")] = connection.execute(sql).fetchone()[0]
-    missing = [migration.name for migration in migrations.plan("sqlite", stands)]
+    missing = [migration.name for migration in migrations.plan("sqlite", schema_version)]
     names = [name for (name,) in connection.execute(_OTHERS)]
-    return SchemaStatus("sqlite", stands, migrations.needed("sqlite"), missing, counts, names)
+    return SchemaStatus("sqlite", schema_version, migrations.needed("sqlite"), missing, counts, names)
 
 
 def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> list[str]:
     """Apply missing migrations in one transaction, while nobody else can write. Returns their names."""
     connection.execute("begin immediate")
     try:
-        stands = version(connection, str(path))
-        if stands > migrations.needed("sqlite"):
-            migrations.verify("sqlite", stands, str(path))
-        missing_migrations = migrations.plan("sqlite", stands)
+        schema_version = version(connection, str(path))
+        if schema_version > migrations.needed("sqlite"):
+            migrations.verify("sqlite", schema_version, str(path))
+        missing_migrations = migrations.plan("sqlite", schema_version)
         for migration in missing_migrations:
             for statement in _statements(migration.sql):
                 connection.execute(statement)
@@ -142,7 +142,7 @@ def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> list[st
         if connection.in_transaction:
             connection.execute("rollback")
         raise
-    migrations.report(missing_migrations, stands, str(path.absolute()))
+    migrations.report(missing_migrations, schema_version, str(path.absolute()))
     return [migration.name for migration in missing_migrations]
 
 
@@ -174,7 +174,7 @@ def check(connection: sqlite3.Connection, path: Path, glance: Glance | None) -> 
     if mode != "wal":
         findings.append(f"{path}: journal_mode is {mode}, it must be wal: `pragma journal_mode = wal`")
     try:
-        stands = version(connection, str(path))
+        schema_version = version(connection, str(path))
     except SchemaMismatchError as untold:
         return [*findings, str(untold)]
-    return findings + migrations.findings("sqlite", stands, str(path))
+    return findings + migrations.findings("sqlite", schema_version, str(path))

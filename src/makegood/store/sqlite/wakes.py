@@ -1,6 +1,6 @@
 """Wakes listeners after commits on one SQLite file.
 
-The commits are those of this process, of other processes (by doorbell and slow poll), and of callers'
+The commits are those of this process, of other processes (by wake socket and slow poll), and of callers'
 connections.
 """
 
@@ -10,71 +10,73 @@ from pathlib import Path
 
 from makegood.base.sqlite_readonly import may_write
 from makegood.store.sqlite.database import Database, data_version
-from makegood.store.sqlite.doorbell import Bell, Heard, kind_of
 from makegood.store.sqlite.joined_watch import Lookout, Wanted
+from makegood.store.sqlite.wake_socket import Heard, WakeSocket, kind_of
 from makegood.store.subscribers import Subscribers
 
 
 class Wakes:
-    """Listeners by topic, and everything that rings for them.
+    """Listeners by topic, and everything that wakes them.
 
-    ``poll``: seconds between polls that back up the doorbell; None: never.
+    ``poll``: seconds between polls that back up the wake socket; None: never.
     """
 
-    def __init__(self, database: Database, bell: Callable[[Path, Heard], Bell], poll: float | None) -> None:
+    def __init__(
+        self, database: Database, wake_socket: Callable[[Path, Heard], WakeSocket], poll: float | None
+    ) -> None:
         self._db = database
-        self._make_bell = bell
+        self._make_socket = wake_socket
         self._poll = poll
-        self._bell: Bell | None = None
+        self._socket: WakeSocket | None = None
         self._subscribers = Subscribers()
         self.announce = self._subscribers.announce
         self._poll_timer: asyncio.TimerHandle | None = None
         self._data_version = (0, -1)
         self._lookout = Lookout(database.read, self._seen)
 
-    def bell(self) -> Bell:
-        """Create the bell, which the writing thread rings."""
-        self._bell = self._make_bell(self._db.path, self.announce)
-        return self._bell
+    def wake_socket(self) -> WakeSocket:
+        """Create the wake socket, which the writing thread uses."""
+        self._socket = self._make_socket(self._db.path, self.announce)
+        return self._socket
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Open the bell and start polling."""
-        bell = self._bell
+        """Open the wake socket and start polling."""
+        wake_socket = self._socket
         # A process that may only read must not create the socket folder: it would lock out the file's owner.
-        if bell is not None:
-            handle = bell.open() if may_write(self._db.path) else None
+        if wake_socket is not None:
+            handle = wake_socket.open() if may_write(self._db.path) else None
             if handle is not None:
-                loop.add_reader(handle, bell.answer)
+                loop.add_reader(handle, wake_socket.answer)
             for topic in self._subscribers:
-                bell.listen_to(topic)
+                wake_socket.listen_to(topic)
         self._lookout.open(loop)
         self._plan_poll()
 
     async def rest(self) -> None:
-        """Stop polling. Commits under way still ring."""
+        """Stop polling. Commits under way still wake others."""
         await self._lookout.close()
         if self._poll_timer is not None:
             self._poll_timer.cancel()
 
     def close(self) -> None:
-        """Close the bell."""
-        bell, self._bell = self._bell, None
-        if bell is not None:
-            if bell.watched is not None:
-                asyncio.get_running_loop().remove_reader(bell.watched)
-            bell.close()
+        """Close the wake socket."""
+        wake_socket, self._socket = self._socket, None
+        if wake_socket is not None:
+            if wake_socket.watched is not None:
+                asyncio.get_running_loop().remove_reader(wake_socket.watched)
+            wake_socket.close()
 
-    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call ``ring`` when something may have arrived for ``topic``; returns a function that ends the
+    def subscribe(self, topic: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` when something may have arrived for ``topic``; returns a function that ends the
         subscription.
         """
         kind_of(topic)  # raises KeyError for a topic of an unknown kind
-        if self._bell is not None:
-            self._bell.listen_to(topic)
-        return self._subscribers.subscribe(topic, ring)
+        if self._socket is not None:
+            self._socket.listen_to(topic)
+        return self._subscribers.subscribe(topic, wake)
 
     def joined(self, *keys: Wanted) -> None:
-        """Poll for these tasks or messages for 10 seconds, and ring once they are committed."""
+        """Poll for these tasks or messages for 10 seconds, and wake listeners once they are committed."""
         for key in keys:
             self._lookout.expect(key)
 
@@ -98,10 +100,10 @@ class Wakes:
         self._plan_poll()
 
     def _seen(self, keys: set[Wanted]) -> None:
-        """Wake all processes for tasks and messages that were committed on a connection that rings no
-        bell.
+        """Wake all processes for tasks and messages that were committed on a connection that wakes
+        nobody.
         """
         topics = {"pending" if isinstance(key, int) else f"queue:{key[0]}" for key in keys}
-        if self._bell is not None:
-            self._bell.ring(topics)
+        if self._socket is not None:
+            self._socket.wake(topics)
         self.announce(topics)

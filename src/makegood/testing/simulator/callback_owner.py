@@ -10,13 +10,11 @@ from makegood.declare.call import known_call
 def whose(handle: Any) -> str:
     """Return what a callback is part of: the step that runs there, the coroutine and its current line."""
     task = getattr(handle._callback, "__self__", None)  # noqa: SLF001 - a handle of asyncio's has no other way
-    stands = _place(task.get_coro()) if isinstance(task, asyncio.Task) else ""
+    place = _place(task.get_coro()) if isinstance(task, asyncio.Task) else ""
     call = handle._context.run(known_call)  # noqa: SLF001 - as above
     if call is not None:
-        stands = (
-            f"step {call.step} of task {call.task_id} (attempt {call.attempt}){stands and ', in '}{stands}"
-        )
-    return stands or repr(handle._callback)  # noqa: SLF001 - as above
+        place = f"step {call.step} of task {call.task_id} (attempt {call.attempt}){place and ', in '}{place}"
+    return place or repr(handle._callback)  # noqa: SLF001 - as above
 
 
 def _place(coroutine: Any) -> str:

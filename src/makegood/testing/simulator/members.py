@@ -19,7 +19,7 @@ from makegood.store import Store
 from makegood.store.sqlite import SQLiteStore
 from makegood.testing.simulator.clocks import SimulatedClock
 from makegood.testing.simulator.loop import SimulatedProcess
-from makegood.testing.simulator.stores import VERBS, InlineLine, StoreWorld, Wire, WorldBell
+from makegood.testing.simulator.stores import VERBS, InlineLine, StoreWorld, Wire, WorldWakeSocket
 from makegood.workflow.app import App
 
 _PAUSE = 0.5
@@ -34,7 +34,7 @@ class Home(StoreWorld, Protocol):
     true_clock: SimulatedClock
     services: Any
     crashes: list[str]
-    bells: list[WorldBell]
+    wake_sockets: list[WorldWakeSocket]
     line: type[InlineLine]
 
     def left(self, member: "FleetMember") -> None:
@@ -77,7 +77,9 @@ class FleetMember:
         connections, self.connections = self.connections, []
         for connection in connections:
             connection.close()
-        self.world.bells[:] = [bell for bell in self.world.bells if bell.process is not self.process]
+        self.world.wake_sockets[:] = [
+            wake_socket for wake_socket in self.world.wake_sockets if wake_socket.process is not self.process
+        ]
         self.node = self.client = None
 
     async def _live(self) -> None:
@@ -100,10 +102,10 @@ class FleetMember:
     def _store(self) -> SQLiteStore:
         world, process = self.world, self.process
 
-        def bell(*args: Any) -> WorldBell:
-            world_bell = WorldBell(*args, world=world, process=process)
-            world.bells.append(world_bell)
-            return world_bell
+        def wake_socket(*args: Any) -> WorldWakeSocket:
+            world_socket = WorldWakeSocket(*args, world=world, process=process)
+            world.wake_sockets.append(world_socket)
+            return world_socket
 
         store = SQLiteStore(
             world.path,
@@ -111,9 +113,9 @@ class FleetMember:
             poll=world.swarm.engine._poll_seconds,
             open_connection=self._open,
             line=partial(world.line, world=world, process=process),
-            bell=bell,
+            wake_socket=wake_socket,
         )
-        store.abreast = world.swarm.abreast  # As if it could write two commits at a time.
+        store.parallel_from = world.swarm.parallel_from  # As if it could write two commits at a time.
         return store
 
     def _open(self, uri: str) -> sqlite3.Connection:

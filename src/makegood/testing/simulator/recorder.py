@@ -191,7 +191,7 @@ class Recorder:
             elif (
                 holder is None
                 and former_holder is not None
-                and changes.verb in ("release_dead", "release_deaf")
+                and changes.verb in ("release_dead", "release_unresponsive")
             ):
                 reason = changes.verb.removeprefix("release_")
                 self._note("released", task, epoch=changes.fields["term"].epoch, why=reason)

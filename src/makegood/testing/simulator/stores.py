@@ -1,9 +1,10 @@
 """The real SQLite store inside a simulated process.
 
 ``InlineLine`` is a store's thread without a thread: it performs its operations in one go after a virtual
-delay, in the only thread. Its commits may fail, be slow, or be the last act of its process. ``WorldBell``
-rings the bells of the world's other processes. ``Wire`` is the store as its process sees it: faults may
-strike before and after each operation, and requests and replies may be lost, duplicated or late.
+delay, in the only thread. Its commits may fail, be slow, or be the last act of its process.
+``WorldWakeSocket`` wakes through the sockets of the world's other processes. ``Wire`` is the store as its
+process sees it: faults may strike before and after each operation, and requests and replies may be lost,
+duplicated or late.
 """
 
 import asyncio
@@ -19,9 +20,9 @@ from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.model.messages import Request, TaskMessage
 from makegood.store import protocol
 from makegood.store.records import Batch, Committed, Offer, Taken
-from makegood.store.sqlite.doorbell import Bell, Heard
 from makegood.store.sqlite.store_threads import Operation, StoreThread
 from makegood.store.sqlite.transaction import WriteTransaction
+from makegood.store.sqlite.wake_socket import Heard, WakeSocket
 from makegood.testing.history import History
 from makegood.testing.simulator.doubles import Doubled
 from makegood.testing.simulator.files import Files, WatchedConnection
@@ -65,8 +66,8 @@ class StoreWorld(Protocol):
     def away(self, process: SimulatedProcess) -> bool:
         """Whether this process cannot reach the store now."""
 
-    def ring(self, sender: "WorldBell", topics: set[str]) -> None:
-        """Relay a ring to the other processes."""
+    def wake(self, sender: "WorldWakeSocket", topics: set[str]) -> None:
+        """Relay a wake-up to the other processes."""
 
 
 class InlineLine(StoreThread):
@@ -157,10 +158,10 @@ class InlineLine(StoreThread):
         self._world.recorder.transaction(connection)
         return connection
 
-    def _stands(self, failure: sqlite3.Error) -> bool:
+    def _was_written(self, failure: sqlite3.Error) -> bool:
         self._looking = True
         try:
-            return super()._stands(failure)
+            return super()._was_written(failure)
         finally:
             self._looking = False
 
@@ -202,8 +203,10 @@ def _unknown() -> sqlite3.OperationalError:
     return failure
 
 
-class WorldBell(Bell):
-    """The doorbell of a store object in a simulated process: it has no socket, the world relays the rings."""
+class WorldWakeSocket(WakeSocket):
+    """The wake socket of a store object in a simulated process: it has no socket, the world relays the wake-
+    ups.
+    """
 
     def __init__(self, path: Path, callback: Heard, *, world: StoreWorld, process: SimulatedProcess) -> None:
         super().__init__(path, callback)
@@ -222,9 +225,9 @@ class WorldBell(Bell):
         """Whether one of these kinds of topics concerns this process."""
         return not self.kinds.isdisjoint(kinds)
 
-    def ring(self, topics: set[str]) -> None:
-        """Ring the others."""
-        self._world.ring(self, topics)
+    def wake(self, topics: set[str]) -> None:
+        """Wake the others."""
+        self._world.wake(self, topics)
 
     def close(self) -> None:
         """Stop listening."""

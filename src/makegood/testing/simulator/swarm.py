@@ -28,7 +28,7 @@ SPELLS = (
 )  # fmt: skip
 """What a remote service can do to every call for a while."""
 _UNWATCHED = 0.6
-"""The share of worlds without a poll behind the rings, of those in which no ring is lost, not even with the
+"""The share of worlds without a poll behind the wake-ups, of those in which none is lost, not even with the
 process that was to send it. There, nothing makes up for a forgotten wake-up.
 """
 
@@ -61,10 +61,10 @@ class Swarm:
     """Most seconds that a process's wall clock is off."""
     drift: float = 0.0
     """How far its clocks run too fast or slow."""
-    bell_loss: float = 0.0
+    wake_loss: float = 0.0
     client_apart: bool = False
-    abreast: int | None = None
-    """See the store's ``abreast``."""
+    parallel_from: int | None = None
+    """See the store's ``parallel_from``."""
     engine: Options = field(default_factory=Options)
     """The settings of every Node."""
 
@@ -110,12 +110,12 @@ def draw(rng: random.Random) -> Swarm:
         tidying=rng.choice((0, 1, 2)),
         skew=rng.choice((0.0, 1.0, 3600.0)),
         drift=rng.choice((0.0, 0.004)),
-        bell_loss=rng.choice((0.0, 0.0, 0.3, 1.0)),
+        wake_loss=rng.choice((0.0, 0.0, 0.3, 1.0)),
         client_apart=rng.random() < 0.5,
-        abreast=apart.choice((None, 1, 2)),
+        parallel_from=apart.choice((None, 1, 2)),
         engine=engine,
     )  # fmt: skip
-    reliable = not swarm.bell_loss and "kill" not in swarm.points and "kill" not in swarm.rates
+    reliable = not swarm.wake_loss and "kill" not in swarm.points and "kill" not in swarm.rates
     if reliable and apart.random() < _UNWATCHED:
         return replace(swarm, engine=replace(engine, poll_every=None))
     return swarm

@@ -29,7 +29,7 @@ from makegood.testing.simulator.members import FleetMember
 from makegood.testing.simulator.quiescence import Eye, TaskAtRest, WorldAtRest
 from makegood.testing.simulator.recorder import Recorder
 from makegood.testing.simulator.services import Service
-from makegood.testing.simulator.stores import InlineLine, WorldBell
+from makegood.testing.simulator.stores import InlineLine, WorldWakeSocket
 from makegood.testing.simulator.swarm import SPELLS, Swarm
 from makegood.testing.simulator.world_files import Grounds
 from makegood.workflow.app import App
@@ -100,7 +100,7 @@ class SimulatedWorld(ABC):
         self.true_clock = SimulatedClock(lambda: self.loop.now)
         self.services: Mapping[str, Service] = {}
         self.customers = Customers(self)
-        self.bells: list[WorldBell] = []
+        self.wake_sockets: list[WorldWakeSocket] = []
         self.crashes: list[str] = []
         self.storming = False
         self._rest_view: WorldAtRest | None = None
@@ -352,15 +352,21 @@ class SimulatedWorld(ABC):
         fraction = self.draw()
         return fraction * (0.5 if fraction < 0.7 else 8.0)
 
-    def ring(self, sender: WorldBell, topics: set[str]) -> None:
-        """Relay a ring to the other processes; it may be lost."""
+    def wake(self, sender: WorldWakeSocket, topics: set[str]) -> None:
+        """Relay a wake-up to the other processes; it may be lost."""
         kinds = {topic.partition(":")[0] for topic in topics}
-        for bell in self.bells:
-            if bell.process is sender.process or bell.process.dead or not bell.hears(kinds):
+        for wake_socket in self.wake_sockets:
+            if (
+                wake_socket.process is sender.process
+                or wake_socket.process.dead
+                or not wake_socket.hears(kinds)
+            ):
                 continue
-            if self.storming and self.draw() < self.swarm.bell_loss:
+            if self.storming and self.draw() < self.swarm.wake_loss:
                 continue
-            self.loop.call_later(self.draw() * 0.003, bell.on_ring, set(topics), context=bell.process.context)
+            self.loop.call_later(
+                self.draw() * 0.003, wake_socket.on_wake, set(topics), context=wake_socket.process.context
+            )
 
 
 def _long(rng: random.Random) -> float:

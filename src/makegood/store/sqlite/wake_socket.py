@@ -1,10 +1,11 @@
-"""The doorbell: wakes other processes on the same file after a commit that may concern them, with a datagram.
+"""The wake socket: wakes other processes on the same file after a commit that may concern them, with a
+datagram.
 
 Each process binds a socket in a folder beside the database. The end of the socket's name has one letter for
-each kind of topic that the process listens to, so that no process is woken for other topics. A ring carries
-no data, only topics: the process that receives it reads the database. Rings may be lost; a slow poll covers
-that. If a bell's queue was full when it was read, the bell rings for every topic, because the rings that did
-not fit are unknown.
+each kind of topic that the process listens to, so that no process is woken for other topics. A datagram
+carries no data, only topics: the process that receives it reads the database. Datagrams may be lost; a slow
+poll covers that. If a socket's queue was full when it was read, it wakes for every topic, because the
+datagrams that did not fit are unknown.
 """
 
 import contextlib
@@ -36,11 +37,11 @@ _NAME_ROOM = 24
 _QUEUE_FILE = Path("/proc/sys/net/unix/max_dgram_qlen")
 _HANDLES = Path("/proc/self/fd")
 _QUEUE = 8
-_MOST_RING = 4096
+_MOST_BYTES = 4096
 _TRIES = 100
 
 Heard = Callable[[set[str] | None], None]
-"""Called with the topics that were rung for; None: all topics."""
+"""Called with the topics that were named; None: all topics."""
 
 
 def kind_of(topic: str) -> str:
@@ -80,13 +81,13 @@ def user_of(path: Path) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Bell:
-    """The bell of one store object."""
+class WakeSocket:
+    """The socket of one store object."""
 
     path: Path
     """The database file."""
-    on_ring: Heard
-    """Called with the topics rung for; None: all topics."""
+    on_wake: Heard
+    """Called with the topics named; None: all topics."""
     _folder: Path = field(init=False)
     _listening: socket.socket | None = None
     _sending: socket.socket | None = None
@@ -100,7 +101,7 @@ class Bell:
 
     @property
     def watched(self) -> socket.socket | None:
-        """Our socket; None if there is no bell."""
+        """Our socket; None if it is not open."""
         return self._listening
 
     def open(self) -> socket.socket | None:
@@ -114,7 +115,7 @@ class Bell:
             self._bind()
         except OSError as failure:
             _log.warning(
-                "%s: no doorbell (%s); other processes are seen by polling only", self._folder, failure
+                "%s: no wake socket (%s); other processes are seen by polling only", self._folder, failure
             )
             self.close()
         return self._listening
@@ -137,7 +138,7 @@ class Bell:
                 self._listening.bind(str(self._folder / f"{stem}."))
                 self._stem, self._letters = stem, ""  # not before: close() removes the socket of that name
                 if user != os.geteuid():
-                    _let_ring(self._folder / f"{stem}.")
+                    _let_owner_send(self._folder / f"{stem}.")
                 return
             except FileNotFoundError:  # another process has just removed the folder, which was empty
                 continue
@@ -147,7 +148,7 @@ class Bell:
         raise OSError(errno.EADDRINUSE, "no free name for a socket", str(self._folder))
 
     def _examine(self, user: int) -> None:
-        """Refuse a folder that other users may write to: they could intercept our rings, or forge some."""
+        """Refuse a folder that other users may write to: they could intercept datagrams, or forge some."""
         status = self._folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != user or status.st_mode & 0o077:
             raise PermissionError(
@@ -155,7 +156,7 @@ class Bell:
             )
 
     def listen_to(self, topic: str) -> None:
-        """Add this kind of topic to our socket's name, so that other processes ring for it."""
+        """Add this kind of topic to our socket's name, so that other processes wake us for it."""
         letter = kind_of(topic)
         if self._listening is None or letter in self._letters:
             return
@@ -165,28 +166,28 @@ class Bell:
             self._letters = letters
         except OSError as failure:
             _log.warning(
-                "%s: the doorbell is gone (%s); others are seen by polling only", self._folder, failure
+                "%s: the wake socket is gone (%s); others are seen by polling only", self._folder, failure
             )
 
     def answer(self) -> None:
-        """Read all rings that have arrived; called when our socket is readable."""
+        """Read all datagrams that have arrived; called when our socket is readable."""
         topics: set[str] = set()
         count = 0
         while self._listening is not None:
             try:
-                data = self._listening.recv(_MOST_RING)
+                data = self._listening.recv(_MOST_BYTES)
             except BlockingIOError:
                 break
             except OSError as failure:
-                _log.warning("%s: the doorbell failed (%s)", self._folder, failure)
+                _log.warning("%s: the wake socket failed (%s)", self._folder, failure)
                 break
             count += 1
             topics.update(data.decode("utf-8", "replace").split("\n"))
         if count:
-            self.on_ring(None if count >= self._full else topics)
+            self.on_wake(None if count >= self._full else topics)
 
-    def ring(self, topics: set[str]) -> None:
-        """Ring every other process that listens to one of these kinds of topics.
+    def wake(self, topics: set[str]) -> None:
+        """Wake every other process that listens to one of these kinds of topics.
 
         Called by the writing thread.
         """
@@ -194,18 +195,18 @@ class Bell:
             return
         letters = {kind_of(topic) for topic in topics}
         data = "\n".join(sorted(topics)).encode()
-        if len(data) > _MOST_RING:
-            data = data[: data.rindex(b"\n", 0, _MOST_RING)]
-        deaf_stems = self._ring(letters, data)
-        if deaf_stems:  # a socket was renamed while we rang: try again, once
-            self._ring(letters, data, only=deaf_stems)
+        if len(data) > _MOST_BYTES:
+            data = data[: data.rindex(b"\n", 0, _MOST_BYTES)]
+        missing_stems = self._send(letters, data)
+        if missing_stems:  # a socket was renamed while we sent: try again, once
+            self._send(letters, data, only=missing_stems)
 
-    def _ring(self, letters: set[str], data: bytes, only: set[str] | None = None) -> set[str]:
-        deaf_stems: set[str] = set()
+    def _send(self, letters: set[str], data: bytes, only: set[str] | None = None) -> set[str]:
+        missing_stems: set[str] = set()
         try:
             names = [entry.name for entry in self._folder.iterdir()]
         except OSError:  # the folder was removed: nobody listens
-            return deaf_stems
+            return missing_stems
         for name in names:
             stem, _, subscriptions = name.partition(".")
             if (
@@ -219,15 +220,15 @@ class Bell:
                 if self._sending is not None:
                     self._sending.sendto(data, address)
             except FileNotFoundError:
-                deaf_stems.add(stem)
+                missing_stems.add(stem)
             except ConnectionRefusedError:  # its process is dead
                 with contextlib.suppress(OSError):
                     Path(address).unlink()
             except BlockingIOError:  # its queue is full: it will wake up for every topic
                 continue
             except OSError as failure:
-                _log.debug("%s: could not ring (%s)", address, failure)
-        return deaf_stems
+                _log.debug("%s: could not send (%s)", address, failure)
+        return missing_stems
 
     def close(self) -> None:
         """Remove our socket, and the folder if ours was the last socket in it."""
@@ -258,9 +259,9 @@ def _give(folder: Path, user: int) -> None:
         os.close(handle)
 
 
-def _let_ring(address: Path) -> None:
+def _let_owner_send(address: Path) -> None:
     """Let the folder's owner send to a socket that root owns; no other user may enter the folder."""
-    if not _HANDLES.is_dir():  # not Linux: the owner's rings do not reach root, who polls
+    if not _HANDLES.is_dir():  # not Linux: the owner's datagrams do not reach root, who polls
         return
     handle = os.open(address, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

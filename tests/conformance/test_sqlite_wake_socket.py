@@ -1,4 +1,4 @@
-"""SQLite only: the doorbell between processes, and the poll behind it."""
+"""SQLite only: the wake socket between processes, and the poll behind it."""
 
 import asyncio
 import os
@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from makegood.store.sqlite import SQLiteStore
-from makegood.store.sqlite.doorbell import Bell, folder_of, kind_of
+from makegood.store.sqlite.wake_socket import WakeSocket, folder_of, kind_of
 from tests.conformance.builders import draft
 from tests.conformance.worlds import SQLiteWorld, eventually
 
 
 class Heard:
-    """Collects what a bell was rung for."""
+    """Collects what a wake_socket was rung for."""
 
     def __init__(self) -> None:
         self.topics: list[set[str] | None] = []
@@ -26,14 +26,14 @@ class Heard:
         self.topics.append(topics)
 
 
-def hung(path: Path, *topics: str) -> tuple[Bell, Heard]:
-    """Return an open bell that listens to topics."""
+def hung(path: Path, *topics: str) -> tuple[WakeSocket, Heard]:
+    """Return an open wake_socket that listens to topics."""
     heard_topics = Heard()
-    bell = Bell(path, heard_topics)
-    bell.open()
+    wake_socket = WakeSocket(path, heard_topics)
+    wake_socket.open()
     for topic in topics:
-        bell.listen_to(topic)
-    return bell, heard_topics
+        wake_socket.listen_to(topic)
+    return wake_socket, heard_topics
 
 
 def test_a_ring_is_heard_by_those_who_listen_to_its_kind(tmp_path: Path) -> None:
@@ -41,27 +41,27 @@ def test_a_ring_is_heard_by_those_who_listen_to_its_kind(tmp_path: Path) -> None
     one, heard_one = hung(path, "inbox", "pending")
     two, heard_two = hung(path, "agent:shop/payments")
     ringing, heard_self = hung(path, "inbox")
-    ringing.ring({"inbox"})
-    ringing.ring({"agent:shop/stock", "ended"})
-    for bell in (one, two, ringing):
-        bell.answer()
+    ringing.wake({"inbox"})
+    ringing.wake({"agent:shop/stock", "ended"})
+    for wake_socket in (one, two, ringing):
+        wake_socket.answer()
     assert heard_one.topics == [{"inbox"}]
     assert heard_two.topics == [{"agent:shop/stock", "ended"}]
     assert heard_self.topics == []
-    for bell in (one, two, ringing):
-        bell.close()
+    for wake_socket in (one, two, ringing):
+        wake_socket.close()
 
 
 def test_a_bell_that_finds_no_name_takes_nobody_elses(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "s.db"
-    bells = [hung(path)[0] for _ in range(100)]
+    wake_sockets = [hung(path)[0] for _ in range(100)]
     hung(path)[0].close()
     assert "no free name" in caplog.text
     assert len(list(folder_of(path).iterdir())) == 100
-    for bell in bells:
-        bell.close()
+    for wake_socket in wake_sockets:
+        wake_socket.close()
 
 
 def test_a_full_bell_rings_for_everything(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_a_full_bell_rings_for_everything(tmp_path: Path) -> None:
     listening, topics = hung(path, "inbox", "pending")
     ringing, _ = hung(path)
     for _ in range(2000):
-        ringing.ring({"inbox"})
-    ringing.ring({"pending"})
+        ringing.wake({"inbox"})
+    ringing.wake({"pending"})
     listening.answer()
     assert topics.topics == [None]
     listening.close()
@@ -84,7 +84,7 @@ def test_the_socket_of_a_dead_process_is_removed(tmp_path: Path) -> None:
     dead.watched.close()  # as the kernel does for a killed process: the name stays
     ringing, _ = hung(path)
     assert len(list(folder_of(path).iterdir())) == 2
-    ringing.ring({"inbox"})
+    ringing.wake({"inbox"})
     assert len(list(folder_of(path).iterdir())) == 1
     ringing.close()
     dead.close()
@@ -100,7 +100,7 @@ def test_a_socket_that_changes_its_name_meanwhile_is_found(
     listening.listen_to("pending")
     listings = iter([before, list(folder_of(path).iterdir())])
     monkeypatch.setattr(Path, "iterdir", lambda _: next(listings))
-    ringing.ring({"inbox"})
+    ringing.wake({"inbox"})
     monkeypatch.undo()
     listening.answer()
     assert topics.topics == [{"inbox"}]
@@ -137,7 +137,7 @@ def test_a_long_path_has_its_folder_elsewhere_the_same_for_all(tmp_path: Path) -
     assert len(os.fsencode(folder)) < 80
     one, topics = hung(path, "inbox")
     two, _ = hung(path)
-    two.ring({"inbox"})
+    two.wake({"inbox"})
     one.answer()
     assert topics.topics == [{"inbox"}]
     one.close()
@@ -150,11 +150,11 @@ def test_a_folder_that_others_may_write_to_is_not_used(
     path = tmp_path / "s.db"
     folder_of(path).mkdir()
     folder_of(path).chmod(0o777)
-    bell, _ = hung(path, "inbox")
-    assert bell.watched is None
+    wake_socket, _ = hung(path, "inbox")
+    assert wake_socket.watched is None
     assert "polling only" in caplog.text
-    bell.ring({"inbox"})
-    bell.close()
+    wake_socket.wake({"inbox"})
+    wake_socket.close()
 
 
 def test_only_known_topics_have_a_kind() -> None:
