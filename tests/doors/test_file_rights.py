@@ -220,7 +220,7 @@ def test_a_killed_command_of_root_leaves_the_bell_to_the_service(folder: Path) -
     code = "from pathlib import Path; from makegood.store.sqlite.wake_socket import WakeSocket; assert WakeSocket(Path('makegood.db'), print).open() is not None"
     command = run_as(OWNER, folder, "-c", code)
     assert command.returncode == 0, command.stderr
-    assert "no doorbell" not in command.stderr
+    assert "no wake socket" not in command.stderr
 
 
 def test_a_folder_that_root_left_is_named_by_the_doctor_and_given_back_by_roots_next_command(
@@ -255,7 +255,7 @@ def test_root_gives_away_nothing_but_a_folder_of_sockets(
     bell.symlink_to(folder / "kept")
     assert WakeSocket(file, lambda _: None).open() is None
     assert (folder / "kept").stat().st_uid == bell.lstat().st_uid == 0
-    assert caplog.text.count("no doorbell") == 2
+    assert caplog.text.count("no wake socket") == 2
 
 
 # -- files that are believed -------------------------------------------------------------------------------------------

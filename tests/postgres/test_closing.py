@@ -12,9 +12,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from makegood.errors import StoreUnavailableError
+from makegood.errors import StoreError, StoreUnavailableError
 from makegood.store.postgres import PostgresStore
 from makegood.store.postgres.connection import Connection
+from makegood.store.postgres.writers import BackgroundTasks
 from makegood.testing import Forwarder
 from proofs.private_server import PrivateServer
 
@@ -92,3 +93,19 @@ async def test_a_close_in_the_middle_of_everything_leaves_nothing(url: str, serv
         assert wire.left() == []
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(each) for each in results] == [StoreUnavailableError] * 3
+
+
+@pytest.mark.parametrize(("writes", "error"), [(False, StoreUnavailableError), (True, StoreError)])
+async def test_who_waits_for_work_that_the_close_ended_is_not_taken_for_cancelled(
+    *, writes: bool, error: type[StoreError]
+) -> None:
+    """On a slow machine the close ends work by force. Only a caller that was cancelled sees a cancellation."""
+    tasks = BackgroundTasks()
+    waiting, leaving = (
+        asyncio.create_task(tasks.run(asyncio.Event().wait(), writes=writes)) for _ in range(2)
+    )
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await tasks.cancel()
+    results = await asyncio.gather(waiting, leaving, return_exceptions=True)
+    assert [type(each) for each in results] == [error, asyncio.CancelledError]

@@ -15,7 +15,7 @@ from asyncio import get_running_loop
 from collections.abc import Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
 from threading import get_ident
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from makegood.errors import ClosedError
 
@@ -126,20 +126,16 @@ def other_loop(loop: asyncio.AbstractEventLoop, subject: str) -> ClosedError:
     )
 
 
-_processes = [object()]
-"""Stands for this process: a child of a fork has another one, while its threads keep their numbers."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _processes.__setitem__(0, object()))
-
-
 class HomeLoop:
     """The event loop and the context in which an object was opened. ``subject`` names it in messages."""
 
     __slots__ = ("_process", "_subject", "_thread", "apart", "context", "loop")
+    process: ClassVar[object] = object()
+    """Stands for this process: a child of a fork has another one, while its thread keeps its number."""
 
     def __init__(self, subject: str) -> None:
         self.loop = asyncio.get_running_loop()
-        self._process = _processes[0]
+        self._process = self.process
         self._thread = get_ident()
         self.context = home_context()
         self.apart = own_arithmetic if _DECIMAL in self.context else copy_context
@@ -148,7 +144,7 @@ class HomeLoop:
 
     def check(self) -> None:
         """Raise ``ClosedError`` on any other event loop."""
-        if get_ident() == self._thread and self._process is _processes[0] and self.loop.is_running():
+        if get_ident() == self._thread and self._process is self.process and self.loop.is_running():
             return  # asyncio asks the system for the process's number each time
         if get_running_loop() is not self.loop:
             raise other_loop(self.loop, self._subject)
@@ -156,6 +152,15 @@ class HomeLoop:
     def start(self, work: Coroutine[Any, Any, T], *, name: str | None = None) -> "asyncio.Task[T]":
         """Run a coroutine in an asyncio task of its own, whoever the caller is."""
         return self.loop.create_task(work, name=name, context=self.context.copy())
+
+    @classmethod
+    def be_a_child(cls) -> None:
+        """Note that this process is a new one."""
+        cls.process = object()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=HomeLoop.be_a_child)
 
 
 def start_thread(thread: threading.Thread) -> None:

@@ -48,7 +48,7 @@ class Pass:
     """Attempts whose silence was judged."""
     released: int = 0
     """Tasks of dead Schedulers that were freed."""
-    unresponsive: int = 0
+    deaf: int = 0
     """Tasks of unresponsive Schedulers that were freed."""
     expired: int = 0
     """Tasks past their deadline."""
@@ -62,7 +62,7 @@ class Pass:
     @property
     def done(self) -> int:
         """How much it did in all."""
-        return self.judged + self.released + self.unresponsive + self.expired + self.starved
+        return self.judged + self.released + self.deaf + self.expired + self.starved
 
 
 class Supervisor(Actor):
@@ -213,7 +213,7 @@ class Supervisor(Actor):
             self._store.supervision.release_unresponsive(grant, UNRESPONSIVE_INTERVALS * self._every, limit),
             outcome,
         )
-        outcome.unresponsive = len(unresponsive)
+        outcome.deaf = len(unresponsive)
         late_tasks = await self._bounded(self._store.supervision.expire_tasks(grant, limit), outcome)
         outcome.expired = len(late_tasks)
         outcome.starved = len(
@@ -224,7 +224,7 @@ class Supervisor(Actor):
         if outcome.done:
             log.info(
                 "judged %s, freed %s of dead and %d of unresponsive Schedulers, %s past the deadline, %d starved",
-                counted(outcome.judged, "attempt"), counted(outcome.released, "task"), outcome.unresponsive,
+                counted(outcome.judged, "attempt"), counted(outcome.released, "task"), outcome.deaf,
                 counted(outcome.expired, "task"), outcome.starved,
             )  # fmt: skip
         decisions: Mapping[SupervisorDecisionKind, Sequence[int]] = {

@@ -164,7 +164,7 @@ def supervisor(cli: Cli, /, *, once: bool) -> None:
         cli.out.result(
             {"led": True, **dataclasses.asdict(outcome)},
             f"judged {counted(outcome.judged, 'attempt')}, freed {counted(outcome.released, 'task')} of dead and "
-            f"{outcome.unresponsive} of unresponsive Schedulers, {counted(outcome.expired, 'task')} past the deadline, "
+            f"{outcome.deaf} of unresponsive Schedulers, {counted(outcome.expired, 'task')} past the deadline, "
             f"{counted(outcome.starved, 'request')} that no agent takes",
         )
 

@@ -198,7 +198,7 @@ class Database:
     async def write(self, work: Write[T], term: records.Grant | None = None) -> T:
         """Run ``work`` in an explicit transaction; with ``term``, under that lease."""
         writers = self.writers
-        return await asyncio.shield(writers.tasks.start(explicit(writers, work, term)))
+        return await writers.tasks.run(explicit(writers, work, term), writes=True)
 
     async def read(self, question: Callable[[Connection], Awaitable[T]]) -> T:
         """Ask on the connection that reads."""

@@ -53,7 +53,7 @@ class Reader:
 
     async def ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
         """Return the answer; retry on a new connection. Raises ``StoreUnavailableError``."""
-        return await asyncio.shield(self._tasks.start(self._ask(question)))
+        return await self._tasks.run(self._ask(question), writes=False)
 
     async def _ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
         async with self._one:

@@ -97,6 +97,25 @@ class BackgroundTasks:
         task.add_done_callback(self._ended)
         return task
 
+    async def run(self, work: Coroutine[Any, Any, T], *, writes: bool) -> T:
+        """Run ``work`` in a task of its own and wait for it. The work continues if the caller is cancelled.
+
+        If the store is closed before the work ends, raises ``StoreError`` if it ``writes``, as it may have
+        done so, else ``StoreUnavailableError``.
+        """
+        task = self.start(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if not task.cancelled() or (caller is not None and caller.cancelling()):
+                raise
+        if writes:
+            raise StoreError(
+                "the store was closed before makegood could find out whether the last write was committed"
+            )
+        raise StoreUnavailableError("the store was closed before it answered")
+
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
@@ -156,7 +175,7 @@ class Writers:
         """Run a write and return its answer, surviving lost connections. The write continues if
         the caller is cancelled.
         """
-        return await asyncio.shield(self.tasks.start(self.write_here(work, recover)))
+        return await self.tasks.run(self.write_here(work, recover), writes=True)
 
     async def write_here(self, work: Work[T], recover: Recover[T]) -> T:
         """As ``write``, for callers that already run in a task of the store's own."""
