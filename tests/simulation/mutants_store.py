@@ -172,7 +172,7 @@ def _throw_away(tx: Any, *, read: Sequence[tuple[int, int]]) -> None:
 @mutant(replace(FAULTS_OF_ALL_KINDS, points={"ambiguous committed": 0.05}))
 def retried_without_looking(m: pytest.MonkeyPatch) -> None:
     """A commit whose answer was lost is taken for undone, and not looked up."""
-    m.setattr(store_threads.StoreThread, "_stands", lambda _line, _failure: False)
+    m.setattr(store_threads.StoreThread, "_was_written", lambda _line, _failure: False)
 
 
 # -- time --------------------------------------------------------------------------------------------------------------------
