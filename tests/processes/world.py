@@ -114,8 +114,8 @@ class Child:
 
     def number(self) -> int | None:
         """Return the first number of its node, once it has started."""
-        for line in self.log().splitlines():
-            if line.startswith("started "):
+        for line in self.log().splitlines(keepends=True):
+            if line.startswith("started ") and line.endswith("\n"):  # not while it is being written
                 return int(line.split()[1])
         return None
 
