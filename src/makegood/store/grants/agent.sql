@@ -1,8 +1,7 @@
 -- :role: :address
 :no_rights
-grant select on makegood.generation, makegood.schema_version, makegood.node, makegood.lease, makegood.writer to ":role";
-grant insert (id, number, at), update (number, outcome, at) on makegood.writer to ":role";
-grant insert (name, roles, host, pid, started_at, alive_until, dead, info), update (alive_until, info, stopped_at) on makegood.node to ":role";
+:store_rights
+:node_rights
 grant select, update (taken_by, taken_at, taken_writer, taken_number, complete_by, answered, excused) on makegood.request to ":role";
 grant select, insert (agent, next), update (next) on makegood.rate to ":role";
 grant select (id, app, state) on makegood.task to ":role";
@@ -12,8 +11,7 @@ grant insert (task, at, node, moves, note, attempts) on makegood.event to ":role
 grant insert (at, kind, who, node, task, step, attempt, epoch, against, what) on makegood.refusal to ":role";
 grant select (kind, task, step, text, standing), insert (kind, task, step, text, standing, ended_at, ended_why, at), update (text, task, standing, ended_at, ended_why) on makegood.alert to ":role";
 grant execute on function makegood.close_writers to ":role";
-alter role ":role" set idle_in_transaction_session_timeout = '1min';
-alter role ":role" set lock_timeout = '10s';
+:short_waits
 :cleared
 create policy ":role all" on makegood.writer for all to ":role" using (db_user = session_user) with check (db_user = session_user);
 create policy ":role all" on makegood.request for all to ":role" using (agent = ':address') with check (agent = ':address');

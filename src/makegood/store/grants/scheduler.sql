@@ -1,8 +1,8 @@
 -- :role: scheduler
 :no_rights
 grant select on all tables in schema makegood to ":role";
-grant insert (id, number, at), update (number, outcome, at) on makegood.writer to ":role";
-grant insert (name, roles, host, pid, started_at, alive_until, dead, info), update (alive_until, info, stopped_at) on makegood.node to ":role";
+:writer_rights
+:node_rights
 grant update (state, goal, cause, submission, ready_seq, locked_by, epoch, complete_by, undo_by, failure_count, lost, task_expired, told, notified, ended_at, static, result) on makegood.task to ":role";
 grant insert (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags, spec, result, late, error), update (state, attempt, round, failure_count, asked, deaths, flags, spec, result, late, error, first_sent) on makegood.step to ":role";
 grant insert (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_at, taken_by, within, complete_by, answered, body), update (sent_at, within, complete_by), delete on makegood.request to ":role";
@@ -17,8 +17,7 @@ grant insert (queue, id, body, kind, correlation_id, reply_to, task, sequence, h
 grant insert (at, kind, who, node, task, step, attempt, epoch, against, what) on makegood.refusal to ":role";
 grant execute on function makegood.close_writers to ":role";
 :later_tables
-alter role ":role" set idle_in_transaction_session_timeout = '1min';
-alter role ":role" set lock_timeout = '10s';
+:short_waits
 :cleared
 create policy ":role all" on makegood.request for all to ":role" using (true) with check (true);
 create policy ":role select" on makegood.inbox for select to ":role" using (true);
@@ -28,15 +27,5 @@ create policy ":role all" on makegood.audit for all to ":role" using (true) with
 create policy ":role select" on makegood.node for select to ":role" using (true);
 create policy ":role insert" on makegood.node for insert to ":role" with check (true);
 create policy ":role update" on makegood.node for update to ":role" using (db_user = session_user) with check (db_user = session_user);
-create policy ":role all" on makegood.rate for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.bulk_act for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.task for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.step for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.notice for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.listener for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.message for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.alert for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.refusal for all to ":role" using (true) with check (true);
-create policy ":role select" on makegood.writer for select to ":role" using (true);
-create policy ":role insert" on makegood.writer for insert to ":role" with check (db_user = session_user);
-create policy ":role update" on makegood.writer for update to ":role" using (db_user = session_user) with check (db_user = session_user);
+:working_tables
+:own_writers

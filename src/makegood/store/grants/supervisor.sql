@@ -1,8 +1,8 @@
 -- :role: supervisor
 :no_rights
 grant select on all tables in schema makegood to ":role";
-grant insert (id, number, at), update (number, outcome, at) on makegood.writer to ":role";
-grant insert (name, roles, host, pid, started_at, alive_until, dead, info), update (alive_until, info, stopped_at) on makegood.node to ":role";
+:writer_rights
+:node_rights
 grant update (dead) on makegood.node to ":role";
 grant update (state, locked_by, ready_seq, failure_count, lost, task_expired, undo_by), delete on makegood.task to ":role";
 grant update (state, attempt, failure_count), delete on makegood.step to ":role";
@@ -28,8 +28,7 @@ grant update on sequence makegood.inbox_seq_seq to ":role";
 grant update on sequence makegood.message_seq_seq to ":role";
 grant update on sequence makegood.node_id_seq to ":role";
 :later_tables
-alter role ":role" set idle_in_transaction_session_timeout = '1min';
-alter role ":role" set lock_timeout = '10s';
+:short_waits
 :cleared
 create policy ":role all" on makegood.request for all to ":role" using (true) with check (true);
 create policy ":role select" on makegood.inbox for select to ":role" using (true);
@@ -37,15 +36,5 @@ create policy ":role insert" on makegood.inbox for insert to ":role" with check 
 create policy ":role all" on makegood.event for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.audit for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.node for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.rate for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.bulk_act for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.task for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.step for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.notice for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.listener for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.message for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.alert for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.refusal for all to ":role" using (true) with check (true);
-create policy ":role select" on makegood.writer for select to ":role" using (true);
-create policy ":role insert" on makegood.writer for insert to ":role" with check (db_user = session_user);
-create policy ":role update" on makegood.writer for update to ":role" using (db_user = session_user) with check (db_user = session_user);
+:working_tables
+:own_writers

@@ -1,0 +1,20 @@
+create policy ":role all" on makegood.request for all to ":role" using (true) with check (true);
+create policy ":role select" on makegood.inbox for select to ":role" using (true);
+create policy ":role insert" on makegood.inbox for insert to ":role" with check (kind in (:acts) and :honest and db_user = session_user);
+create policy ":role all" on makegood.event for all to ":role" using (true) with check (true);
+create policy ":role select" on makegood.audit for select to ":role" using (true);
+create policy ":role insert" on makegood.audit for insert to ":role" with check (db_user = session_user);
+create policy ":role all" on makegood.node for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.rate for all to ":role" using (true) with check (true);
+create policy ":role select" on makegood.bulk_act for select to ":role" using (true);
+create policy ":role insert" on makegood.bulk_act for insert to ":role" with check (db_user = session_user);
+create policy ":role all" on makegood.task for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.step for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.notice for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.listener for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.message for all to ":role" using (true) with check (true);
+create policy ":role select" on makegood.alert for select to ":role" using (true);
+create policy ":role insert" on makegood.alert for insert to ":role" with check (kind = 'test' and task is null and standing is not distinct from 'test 0 ' || step and strpos(text, '`') = 0);
+create policy ":role update" on makegood.alert for update to ":role" using (kind = 'test') with check (kind = 'test' and task is null and standing is not distinct from 'test 0 ' || step and strpos(text, '`') = 0);
+create policy ":role all" on makegood.refusal for all to ":role" using (true) with check (true);
+:own_writers

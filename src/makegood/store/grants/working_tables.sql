@@ -1,0 +1,9 @@
+create policy ":role all" on makegood.rate for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.bulk_act for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.task for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.step for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.notice for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.listener for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.message for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.alert for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.refusal for all to ":role" using (true) with check (true);
