@@ -20,13 +20,26 @@ async def declared_dead(scheduler: Hand) -> bool:
     return any(view.dead for view in await scheduler.store.nodes.views() if view.id == scheduler.node)
 
 
+class Record(list[RecordedCall]):
+    """The calls of a race. ``two``: set once there are two."""
+
+    def __init__(self) -> None:
+        self.two = asyncio.Event()
+
+    def note(self, call: RecordedCall) -> None:
+        """Add a call that has returned."""
+        self.append(call)
+        if len(self) == 2:
+            self.two.set()
+
+
 class Caller:
     """Somebody who calls the store and notes when each call began and returned, and what it was told."""
 
-    def __init__(self, name: str, task: int, calls: list[RecordedCall], supervision: asyncio.Event) -> None:
+    def __init__(self, name: str, task: int, record: Record, supervision: asyncio.Event) -> None:
         self.name = name
         self.task = task
-        self.told = calls
+        self.record = record
         self.supervised = supervision
         self.clock = asyncio.get_running_loop().time
 
@@ -41,14 +54,14 @@ class Caller:
                 epoch = scheduler[self.task].task.epoch if self.task in claims else 0
                 if not epoch and await declared_dead(scheduler):
                     continue  # it gets nothing, whoever holds the task
-                self.told.append(RecordedCall("claim", self.name, began, end, epoch))
+                self.record.note(RecordedCall("claim", self.name, began, end, epoch))
             elif call == "wait":
                 await self.supervised.wait()
             elif epoch:
                 decision = to_state(scheduler[self.task], "processed")
                 outcome = await scheduler.commit(decision)
                 took = self.task not in outcome.losses
-                self.told.append(RecordedCall("complete", self.name, began, self.clock(), took, epoch))
+                self.record.note(RecordedCall("complete", self.name, began, self.clock(), took, epoch))
                 if took:
                     return
 
@@ -57,7 +70,7 @@ class Caller:
         for _ in range(times):
             began = self.clock()
             requeues = await store.supervision.release_dead(grant, 10)
-            self.told.append(RecordedCall("requeue", self.name, began, self.clock(), self.task in requeues))
+            self.record.note(RecordedCall("requeue", self.name, began, self.clock(), self.task in requeues))
             if requeues:
                 self.supervised.set()
         self.supervised.set()
@@ -65,25 +78,24 @@ class Caller:
 
 async def race(store: Store, other: Store, task: int, rng: random.Random) -> list[RecordedCall]:
     """Let two Schedulers and a Supervisor at one task, all at once; returns what they were told."""
-    calls: list[RecordedCall] = []
+    record = Record()
     await store.tasks.submit([draft(task)])
     schedulers = [await hand(store, ttl=0.0), await hand(other, ttl=0.0)]
     grant = await store.leases.acquire("supervisor", "v", "nonce", 60.0)
     assert grant is not None
     plans = [["claim", *rng.choices(["claim", "wait", "complete", "complete"], k=3)] for _ in schedulers]
     supervision, is_late = asyncio.Event(), rng.random() < 0.5
-    callers = [Caller(name, task, calls, supervision) for name in ("a", "b", "v")]
+    callers = [Caller(name, task, record, supervision) for name in ("a", "b", "v")]
 
     async def supervise() -> None:
-        # A store that is fast would declare them dead before they claim.
-        while is_late and len(calls) < len(plans):  # noqa: ASYNC110 - calls are only noted
-            await asyncio.sleep(0)
+        if is_late:  # a store that is fast would declare them dead before they claim
+            await record.two.wait()
         await callers[2].supervise(rng.choice((store, other)), grant, rng.randint(1, 4))
 
     await asyncio.gather(
         *(c.schedule(s, plan) for c, s, plan in zip(callers, schedulers, plans, strict=False)), supervise()
     )
-    return calls
+    return record
 
 
 async def finish(store: Store, task: int) -> None:

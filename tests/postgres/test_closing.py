@@ -101,10 +101,14 @@ async def test_who_waits_for_work_that_the_close_ended_is_not_taken_for_cancelle
 ) -> None:
     """On a slow machine the close ends work by force. Only a caller that was cancelled sees a cancellation."""
     tasks = BackgroundTasks()
-    waiting, leaving = (
-        asyncio.create_task(tasks.run(asyncio.Event().wait(), writes=writes)) for _ in range(2)
-    )
-    await asyncio.sleep(0)
+    begin = asyncio.Barrier(3)
+
+    async def work() -> None:
+        await begin.wait()
+        await asyncio.Event().wait()
+
+    waiting, leaving = (asyncio.create_task(tasks.run(work(), writes=writes)) for _ in range(2))
+    await begin.wait()
     leaving.cancel()
     await tasks.cancel()
     results = await asyncio.gather(waiting, leaving, return_exceptions=True)

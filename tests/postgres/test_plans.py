@@ -84,7 +84,7 @@ STATEMENTS = {
     "late undo": supervision.LATE_UNDO.postgres,
     "lock late": supervision.LOCK_LATE[0].postgres,
     "starved": supervision.STARVED.postgres,
-    "starved told": supervision.STARVED_TOLD.postgres,
+    "starved told": supervision.NOTE_STARVATION.postgres,
     "free": supervision.FREE.postgres,
     "horizon": supervision.HORIZON.postgres,
     "receive": queue_operations.CANDIDATES.postgres,

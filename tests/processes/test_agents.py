@@ -35,7 +35,7 @@ async def test_agent_killed_before_the_effect(world: World) -> None:
 
 
 async def test_agent_killed_after_the_effect(world: World) -> None:
-    """The effect stands and nobody was told: the second attempt gets the first one's answer from the service."""
+    """The charge was made but its answer was lost: the service gives the second attempt the same answer."""
     async with world:
         first = world.start("till-1", "agent", agents=["till"])
         await company(world)

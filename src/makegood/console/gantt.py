@@ -289,6 +289,6 @@ def _drawn(bar: Bar, scale: Axis) -> DrawnBar:
         start = 101.5 - FUTURE
         return DrawnBar(bar.row, start, start + FUTURE - 3, "plan", bar.text, title=bar.title)
     start, end = scale.at(bar.start), max(scale.at(bar.start), scale.at(bar.end))
-    taken, due, late = (None if t is None else scale.at(t) for t in (bar.taken, bar.due, bar.late))
+    call_start, due, late = (None if t is None else scale.at(t) for t in (bar.taken, bar.due, bar.late))
     text = bar.text if end - start > len(bar.text) * 1.1 else ""
-    return DrawnBar(bar.row, start, end, bar.look, text, taken, due, late, bar.title)
+    return DrawnBar(bar.row, start, end, bar.look, text, call_start, due, late, bar.title)

@@ -95,8 +95,8 @@ class LoginPages:
         user: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """Answer with the login form. Whoever has not shown the token reads where it is, and has a field for
-        it.
+        """Answer with the login form. While the token is missing, it says where to find it and has a field
+        for it.
         """
         hint = ""
         if self._access.token is not None:

@@ -135,7 +135,7 @@ def _bar(row: int, name: str, attempt: ShownAttempt, end: float, now: float) -> 
     due = attempt.due if attempt.due is not None and attempt.due <= until else None
     if attempt.doing == "probe" and attempt.ended is not None:
         return Bar(row, until, until, "probe", due=due, late=attempt.late, title=title)
-    start, taken = min(attempt.asked, until), attempt.taken
-    if taken is not None and taken - start < 0.001:
-        taken = None
-    return Bar(row, start, until, LOOKS.get(attempt.end, "none"), "", taken, due, attempt.late, title)
+    start = min(attempt.asked, until)
+    has_wait = attempt.taken is not None and attempt.taken - start >= 0.001
+    call_start = attempt.taken if has_wait else None
+    return Bar(row, start, until, LOOKS.get(attempt.end, "none"), "", call_start, due, attempt.late, title)

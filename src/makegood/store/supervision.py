@@ -137,10 +137,10 @@ FREE = for_each(
 LOCK_PAST = _locking(f"""{_THESE}
     and coalesce(complete_by, 'infinity') < {{now}} and goal = 'forward' and not task_expired and ended_at is null
 {_IN_ORDER}""")
-_TOLD = Sql("update makegood.task set task_expired = true where id = any ($1::bigint[])")
+_NOTE_EXPIRY = Sql("update makegood.task set task_expired = true where id = any ($1::bigint[])")
 LATE_UNDO = Sql("select id from makegood.task where undo_by < (select {now}) order by undo_by limit $1")
 LOCK_LATE = _locking(f"{_THESE} and coalesce(undo_by, 'infinity') < {{now}} {_IN_ORDER}")
-_UNDO_TOLD = Sql("update makegood.task set undo_by = null where id = any ($1::bigint[])")
+_NOTE_LATE_UNDO = Sql("update makegood.task set undo_by = null where id = any ($1::bigint[])")
 
 # On PostgreSQL, one step through the index of waiting requests for each agent, then the oldest request of
 # each priority.
@@ -169,7 +169,7 @@ from makegood.request r
 where r.sent_at < {now} - $1 and r.taken_by is null and r.starved = 0 and r.kind <> 'timer' order by r.sent_at limit $2
 """,
 )
-STARVED_TOLD = for_each(
+NOTE_STARVATION = for_each(
     """
 update makegood.request as r set starved = true {rows}
 where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
@@ -294,12 +294,12 @@ async def expire_tasks(tx: Tx, floors: Floors, limit: int) -> list[int]:
     overdue = [id_ for (id_,) in await _overdue(tx, TASKS, floors, PAST, limit)]
     past: list[int] = [id_ for id_, _ in await _locked(tx, LOCK_PAST, overdue)]
     if past:
-        await tx.run(_TOLD, past)
+        await tx.run(_NOTE_EXPIRY, past)
         await leave(tx, [(task, TaskMessage("task_expired")) for task in past])
     slow = [id_ for (id_,) in await tx.rows(LATE_UNDO, limit)]
     late: list[int] = [id_ for id_, _ in await _locked(tx, LOCK_LATE, slow)]
     if late:
-        await tx.run(_UNDO_TOLD, late)
+        await tx.run(_NOTE_LATE_UNDO, late)
         text = "the undo has not finished within undo_within; it continues"
         await raise_(tx, rows.alerts([Alert("late_undo", task, "", text) for task in late]))
     return past
@@ -314,7 +314,7 @@ async def starved(tx: Tx, floors: Floors, after: float, limit: int, outage: floa
         return []
     starving = [tuple(row) for row in await tx.rows(STARVED, after, limit)]
     if starving:
-        await tx.many(STARVED_TOLD, [row[:3] for row in starving])
+        await tx.many(NOTE_STARVATION, [row[:3] for row in starving])
         waits = [(row[0], *row[3:]) for row in starving]
         await raise_(tx, rows.starved_alerts(waits, after, await living(tx)))
     await watch(tx, after, limit, outage)

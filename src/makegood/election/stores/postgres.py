@@ -30,13 +30,13 @@ from makegood.base.durations import Duration
 from makegood.base.postgres_commits import CommitWatch
 from makegood.base.postgres_errors import UnreachedError, refused
 from makegood.base.postgres_hosts import PostgresHosts
-from makegood.base.postgres_session import CONDUCT, TIMEOUTS, VALUES, set_up
+from makegood.base.postgres_session import CONDUCT, TIMEOUTS, VALUES, Connection, set_up
 from makegood.base.postgres_target import target_of
 from makegood.base.text import session_name
 from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
 from makegood.election.stores.calls import RemoteLeases
 from makegood.election.stores.postgres_sql import SCHEMA, TABLES
-from makegood.election.stores.postgres_table import Connection, PostgresLeaseTable
+from makegood.election.stores.postgres_table import PostgresLeaseTable
 from makegood.errors import MakegoodError
 
 log = logging.getLogger("makegood.election")

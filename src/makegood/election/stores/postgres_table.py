@@ -3,16 +3,12 @@
 Each verb is one statement, on a connection that has no transaction open.
 """
 
-from typing import TypeAlias
-
-import asyncpg
 from asyncpg import exceptions as pg
 
+from makegood.base.postgres_session import Connection
 from makegood.base.stored_values import record_of
 from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.election.stores import postgres_sql as sql
-
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
 class PostgresLeaseTable:

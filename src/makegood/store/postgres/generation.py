@@ -6,8 +6,9 @@ snapshot of its files, shows the history that the store has known.
 
 from typing import TypeAlias
 
+from makegood.base.postgres_session import Connection
 from makegood.store.generation import after_raise, inform
-from makegood.store.postgres.statements import Connection, SharedTx
+from makegood.store.postgres.statements import SharedTx
 
 History: TypeAlias = tuple[str, str]
 """A server's system identifier and its timeline."""

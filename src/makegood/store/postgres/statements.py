@@ -3,15 +3,14 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import asyncpg
 
 from makegood.base.ids import show
+from makegood.base.postgres_session import Connection
 from makegood.store.postgres.errors import is_data
 from makegood.store.transaction import EVENT, Sql
-
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 log = logging.getLogger("makegood.store")
 
