@@ -53,7 +53,7 @@ def seconds(
     elif isinstance(value, int | float) and not isinstance(value, bool):
         result = float(value) if -_MOST < value < _MOST else math.inf
     elif isinstance(value, str) and _FORM.fullmatch(value.strip().removeprefix("-")):
-        result = -1.0
+        result = -1.0  # whatever its length: it is refused below
     elif isinstance(value, str) and _NUMBER.fullmatch(value):
         number = value.strip()
         raise ConfigError(f'{name}={value!r} has no unit: write "{number}s", or {number} without quotes')

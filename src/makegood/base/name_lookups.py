@@ -26,7 +26,7 @@ MOST_KNOWN: Final = 10_000
 class Lookups:
     """Looks up names.
 
-    ``limit``: seconds for one lookup. ``slots``: returns the group of a host; by default all hosts share one.
+    ``limit``: seconds for one lookup. ``group``: returns the group of a host; by default all share one.
     """
 
     def __init__(self, *, limit: float, group: Callable[[str], str] = lambda _: "") -> None:

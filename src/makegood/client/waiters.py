@@ -1,8 +1,7 @@
 """Waiters: callers that wait for tasks to come to rest, and how they are notified.
 
 A Scheduler of the same process reports the end of the tasks that it holds. For all other tasks the client
-queries the store: one query for all of them, after each wake-up, and at slow intervals without
-one.
+queries the store: one query for all of them, after each wake-up, and at slow intervals without one.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Alert delivery: every alert becomes a log line and, where a webhook is set, a signed message.
 
-Each process with a Scheduler or a Supervisor runs a ``AlertSender``. The rows record what was reported, so
+Each process with a Scheduler or a Supervisor runs an ``AlertSender``. The rows record what was reported, so
 one of many processes reports an alert, and another continues when that one dies: logged once, by webhook at
 least once. Every process also watches that there is a leader, because a leader cannot notice its own absence.
 """

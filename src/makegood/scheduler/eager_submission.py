@@ -157,7 +157,7 @@ class EagerSubmissions:
                 return [misfit]
         except Exception as fault:  # noqa: BLE001 - it is theirs who called
             return [fault] * len(drafts)
-        # only the guilty fails
+        # only the one at fault fails
         return [answer for draft in drafts for answer in await self._submitted([draft])]
 
     # -- afterwards ------------------------------------------------------------------------------------------
