@@ -265,7 +265,7 @@ class Strikes:
             place = running[-1]
             self._ground.wall.kill(place.name)
             self._ground.wall.start(place.name)
-            for _ in range(100):
+            for _ in range(300):
                 if place.state is not State.RUNNING or self.refused_starts > before:
                     break
                 await asyncio.sleep(0.05)
