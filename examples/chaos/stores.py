@@ -140,7 +140,9 @@ class SqliteFile:
         try:
             for path, mode in modes.items():
                 path.chmod(mode & ~0o222)
-            refusals, _ = await asyncio.gather(restart(), sleep(away))  # a slow machine starts Python for seconds
+            refusals, _ = await asyncio.gather(
+                restart(), sleep(away)
+            )  # a slow machine starts Python for seconds
         finally:
             for path, mode in modes.items():
                 with suppress(FileNotFoundError):
