@@ -1,0 +1,33 @@
+"""The moments of an interval."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from makegood.base.durations import Duration, seconds
+from makegood.moments.moment import Moment
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Every:
+    """Moments an interval of at least a second apart, counted from the beginning of 1970 in UTC.
+
+    No calendar is asked, so that clocks that change do not move them. Raises ``ConfigError``.
+    """
+
+    def __init__(self, every: Duration) -> None:
+        self.length = timedelta(seconds=seconds(every, name="every", least=1.0))
+
+    def after(self, instant: datetime) -> Iterator[Moment]:
+        """Yield the moments after an instant, without end.
+
+        >>> from itertools import islice
+        >>> start = datetime(2026, 3, 29, 0, 50, tzinfo=UTC)
+        >>> [moment.key("tick") for moment in islice(Every("20m").after(start), 2)]
+        ['tick@2026-03-29T01:00:00Z', 'tick@2026-03-29T01:20:00Z']
+        """
+        at = instant.astimezone(UTC)
+        at += self.length - (at - _EPOCH) % self.length
+        while True:
+            yield Moment(at, at.replace(tzinfo=None), "UTC", by_wall=False)
+            at += self.length
