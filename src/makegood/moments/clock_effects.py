@@ -51,9 +51,8 @@ class ClockEffect:
         elif self.mark == "gap":
             outcome = f"it fires once, at the end: {fires}"
         else:
-            outcome = (
-                f"it fires {'once' if len(self.moments) == len(self.walls) else 'twice'} for each: {fires}"
-            )
+            often = "once" if len(self.moments) == len(self.walls) else "twice"
+            outcome = f"it fires {often}{' for each' if len(self.walls) > 1 else ''}: {fires}"
         existence = "does not exist" if self.mark == "gap" else "is there twice"
         if len(self.walls) > 1:
             existence = "do not exist" if self.mark == "gap" else "are there twice"
