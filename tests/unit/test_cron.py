@@ -69,8 +69,8 @@ def test_a_year_is_what_cron_itself_would_do(name: str) -> None:
         cron = Cron(text, name)
         expected = [start + index * STRIDE for index in due(text, shown)]
         end = start + len(shown) * STRIDE
-        computed = (moment.at for moment in cron.after(start - STRIDE))
-        assert [*takewhile(partial(gt, end), computed)] == expected, text
+        actual = (moment.at for moment in cron.after(start - STRIDE))
+        assert [*takewhile(partial(gt, end), actual)] == expected, text
         for index in (
             max(0, around + rng.randrange(-18, 18)) for around in (*near * 4, rng.randrange(len(shown)))
         ):
@@ -106,9 +106,9 @@ def test_marks_and_keys_of_gap_and_fold() -> None:
 
 def no_moment_is_in_the_past() -> None:
     """Asked in the second of two equal hours, a fixed time of the first one has passed."""
-    asked = instant("2026-10-25T01:10Z")  # 02:10 once more
-    moment = next(Cron("30 2 * * *", "Europe/Berlin").after(asked))
-    assert moment.at > asked
+    query = instant("2026-10-25T01:10Z")  # 02:10 once more
+    moment = next(Cron("30 2 * * *", "Europe/Berlin").after(query))
+    assert moment.at > query
     assert moment.key("n") == "n@2026-10-26T02:30[Europe/Berlin]"
 
 
@@ -242,8 +242,8 @@ def test_jitter_spreads() -> None:
 )
 def test_the_forms_of_fields(text: str, moments: list[str]) -> None:
     """Names, L, LW, #, day of month or day of week, seconds first."""
-    computed = islice(Cron(text).after(instant("2025-12-31T23:00Z")), 2)
-    assert [in_utc(moment.at) for moment in computed] == moments
+    actual = islice(Cron(text).after(instant("2025-12-31T23:00Z")), 2)
+    assert [in_utc(moment.at) for moment in actual] == moments
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from makegood.base import zones
-from makegood.moments.moment import Moment, in_utc
+from makegood.moments.moment import ScheduleMoment, in_utc
 from tests.unit.test_cron import an_upgrade_is_seen, each_day_is_one_task, no_moment_is_in_the_past
 
 
 def guard_in_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two datetimes of one zone, compared by their wall times."""
 
-    def is_after(moment: Moment, instant: datetime) -> bool:
+    def is_after(moment: ScheduleMoment, instant: datetime) -> bool:
         zone = zones.zone(moment.timezone)
         return moment.at.astimezone(zone) > instant.astimezone(zone)
 
-    monkeypatch.setattr(Moment, "is_after", is_after)
+    monkeypatch.setattr(ScheduleMoment, "is_after", is_after)
 
 
 def cached_zone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def cached_zone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def utc_key_for_wall_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The instant is the key of a time of the day."""
-    monkeypatch.setattr(Moment, "key", lambda moment, name: f"{name}@{in_utc(moment.at)}")
+    monkeypatch.setattr(ScheduleMoment, "key", lambda moment, name: f"{name}@{in_utc(moment.at)}")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ STANDARD, SUMMER, CHANGING = "Etc/GMT+6", "Etc/GMT+5", "America/Chicago"
 
 def enact(folder: Path, version: str, **laws: str) -> Path:
     """Write the rules of a version into a folder; ``laws``: zones (``America_Winnipeg``) and the zone whose law each has."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, law in laws.items():
         path = folder / name.replace("_", "/", 1)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ class ZoneRules(msgspec.Struct, frozen=True):
         return f"{self.version or 'of unknown version'} ({self.source})"
 
 
-def installed() -> ZoneRules | None:
+def current() -> ZoneRules | None:
     """Return the rules by which this process would compute now; None if the machine has none."""
     return next((rules for rules, _ in _folders()), None)
 
@@ -62,19 +62,18 @@ def zone(name: str) -> zoneinfo.ZoneInfo:
             try:
                 with (folder / name).open("rb") as file:
                     return zoneinfo.ZoneInfo.from_file(file, key=name)
-            except OSError:
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 continue
-            except (
-                Exception
-            ) as fault:  # whatever it makes of bytes that are no zone; older rules would be another law
+            except Exception as fault:
+                # Of any kind, for bytes that are no zone. The older rules beside it may be another law.
                 raise ConfigError(
-                    f"timezone={name!r}: {folder / name} is not a zone's file, or is damaged: install tzdata again"
+                    f"timezone={name!r:.80}: {folder / name} cannot be read as a zone's file: install tzdata again"
                 ) from fault
-    raise ConfigError(f"timezone={name!r}: {_remedy(name)}")
+    raise ConfigError(f"timezone={name!r:.80}: {_remedy(name)}")
 
 
 def _remedy(name: str) -> str:
-    rules = installed()
+    rules = current()
     if rules is None:
         return "this machine has no rules of time zones: pip install tzdata"
     hint = meant(name, zoneinfo.available_timezones()) or "write UTC, or a name such as Europe/Berlin"
@@ -87,13 +86,20 @@ def _remedy(name: str) -> str:
 def _folders() -> list[tuple[ZoneRules, Path]]:
     """Return the folders of zones, those of the newest rules first, the system's before the package's."""
     places = [(place, Path(place)) for place in zoneinfo.TZPATH] + [
-        (PACKAGE, folder) for folder in _packaged()
+        (PACKAGE, folder) for folder in _package_folders()
     ]
-    found = [(_rules(source, folder), folder) for source, folder in places if folder.is_dir()]
-    return sorted(found, key=lambda pair: _age(pair[0].version), reverse=True)
+    folders = [(_rules(source, folder), folder) for source, folder in places if _is_there(folder)]
+    return sorted(folders, key=lambda pair: _age(pair[0].version), reverse=True)
 
 
-def _packaged() -> Iterator[Path]:
+def _is_there(folder: Path) -> bool:
+    try:
+        return folder.is_dir()
+    except OSError:  # this user may not look
+        return False
+
+
+def _package_folders() -> Iterator[Path]:
     spec = find_spec("tzdata")
     for place in (spec and spec.submodule_search_locations) or ():
         yield Path(place, "zoneinfo")
@@ -104,13 +110,13 @@ def _rules(source: str, folder: Path) -> ZoneRules:
         try:
             with (folder / name).open(encoding="utf-8", errors="replace") as file:
                 match = _VERSION.search(file.readline(100))
-            changed = (folder / name).stat().st_mtime
+            date = (folder / name).stat().st_mtime
         except OSError:
             continue
         if match is not None:
             year = int(match[0][:4])
             begin, end = (datetime(y, 1, 1, tzinfo=UTC).timestamp() for y in (year, year + 1))
-            return ZoneRules(source, match[0], max(begin, min(end, changed)))
+            return ZoneRules(source, match[0], max(begin, min(end, date)))
     return ZoneRules(source, "")
 
 

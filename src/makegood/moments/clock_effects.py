@@ -10,14 +10,14 @@ from typing import Final
 
 from makegood.base import zones
 from makegood.moments.cron import Cron
-from makegood.moments.moment import Mark, Moment, in_utc
+from makegood.moments.moment import Mark, ScheduleMoment, in_utc
 from makegood.moments.wall_time import ClockChange, changes, wall_time
 
 AHEAD: Final = timedelta(days=730)
 """How far ahead a cron text is compared with the changes of the clocks."""
 _SECOND = timedelta(seconds=1)
 _HOUR = timedelta(hours=1)
-_QUOTED = 4
+_LISTED = 4
 """Times and moments that a sentence names."""
 
 
@@ -28,7 +28,7 @@ class ClockEffect:
     change: ClockChange
     walls: Sequence[datetime]
     """The wall times of the text that do not exist, or exist twice."""
-    moments: Sequence[Moment]
+    moments: Sequence[ScheduleMoment]
     """What becomes of them: none, if they mean real time and do not exist."""
     timezone: str
 
@@ -42,8 +42,8 @@ class ClockEffect:
         before, after = (
             wall_time(self.change.at, offset) for offset in (self.change.before, self.change.after)
         )
-        walls = _quoted([f"{wall:%H:%M:%S}".removesuffix(":00") for wall in self.walls])
-        fires = _quoted([in_utc(moment.at) for moment in self.moments])
+        walls = _listing([f"{wall:%H:%M:%S}".removesuffix(":00") for wall in self.walls])
+        fires = _listing([in_utc(moment.at) for moment in self.moments])
         if not self.moments:
             outcome = (
                 "it does not fire for these times; with fixed minutes and hours it would fire at the end"
@@ -84,11 +84,11 @@ def _effect(cron: Cron, change: ClockChange) -> ClockEffect:
     return ClockEffect(change, walls, [moment for moment in moments if moment.mark], cron.timezone)
 
 
-def _quoted(texts: Sequence[str]) -> str:
+def _listing(texts: Sequence[str]) -> str:
     """Return a list for a sentence, shortened.
 
-    >>> _quoted(["02:00", "02:15"]), _quoted("abcdefg")
+    >>> _listing(["02:00", "02:15"]), _listing("abcdefg")
     ('02:00, 02:15', 'a, b, c, d and 3 more')
     """
-    more = f" and {len(texts) - _QUOTED} more" if len(texts) > _QUOTED else ""
-    return ", ".join(texts[:_QUOTED]) + more
+    more = f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
+    return ", ".join(texts[:_LISTED]) + more

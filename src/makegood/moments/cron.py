@@ -20,7 +20,7 @@ from cronsim import CronSim, CronSimError
 from makegood.base import zones
 from makegood.errors import ConfigError
 from makegood.moments.cron_fields import fields_of
-from makegood.moments.moment import Moment
+from makegood.moments.moment import ScheduleMoment
 from makegood.moments.wall_time import instants, offsets
 
 _ANY = datetime(2000, 1, 1)  # noqa: DTZ001 - a wall time; the calendar repeats itself from any year on
@@ -59,7 +59,7 @@ class Cron:
         except OverflowError:  # the year 9999 is over
             return
 
-    def after(self, instant: datetime) -> Iterator[Moment]:
+    def after(self, instant: datetime) -> Iterator[ScheduleMoment]:
         """Yield the moments after an instant that has a zone, in their order.
 
         The zone's rules are read from disk now. Keep no iterator over a firing: another law may hold for the
@@ -81,9 +81,9 @@ class Cron:
         except OverflowError:  # the end of the calendar in this zone
             return
 
-    def _around(self, zone: ZoneInfo, instant: datetime) -> Iterator[Moment]:
+    def _around(self, zone: ZoneInfo, instant: datetime) -> Iterator[ScheduleMoment]:
         """Yield the moments from a little before an instant on, in their order."""
-        again: deque[Moment] = deque()
+        again: deque[ScheduleMoment] = deque()
         for wall in self.walls(_begin(zone, instant)):
             first, second, mark = instants(zone, wall)
             while again and again[0].at < first:
@@ -94,10 +94,10 @@ class Cron:
                 again.append(self._moment(zone, second, wall, mark=mark, is_second=True))
         yield from again
 
-    def _moment(self, zone: ZoneInfo, at: datetime, wall: datetime, **marks: object) -> Moment:
+    def _moment(self, zone: ZoneInfo, at: datetime, wall: datetime, **marks: object) -> ScheduleMoment:
         offset = at.astimezone(zone).utcoffset()
         assert offset is not None
-        return Moment(at.astimezone(timezone(offset)), wall, self.timezone, self._by_wall, **marks)  # type: ignore[arg-type]
+        return ScheduleMoment(at.astimezone(timezone(offset)), wall, self.timezone, self._by_wall, **marks)  # type: ignore[arg-type]
 
 
 def _begin(zone: ZoneInfo, instant: datetime) -> datetime:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from makegood.base.durations import Duration, seconds
-from makegood.moments.moment import Moment
+from makegood.moments.moment import ScheduleMoment
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -18,7 +18,7 @@ class Every:
     def __init__(self, every: Duration) -> None:
         self.length = timedelta(seconds=seconds(every, name="every", least=1.0))
 
-    def after(self, instant: datetime) -> Iterator[Moment]:
+    def after(self, instant: datetime) -> Iterator[ScheduleMoment]:
         """Yield the moments after an instant, without end.
 
         >>> from itertools import islice
@@ -29,5 +29,5 @@ class Every:
         at = instant.astimezone(UTC)
         at += self.length - (at - _EPOCH) % self.length
         while True:
-            yield Moment(at, at.replace(tzinfo=None), "UTC", by_wall=False)
+            yield ScheduleMoment(at, at.replace(tzinfo=None), "UTC", by_wall=False)
             at += self.length

@@ -10,7 +10,7 @@ Mark = Literal["gap", "fold"]
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ScheduleMoment:
     """One moment of a schedule."""
 
     local: datetime

@@ -40,7 +40,7 @@ def instants(zone: ZoneInfo, wall: datetime) -> Instants:
     before, after = offsets(zone, wall)
     early, late = _utc(wall, before), _utc(wall, after)
     if before < after:
-        return Instants(_changed(zone, late, early), None, "gap")
+        return Instants(_transition(zone, late, early), None, "gap")
     return Instants(early, None, None) if before == after else Instants(early, late, "fold")
 
 
@@ -60,11 +60,11 @@ def changes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[ClockCha
     while at < end:
         later = min(at + _STRIDE, end)
         if (new := _offset(zone, later)) != offset:
-            yield ClockChange(_changed(zone, at, later), offset, new)
+            yield ClockChange(_transition(zone, at, later), offset, new)
         at, offset = later, new
 
 
-def _changed(zone: ZoneInfo, early: datetime, late: datetime) -> datetime:
+def _transition(zone: ZoneInfo, early: datetime, late: datetime) -> datetime:
     """Return the first second at which the clocks are as they are at ``late``; at ``early`` they are not."""
     new, early = _offset(zone, late), early.replace(microsecond=0)
     while late - early > _SECOND:

@@ -370,7 +370,7 @@ class Node:
             self._infos(),
             0 if scheduler is None else scheduler.held(),
             None if scheduler is None else scheduler.tally(),
-            zones.installed(),
+            zones.current(),
         )
 
     def _renumbered(self, number: int) -> None:

@@ -51,7 +51,7 @@ def doctor(cli: Cli, /, *, strict: bool) -> int:
     """
     results, code = asyncio.run(examined(cli.settings.store))
     results.insert(0, _database(cli))
-    results.append(findings.zone_rules(zones.installed(), time.time()))
+    results.append(findings.zone_rules(zones.current(), time.time()))
     worst = max(_WEIGHTS.index(finding.severity) for finding in results)
     if code == exits.DONE and worst >= (2 if strict else 3):
         code = exits.FAILED

@@ -11,7 +11,7 @@ from makegood.cli.command import Whole
 from makegood.cli.context import Cli, command
 from makegood.moments.clock_effects import AHEAD, clock_effects
 from makegood.moments.cron import Cron
-from makegood.moments.moment import Moment, in_utc
+from makegood.moments.moment import ScheduleMoment, in_utc
 
 _LATEST = datetime(9990, 1, 1, tzinfo=UTC)
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
@@ -66,7 +66,7 @@ def next_(cli: Cli, /, *, cron: str, timezone: str, start: datetime | None, coun
     for effect in clock_effects(schedule, begin, begin + AHEAD):
         cli.note(f"makegood: warning: {effect}")
     if not cli.json:
-        cli.note(f"zone rules: {zones.installed()}")
+        cli.note(f"zone rules: {zones.current()}")
 
 
 def _instant(start: datetime | None, timezone: str) -> datetime:
@@ -81,7 +81,7 @@ def _instant(start: datetime | None, timezone: str) -> datetime:
     return instant
 
 
-def _row(moment: Moment) -> tuple[str, str, str]:
+def _row(moment: ScheduleMoment) -> tuple[str, str, str]:
     marks = {
         None: "",
         "gap": f"gap: {moment.wall:%Y-%m-%d %H:%M} does not exist",
