@@ -58,7 +58,7 @@ def test_with_everything_running_it_says_who_leads(open_shop: Shop) -> None:
 
 
 def test_zone_rules_that_differ_or_are_old_are_warnings(shop: Shop, tmp_path: Path) -> None:
-    """The rules of this machine and of each process, by what it published; a process follows an upgrade without a restart."""
+    """The rules of this machine and of each process, by what it published."""
     shop.done("store", "migrate")
     old, new = (
         enact(tmp_path / version, version, Europe_Berlin="Europe/Berlin") for version in ("2998a", "2998b")
@@ -70,10 +70,6 @@ def test_zone_rules_that_differ_or_are_old_are_warnings(shop: Shop, tmp_path: Pa
     assert ("warning", differing) in found(shop.json("doctor"), "zones")
     nodes = shop.json("agents")["nodes"]
     assert {"source": str(old), "version": "2998a"} in [node["zone_rules"] for node in nodes]
-    enact(old, "2998b")
-    while ("warning", differing) in found(shop.json("doctor"), "zones"):
-        pass  # until its next heartbeat
-    assert "ok" in [severity for severity, _ in found(shop.json("doctor"), "zones")]
     result = shop.run("doctor", "--json", PYTHONTZPATH=str(enact(tmp_path / "newest", "2999a")))
     assert f"zone rules of this machine: 2999a ({tmp_path / 'newest'})" in result.stdout
 

@@ -211,6 +211,16 @@ def test_an_interval_counts_from_the_epoch(seconds: int, start: datetime) -> Non
     assert first.key("n") == f"n@{in_utc(first.at)}"
 
 
+@pytest.mark.parametrize(
+    ("every", "hint"), [(0.5, "at least 1 s"), ("4000d", "ten years"), (1e300, "ten years"), ("hourly", "2h")]
+)
+def test_an_interval_has_limits(every: float | str, hint: str) -> None:
+    """From a second to ten years, and not beyond the calendar."""
+    with pytest.raises(ConfigError, match=hint):
+        Every(every)
+    assert [*Every("1d").after(datetime(9999, 12, 31, tzinfo=UTC))] == []
+
+
 @given(st.text(), st.floats(0, 1e6), st.floats(1e-3, 1e6))
 def test_jitter_stays_below_its_limit_and_the_next_moment(key: str, jitter: float, room: float) -> None:
     """And is the same for all who compute it."""

@@ -15,7 +15,7 @@ from typing import Literal, Self, TypeVar
 
 from makegood.actor.actor import Actor
 from makegood.agent.agents import Agents
-from makegood.base import durations, zones
+from makegood.base import durations
 from makegood.base.arguments import judge_calls
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.contexts import HomeLoop
@@ -370,7 +370,6 @@ class Node:
             self._infos(),
             0 if scheduler is None else scheduler.held(),
             None if scheduler is None else scheduler.tally(),
-            zones.current(),
         )
 
     def _renumbered(self, number: int) -> None:
