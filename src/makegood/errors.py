@@ -35,7 +35,7 @@ what was wrong, where, and what to do::
     │  └─ IllegalTransitionError    a defect of makegood, never the user's
     ├─ DeliveryError                a webhook was not delivered; .status .retry_after
     ├─ LeadershipLostError          the term is over: stop, and contend again
-    ├─ ConfigError                  a setting, a duration, a store URL
+    ├─ ConfigError                  a setting, a duration, a store URL, a cron text, a time zone
     └─ ClosedError                  a client was used that is not open, or closed while its caller waited
 """
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from pathlib import Path
 
 from makegood.node.heartbeat import Heartbeat
 from makegood.options import Options
@@ -9,6 +10,7 @@ from makegood.store.protocol import Store
 from makegood.store.views import NodeInfo
 from tests.clocks import HandClock
 from tests.conformance.worlds import eventually
+from tests.unit.zone_folders import enact, system_rules
 
 
 def heartbeat(store: Store, numbers: list[int], clock: HandClock) -> Heartbeat:
@@ -29,6 +31,26 @@ async def test_a_process_that_was_declared_dead_is_registered_anew(store: Store)
     await eventually(lambda: len(numbers) == 2, "another number")
     running.cancel()
     assert numbers[1] == beat.number != numbers[0]
+
+
+async def test_it_publishes_the_zone_rules_and_follows_an_upgrade(store: Store, tmp_path: Path) -> None:
+    """Without a restart: it looks for them again and again, though not at each heartbeat."""
+    clock = HandClock()
+    beat = heartbeat(store, [], clock)
+
+    async def version() -> str | None:
+        rules = (await store.nodes.views())[0].info.zone_rules
+        return None if rules is None else rules.version
+
+    with system_rules(enact(tmp_path, "2998a")):
+        await beat.register()
+        assert await version() == "2998a"
+        enact(tmp_path, "2998b")
+        assert await beat.publish()
+        assert await version() == "2998a"
+        clock.forward(10)
+        assert await beat.publish()
+        assert await version() == "2998b"
 
 
 async def test_a_heartbeat_reaches_the_store_until_it_has_run_out(store: Store) -> None:

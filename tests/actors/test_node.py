@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import makegood as mg
+from makegood.base import zones
 from makegood.channels import StoreChannel
 from makegood.errors import SchemaMismatchError
 from makegood.node.node import Node
@@ -23,6 +24,14 @@ from tests.clocks import HandClock
 from tests.conformance.builders import agent
 from tests.conformance.worlds import World, eventually
 from tests.waiting import moment
+
+
+async def test_a_node_publishes_the_zone_rules_of_its_machine(store: Store) -> None:
+    """With its first heartbeat: for ``doctor``, which compares them."""
+    app, _ = chain_app(1)
+    async with Node(app, store, roles=("scheduler",)) as node:
+        (view,) = [view for view in await store.nodes.views() if view.id == node.number]
+        assert view.info.zone_rules == zones.current() is not None
 
 
 async def test_a_node_that_was_declared_dead_goes_on_under_a_new_number(store: Store, world: World) -> None:

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from makegood.base import sqlite_log
+from makegood.base.zones import ZoneRules
 from makegood.cli import findings
 from makegood.election.protocol import LeaseView
 from makegood.store.postgres import doctor as postgres
 from makegood.store.queue_records import QueueView
 from makegood.store.sqlite import doctor as sqlite
-from makegood.store.views import SchemaStatus, TaskFigures
+from makegood.store.views import NodeInfo, NodeView, SchemaStatus, TaskFigures
 from tests.doors.conftest import Shop
+from tests.unit.zone_folders import enact
 
 
 def found(document: Any, check: str) -> list[tuple[str, str]]:
@@ -53,6 +55,37 @@ def test_with_everything_running_it_says_who_leads(open_shop: Shop) -> None:
     assert "leads in epoch 1" in what
     ((_, running),) = found(report, "processes")
     assert "1 scheduler" in running
+
+
+def test_zone_rules_that_differ_or_are_old_are_warnings(shop: Shop, tmp_path: Path) -> None:
+    """The rules of this machine and of each process, by what it published."""
+    shop.done("store", "migrate")
+    old, new = (
+        enact(tmp_path / version, version, Europe_Berlin="Europe/Berlin") for version in ("2998a", "2998b")
+    )
+    first = shop.serve("scheduler", "--name", "one", PYTHONTZPATH=str(old))
+    assert ("ok", f"zone rules of the processes: 2998a ({old})") in found(shop.json("doctor"), "zones")
+    second = shop.serve("scheduler", "--name", "two", PYTHONTZPATH=str(new))
+    differing = f"processes compute the moments of schedules by different zone rules: 2998a ({old}): one-{first.pid}; 2998b ({new}): two-{second.pid}"
+    assert ("warning", differing) in found(shop.json("doctor"), "zones")
+    nodes = shop.json("agents")["nodes"]
+    assert {"source": str(old), "version": "2998a"} in [node["zone_rules"] for node in nodes]
+    result = shop.run("doctor", "--json", PYTHONTZPATH=str(enact(tmp_path / "newest", "2999a")))
+    assert f"zone rules of this machine: 2999a ({tmp_path / 'newest'})" in result.stdout
+
+
+def test_zone_rules_are_old_a_year_after_their_release() -> None:
+    """Whoever publishes them; those of unknown version are not judged."""
+    rules = ZoneRules("/usr/share/zoneinfo", "2025b", 1_742_600_000.0)
+    for age, severity in ((360, "ok"), (370, "warning")):
+        now = 1_742_600_000.0 + age * 86_400
+        view = NodeView(
+            1, NodeInfo("web-1", ("supervisor",), "host", 7, 5.0, zone_rules=rules), 0.0, 5.0, False, False
+        )
+        assert findings.zone_rules(rules, now).severity == severity
+        assert findings.published_zone_rules([view], now)[0].severity == severity
+    assert findings.zone_rules(ZoneRules("/zones", ""), 9e9).severity == "ok"
+    assert findings.zone_rules(None, 0.0).remedy == "`pip install tzdata`"
 
 
 def test_for_people_the_remedy_stands_below(shop: Shop) -> None:

@@ -99,6 +99,7 @@ MOST: Final = {
     "examples": 22.4,
     "messaging": 5.9,
     "model": 4.5,
+    "moments": 0.0,
     "node": 0.0,
     "payload": 5.8,
     "proofs": 22.1,

@@ -69,10 +69,14 @@ STORE: Mapping[str, Place] = {
 ELECTION: Mapping[str, Place] = {
     "run": ("commands.leader:run", "Run COMMAND only while leading the election NAME.")
 }
+SCHEDULES: Mapping[str, Place] = {
+    "next": ("commands.schedule:next_", "Show when a cron text fires, and what clocks do to it."),
+}
 OPERATING: Mapping[str, Place] = {
     "task": ("app:task", "Submit, follow and operate tasks."),
     "queue": ("app:queue", "Send and receive messages; dead letters."),
     "notices": ("app:notices", "Undelivered webhook notifications."),
+    "schedule": ("app:schedule", "Compute when a schedule fires."),
     "agents": ("commands.agents:agents", "Show the processes that run, and their agents."),
     "leader": ("commands.leader:leader", "Show who leads, and who led."),
     "election": ("app:election", "Run a command only while leading."),
@@ -318,4 +322,5 @@ task = _group("task", TASKS, "Submit, follow and operate tasks.")
 queue = _group("queue", QUEUES, "Send and receive messages; see dead letters and replay them.")
 notices = _group("notices", NOTICES, "Show undelivered webhook notifications, and send them again.")
 store = _group("store", STORE, "Set up, check and prune the store.")
+schedule = _group("schedule", SCHEDULES, "Compute when a schedule fires.")
 election = _group("election", ELECTION, "Elect a leader among processes and hosts.")

@@ -70,6 +70,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "notices list": ("makegood notices list --dead",),
     "notices retry": ("makegood notices retry 01j5zk3v8x2ab", "makegood notices retry --all"),
     "notices drop": ("makegood notices drop 01j5zk3v8x2ab",),
+    "schedule next": (
+        "makegood schedule next '30 2 * * *' --timezone Europe/Berlin",
+        "makegood schedule next '0 9 * * MON-FRI' --timezone America/Vancouver --from 2026-10-30 --count 3 --json",
+    ),
     "agents": ("makegood agents", "makegood agents --all --json"),
     "leader": ("makegood leader", "makegood leader reports --past --store sqlite:///leases.db"),
     "election run": (

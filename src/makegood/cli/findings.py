@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from makegood.base import ids
 from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.terminal_text import command
+from makegood.base.zones import ZoneRules
 from makegood.election.protocol import LeaseView
 from makegood.store.queue_records import QueueView
 from makegood.store.records import Identity
@@ -21,6 +24,11 @@ SLOW_READ = 0.05
 """Seconds of a read of the store, from which on everything waits noticeably."""
 SLOW_COMMIT = 0.1
 """Seconds of a commit from which on most of a step's latency is the disk's, or the standby's."""
+
+_OLD = "older than a year: countries have changed their clocks since"
+YEAR = 366 * 86_400.0
+"""Seconds after their release from which on zone rules count as old."""
+_NEWER = "`pip install --upgrade tzdata` there, or a newer tzdata of the system; processes need no restart"
 
 
 def clock(skew: float, round_trip: float) -> Finding:
@@ -102,6 +110,51 @@ def processes(alive: Sequence[NodeView], dead: Sequence[NodeView], figures: Task
         remedy = "ask what restarts them (systemd, Kubernetes) for the reason"
         results.append(Finding("processes", "note", what, remedy))
     return results
+
+
+def zone_rules(rules: ZoneRules | None, now: float) -> Finding:
+    """Judge the rules of time zones on this machine; ``now``: seconds since 1970.
+
+    >>> rules = ZoneRules("/usr/share/zoneinfo", "2025b", 1_756_000_000.0)
+    >>> zone_rules(rules, 1_757_000_000.0).severity, zone_rules(rules, 1_796_000_000.0).severity
+    ('ok', 'warning')
+    """
+    if rules is None:
+        what = "this machine has no rules of time zones: schedules in a zone cannot be computed here"
+        return Finding("zones", "warning", what, "`pip install tzdata`")
+    what = f"zone rules of this machine: {rules}"
+    return (
+        Finding("zones", "warning", f"{what}, {_OLD}", _NEWER)
+        if _is_old(rules, now)
+        else Finding("zones", "ok", what)
+    )
+
+
+def published_zone_rules(alive: Sequence[NodeView], now: float) -> list[Finding]:
+    """Judge the zone rules of the processes that run; ``now``: seconds since 1970."""
+    names: dict[ZoneRules, list[str]] = {}
+    for view in alive:
+        if view.info.zone_rules is not None:
+            names.setdefault(replace(view.info.zone_rules, released=None), []).append(view.info.name)
+    results = [
+        Finding("zones", "warning", f"zone rules of {view.info.name}: {view.info.zone_rules}, {_OLD}", _NEWER)
+        for view in alive
+        if view.info.zone_rules is not None and _is_old(view.info.zone_rules, now)
+    ]
+    if len({rules.version for rules in names}) > 1:
+        each = "; ".join(
+            f"{rules}: {', '.join(processes[:3])}{', ...' if len(processes) > 3 else ''}"
+            for rules, processes in sorted(names.items(), key=lambda item: item[0].version)
+        )
+        what = f"processes compute the moments of schedules by different zone rules: {each}"
+        results.append(Finding("zones", "warning", what, _NEWER))
+    elif names:
+        results.append(Finding("zones", "ok", f"zone rules of the processes: {', '.join(map(str, names))}"))
+    return results
+
+
+def _is_old(rules: ZoneRules, now: float) -> bool:
+    return rules.released is not None and now - rules.released > YEAR
 
 
 def orphaned(tasks: Sequence[int], most: int, *, has_scheduler: bool) -> Finding:

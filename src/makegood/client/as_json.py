@@ -152,9 +152,19 @@ def lease(view: LeaseView | None, name: str) -> Shape:
 def node(view: NodeView) -> Shape:
     """Return a process with its agents."""
     agents = [_agent(info) for info in view.info.agents]
+    zone_rules = view.info.zone_rules
+    rules = None if zone_rules is None else {"source": zone_rules.source, "version": zone_rules.version}
     about, start = picked(view.info, "name roles host pid"), iso(view.started)
     own = {"started": start, "heartbeat_age": round(view.silent, 3), "remaining": round(view.remaining, 3)}
-    return {"id": view.id, **about, "state": view.state, **own, "held": view.info.held, "agents": agents}
+    return {
+        "id": view.id,
+        **about,
+        "state": view.state,
+        **own,
+        "held": view.info.held,
+        "agents": agents,
+        "zone_rules": rules,
+    }
 
 
 def _agent(info: AgentInfo) -> Shape:

@@ -52,7 +52,8 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "AgentOfNode": "agent:text slots:whole used:whole calls:whole failed:whole failure_rate:number? seconds:number success:number? "
     "circuit:text? reset:number? most:whole rate:number?",
     "Node": "id:whole name:text roles:[text] host:text pid:whole state:text started:time heartbeat_age:number remaining:number held:whole "
-    "agents:[AgentOfNode]",
+    "agents:[AgentOfNode] zone_rules:ZoneRules?",
+    "ZoneRules": "source:text version:text",
     "Nodes": "nodes:[Node] waiting:counts",
     "Term": "epoch:whole holder:text began:time ended:time? released:yes",
     "Leader": "name:text holder:text? last_holder:text? epoch:whole since:time? ttl:number? remaining:number? terms:[Term]",

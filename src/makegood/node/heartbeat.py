@@ -10,8 +10,11 @@ import logging
 import random
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
+from makegood.base import zones
 from makegood.base.clock import Clock
 from makegood.errors import StoreUnavailableError
 from makegood.node.loop_lag import Lateness
@@ -19,13 +22,17 @@ from makegood.options import Options
 from makegood.store.protocol import Store
 from makegood.store.views import NodeInfo
 
+ZONES_EVERY = 10.0
+"""Seconds between two looks for the rules of time zones on disk."""
+
 log = logging.getLogger("makegood.node")
 
 
 class Heartbeat(Actor):
     """Registers a process and renews its row.
 
-    ``info`` returns the row's contents; ``on_number`` is called with each new number.
+    ``info`` returns the row's contents, except for the zone rules; ``on_number`` is called with each new
+    number.
     """
 
     def __init__(
@@ -48,16 +55,23 @@ class Heartbeat(Actor):
         self._clock = clock
         self._rng = rng
         self._last_beat: float | None = None
+        self._zone_rules: zones.ZoneRules | None = None
+        self._zones_at = -ZONES_EVERY
 
     async def register(self) -> None:
         """Become a process of the store, under a number that nobody had."""
-        self.number = await self._store.nodes.register(self._info())
+        self.number = await self._store.nodes.register(self._row())
         self._last_beat = self._clock.monotonic()
         self._on_number(self.number)
 
     async def publish(self) -> bool:
         """Renew the row; returns False when the process was declared dead."""
-        return await self._store.nodes.heartbeat(self.number, self._info())
+        return await self._store.nodes.heartbeat(self.number, self._row())
+
+    def _row(self) -> NodeInfo:
+        if (now := self._clock.monotonic()) - self._zones_at >= ZONES_EVERY:
+            self._zone_rules, self._zones_at = zones.current(), now
+        return replace(self._info(), zone_rules=self._zone_rules)
 
     def reaches(self) -> bool:
         """Return whether the store took a heartbeat that has not run out."""

@@ -11,6 +11,7 @@ from makegood.base.arguments import checked_count, judge_calls
 from makegood.base.durations import seconds
 from makegood.base.service_keys import KeyedRequest, in_form
 from makegood.base.text import refuse_unstorable
+from makegood.base.zones import ZoneRules
 from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.errors import ConfigError
@@ -111,6 +112,8 @@ class NodeInfo(msgspec.Struct, frozen=True):
     held: int = 0
     tally: SchedulerTally | None = None
     """What its Scheduler has done; None without one."""
+    zone_rules: ZoneRules | None = None
+    """The rules of time zones by which it computes; None if its machine has none."""
 
 
 class NodeView(msgspec.Struct, frozen=True):

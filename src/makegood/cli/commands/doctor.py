@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import asdict as fields_of
 
+from makegood.base import zones
 from makegood.base.file_paths import file_of
 from makegood.base.postgres_target import target_of
 from makegood.base.urls import scheme_of
@@ -50,6 +51,7 @@ def doctor(cli: Cli, /, *, strict: bool) -> int:
     """
     results, code = asyncio.run(examined(cli.settings.store))
     results.insert(0, _database(cli))
+    results.append(findings.zone_rules(zones.current(), time.time()))
     worst = max(_WEIGHTS.index(finding.severity) for finding in results)
     if code == exits.DONE and worst >= (2 if strict else 3):
         code = exits.FAILED
@@ -212,6 +214,7 @@ async def _processes(store: Store) -> list[Finding]:
     return [
         leadership,
         *findings.processes(alive, dead, figures),
+        *findings.published_zone_rules(alive, await store.now()),
         findings.orphaned(await store.admin.orphans(_ORPHANS), _ORPHANS, has_scheduler=has_scheduler),
         findings.alerting(figures.alerts),
     ]

@@ -1,0 +1,90 @@
+"""``makegood schedule next``: moments in UTC and in a zone, gaps and folds marked, and no store."""
+
+import json
+from pathlib import Path
+
+from tests.doors.conftest import Shop
+from tests.unit.zone_folders import STANDARD, SUMMER, enact
+
+BERLIN = ("schedule", "next", "30 2 * * *", "--timezone", "Europe/Berlin")
+
+
+def test_json_is_a_list_of_moment_local_and_mark(shop: Shop) -> None:
+    """In UTC with Z, as clocks there show it, and what a change of clocks did to it."""
+    assert shop.json(*BERLIN, "--from", "2026-03-28T12:00", "--count", "2") == [
+        {"moment": "2026-03-29T01:00:00Z", "local": "2026-03-29T03:00:00+02:00", "mark": "gap"},
+        {"moment": "2026-03-30T00:30:00Z", "local": "2026-03-30T02:30:00+02:00", "mark": None},
+    ]
+    (autumn,) = shop.json(*BERLIN, "--from", "2026-10-25", "--count", "1")
+    assert autumn == {"moment": "2026-10-25T00:30:00Z", "local": "2026-10-25T02:30:00+02:00", "mark": "fold"}
+
+
+def test_for_people_marks_are_sentences_and_warnings_go_to_stderr(shop: Shop) -> None:
+    """With the moments that come of the gaps and folds of two years."""
+    result = shop.call(*BERLIN, "--from", "2026-03-28T12:00Z", "--count", "1")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1].split("  ")[1:] == [
+        "Sun 2026-03-29 03:00:00 +0200",
+        "gap: 2026-03-29 02:30 does not exist",
+    ]
+    gap, fold, *_, rules = result.stderr.splitlines()
+    assert gap.endswith("02:30 does not exist; it fires once, at the end: 2026-03-29T01:00:00Z")
+    assert fold.endswith("02:30 is there twice; it fires once: 2026-10-25T00:30:00Z")
+    assert rules.startswith("zone rules: 20")
+    several = shop.call(
+        "schedule", "next", "*/15 2 * * *", *BERLIN[3:], "--from", "2026-03-28", "--json"
+    ).stderr
+    gap, fold, *_ = several.splitlines()
+    assert "02:00, 02:15, 02:30, 02:45 do not exist; it does not fire for these times" in gap
+    assert "it fires twice for each: 2026-10-25T00:00:00Z" in fold
+    assert fold.endswith("and 4 more")
+    assert not shop.call(*BERLIN[:2], "0 9 * * *", *BERLIN[3:], "--json").stderr
+
+
+def test_a_time_without_offset_is_of_the_zone(shop: Shop) -> None:
+    """One with an offset is that instant; moments are after it."""
+    hourly = ("schedule", "next", "0 * * * *", "--timezone", "Asia/Kathmandu", "--count", "1")
+    (moment,) = shop.json(*hourly, "--from", "2026-06-01T09:00")
+    assert moment["moment"] == "2026-06-01T04:15:00Z"
+    (moment,) = shop.json(*hourly, "--from", "2026-06-01T09:00Z")
+    assert moment["local"] == "2026-06-01T15:00:00+05:45"
+
+
+def test_what_is_wrong_is_a_usage_error(shop: Shop) -> None:
+    """A text, a zone, a time: each with its remedy."""
+    for words, hint in (
+        (("@daily",), "write '0 0 * * *'"),
+        (("0 9 * * *", "--timezone", "Berlin"), "did you mean 'Europe/Berlin'?"),
+        (("0 9 * * *", "--from", "tomorrow"), "--from: 'tomorrow' is not a point in time"),
+        (("0 9 * * *", "--from", "0001-01-01"), "--from: write a year from 1900 to 9989"),
+        (("0 9 * * *", "--from", "9999-12-31T23:00-10:00"), "--from: write a year from 1900 to 9989"),
+        (("0 9 * * *", "--count", "0"), "whole number from 1 to 1,000"),
+    ):
+        result = shop.call("schedule", "next", *words)
+        assert (result.exit_code, result.stdout) == (2, ""), words
+        assert hint in result.stderr
+
+
+def test_it_needs_no_store(shop: Shop) -> None:
+    """It reads none, makes none, and does not mind a wrong URL."""
+    before = sorted(shop.folder.iterdir())
+    assert shop.call("schedule", "next", "0 9 * * *", "--store", "sqlite:///none.db").exit_code == 0
+    assert sorted(shop.folder.iterdir()) == before
+
+
+def test_a_process_follows_the_rules_on_its_disk(shop: Shop, tmp_path: Path) -> None:
+    """Those of the system, when they are newer than the package's."""
+    words = (
+        "schedule",
+        "next",
+        "0 9 * * *",
+        "--timezone",
+        "America/Winnipeg",
+        "--from",
+        "2026-12-01",
+        "--json",
+    )
+    for version, law, moment in (("2998a", STANDARD, "T15:00:00Z"), ("2998b", SUMMER, "T14:00:00Z")):
+        rules = enact(tmp_path / "rules", version, America_Winnipeg=law)
+        run = shop.run(*words, PYTHONTZPATH=str(rules))
+        assert json.loads(run.stdout)[0]["moment"] == f"2026-12-01{moment}", run.stderr
