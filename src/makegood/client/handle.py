@@ -46,7 +46,7 @@ class TaskAccess:
     """The apps whose code is in this process, as far as the client knows."""
 
 
-@judge_calls(ConfigError, values=True, constructor=False)
+@judge_calls(ConfigError, values=True, own=("wait", "result"), constructor=False)
 class TaskHandle(Generic[R_co]):
     """One task.
 

@@ -162,7 +162,8 @@ class Submitter:
         if caller is not None:
             (answer,) = await self.write([plan], caller)
             return self.handle(plan, answer, exists=False)
-        self.check([plan])
+        if plan.reply_to is not None:
+            self.check([plan])
         while True:
             draft = draft_of(plan, self._draw())
             if self._observe is not None:
