@@ -98,7 +98,7 @@ class TaskHandle(Generic[R_co]):
 
     async def _outcome(self, end: Rested) -> TaskUndone | TaskInError:
         """Return what to raise for a task that came to rest without a result."""
-        view, all_steps = end
+        view, all_steps = end.view, end.steps
         cause = view.cause
         if all_steps is None:
             detail = await self.status()

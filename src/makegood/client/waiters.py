@@ -10,7 +10,9 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from makegood.base import ids
 from makegood.base.clock import Clock
@@ -33,7 +35,7 @@ _MOST_BYTES: Final = 4096
 """The end of such a task is kept only if its result has at most this many bytes."""
 
 
-class Rested(NamedTuple):
+class Rested(msgspec.Struct, frozen=True):
     """A task at rest."""
 
     view: TaskView
