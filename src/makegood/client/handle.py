@@ -46,7 +46,7 @@ class TaskAccess:
     """The apps whose code is in this process, as far as the client knows."""
 
 
-@judge_calls(ConfigError, values=True, constructor=False)
+@judge_calls(ConfigError, values=True, own=("wait", "result"), constructor=False)
 class TaskHandle(Generic[R_co]):
     """One task.
 
@@ -98,7 +98,7 @@ class TaskHandle(Generic[R_co]):
 
     async def _outcome(self, end: Rested) -> TaskUndone | TaskInError:
         """Return what to raise for a task that came to rest without a result."""
-        view, all_steps = end
+        view, all_steps = end.view, end.steps
         cause = view.cause
         if all_steps is None:
             detail = await self.status()

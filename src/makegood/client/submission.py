@@ -162,18 +162,19 @@ class Submitter:
         if caller is not None:
             (answer,) = await self.write([plan], caller)
             return self.handle(plan, answer, exists=False)
-        self.check([plan])
+        if plan.reply_to is not None:
+            self.check([plan])
         while True:
             draft = draft_of(plan, self._draw())
             if self._observe is not None:
                 draft = self._observe(draft)
             if self.near is not None:
                 answer = await self.near.submit(draft)
+                if answer.is_new:
+                    self._access.waiters.recent.add(answer.id)
             else:
                 (answer,) = await self._access.opened_store.store.tasks.submit([draft])
             if not answer.key_collision:
-                if self.near is not None and answer.is_new:
-                    self._access.waiters.recent.add(answer.id)
                 return self.handle(plan, answer, exists=True)
 
     async def write(self, plans: Sequence[Plan[Any]], caller: Caller | None = None) -> list[Submitted]:

@@ -10,7 +10,9 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from makegood.base import ids
 from makegood.base.clock import Clock
@@ -33,7 +35,7 @@ _MOST_BYTES: Final = 4096
 """The end of such a task is kept only if its result has at most this many bytes."""
 
 
-class Rested(NamedTuple):
+class Rested(msgspec.Struct, frozen=True):
     """A task at rest."""
 
     view: TaskView
@@ -81,9 +83,9 @@ class RecentTasks:
             else:
                 del self._ends[task]
 
-    def pop(self, task: int) -> Rested | None:
-        """Forget a task; returns its end, if that has come."""
-        return self._ends.pop(task, None)
+    def pop(self, task: int) -> tuple[bool, Rested | None]:
+        """Forget a task; returns whether it was known, and its end, if that has come."""
+        return task in self._ends, self._ends.pop(task, None)
 
 
 class Waiters:
@@ -142,8 +144,8 @@ class Waiters:
     async def rested(self, task: int, limit: float | None = None) -> Rested | None:
         """Return the task once it is at rest, None when it is not at rest within ``limit`` seconds."""
         self._opened_store.ready()
-        submitted_here = task in self.recent
-        if (end := self.recent.pop(task)) is not None:
+        submitted_here, end = self.recent.pop(task)
+        if end is not None:
             return end
         waiter: asyncio.Future[Rested | None] = self._home.loop.create_future()
         self._waiting.setdefault(task, []).append(waiter)

@@ -304,7 +304,8 @@ def request_of(
     for of_step, index, path, text in shape_request.holes:
         value = (changes.get(index) or steps[index]).result or _NULL if of_step else task.inputs[index]
         pieces += splice.walk(value, path) if path else value, text
-    if not shape_request.flat or len(args := b"".join(pieces)) > shape_request.flat:
+    args = b"".join(pieces)
+    if len(args) > shape_request.flat:
         args = splice.arguments(
             splice.joined(pieces, limit := shape_request.waiting.plan.payload_limit), limit
         )

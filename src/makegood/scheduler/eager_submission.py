@@ -12,7 +12,7 @@ whatever becomes of the caller, the Scheduler must hear of a task that it holds:
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 
 import msgspec
@@ -87,15 +87,14 @@ class EagerSubmissions:
         """Wait for what is being written: its callers may have gone."""
         await asyncio.gather(*self._writing, return_exceptions=True)
 
-    async def submit(self, draft: Submission) -> Submitted:
-        """Submit a task, as ``Tasks.submit`` does.
+    def submit(self, draft: Submission) -> Awaitable[Submitted]:
+        """Submit a task, as ``Tasks.submit`` does; return what awaits the outcome.
 
         The task is left for any Scheduler to claim when this one is full or stops, or when other tasks may
         wait already.
         """
         if not self._claims.takes(self._pending):
-            (answer,) = await self._store.submit([draft])
-            return answer
+            return self._left(draft)
         held_task, first = self._begun(draft)
         batch = self._batch
         if batch is None or batch.full:
@@ -110,7 +109,12 @@ class EagerSubmissions:
         self._tasks.weights.put(draft.id, octets)
         future: asyncio.Future[Submitted] = self._home.loop.create_future()
         batch.add(_Prepared(replace(draft, holder=self._tasks.node, first=first), held_task, future), octets)
-        return await future
+        return future
+
+    async def _left(self, draft: Submission) -> Submitted:
+        """Submit a task for any Scheduler to claim."""
+        (answer,) = await self._store.submit([draft])
+        return answer
 
     # -- before it is written --------------------------------------------------------------------------------
 

@@ -34,16 +34,16 @@ def by_shape(decisions: Iterable[Decision], claims: Collection[int]) -> tuple[Sh
     groups: defaultdict[tuple[ShapeStep, int, int, bool, bool], list[Decision]] = defaultdict(list)
     others: list[Decision] = []
     for d in decisions:
-        task, in_memory = d.before, bool(d.handovers)
+        task, shape_step, handovers = d.before, d.shape_step, d.handovers
         if (
-            d.shape_step is None
+            shape_step is None
             or task.lost
             or task.id in claims
-            or (in_memory and len(d.handovers) != len(d.requests))
+            or (handovers and len(handovers) != len(d.requests))
         ):
             others.append(d)
         else:
-            groups[d.shape_step, task.epoch, task.priority, d.release, in_memory].append(d)
+            groups[shape_step, task.epoch, task.priority, d.release, bool(handovers)].append(d)
     return groups, others
 
 

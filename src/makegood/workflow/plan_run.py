@@ -85,12 +85,12 @@ class Planning:
         step_count, calls = self._position, self._calls
         if step_count < len(calls):
             call, values = calls[step_count], self._values
-            arguments = (*args, *kwargs.values()) if kwargs else args
+            arguments, names = ((*args, *kwargs.values()), tuple(kwargs)) if kwargs else (args, ())
             if (
                 type(call) is Called
                 and call.action is action
                 and len(arguments) == len(call.places)
-                and call.names == tuple(kwargs)
+                and call.names == names
                 and (
                     call.site is None  # otherwise: where the workflow itself is
                     or ((frame := _getframe(2)).f_code, frame.f_lasti) == call.site
