@@ -11,6 +11,10 @@ from zoneinfo import ZoneInfo
 
 from makegood.errors import ConfigError
 
+AHEAD = 7200.0
+"""Seconds before its start at which a task with a zone is looked at: its zone's rules may have changed
+meanwhile, and made the moment earlier.
+"""
 _FORM = re.compile(r"([^\[\]]+)\[([^\[\]]+)\](~?)")
 _SECOND = "~"
 """Marks a wall time that stands for the later of two moments, when clocks were set back."""
@@ -44,6 +48,33 @@ def moment(value: object, *, name: str = "at") -> tuple[float, str]:
     if not key or key == "UTC":
         return seconds, ""
     return seconds, f"{value.replace(tzinfo=None, fold=0).isoformat()}[{key}]{_SECOND * value.fold}"
+
+
+def read_moment(text: str, *, name: str = "at") -> datetime:
+    """Return the moment that a text names: ISO 8601 with an offset, or a wall time with its zone in brackets.
+
+    ``name``: the option's name for messages. Raises ``ConfigError``.
+
+    >>> read_moment("2026-12-24T09:00+01:00").isoformat(),
+    read_moment("2026-12-24T09:00[Europe/Berlin]").isoformat() ('2026-12-24T09:00:00+01:00',
+    '2026-12-24T09:00:00+01:00')
+    """
+    form = "write 2026-12-24T09:00+01:00, or 2026-12-24T09:00[Europe/Berlin]"
+    time, bracket, zone = text.strip().removesuffix("]").partition("[")
+    try:
+        moment = datetime.fromisoformat(time)
+    except ValueError as wrong:
+        raise ConfigError(f"{name} {text!r:.60} is not a moment: {form}") from wrong
+    if bracket and moment.tzinfo is None:
+        try:
+            return moment.replace(tzinfo=ZoneInfo(zone))
+        except (KeyError, ValueError, OSError) as wrong:
+            raise ConfigError(
+                f"{name} {text!r:.60}: this machine knows no time zone {zone!r:.40}; install tzdata, or give an offset"
+            ) from wrong
+    if bracket or moment.tzinfo is None:
+        raise ConfigError(f"{name} {text!r:.60} must have an offset or a time zone, one of them: {form}")
+    return moment
 
 
 def by_present_rules(seconds: float, wall: str) -> float:

@@ -11,6 +11,7 @@ from makegood.store.postgres.load import COLUMNS, read
 from makegood.store.postgres.transaction import Row, WriteTransaction
 from makegood.store.priority_ageing import Ageing, rank
 from makegood.store.records import MOST_LOST, Claim, Loaded
+from makegood.store.rows import present_start
 from makegood.store.scan_floors import Floors
 from makegood.store.task_rows import Raw
 
@@ -76,6 +77,12 @@ for no key update of t skip locked
 """  # noqa: S608 - our own columns
 
 
+_SLEEP_ON = """
+update makegood.task t set start_at = x.start, ready_seq = (x.start * 1000000)::bigint
+from unnest($1::bigint[], $2::float8[]) as x (id, start) where t.id = x.id
+"""
+
+
 @dataclass(slots=True)
 class Claimed:
     """The tasks found to claim."""
@@ -102,6 +109,7 @@ async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Agein
         rest = await tx.rows(_AT_REST, list(claim.at_rest))
     pending, next_start = await _pending(tx, claim, floors, ageing, node)
     candidates = _alone(pending[: max(0, claim.limit)], others=bool(rest))
+    candidates = await _due(tx, candidates)
     claims = Claimed(more=len(candidates) < len(pending), next_start=next_start)
     due = {row["id"] for row in candidates}
     rest = [row for row in rest if row["id"] not in due]  # without those that sleep and are due
@@ -124,6 +132,21 @@ async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Agein
     for row in candidates:
         claims.last_seqs[row["state"], row["priority"]] = row["ready_seq"]
     return claims
+
+
+async def _due(tx: WriteTransaction, candidates: Sequence[Row]) -> Sequence[Row]:
+    """Return candidates without those that sleep on, by the rules that their zones have now.
+
+    They sleep on whatever becomes of an ambiguous commit, so it needs no mark.
+    """
+    starts: dict[int, float] = {}
+    for row in candidates:
+        wall = row["start_wall"] if row["state"] == "sleeping" else ""
+        if wall and (start := present_start(row["start_at"], wall, row["ready_seq"])) is not None:
+            starts[row["id"]] = start
+    if starts:
+        await tx.rows(_SLEEP_ON, list(starts), list(starts.values()))
+    return [row for row in candidates if row["id"] not in starts] if starts else candidates
 
 
 def _alone(pending: Sequence[Row], *, others: bool) -> Sequence[Row]:

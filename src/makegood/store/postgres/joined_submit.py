@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from makegood.base.moments import AHEAD
 from makegood.errors import TransactionError
 from makegood.model import notices
 from makegood.model.notices import Notice, topic_of
@@ -41,6 +42,7 @@ from makegood.transactions import Caller
 _T, _F = "pg_catalog.text", "pg_catalog.float8"
 _OF = "given.v operator(pg_catalog.->) "
 _START = f"coalesce({EXACT_NOW} {PLUS} x.delay, x.start_at)"
+_AHEAD = f"case when x.start_wall operator(pg_catalog.<>) '' and x.start_at operator(pg_catalog.>) {EXACT_NOW} {PLUS} {AHEAD} then {AHEAD} else 0 end"
 _SLEEPS = f"coalesce({_START} operator(pg_catalog.>) {EXACT_NOW}, false)"
 _NEW = f"exists (select 1 from ins where ins.id {EQ} x.task)"  # noqa: S608 - our own text
 _LOOK = f"""
@@ -77,7 +79,7 @@ ins as (
     insert into makegood.task (id, app, workflow, key, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
         locked_by, epoch, within, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static, start_at, start_wall@told)
     select x.id, x.app, x.workflow, x.key, pg_catalog.decode(x.fingerprint, 'base64'), case when {_SLEEPS} then 'sleeping' else 'pending' end, 'forward', x.on_failure, 1, x.priority,
-        (case when {_SLEEPS} then {_START}::numeric else extract(epoch from pg_catalog.clock_timestamp()) end
+        (case when {_SLEEPS} then ({_START} operator(pg_catalog.-) {_AHEAD})::numeric else extract(epoch from pg_catalog.clock_timestamp()) end
             operator(pg_catalog.*) 1000000::numeric)::bigint, null, 0, x.within, x.undo_within, '', 0, 0, false,
         x.correlation_id, x.trace, {EXACT_NOW}, pg_catalog.decode(x.static, 'base64'),
         case when {_SLEEPS} then {_START} end, case when {_SLEEPS} then x.start_wall end@as_told

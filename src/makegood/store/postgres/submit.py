@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from makegood.base import ids as ids_
+from makegood.base.moments import AHEAD
 from makegood.errors import PayloadError
 from makegood.model.decision import Decision
 from makegood.model.notices import Notice, event, label, queue, topic_of
@@ -122,6 +123,7 @@ p_queued as (
 _READY = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 # A task that begins later has a delay, or a moment with its wall time.
 _START = "coalesce(at.now + x.delay, x.start_at)"
+_LOOK = f"{_START} - case when x.start_wall <> '' and x.start_at > at.now + {AHEAD} then {AHEAD} else 0 end"
 _SLEEPS = f"coalesce({_START} > at.now, false)"
 _OPTIONAL = ("key", "correlation_id", "trace")
 _FIRST, _BEGUN_COLUMNS, _START_COLUMNS = 28, 13, 3
@@ -152,7 +154,7 @@ def statement(
     if delays:
         text = _with_starts(text, first)
         state = f"case when {_SLEEPS} then 'sleeping' else {state} end"
-        ready = f"case when {_SLEEPS} then ({_START} * 1000000)::bigint else {ready} end"
+        ready = f"case when {_SLEEPS} then (({_LOOK}) * 1000000)::bigint else {ready} end"
     text = text.replace("@state", state).replace("@ready", ready)
     text = text.replace("@complete_by", _COMPLETE_BY if begins else "null")
     text = _with_notices(text, first + _START_COLUMNS * delays) if notifies else _without_notices(text)

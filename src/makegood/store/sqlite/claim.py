@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from makegood.model.states import UNBEGUN
 from makegood.store.priority_ageing import PRIORITIES, Ageing, rank
 from makegood.store.records import MOST_LOST, Claim, Loaded
+from makegood.store.rows import present_start
 from makegood.store.sqlite.load import COLUMNS, read
 from makegood.store.sqlite.transaction import Row, WriteTransaction, are_numbers
 from makegood.store.task_rows import Raw
@@ -56,9 +57,10 @@ select {COLUMNS} from makegood_task
 where id in ({{marks}}) and locked_by is null and state in ('error', 'undone', 'processed', 'sleeping')
     and exists (select 1 from makegood_inbox where task = makegood_task.id)
 """  # noqa: S608 - our own columns
-_PRIORITY, _LOST = 8, 15
+_SLEEP_ON = "update makegood_task set start_at = ?, ready_seq = ? where id = ?"
+_PRIORITY, _LOST, _START_AT, _START_WALL = 8, 15, 21, 22
 _WITHIN, _COMPLETE_BY = 10, 11
-_NUMBERS = (7, _PRIORITY, 9, _WITHIN, _COMPLETE_BY, 14, _LOST)
+_NUMBERS = (7, _PRIORITY, 9, _WITHIN, _COMPLETE_BY, 14, _LOST, _START_AT)
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ def find(tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int) -> Claim
     doubtful = next((n for n, row in enumerate(candidates) if row[_LOST] >= MOST_LOST), None)
     if doubtful is not None:
         candidates = candidates[: 0 if rest and not doubtful else max(1, doubtful)]
+    candidates = _due(tx, candidates)
     claims.more = len(pending) > len(candidates)
     for row in candidates:
         rest.pop(row[0], None)  # one that sleeps and is due
@@ -157,6 +160,19 @@ def _pending(tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int) -> t
         oldest = max((tx.now - row[-1] / 1e6 for row in rows[:limit] if are_numbers(row[-1])), default=0.0)
     ageing.found("pending", full=len(candidates) >= limit, oldest=oldest, now=tx.now)
     return candidates, next_start
+
+
+def _due(tx: WriteTransaction, candidates: list[Row]) -> list[Row]:
+    """Return candidates without those that sleep on, by the rules that their zones have now."""
+    starts: dict[int, float] = {}
+    for row in candidates:
+        if (
+            row[_START_WALL]
+            and (start := present_start(row[_START_AT], row[_START_WALL], row[-1])) is not None
+        ):
+            starts[row[0]] = start
+    tx.many(_SLEEP_ON, [(start, round(start * 1e6), task) for task, start in starts.items()])
+    return [row for row in candidates if row[0] not in starts]
 
 
 def _in_order(row: Row) -> tuple[float, float]:

@@ -4,6 +4,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Sequence
 
+from makegood.base.moments import AHEAD
 from makegood.errors import PayloadError
 from makegood.store import rows
 from makegood.store.notice_records import received
@@ -83,7 +84,8 @@ def sleep(draft: Submission, now: float, calendar: float) -> Row | None:
         return None
     wall, clock = (None, now) if start.delay is not None else (start.wall, calendar)
     moment = start.at if start.delay is None else now + start.delay
-    return (round(moment * 1_000_000), moment, wall, draft.id) if moment > clock else None
+    look = moment - AHEAD if wall and moment - AHEAD > clock else moment
+    return (round(look * 1_000_000), moment, wall, draft.id) if moment > clock else None
 
 
 def _tasks(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> int:

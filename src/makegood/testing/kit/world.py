@@ -44,7 +44,8 @@ class Task:
 
     @property
     def state(self) -> str:
-        """Its current state in the store: pending, processing, undoing, processed, undone, error."""
+        """Its current state in the store: pending, sleeping, processing, undoing, processed, undone, error.
+        """
         return self._stage.found(self.number).state
 
     @property
