@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -216,10 +217,9 @@ async def test_a_zone_is_asked_again_on_both_stores(store: Store, world: World) 
     assert scheduler.committed.next_start == pytest.approx(HOUR, abs=60)
 
 
-async def test_clocks_that_jump_move_moments_and_no_delays(world: World) -> None:
+async def test_clocks_that_jump_move_moments_and_no_delays(tmp_path: Path) -> None:
     """On SQLite a delay runs on the store's clock, which no one sets; a moment is one of the machine's wall clock."""
-    if not isinstance(world, SQLiteWorld):
-        pytest.skip("on PostgreSQL both are the server's clock")
+    world = SQLiteWorld(tmp_path)
     store = world.store()
     await store.open(migrate=True)
     scheduler = await hand(store)

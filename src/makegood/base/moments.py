@@ -55,9 +55,8 @@ def read_moment(text: str, *, name: str = "at") -> datetime:
 
     ``name``: the option's name for messages. Raises ``ConfigError``.
 
-    >>> read_moment("2026-12-24T09:00+01:00").isoformat(),
-    read_moment("2026-12-24T09:00[Europe/Berlin]").isoformat() ('2026-12-24T09:00:00+01:00',
-    '2026-12-24T09:00:00+01:00')
+    >>> read_moment("2026-12-24T09:00[Europe/Berlin]") == read_moment("2026-12-24T09:00+01:00")
+    True
     """
     form = "write 2026-12-24T09:00+01:00, or 2026-12-24T09:00[Europe/Berlin]"
     time, bracket, zone = text.strip().removesuffix("]").partition("[")

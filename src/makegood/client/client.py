@@ -199,8 +199,9 @@ class Client:
         free: the same call is then a new task. ``priority``: 0 to 9, 9 first. ``correlation_id`` is kept with
         the task for the caller. ``reply_to``: where to send notices of the task's states, "queue:NAME" or a
         webhook's "https://…". ``delay`` or ``at``: begin after this length of time, or at this moment, an
-        aware datetime; until then the task sleeps, and costs no process anything. A moment that has passed is
-        no delay. A task that already has the key keeps all of these as they were first submitted.
+        aware datetime; until then the task sleeps, and costs no process anything. A task with a moment that
+        has passed begins at once. A task that already has the key keeps all of these as they were first
+        submitted.
 
         Raises ``DefinitionError`` or ``SubmissionError`` for misuse, and ``StoreUnavailableError`` when
         nothing could be written: it is then certain that there is no task.

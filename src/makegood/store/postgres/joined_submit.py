@@ -42,7 +42,7 @@ from makegood.transactions import Caller
 _T, _F = "pg_catalog.text", "pg_catalog.float8"
 _OF = "given.v operator(pg_catalog.->) "
 _START = f"coalesce({EXACT_NOW} {PLUS} x.delay, x.start_at)"
-_AHEAD = f"case when x.start_wall operator(pg_catalog.<>) '' and x.start_at operator(pg_catalog.>) {EXACT_NOW} {PLUS} {AHEAD} then {AHEAD} else 0 end"
+_AHEAD = f"case when x.start_wall operator(pg_catalog.<>) '' and x.start_at operator(pg_catalog.>) ({EXACT_NOW} {PLUS} {AHEAD}) then {AHEAD} else 0 end"
 _SLEEPS = f"coalesce({_START} operator(pg_catalog.>) {EXACT_NOW}, false)"
 _NEW = f"exists (select 1 from ins where ins.id {EQ} x.task)"  # noqa: S608 - our own text
 _LOOK = f"""
