@@ -81,8 +81,8 @@ class RandomOperator:
     async def _one(self, client: Client, task: int) -> None:
         """Do something to a task: mostly to one in error, if there is one."""
         kinds = ("cancel", "cancel", "undo", "resubmit", "extend", "bulk")
-        delayed = self._world.swarm.delayed > 0  # a world without them stays as it was
-        kind = self._rng.choice((*kinds, "wake", "wake") if delayed else kinds)
+        has_sleepers = self._world.swarm.delayed > 0  # a world without them stays as it was
+        kind = self._rng.choice((*kinds, "wake", "wake") if has_sleepers else kinds)
         if kind == "bulk":
             await self._many(client)
             return

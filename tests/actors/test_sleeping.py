@@ -50,21 +50,21 @@ async def test_one_that_another_process_submits_wakes_the_scheduler(
 async def test_commands_reach_it_while_it_sleeps(store: Store) -> None:
     app, chain = chain_app(1)
     async with Node(app, store, roles=BOTH, options=QUIET) as node:
-        cancelled, woken, slept = [await node.client.submit(chain, f"{n}", delay="30d") for n in range(3)]
-        answer = await cancelled.cancel(why="ordered twice", who="ann")
+        first, second, third = [await node.client.submit(chain, f"{n}", delay="30d") for n in range(3)]
+        answer = await first.cancel(why="ordered twice", who="ann")
         assert (answer.verdict, answer.outcome, answer.state) == (
             "applied",
             "nothing had been done",
             "undone",
         )
-        assert (await woken.wake(who="ann")).verdict == "applied"
-        assert await woken.result(timeout="60s") == "1"
-        assert (await woken.wake(who="ann")).verdict == "noop"
+        assert (await second.wake(who="ann")).verdict == "applied"
+        assert await second.result(timeout="60s") == "1"
+        assert (await second.wake(who="ann")).verdict == "noop"
         with pytest.raises(mg.ActRefusedError, match="the task is sleeping"):
-            await slept.resubmit()
-        view = (await slept.status()).task
+            await third.resubmit()
+        view = (await third.status()).task
         assert (view.state, view.locked_by) == ("sleeping", None)
-        assert [audit.kind for audit in await node.client.audit(woken.id)] == ["wake", "wake"]
+        assert [audit.kind for audit in await node.client.audit(second.id)] == ["wake", "wake"]
 
 
 async def test_many_of_them_are_submitted_and_cancelled_at_once(store: Store) -> None:

@@ -24,7 +24,7 @@ def later(seconds: float) -> Start:
     return Start(seconds)
 
 
-async def dated(world: World, seconds: float, wall: str = "") -> Start:
+async def at_moment(world: World, seconds: float, wall: str = "") -> Start:
     """Return a start at the moment in so many seconds, by the store's calendar."""
     if isinstance(world, SQLiteWorld):
         return Start(None, world.clock.wall() + seconds, wall)
@@ -59,8 +59,8 @@ async def test_a_delayed_task_sleeps_and_is_claimed_once_its_delay_is_over(
 async def test_a_moment_is_one_of_the_calendar_and_a_past_one_is_no_delay(store: Store, world: World) -> None:
     await store.tasks.submit(
         [
-            draft(1, start=await dated(world, 90)),
-            draft(2, start=await dated(world, -5)),
+            draft(1, start=await at_moment(world, 90)),
+            draft(2, start=await at_moment(world, -5)),
             draft(3, start=later(0)),
         ]
     )
@@ -159,15 +159,15 @@ async def test_a_wake_sets_the_deadline(store: Store) -> None:
         return decision
 
     await scheduler.claim(0, wake, at_rest=[1])
-    woken = await view(store, 1)
-    assert (woken.state, woken.locked_by, woken.starts) == ("processing", scheduler.node, None)
-    assert woken.complete_by is not None
+    begun_task = await view(store, 1)
+    assert (begun_task.state, begun_task.locked_by, begun_task.starts) == ("processing", scheduler.node, None)
+    assert begun_task.complete_by is not None
 
 
 async def test_a_zone_is_asked_again_when_its_task_is_to_be_claimed(store: Store, world: World) -> None:
     """Its rules may have changed since: here they say an hour later, and an hour earlier, than at the submission."""
     zone = ZoneInfo("Europe/Berlin")
-    start = (await dated(world, 10 * HOUR)).at
+    start = (await at_moment(world, 10 * HOUR)).at
     later_wall = datetime.fromtimestamp(start + HOUR, zone).replace(tzinfo=None).isoformat()
     earlier_wall = datetime.fromtimestamp(start - HOUR, zone).replace(tzinfo=None).isoformat()
     await store.tasks.submit(
@@ -179,7 +179,7 @@ async def test_a_zone_is_asked_again_when_its_task_is_to_be_claimed(store: Store
     )
     scheduler = await hand(store)
 
-    async def claimed() -> list[int]:
+    async def claims() -> list[int]:
         ids: list[int] = []
         while True:
             ids += await scheduler.claim(5, sleepers=True)
@@ -189,23 +189,23 @@ async def test_a_zone_is_asked_again_when_its_task_is_to_be_claimed(store: Store
     assert (await view(store, 1)).starts == pytest.approx(start + HOUR)
     if not isinstance(world, SQLiteWorld):
         return  # time by hand moves what is stored, and wall times do not move with it
-    assert await claimed() == []
+    assert await claims() == []
     await world.elapse(8 * HOUR + 1)
-    assert await claimed() == []  # looked at, and computed anew
+    assert await claims() == []  # looked at, and computed anew
     await world.elapse(HOUR)
-    assert await claimed() == [2]
+    assert await claims() == [2]
     await world.elapse(HOUR)
-    assert await claimed() == [3]
+    assert await claims() == [3]
     await world.elapse(HOUR - 60)
-    assert await claimed() == []
+    assert await claims() == []
     assert scheduler.committed.next_start == pytest.approx(59, abs=1)
     await world.elapse(60)
-    assert await claimed() == [1]
+    assert await claims() == [1]
 
 
 async def test_a_zone_is_asked_again_on_both_stores(store: Store, world: World) -> None:
     """A task whose zone says later by now is not claimed at the moment that its row has."""
-    start = (await dated(world, 30)).at
+    start = (await at_moment(world, 30)).at
     wall = datetime.fromtimestamp(start + HOUR, ZoneInfo("Asia/Tokyo")).replace(tzinfo=None).isoformat()
     await store.tasks.submit([draft(1, start=Start(None, start, f"{wall}[Asia/Tokyo]"))])
     await world.elapse(31)
@@ -223,11 +223,11 @@ async def test_clocks_that_jump_move_moments_and_no_delays(tmp_path: Path) -> No
     store = world.store()
     await store.open(migrate=True)
     scheduler = await hand(store)
-    await store.tasks.submit([draft(1, start=later(HOUR)), draft(2, start=await dated(world, HOUR))])
+    await store.tasks.submit([draft(1, start=later(HOUR)), draft(2, start=await at_moment(world, HOUR))])
     world.clock.wall_seconds += 2 * HOUR  # set forth: the moment has come, the length has not passed
     assert await scheduler.claim(5, sleepers=True) == [2]
     assert scheduler.committed.next_start == pytest.approx(HOUR)
-    await store.tasks.submit([draft(3, start=await dated(world, HOUR))])
+    await store.tasks.submit([draft(3, start=await at_moment(world, HOUR))])
     world.clock.wall_seconds -= 5 * HOUR  # set back: the moment is farther
     world.clock.forward(HOUR)
     assert await scheduler.claim(5, sleepers=True) == [1]
@@ -264,6 +264,6 @@ async def test_a_wall_time_is_kept(store: Store) -> None:
     wall = moment.astimezone(ZoneInfo("America/New_York")).replace(tzinfo=None, microsecond=0).isoformat()
     start = Start(None, moment.timestamp(), f"{wall}[America/New_York]")
     await store.tasks.submit([draft(1, start=start)])
-    shown = await view(store, 1)
-    if shown.state == "sleeping":  # by the clock of a test on SQLite that time has passed
-        assert shown.start_wall == start.wall
+    sleeper = await view(store, 1)
+    if sleeper.state == "sleeping":  # by the clock of a test on SQLite that time has passed
+        assert sleeper.start_wall == start.wall

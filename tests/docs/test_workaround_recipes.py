@@ -84,8 +84,8 @@ def test_a_task_begins_when_its_delay_is_over_or_never(office: Shop) -> None:
     (task,) = office.json("task", "list", "--key", "o-1")
     office.done("task", "watch", task["id"], "--timeout", "60s")
     later = office.done("task", "submit", "reminders:remind", "o-3", "--delay", "9d").strip()
-    shown = office.done("task", "show", later)
-    assert re.search(r"sleeps +starts at \S+Z, (8d23h59m\d*s?|9d) left", shown)
+    page = office.done("task", "show", later)
+    assert re.search(r"sleeps +starts at \S+Z, (8d23h59m\d*s?|9d) left", page)
     assert office.json("task", "show", later)["starts"] is not None
     assert "it begins now" in office.done("task", "wake", later, "--reason", "now")
     office.done("task", "watch", later, "--timeout", "60s")

@@ -21,12 +21,12 @@ class BackError(Exception):
 def test_it_sleeps_once_the_caller_commits(door: Door) -> None:
     async def story(shop: Player) -> None:
         async with door.begin() as connection:
-            delayed = await shop.submit(CHAIN, "a", delay="3d", connection=connection)
-            dated = await shop.submit(CHAIN, "b", at=NEXT_YEAR, connection=connection)
+            after_days = await shop.submit(CHAIN, "a", delay="3d", connection=connection)
+            next_year = await shop.submit(CHAIN, "b", at=NEXT_YEAR, connection=connection)
             past = datetime.now(UTC) - timedelta(hours=1)
-            begun = await shop.submit(CHAIN, "c", at=past, connection=connection)
+            at_once = await shop.submit(CHAIN, "c", at=past, connection=connection)
             assert shop.world.counts()[1] == 0
-        views = [(await shop.settled(task.status())).task for task in (delayed, dated, begun)]
+        views = [(await shop.settled(task.status())).task for task in (after_days, next_year, at_once)]
         assert [view.state for view in views] == ["sleeping", "sleeping", "pending"]
         assert views[0].starts == pytest.approx(views[0].created + 3 * 86_400, abs=60)
         assert (views[1].starts, views[1].start_wall) == (

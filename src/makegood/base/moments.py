@@ -1,14 +1,14 @@
 """Moments of the calendar as people write them: aware datetimes, and the wall time of a named zone.
 
 A zone's rules change, sometimes with days of notice. So the wall time and the zone of a moment are kept
-beside it, and the moment is computed from the rules that this machine has now. The zone is read from disk
-each time, since ``zoneinfo`` keeps what it has read for as long as a process lives.
+beside it, and the moment is computed from the rules that this machine has now (``zones``).
 """
 
 import re
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
+from makegood.base.zones import zone
 from makegood.errors import ConfigError
 
 AHEAD = 7200.0
@@ -59,18 +59,13 @@ def read_moment(text: str, *, name: str = "at") -> datetime:
     True
     """
     form = "write 2026-12-24T09:00+01:00, or 2026-12-24T09:00[Europe/Berlin]"
-    time, bracket, zone = text.strip().removesuffix("]").partition("[")
+    time, bracket, key = text.strip().removesuffix("]").partition("[")
     try:
         moment = datetime.fromisoformat(time)
     except ValueError as wrong:
         raise ConfigError(f"{name} {text!r:.60} is not a moment: {form}") from wrong
     if bracket and moment.tzinfo is None:
-        try:
-            return moment.replace(tzinfo=ZoneInfo(zone))
-        except (KeyError, ValueError, OSError) as wrong:
-            raise ConfigError(
-                f"{name} {text!r:.60}: this machine knows no time zone {zone!r:.40}; install tzdata, or give an offset"
-            ) from wrong
+        return moment.replace(tzinfo=zone(key))
     if bracket or moment.tzinfo is None:
         raise ConfigError(f"{name} {text!r:.60} must have an offset or a time zone, one of them: {form}")
     return moment
@@ -90,7 +85,6 @@ def by_present_rules(seconds: float, wall: str) -> float:
         return seconds
     time, key, second = parts.groups()
     try:
-        local = datetime.fromisoformat(time).replace(tzinfo=ZoneInfo.no_cache(key), fold=int(bool(second)))
-        return local.timestamp()
-    except (KeyError, ValueError, OSError, OverflowError):  # a KeyError: no such zone
+        return datetime.fromisoformat(time).replace(tzinfo=zone(key), fold=int(bool(second))).timestamp()
+    except (ConfigError, ValueError, OverflowError):  # a ConfigError: no such zone
         return seconds
