@@ -58,8 +58,7 @@ class Rows:
         values = {"b": r.random() < 0.5, "l": json.loads(r.choice(ITEMS))}
         plans = Planner(r).plan()
         self.steps = [Step(plan) for plan in plans]
-        self.apart = random.Random()  # for what came later, so that seeds keep their meaning
-        self.apart.setstate(r.getstate())
+        self.apart = random.Random(repr(r.getstate()))
         self.task = TaskRecord(
             1,
             "shop",

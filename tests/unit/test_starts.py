@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import makegood as mg
-from makegood.base.moments import by_present_rules, moment, read_moment
+from makegood.base.wall_times import by_present_rules, moment, read_moment
 from makegood.client.submit_many import Many
 from makegood.model.plan import Start
 from tests.actors.noop_apps import chain_app

@@ -8,8 +8,8 @@ import msgspec
 
 from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration, seconds
-from makegood.base.moments import moment
 from makegood.base.sizes import PAYLOAD_LIMIT
+from makegood.base.wall_times import moment
 from makegood.errors import ConfigError
 from makegood.model.policy import Policy
 
@@ -158,7 +158,7 @@ class Start(msgspec.Struct, frozen=True):
     at: float = 0.0
     """The moment, in seconds since 1970."""
     wall: str = ""
-    """Its wall time with its zone (``base.moments``); "": a fixed moment."""
+    """Its wall time with its zone (``base.wall_times``); "": a fixed moment."""
 
     @classmethod
     def of(cls, delay: Duration | None, at: datetime | None) -> "Start | None":

@@ -13,9 +13,9 @@ import msgspec
 
 from makegood.base.durations import shown
 from makegood.base.ids import show
-from makegood.base.moments import by_present_rules
 from makegood.base.sizes import MIB
 from makegood.base.stored_values import record_of, text
+from makegood.base.wall_times import by_present_rules
 from makegood.model.attempt_end import AttemptEnd
 from makegood.model.breaker import SHUT
 from makegood.model.decision import Decision

@@ -9,9 +9,9 @@ import msgspec
 from makegood.base import ids
 from makegood.base.arguments import checked_count, judge_calls
 from makegood.base.durations import seconds
-from makegood.base.moments import by_present_rules
 from makegood.base.service_keys import KeyedRequest, in_form
 from makegood.base.text import refuse_unstorable
+from makegood.base.wall_times import by_present_rules
 from makegood.base.zones import ZoneRules
 from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - re-exported: a record like the others

@@ -18,11 +18,11 @@ from makegood.base import ids
 from makegood.base.clock import iso
 from makegood.base.counts import counted
 from makegood.base.durations import shown
-from makegood.base.moments import read_moment
 from makegood.base.service_keys import request_of
 from makegood.base.sizes import MIB
 from makegood.base.terminal_text import visible_json
 from makegood.base.text import first_line
+from makegood.base.wall_times import read_moment
 from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.client import connect, looked, looking, task_named
 from makegood.cli.command import Whole

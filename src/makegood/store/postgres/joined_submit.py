@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from makegood.base.moments import AHEAD
+from makegood.base.wall_times import AHEAD
 from makegood.errors import TransactionError
 from makegood.model import notices
 from makegood.model.notices import Notice, topic_of

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from makegood.base import ids as ids_
-from makegood.base.moments import AHEAD
+from makegood.base.wall_times import AHEAD
 from makegood.errors import PayloadError
 from makegood.model.decision import Decision
 from makegood.model.notices import Notice, event, label, queue, topic_of

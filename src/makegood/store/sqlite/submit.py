@@ -4,7 +4,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Sequence
 
-from makegood.base.moments import AHEAD
+from makegood.base.wall_times import AHEAD
 from makegood.errors import PayloadError
 from makegood.store import rows
 from makegood.store.notice_records import received
