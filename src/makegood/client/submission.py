@@ -191,7 +191,7 @@ class Submitter:
         if caller is not None:
             (answer,) = await self.write([plan], caller)
             return self.handle(plan, answer, exists=False)
-        if plan.reply_to is not None:
+        if plan.reply_to is not None or plan.start is not None:
             self.check([plan])
         while True:
             draft = draft_of(plan, self._draw())
