@@ -39,7 +39,7 @@ class OneOwner(Rule):
         if event["epoch"] <= task.epoch:
             text = f"the task was claimed under epoch {event['epoch']} {when(event)}; epoch {task.epoch} had been given"
             self.wrong(text, earlier)
-        if task.owner is not None and task.state not in AT_REST:
+        if task.owner is not None and task.state not in AT_REST and task.state != "sleeping":
             self.wrong(f"the task was claimed {when(event)} while {task.owner} held it", earlier)
         self._claims[event.task] = event
 

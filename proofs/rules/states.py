@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from makegood.model.states import AT_REST, CONTROL_MOVES, STEP_MOVES, TASK_MOVES
+from makegood.model.states import AT_REST, CONTROL_MOVES, STEP_MOVES, TASK_MOVES, UNBEGUN
 from makegood.testing.checker.reading import HistoryState, TaskNow
 from makegood.testing.checker.report import listed
 from makegood.testing.checker.rule import Rule, when
@@ -136,7 +136,7 @@ class Folding(Rule):
         fold: dict[str, str] = {}
         for row in world.final.histories[number]:
             for name, old, new, _ in row.moves:
-                was = fold.get(name, "pending" if name == "task" else "waiting")
+                was = fold.get(name, old if name == "task" and old in UNBEGUN else "waiting")
                 if was != old:
                     text = (
                         f"history row {row.seq} says that {name} went from {old} to {new}, but it was {was}"
@@ -144,7 +144,7 @@ class Folding(Rule):
                     self.wrong(text, task=number)
                 fold[name] = new
         for name, state in rows.items():
-            fold_state = fold.get(name, "pending" if name == "task" else "waiting")
+            fold_state = fold.get(name, state if name == "task" and state in UNBEGUN else "waiting")
             if fold_state != state:
                 self.wrong(
                     f"the row of {name} says {state}, the store's history of it says {fold_state}",

@@ -38,6 +38,7 @@ class RandomCustomers(Customers):
     def __init__(self, world: Market, orders: Sequence[Order]) -> None:
         super().__init__(world)
         self._orders = addressed(orders, world.swarm.around, random.Random(f"{world.seed} addresses"))
+        self._orders = delayed(self._orders, world.swarm.delayed, random.Random(f"{world.seed} starts"))
         self._rng = random.Random(f"{world.seed} customers")
         self.sent: set[str] = set()
 
@@ -100,6 +101,16 @@ class RandomCustomers(Customers):
             return
         else:
             self._world.history.note("told", door.name, handle.number, state=view.state)
+
+
+def delayed(orders: Sequence[Order], share: float, rng: random.Random) -> list[Order]:
+    """Return the orders, a share of them with tasks that begin later."""
+    return [
+        order._replace(delay=rng.uniform(0.1, 30.0), is_dated=rng.random() < 0.5)
+        if rng.random() < share
+        else order
+        for order in orders
+    ]
 
 
 def addressed(orders: Sequence[Order], around: Around | None, rng: random.Random) -> list[Order]:

@@ -1,5 +1,5 @@
-"""The operator of a world: cancels, undoes, resubmits, settles and extends, one task or many, sensibly or
-not; checks the services before settling.
+"""The operator of a world: cancels, undoes, resubmits, settles, extends and wakes, one task or many, sensibly
+or not; checks the services before settling.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from makegood.testing.history import History
 from makegood.testing.simulator.loop import WorldLoop
 from makegood.testing.simulator.members import FleetMember
 from proofs.storms.services import StormService
+from proofs.storms.swarm import StormSwarm
 
 _PATIENCE = 20.0
 _MOST_SETTLED = 10
@@ -33,6 +34,7 @@ class Office(Protocol):
     services: dict[str, StormService]
     store_id: str
     customers: Any
+    swarm: StormSwarm
 
 
 class RandomOperator:
@@ -78,12 +80,18 @@ class RandomOperator:
 
     async def _one(self, client: Client, task: int) -> None:
         """Do something to a task: mostly to one in error, if there is one."""
-        kind = self._rng.choice(("cancel", "cancel", "undo", "resubmit", "extend", "bulk"))
+        kinds = ("cancel", "cancel", "undo", "resubmit", "extend", "bulk")
+        has_sleepers = self._world.swarm.delayed > 0  # a world without them stays as it was
+        kind = self._rng.choice((*kinds, "wake", "wake") if has_sleepers else kinds)
         if kind == "bulk":
             await self._many(client)
             return
         states: tuple[TaskState, ...] = (
-            ("pending", "processing") if kind in ("cancel", "extend") else ("error", "undone")
+            ("sleeping",)
+            if kind == "wake"
+            else ("pending", "sleeping", "processing")
+            if kind in ("cancel", "extend")
+            else ("error", "undone")
         )
         if self._rng.random() < 0.8:  # Otherwise any act, sensible or not.
             try:

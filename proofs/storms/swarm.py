@@ -8,6 +8,9 @@ from makegood.testing.simulator.swarm import LAYOUTS
 from proofs.storms import surroundings
 from proofs.storms.surroundings import Around
 
+_DELAYING = 0.2
+"""The share of worlds in which tasks begin later."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StormSwarm(swarm.Swarm):
@@ -15,13 +18,17 @@ class StormSwarm(swarm.Swarm):
 
     around: Around | None = None
     """The surroundings of the engine; None: there are none."""
+    delayed: float = 0.0
+    """The share of orders whose tasks begin later."""
 
 
 def drawn(seed: int) -> StormSwarm:
     """Draw the options of a seed, and the surroundings of its engine."""
     settings = swarm.draw(random.Random(f"{seed} swarm"))
     options = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    return StormSwarm(**options, around=surroundings.draw(seed))
+    rng = random.Random(f"{seed} delays")
+    delayed = rng.uniform(0.2, 1.0) if rng.random() < _DELAYING else 0.0
+    return StormSwarm(**options, around=surroundings.draw(seed), delayed=delayed)
 
 
 def calm(*, tasks: int = 1, layout: tuple[tuple[str, ...], ...] = LAYOUTS[0]) -> StormSwarm:

@@ -16,7 +16,7 @@ from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import StepPlan, Template
 from makegood.model.policy import Policy
 from makegood.model.shape import HeldTask, Shape
-from makegood.model.states import Move, TaskState
+from makegood.model.states import UNBEGUN, Move, TaskState
 from makegood.model.task import Doing, Step, TaskRecord
 from makegood.store.protocol import Store
 from makegood.store.records import NO_LIMIT, Batch, Claim, Committed, Loaded, Offer, Submission
@@ -137,9 +137,9 @@ def begin(memory: Memory, idx: int = 0, decision: OpenDecision | None = None, **
     )
     builder.requests.append(sending)
     builder.moves.append(Move(before.name, before.state, state, "asked"))
-    if builder.task.state == "pending":
+    if builder.task.state in UNBEGUN:
+        builder.moves.append(Move("task", builder.task.state, "processing", "claimed"))
         builder.task = replace(builder.task, state="processing")
-        builder.moves.append(Move("task", "pending", "processing", "claimed"))
     return builder
 
 
@@ -165,7 +165,7 @@ def to_state(
 ) -> OpenDecision:
     """Move the task; at rest and in pending it is released unless ``release`` says otherwise."""
     builder = decision or unchanged(memory)
-    rests = state in Move("processed", "undone", "error", "pending")
+    rests = state in Move("processed", "undone", "error", "pending") or state == "sleeping"
     builder.moves.append(Move("task", builder.task.state, state, "by_hand"))
     builder.task = replace(builder.task, state=state, **changes)
     builder.release = rests if release is None else release
@@ -194,9 +194,10 @@ class Hand:
         decisions: Sequence[Decision] = (),
         local: bool = False,
         room: int = NO_LIMIT,
+        sleepers: bool = False,
     ) -> list[int]:
         """Claim tasks and write what ``make`` decides; returns their ids in the order in which they came."""
-        batch = Batch(self.node, decisions, claim=Claim(limit, tuple(at_rest), room))
+        batch = Batch(self.node, decisions, claim=Claim(limit, tuple(at_rest), room, sleepers))
 
         def decide(snapshots: Sequence[Loaded]) -> list[tuple[HeldTask, Decision]]:
             self.seen = list(snapshots)

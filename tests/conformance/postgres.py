@@ -180,9 +180,14 @@ class PostgresWorld(World):
             for table, columns in TIMES.items():
                 changes = ", ".join(f"{column} = {column} - $1" for column in columns)
                 await connection.execute(f"update makegood.{table} set {changes}", seconds)
+            await connection.execute(
+                "update makegood.task set ready_seq = ready_seq - ($1::float8 * 1000000)::bigint where state = 'sleeping'",
+                seconds,
+            )
             if pending:
                 await connection.execute(
-                    "update makegood.task set ready_seq = ready_seq - ($1::float8 * 1000000)::bigint", seconds
+                    "update makegood.task set ready_seq = ready_seq - ($1::float8 * 1000000)::bigint where state <> 'sleeping'",
+                    seconds,
                 )
         finally:
             await connection.close()

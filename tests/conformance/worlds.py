@@ -23,7 +23,7 @@ from tests.clocks import HandClock
 from tests.waiting import moment
 
 TIMES = {
-    "task": ("complete_by", "undo_by", "created_at", "ended_at"),
+    "task": ("complete_by", "undo_by", "created_at", "ended_at", "start_at"),
     "request": ("sent_at", "taken_at", "complete_by"),
     "step": ("first_sent",),
     "rate": ("next",),

@@ -98,7 +98,7 @@ def test_a_webhook_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_task_each_night_and_a_later_one(tmp_path: Path) -> None:
-    """Submitted twice in a day it is one task; a message with a delay becomes a task."""
+    """Submitted twice in a day it is one task; a delayed one ends as any other."""
     nights, later = recipe(tmp_path, "every-night"), recipe(tmp_path, "start-later")
 
     async def each(client: mg.Client) -> None:

@@ -85,7 +85,7 @@ def fields(*types: Any) -> set[str]:
     ("title", "fields"),
     [
         ("Filter", fields(mg.Filter)),
-        ("TaskView", fields(TaskView)),
+        ("TaskView", fields(TaskView) | {"starts"}),
         ("TaskDetail", fields(TaskDetail)),
         ("StepView", fields(StepView)),
         ("EventView", fields(EventView) | {"event"}),

@@ -73,17 +73,22 @@ def test_a_moment_is_waited_for_with_one_look(office: Shop) -> None:
     assert [step["attempt"] for step in task_detail["steps"]] == [1, 2, 1]
 
 
-def test_a_message_with_a_delay_becomes_a_task_when_it_is_over_or_never(office: Shop) -> None:
-    """One is withdrawn in time, of the other a task comes; both wait while the inbox runs."""
+def test_a_task_begins_when_its_delay_is_over_or_never(office: Shop) -> None:
+    """One is cancelled while it sleeps, the other ends once its delay is over, one is woken; all of it in real processes."""
     office.serve("run", "reminders:shop")
-    output, _ = typed(office, block("start-later", "sh withdrawn"))
-    assert "o-2 dropped" in output
+    typed(office, block("start-later", "sh acts"))
+    (task,) = office.json("task", "list", "--key", "o-2")
+    assert (task["state"], task["starts"]) == ("undone", None)
     output, _ = typed(office, block("start-later", "sh delayed"))
-    assert re.search(r"reminders +o-1 .* in \d", output)
-    assert office.json("task", "list") == []
-    while not (tasks := office.json("task", "list")):
-        pass
-    assert [task["key"] for task in tasks] == ["o-1"]
+    assert re.search(r"sleeping .* starts at \d", output)
+    (task,) = office.json("task", "list", "--key", "o-1")
+    office.done("task", "watch", task["id"], "--timeout", "60s")
+    later = office.done("task", "submit", "reminders:remind", "o-3", "--delay", "9d").strip()
+    page = office.done("task", "show", later)
+    assert re.search(r"sleeps +starts at \S+Z, (8d23h59m\d*s?|9d) left", page)
+    assert office.json("task", "show", later)["starts"] is not None
+    assert "it begins now" in office.done("task", "wake", later, "--reason", "now")
+    office.done("task", "watch", later, "--timeout", "60s")
 
 
 def test_an_agent_that_is_stopped_is_paused(office: Shop) -> None:

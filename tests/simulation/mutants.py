@@ -28,6 +28,7 @@ from tests.simulation import (
     mutants_more,
     mutants_rewind,
     mutants_rules,
+    mutants_sleeping,
     mutants_store,
 )
 from tests.simulation.mutants_making import Mutant, named_in
@@ -40,6 +41,7 @@ MUTANTS = (
     | named_in(mutants_rewind)
     | named_in(mutants_around)
     | named_in(mutants_keeps)
+    | named_in(mutants_sleeping)
 )
 """All of them, by name."""
 

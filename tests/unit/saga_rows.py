@@ -16,6 +16,7 @@ from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import Ref, Template
 from makegood.model.shape import HeldTask
+from makegood.model.states import UNBEGUN
 from makegood.model.task import Step, TaskRecord
 from tests.unit.saga_plans import ITEMS, Planner
 
@@ -57,6 +58,7 @@ class Rows:
         values = {"b": r.random() < 0.5, "l": json.loads(r.choice(ITEMS))}
         plans = Planner(r).plan()
         self.steps = [Step(plan) for plan in plans]
+        self.apart = random.Random(repr(r.getstate()))
         self.task = TaskRecord(
             1,
             "shop",
@@ -66,6 +68,8 @@ class Rows:
             inputs=(json.dumps(values).encode(),),
             returns=Template(("", ""), (Ref("step", len(plans) - 1),)),
         )
+        if self.apart.random() < 0.2:
+            self.task = replace(self.task, state="sleeping")
         self.rows: dict[int, Row] = {}
         self.timers: set[int] = set()
         self.inbox: list[TaskMessage] = []
@@ -95,11 +99,12 @@ class Rows:
         ]
 
     def claim(self) -> None:
-        """A Scheduler takes the task (pending, or at rest with messages waiting), and decides at once."""
+        """A Scheduler takes the task (pending, asleep, or at rest with messages waiting), and decides at once."""
         self.held = memory = saga.hold(self.task, self.load())
         for _ in range(2):  # as if one of its shape had come before
             self.shapes.share(memory)
-        first = [TaskMessage("claim")] if self.task.state == "pending" else []
+        due = self.task.state == "pending" or not self.inbox or self.apart.random() < 0.3
+        first = [TaskMessage("claim")] if self.task.state in UNBEGUN and due else []
         if first and self.task.lost >= 3:
             first.append(TaskMessage("poison"))
             self.record.seen["poison"] += 1

@@ -15,7 +15,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from makegood.model.messages import Act, Request, TaskMessage
-from makegood.model.states import AT_REST
+from makegood.model.states import AT_REST, UNBEGUN
 from makegood.model.task import Step, standing
 from tests.unit.saga_checks import Checked
 from tests.unit.saga_plans import ITEMS
@@ -238,6 +238,8 @@ class World(Checked):
         """An operator does something, sensible or not."""
         self.operated += 1
         kind = self.r.choice(["cancel", "undo", "resubmit", "settle", "settle", "settle"])
+        if self.task.state == "sleeping":
+            kind = self.apart.choice(["wake", "wake", "cancel", "undo", "resubmit"])
         act = Act(f"act{self.operated}", "ada", self.r.choice(["", "a reason"]))
         if kind != "settle":
             self.post(TaskMessage(kind, act=act))  # type: ignore[arg-type]
@@ -245,7 +247,7 @@ class World(Checked):
         if self.held is not None:  # nobody has looked at the service: such an act must not be carried out
             self.decide([TaskMessage("settle", self.r.randrange(len(self.steps)), settled="failed", act=act)])
             return
-        if self.task.state == "pending" or self.inbox:
+        if self.task.state in UNBEGUN or self.inbox:
             return
         for step in self.r.sample(self.steps, len(self.steps)):
             if step.plan.kind == "action" and step.state in ("in_doubt", "undo_failed", "failed"):
@@ -311,7 +313,7 @@ class World(Checked):
             self.post(TaskMessage("task_expired"))
         elif self.held is not None and x < (0.3 if self._unheard() else 0.12):
             self.die()
-        elif self.held is None and (self.task.state == "pending" or self.inbox):
+        elif self.held is None and (self.task.state in UNBEGUN or self.inbox):
             if r.random() < 0.5:
                 self.claim()
             else:
@@ -367,7 +369,7 @@ class World(Checked):
         if self.task.state in AT_REST and not self.inbox and self.hostile and self.operated < 12:
             self.operate()
             return True
-        return self.held is not None or self.task.state == "pending" or bool(self.inbox)
+        return self.held is not None or self.task.state in UNBEGUN or bool(self.inbox)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ def test_the_end_of_a_task_is_remembered_for_its_submitter_only_while_it_is_smal
         0.0,
         1.0,
         None,
-        b"x" * KIB,
+        result=b"x" * KIB,
     )
     step = StepView(0, "action", "s", "a", "b", "done", 1, 1, 0, False, True, b"y" * 2 * KIB)
     assert Rested(view, [step]).octets == 3 * KIB

@@ -67,7 +67,7 @@ def test_what_is_not_understood_names_what_is_known(text: str, hint: str) -> Non
 
 def test_a_filter_of_states_that_do_not_exist_is_refused() -> None:
     wrong: Any = ("eror",)
-    with pytest.raises(ConfigError, match="a tuple of states, which are pending, processing"):
+    with pytest.raises(ConfigError, match="a tuple of states, which are pending, sleeping"):
         Filter(states=wrong)
 
 

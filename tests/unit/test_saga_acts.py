@@ -28,6 +28,10 @@ def draining() -> Case:
     return case
 
 
+def sleeping() -> Case:
+    return Case(action(0), claim=False, state="sleeping")
+
+
 def past_return() -> Case:
     case = Case(action(0, no_return=True), action(1, 0))
     case.done(0)
@@ -65,6 +69,15 @@ def incomplete() -> Case:
 
 TABLE = [
     (pending, "cancel", "applied", "undone", "nothing had been done"),
+    (sleeping, "cancel", "applied", "undone", "nothing had been done"),
+    (sleeping, "undo", "refused", "sleeping", "cancel it"),
+    (sleeping, "resubmit", "refused", "sleeping", "only one in error or undone"),
+    (sleeping, "wake", "applied", "processing", "it begins now"),
+    (pending, "wake", "noop", "pending", "the task does not sleep: it is pending"),
+    (processing, "wake", "noop", "processing", "the task does not sleep"),
+    (processed, "wake", "noop", "processed", "the task does not sleep"),
+    (undone, "wake", "noop", "undone", "the task does not sleep"),
+    (held, "wake", "noop", "error", "the task does not sleep"),
     (processing, "cancel", "applied", "undoing", "being undone"),
     (draining, "cancel", "applied", "undoing", "being undone"),
     (past_return, "cancel", "refused", "processing", "s0 cannot be undone"),

@@ -29,6 +29,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "task submit": (
         """makegood task submit orders:place_order '{"id": "o-1", "cents": 990}' --key o-1""",
         "makegood task submit orders:place_order @order.json --wait --timeout 1m",
+        "makegood task submit orders:remind @order.json --delay 2h",
     ),
     "task list": (
         "makegood task list --state error",
@@ -52,6 +53,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "task extend": (
         'makegood task extend 01j5zk3v8x2ab --by 2h --reason "the carrier answers again at six"',
     ),
+    "task wake": ('makegood task wake 01j5zk3v8x2ab --reason "the customer cannot wait"',),
     "task settle": (
         'makegood task settle 01j5zk3v8x2ab --step charge --undone --reason "refunded by hand, receipt 4711"',
     ),

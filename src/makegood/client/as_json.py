@@ -34,7 +34,9 @@ from makegood.store.views import (
 Shape = dict[str, Any]
 
 
-_TIMES = frozenset({"created", "ended", "complete_by", "at", "acked", "sent_at", "expires", "first_sent"})
+_TIMES = frozenset(
+    {"created", "starts", "ended", "complete_by", "at", "acked", "sent_at", "expires", "first_sent"}
+)
 _ROUNDED = frozenset({"due", "oldest", "remaining", "took"})
 _NO_KEYS: Final = MappingProxyType(dict.fromkeys(StepKeys.__struct_fields__))
 _ENDS = "idx attempt doing kind node took error frame traceback late"
@@ -75,7 +77,7 @@ def task(view: TaskView) -> Shape:
     """Return a task."""
     names = (
         "id app workflow key state goal submission priority cause failure_count locked_by epoch correlation_id created "
-        "ended complete_by result"
+        "starts ended complete_by result"
     )
     return picked(view, names, id=ids.show(view.id))
 

@@ -5,6 +5,7 @@ A client needs no role in its own process: it only writes rows to the store and 
 
 import random
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, TypeVarTuple, Unpack, overload
 
@@ -156,6 +157,8 @@ class Client:
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
         connection: Any = None,
     ) -> "TaskHandle[R]": ...
 
@@ -169,6 +172,8 @@ class Client:
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
         connection: Any = None,
     ) -> "TaskHandle[R]": ...
 
@@ -181,6 +186,8 @@ class Client:
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
         connection: Any = None,
     ) -> "TaskHandle[Any]":
         """Run the workflow function once, record its plan as a task, and return a handle once that is
@@ -191,7 +198,10 @@ class Client:
         ``KeyConflict``. Once the task has ended and ``retention`` (30 days by default) has passed, its key is
         free: the same call is then a new task. ``priority``: 0 to 9, 9 first. ``correlation_id`` is kept with
         the task for the caller. ``reply_to``: where to send notices of the task's states, "queue:NAME" or a
-        webhook's "https://…". A task that already has the key keeps these three as they were first submitted.
+        webhook's "https://…". ``delay`` or ``at``: begin after this length of time, or at this moment, an
+        aware datetime; until then the task sleeps, and costs no process anything. A task with a moment that
+        has passed begins at once. A task that already has the key keeps all of these as they were first
+        submitted.
 
         Raises ``DefinitionError`` or ``SubmissionError`` for misuse, and ``StoreUnavailableError`` when
         nothing could be written: it is then certain that there is no task.
@@ -203,7 +213,9 @@ class Client:
         """
         __tracebackhide__ = True  # pytest shows the line that submitted
         self._opened_store.ready(anywhere=connection is not None)
-        plan = with_options(plan_of(workflow, inputs), key, priority, correlation_id, reply_to)
+        plan = with_options(
+            plan_of(workflow, inputs), key, priority, correlation_id, reply_to, delay=delay, at=at
+        )
         return await self.submitter.submit(plan, None if connection is None else recognise(connection))
 
     @overload
@@ -217,6 +229,8 @@ class Client:
         priority: int | None = None,
         correlation_id: Callable[[T], str | None] | None = None,
         reply_to: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> Submissions[R]: ...
@@ -231,6 +245,8 @@ class Client:
         priority: int | None = None,
         correlation_id: Callable[[Plan[R]], str | None] | None = None,
         reply_to: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> Submissions[R]: ...
@@ -245,6 +261,8 @@ class Client:
         priority: int | None = None,
         correlation_id: Any = None,
         reply_to: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> Submissions[Any]:
@@ -254,11 +272,11 @@ class Client:
         Of an iterable that is not asynchronous, two batches are in memory: the next batch is planned while
         one is written.
 
-        ``async for task in client.submit_many(...)`` yields the handles in order;
-        ``await client.submit_many(...)`` returns all of them. Nothing is submitted before that. ``inputs``
-        may be any iterable, or an asynchronous one. ``key`` and ``correlation_id`` are functions of the
-        input; ``reply_to`` is the same for all. The rest is as in ``submit``. A call with keys that failed
-        half way can simply be repeated.
+        ``async for task in client.submit_many(...)`` yields the handles in order; ``await
+        client.submit_many(...)`` returns all of them. Nothing is submitted before that. ``inputs`` may be any
+        iterable, or an asynchronous one. ``key`` and ``correlation_id`` are functions of the input;
+        ``reply_to``, ``delay`` and ``at`` are the same for all. The rest is as in ``submit``. A call with
+        keys that failed half way can simply be repeated.
 
         >>> async def import_orders(client, orders):
         ...     async for task in client.submit_many(place_order, orders, key=lambda order: order.id):
@@ -271,6 +289,8 @@ class Client:
             priority=priority,
             correlation_id=correlation_id,
             reply_to=reply_to,
+            delay=delay,
+            at=at,
             batch=batch,
         )
         caller = None if connection is None else recognise(connection)

@@ -271,6 +271,12 @@ class TaskHandle(Generic[R_co]):
         """
         return await self._act("extend", who, why, timeout, wait=seconds(more, name="more"))
 
+    async def wake(
+        self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
+    ) -> Answer:
+        """Let a task that sleeps begin now. One that does not sleep stays as it is (``noop``)."""
+        return await self._act("wake", who, why, timeout)
+
     async def _step(self, name: str) -> tuple[TaskView, StepView]:
         detail = await self.status()
         view = next((s for s in detail.steps if s.name == name), None)

@@ -60,8 +60,8 @@ def remedies(detail: TaskDetail) -> list[Remedy]:
     return choices
 
 
-_BY_STATE: Mapping[str, tuple[Literal["cancel", "undo", "resubmit"], ...]] = {
-    "pending": ("cancel",), "processing": ("cancel",), "processed": ("undo",), "undone": ("resubmit",), "error": ("undo", "resubmit"),
+_BY_STATE: Mapping[str, tuple[Literal["wake", "cancel", "undo", "resubmit"], ...]] = {
+    "pending": ("cancel",), "sleeping": ("wake", "cancel"), "processing": ("cancel",), "processed": ("undo",), "undone": ("resubmit",), "error": ("undo", "resubmit"),
 }  # fmt: skip
 
 

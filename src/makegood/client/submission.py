@@ -1,16 +1,20 @@
 """Submission: from a workflow and its inputs to the rows that are written, and the handle of their task."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
 from makegood.base import ids
+from makegood.base.clock import iso
+from makegood.base.durations import Duration
 from makegood.base.text import refuse_unstorable
 from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.errors import ConfigError, DefinitionError, KeyConflict, PayloadError
 from makegood.model import notices
-from makegood.model.plan import Plan
+from makegood.model.plan import MOST_DELAY, Plan
 from makegood.model.shape import Shape
+from makegood.store.protocol import Tasks
 from makegood.store.records import Submission, Submitted
 from makegood.transactions import Caller
 from makegood.workflow.workflow import Workflow
@@ -39,10 +43,22 @@ def with_options(
     priority: int | None,
     correlation_id: str | None,
     reply_to: str | None = None,
+    *,
+    delay: Duration | None = None,
+    at: datetime | None = None,
 ) -> Plan[Any]:
     """Return the plan with its options. Raises ``ConfigError``."""
-    if not (key is None and priority is None and correlation_id is None and reply_to is None):
-        plan = plan.with_(key=key, priority=priority, correlation_id=correlation_id, reply_to=reply_to)
+    if not (
+        key is None
+        and priority is None
+        and correlation_id is None
+        and reply_to is None
+        and delay is None
+        and at is None
+    ):
+        plan = plan.with_(
+            key=key, priority=priority, correlation_id=correlation_id, reply_to=reply_to, delay=delay, at=at
+        )
     elif (
         plan.key is None
         and plan.correlation_id is None
@@ -66,13 +82,22 @@ def with_options(
     return plan
 
 
+def refuse_far(plan: Plan[Any], tasks: Tasks) -> None:
+    """Raise ``ConfigError`` for a plan that begins in more than ten years by the store's clock."""
+    start = plan.start
+    if start is not None and start.at > tasks.clock() + MOST_DELAY:
+        raise ConfigError(
+            f"at={start.wall or iso(start.at)} is more than ten years from now, which is the most"
+        )
+
+
 def draft_of(plan: Plan[Any], task_id: int) -> Submission:
     """Return a plan as it is written down. Only the inputs of a task with a key are ever compared."""
     fingerprint = b"" if plan.key is None else plan.fingerprint
     return Submission(
         task_id, plan.app, plan.workflow, Shape.of(plan.steps), plan.inputs, plan.returns, fingerprint, plan.key, plan.priority,
         plan.correlation_id, plan.within, plan.undo_within, plan.on_failure,
-        reply_to=plan.reply_to, names=plan.names,
+        reply_to=plan.reply_to, names=plan.names, start=plan.start,
     )  # fmt: skip
 
 
@@ -146,7 +171,11 @@ class Submitter:
         self._refuse = refuse
 
     def check(self, plans: Sequence[Plan[Any]]) -> None:
-        """Raise ``ConfigError`` for a plan whose ``reply_to`` is refused here."""
+        """Raise ``ConfigError`` for a plan that begins in more than ten years, or whose ``reply_to`` is
+        refused here.
+        """
+        for plan in plans:
+            refuse_far(plan, self._access.opened_store.store.tasks)
         if self._refuse is not None:
             for plan in plans:
                 if plan.reply_to is not None:
@@ -162,7 +191,7 @@ class Submitter:
         if caller is not None:
             (answer,) = await self.write([plan], caller)
             return self.handle(plan, answer, exists=False)
-        if plan.reply_to is not None:
+        if plan.reply_to is not None or plan.start is not None:
             self.check([plan])
         while True:
             draft = draft_of(plan, self._draw())

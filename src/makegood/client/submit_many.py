@@ -3,13 +3,15 @@
 import asyncio
 import warnings
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from makegood.base.arguments import checked_count, judge_calls
+from makegood.base.durations import Duration
 from makegood.client.handle import TaskHandle
 from makegood.client.submission import Submitter, plan_of, with_options
 from makegood.errors import ConfigError
-from makegood.model.plan import Plan
+from makegood.model.plan import Plan, Start
 from makegood.transactions import Caller
 
 R_co = TypeVar("R_co", covariant=True)
@@ -45,6 +47,8 @@ class Many:
         priority: int | None = None,
         correlation_id: Any = None,
         reply_to: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
         batch: int = BATCH,
     ) -> None:
         for name, option in (("key", key), ("correlation_id", correlation_id)):
@@ -60,6 +64,8 @@ class Many:
         self._priority = priority
         self._correlation_id = correlation_id
         self._reply_to = reply_to
+        Start.of(delay, at)  # raises for a wrong one before anything is submitted
+        self._delay, self._at = delay, at
         self._batch = batch
         self._plans: list[Plan[Any]] = []
         self._bytes = 0
@@ -69,7 +75,11 @@ class Many:
         plan = plan_of(item, ()) if isinstance(item, Plan) else plan_of(self._workflow, (item,))
         key = self._key(item) if self._key is not None else None
         correlation_id = self._correlation_id(item) if self._correlation_id is not None else None
-        self._plans.append(with_options(plan, key, self._priority, correlation_id, self._reply_to))
+        self._plans.append(
+            with_options(
+                plan, key, self._priority, correlation_id, self._reply_to, delay=self._delay, at=self._at
+            )
+        )
         self._bytes += sum(map(len, plan.inputs))
         full = len(self._plans) >= self._batch or self._bytes >= _MOST_BYTES
         return self.rest() if full else []

@@ -8,6 +8,7 @@ threads may use one ``SyncClient``.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from datetime import datetime
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
@@ -206,6 +207,8 @@ class SyncClient:
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
         connection: Any = None,
     ) -> "SyncTaskHandle[R]": ...
 
@@ -219,6 +222,8 @@ class SyncClient:
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
         connection: Any = None,
     ) -> "SyncTaskHandle[R]": ...
 
@@ -240,6 +245,8 @@ class SyncClient:
         priority: int | None = None,
         correlation_id: Callable[[T], str | None] | None = None,
         reply_to: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> "SyncSubmissions[SyncTaskHandle[R]]": ...
@@ -254,6 +261,8 @@ class SyncClient:
         priority: int | None = None,
         correlation_id: Callable[[Plan[R]], str | None] | None = None,
         reply_to: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> "SyncSubmissions[SyncTaskHandle[R]]": ...
@@ -393,6 +402,8 @@ class SyncTaskHandle(Generic[R_co]):
     """State the outcome of a step of a task in error."""
     extend = _blocks(TaskHandle.extend)
     """Move the deadline of a task that goes forward."""
+    wake = _blocks(TaskHandle.wake)
+    """Let a task that sleeps begin now."""
 
 
 @judge_calls(ConfigError, values=True, constructor=False)

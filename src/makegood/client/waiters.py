@@ -228,7 +228,7 @@ def _rested(held_task: HeldTask) -> Rested:
     task = held_task.task
     view = TaskView(
         task.id, task.app, task.workflow, task.key, task.state, task.goal, task.submission, task.priority, task.cause,
-        task.failure_count, None, task.epoch, None, 0.0, None, None, task.result,
+        task.failure_count, None, task.epoch, None, 0.0, None, None, result=task.result,
     )  # fmt: skip
     return Rested(view, None if task.state == "processed" else [_shown(step) for step in held_task.steps])
 

@@ -217,6 +217,7 @@ class Api:
             get("/tasks/{task}/history", self._history, "Moves of a task, in order.", "Events", query=(_number("after", "Only events after this seq."), LIMIT)),
             get("/tasks/{task}/undo-preview", self._preview, "What an undo would do now, in its order.", "Preview"),
             act("cancel", Why, "Stop a task, and undo what was done."),
+            act("wake", Why, "Let a task that sleeps begin now."),
             act("undo", Why, "Undo a task in error, or one that was processed."),
             act("resubmit", ResubmitBody, "Restart a task in error, or an undone one."),
             act("settle", SettleBody, "State the outcome of a step of a task in error.", "admin"),
@@ -342,6 +343,9 @@ class Api:
 
     async def _cancel(self, visit: Visit) -> Any:
         return await self._acted(visit, Why, lambda task, _, terms: task.cancel(**terms))
+
+    async def _wake(self, visit: Visit) -> Any:
+        return await self._acted(visit, Why, lambda task, _, terms: task.wake(**terms))
 
     async def _undo(self, visit: Visit) -> Any:
         return await self._acted(visit, Why, lambda task, _, terms: task.undo(**terms))

@@ -138,6 +138,13 @@ def _cancel(detail: TaskDetail) -> ActOffer:
     )  # fmt: skip
 
 
+def _wake(detail: TaskDetail) -> ActOffer:
+    return ActOffer(
+        act="wake", icon="run", label="Wake…", verb="Begin now", title=f"Let {_name(detail)} begin now",
+        means="It begins now, before its start.", command=_command(detail, "wake"),
+    )  # fmt: skip
+
+
 def _undo(detail: TaskDetail) -> ActOffer:
     previews = undo_preview(detail)
     rest = "what is left of " if detail.task.goal == "undo" else ""
@@ -197,4 +204,4 @@ def _extend(detail: TaskDetail) -> ActOffer:
     )  # fmt: skip
 
 
-_OFFERS = {"cancel": _cancel, "undo": _undo, "resubmit": _resubmit}
+_OFFERS = {"wake": _wake, "cancel": _cancel, "undo": _undo, "resubmit": _resubmit}

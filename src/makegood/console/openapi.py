@@ -30,7 +30,7 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "Done": "done:text",
     "Answer": "task:id verdict:text outcome:text state:text?",
     "Task": "id:id app:text workflow:text key:text? state:text goal:text submission:whole priority:whole cause:text failure_count:whole "
-    "locked_by:whole? epoch:whole correlation_id:text? created:time? ended:time? complete_by:time? result:any",
+    "locked_by:whole? epoch:whole correlation_id:text? created:time? starts:time? ended:time? complete_by:time? result:any",
     "Tasks": "tasks:[Task] older:id?",
     "Count": "count:whole more:yes",
     "Step": "idx:whole kind:text name:text agent:text action:text state:text attempt:whole round:whole failures:whole doubt:yes "

@@ -13,6 +13,7 @@ from makegood.store.views import StepView, TaskDetail
 from makegood.story.steps import listed
 from makegood.story.trouble import cause_sentence, trouble
 from makegood.story.undo_preview import Preview, needs_settling, undo_order
+from makegood.story.waits import start_text
 
 AGAIN: Final = "{} asked again, under the same key"
 MOST_TRIES: Final = 1000
@@ -55,6 +56,7 @@ _LOOKS: Final[Mapping[str, tuple[str, str, str, str]]] = {
     "undo incomplete": ("need", "error", "error", "error · undo incomplete"),
     "held": ("need", "error", "error", "error · held"),
     "pending": ("", "pending", "pending", "pending"),
+    "sleeping": ("", "waiting", "sleeping", "sleeping"),
     "holding": ("doubt", "waiting", "failing", "processing · held"),
     "in doubt": ("doubt", "doubt", "failing", "processing · attempt {} · failing"),
     "failing": ("doubt", "run", "failing", "processing · attempt {} · failing"),
@@ -184,6 +186,10 @@ def _pending(detail: TaskDetail, _course: Course) -> TaskVerdict:
     return _verdict("pending", f"Pending: the next free Scheduler claims it{goal}")
 
 
+def _sleeping(detail: TaskDetail, _course: Course) -> TaskVerdict:
+    return _verdict("sleeping", f"Sleeping: it {start_text(detail.task, detail.now)}")
+
+
 def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
     actions = [step for step in detail.steps if step.kind == "action"]
     doubts = [step for step in actions if step.state == "in_doubt"]
@@ -277,7 +283,7 @@ def _undoing(detail: TaskDetail, course: Course) -> TaskVerdict:
 
 
 _AT = {
-    "pending": _pending, "processing": _processing, "processed": _processed, "undoing": _undoing, "undone": _undone,
+    "pending": _pending, "sleeping": _sleeping, "processing": _processing, "processed": _processed, "undoing": _undoing, "undone": _undone,
     "error": _error,
 }  # fmt: skip
 

@@ -30,7 +30,7 @@ from makegood.base.pacing import event_within
 from makegood.base.text import words
 from makegood.base.wrapped_errors import process_end
 from makegood.client.lease_keeper import LeaseKeeper
-from makegood.client.submission import insert, refuse_conflict, with_options
+from makegood.client.submission import insert, refuse_conflict, refuse_far, with_options
 from makegood.declare.inbox import Inbox, checked_answer, is_final, pause
 from makegood.declare.verdicts import verdict_in
 from makegood.errors import Later, MakegoodError, StoreUnavailableError
@@ -158,6 +158,7 @@ class Acceptor:
             reply_to=plan.reply_to or message.reply_to,
         )
         plan = with_options(draft, None, None, None)
+        refuse_far(plan, self._store.tasks)
         watch = None if self._telemetry is None else self._telemetry.submitted
         (answer,) = await insert([plan], self._draw, partial(self._store.tasks.join, caller), watch)
         refuse_conflict(plan, answer)

@@ -20,7 +20,7 @@ REPLIES: Final = frozenset(get_args(Outcome))
 """The kinds of messages that are answers of agents: each uses up its request row."""
 
 MessageKind = Literal[
-    "claim",  # a Scheduler took the task from pending
+    "claim",  # a Scheduler took the task from pending, or from sleeping at its moment
     "dead",  # its Scheduler is dead or releases it: back to pending, goal kept
     "done", "permanent", "refused", "later", "gave_up", "happened", "not_happened",  # replies
     "expired",  # the Supervisor judged the silence of an attempt; failures carries the count
@@ -29,10 +29,10 @@ MessageKind = Literal[
     "late",  # a reply that came after its attempt was judged: kept for the undo, changes nothing else
     "task_expired",  # the task's own complete-by has passed
     "poison",  # the task lost its Scheduler three times in a row: to error with an alert
-    "cancel", "undo", "resubmit", "settle", "extend",  # operator commands
+    "cancel", "undo", "resubmit", "settle", "extend", "wake",  # operator commands
 ]  # fmt: skip
 
-ACTS: frozenset[MessageKind] = frozenset({"cancel", "undo", "resubmit", "settle", "extend"})
+ACTS: frozenset[MessageKind] = frozenset({"cancel", "undo", "resubmit", "settle", "extend", "wake"})
 """Operator commands on a task."""
 
 MOST_EXTENSION: Final = 604_800.0

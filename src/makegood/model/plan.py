@@ -1,12 +1,15 @@
 """The plan of a task: its steps and their order, as a Scheduler dispatches them."""
 
 from collections.abc import Sequence
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from datetime import datetime
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
 from makegood.base.arguments import judge_calls
+from makegood.base.durations import Duration, seconds
 from makegood.base.sizes import PAYLOAD_LIMIT
+from makegood.base.wall_times import moment
 from makegood.errors import ConfigError
 from makegood.model.policy import Policy
 
@@ -143,6 +146,35 @@ class Comparison(Protocol):
         """
 
 
+MOST_DELAY: Final = 10 * 365.25 * 86_400.0
+"""Seconds after its submission at which a task may begin, at most: ten years."""
+
+
+class Start(msgspec.Struct, frozen=True):
+    """When a task may begin: after a length of time, or at a moment of the calendar."""
+
+    delay: float | None = None
+    """Seconds from the submission, on the store's clock; None: at a moment."""
+    at: float = 0.0
+    """The moment, in seconds since 1970."""
+    wall: str = ""
+    """Its wall time with its zone (``base.wall_times``); "": a fixed moment."""
+
+    @classmethod
+    def of(cls, delay: Duration | None, at: datetime | None) -> "Start | None":
+        """Return the start that options name; None: no option was given. Raises ``ConfigError``."""
+        if delay is None and at is None:
+            return None
+        if delay is not None and at is not None:
+            raise ConfigError("delay= and at= both say when the task begins: pass only one of them")
+        if delay is None:
+            return cls(None, *moment(at))
+        length = seconds(delay, name="delay")
+        if length > MOST_DELAY:
+            raise ConfigError(f"delay={delay!r} is longer than ten years, which is the most")
+        return cls(length)
+
+
 class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     """What a workflow function returns for its inputs: the steps, typed by the workflow's result.
 
@@ -166,6 +198,8 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     reply_to: str | None = None
     names: tuple[str, ...] = ()
     """The names of the workflow's parameters, one for each input."""
+    start: Start | None = None
+    """When its task may begin; None: at once."""
 
     @property
     def fingerprint(self) -> bytes:
@@ -180,8 +214,13 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | None = None,
     ) -> "Plan[R_co]":
-        """Return the plan with submission options filled in; an option that is None stays as it is."""
+        """Return the plan with submission options filled in; an option that is None stays as it is.
+
+        ``delay`` or ``at``: when the task may begin, in place of an earlier start.
+        """
         return Plan(
             self.app,
             self.workflow,
@@ -198,6 +237,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
             self.returns_type,
             self.reply_to if reply_to is None else reply_to,
             self.names,
+            Start.of(delay, at) or self.start,
         )
 
     def __str__(self) -> str:

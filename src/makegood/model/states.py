@@ -12,7 +12,7 @@ import msgspec
 
 from makegood.errors import IllegalTransitionError
 
-TaskState = Literal["pending", "processing", "processed", "undoing", "undone", "error"]
+TaskState = Literal["pending", "sleeping", "processing", "processed", "undoing", "undone", "error"]
 StepState = Literal[
     "waiting", "ready", "running", "done", "failed", "in_doubt", "undoing", "undone", "undo_failed", "kept",
     "skipped",
@@ -23,11 +23,14 @@ Goal = Literal["forward", "undo", "hold"]
 AT_REST: Final[frozenset[TaskState]] = frozenset({"processed", "undone", "error"})
 """States of a task in which nothing moves until somebody acts."""
 
+UNBEGUN: Final[frozenset[TaskState]] = frozenset({"pending", "sleeping"})
+"""States of a task that a claim begins, or continues: no Scheduler holds it."""
+
 ENDED: Final[frozenset[TaskState]] = frozenset({"processed", "undone"})
 """States of a task that ended; one in error waits for an operator."""
 
 TaskReason = Literal[
-    "claimed", "complete", "cancelled", "untouched", "deadline", "step_failed", "result_missing", "operator_undo", "held", "reverted",
+    "claimed", "woken", "complete", "cancelled", "untouched", "deadline", "step_failed", "result_missing", "operator_undo", "held", "reverted",
     "undo_incomplete", "settled", "resubmitted", "released", "scheduler_dead", "scheduler_silent", "new_generation", "unreadable",
 ]  # fmt: skip
 StepReason = Literal[
@@ -42,7 +45,7 @@ TASK_REASONS: Final[frozenset[str]] = frozenset(get_args(TaskReason))
 
 TEXTS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "claimed": "claimed", "complete": "every step done or skipped", "cancelled": "cancelled",
+        "claimed": "claimed", "woken": "woken before its start", "complete": "every step done or skipped", "cancelled": "cancelled",
         "untouched": "cancelled with nothing in place, in doubt or in flight", "deadline": "the deadline passed",
         "step_failed": "a step failed for good", "result_missing": "the result cannot be put together", "operator_undo": "undo requested",
         "held": "held, and nothing in flight", "reverted": "nothing left to undo",
@@ -138,6 +141,10 @@ TASK_MOVES: Moves[TaskState] = _frozen(
         "pending": {
             "processing": ("claimed",),
             "undoing": ("claimed", "cancelled"),
+            "undone": ("untouched",),
+        },
+        "sleeping": {
+            "processing": ("claimed", "woken"),
             "undone": ("untouched",),
         },
         "processing": {

@@ -1,4 +1,6 @@
-"""Operator commands: cancel, undo, resubmit, settle, extend. Each is answered, in words, with the outcome."""
+"""Operator commands: cancel, undo, resubmit, settle, extend, wake. Each is answered, in words, with the
+outcome.
+"""
 
 from collections.abc import Sequence
 from typing import Literal, TypedDict
@@ -14,7 +16,7 @@ from makegood.model.task import Step, TaskRecord
 from makegood.saga import rules
 from makegood.saga.corrected_inputs import correct, correction_text, next_round
 from makegood.saga.decision_builder import NULL, DecisionBuilder
-from makegood.saga.forward import finish
+from makegood.saga.forward import finish, look_at_all
 from makegood.saga.undo import begin_undo
 
 ActResult = tuple[Literal["applied", "noop", "refused"], str]
@@ -24,13 +26,20 @@ Stated = Literal["done", "failed", "undone"]
 """What an operator may state about a step."""
 
 _ENDED = ("processed", "undone")
-_AS_A_WHOLE: tuple[Literal["undo", "cancel", "resubmit"], ...] = ("undo", "cancel", "resubmit")
+_AS_A_WHOLE: tuple[Literal["wake", "undo", "cancel", "resubmit"], ...] = (
+    "wake",
+    "undo",
+    "cancel",
+    "resubmit",
+)
 
 
 def act(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     """Carry out a command as far as it is allowed. Returns (applied | noop | refused, why)."""
     before = work.task.state
-    acts = {"cancel": _cancel, "undo": _undo, "resubmit": _resubmit, "settle": _settle, "extend": _extend}
+    acts = {
+        "cancel": _cancel, "undo": _undo, "resubmit": _resubmit, "settle": _settle, "extend": _extend, "wake": _wake,
+    }  # fmt: skip
     result = acts[message.kind](work, message)
     if result[0] == "applied" and before != work.task.state and before in AT_REST:
         work.ease()  # somebody has seen the alerts, and the task continues
@@ -97,7 +106,7 @@ def _cancel(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         return "noop", "the task is being undone already"
     if rules.past_return(work.steps()):
         return "refused", _no_way_back(work)
-    if task.state == "pending" and _untouched(work):
+    if task.state in ("pending", "sleeping") and _untouched(work):
         work.task = replace(task, goal="undo", cause=words("cancelled", **_by(message)))
         work.move_task("undone", "untouched", **_by(message))
         return "applied", "nothing had been done"
@@ -115,7 +124,7 @@ def _undo(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     task = work.task
     if task.state == "undone":
         return "noop", "the task is undone already"
-    if task.state in ("pending", "processing") and task.goal == "forward":
+    if task.state in ("pending", "sleeping", "processing") and task.goal == "forward":
         return "refused", f"the task is {task.state}: cancel it"
     if task.state not in ("error", "processed"):
         return _cancel(work, message)
@@ -244,6 +253,19 @@ def _restarts_of_decisions(work: DecisionBuilder, restarts: set[int]) -> set[int
                     indices.add(plan.idx)
                     more = True
     return indices
+
+
+# -- wake ----------------------------------------------------------------------------------------------------
+
+
+def _wake(work: DecisionBuilder, message: TaskMessage) -> ActResult:
+    task = work.task
+    if task.state != "sleeping":
+        return "noop", f"the task does not sleep: it is {task.state}"
+    work.task = rules.with_deadline(task)
+    work.move_task("processing", "woken", **_by(message))
+    look_at_all(work)
+    return "applied", "it begins now"
 
 
 # -- extend ----------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from makegood.model.decision import Decision
 from makegood.model.messages import ACTS, Alert, Answer, TaskMessage
 from makegood.model.shape import HeldTask
+from makegood.model.states import UNBEGUN
 from makegood.model.task import TaskRecord
 from makegood.saga import rules
 from makegood.saga.acts import ActResult, act
@@ -26,10 +27,10 @@ def decide(held_task: HeldTask, messages: Sequence[TaskMessage], now: float = 0.
 
     ``now``: the store's clock, by which keys grow too old to be sent again (0: none does).
 
-    A pending task is claimed: ``claim`` comes first. A task at rest (error, processed, undone) may be claimed
-    too, for the one decision that an operator command needs. Raises ``IllegalTransitionError`` for a move
-    outside the table, and for a reply that is folded into a pending task without a claim: both are defects of
-    makegood.
+    A pending task is claimed: ``claim`` comes first. So is one that sleeps, once its moment has come; until
+    then, and at rest (error, processed, undone), a task may be claimed for the one decision that an operator
+    command needs. Raises ``IllegalTransitionError`` for a move outside the table, and for a reply that is
+    folded into a pending task without a claim: both are defects of makegood.
     """
     if len(messages) == 1 and (decision := straight(held_task, messages[0])) is not None:
         return decision
@@ -81,7 +82,7 @@ class _Folding:
             else:
                 reply(work, message)
         elif kind == "claim":
-            self.claim = work.task.state == "pending"
+            self.claim = work.task.state in UNBEGUN
         elif kind in ACTS:
             self._act(message)
         elif kind == "dead":
@@ -104,9 +105,9 @@ class _Folding:
         """
         work = self.work
         self.claim = False
-        if work.task.state != "pending" or work.out.clear_complete_by:
+        if work.task.state not in UNBEGUN or work.out.clear_complete_by:
             return
-        work.task = _with_deadline(work.task)
+        work.task = rules.with_deadline(work.task)
         if work.task.goal == "undo":
             work.agenda.everything = True
             work.move_task("undoing", "claimed")
@@ -183,11 +184,6 @@ def _leave_to_next_scheduler(work: DecisionBuilder) -> None:
             work.timer(step, 0.0)
 
 
-def _with_deadline(task: TaskRecord) -> TaskRecord:
-    """Set the task's deadline at its claim, if it has a limit and none is set."""
-    return task if task.timed or task.within is None else replace(task, timed=True)
-
-
 def _poison(work: DecisionBuilder, message: TaskMessage) -> None:
     """The task may be what kills its Schedulers: begin nothing new, await what is in flight, then go to
     error.
@@ -221,8 +217,8 @@ def put_to_error(held_task: HeldTask, messages: Sequence[TaskMessage], alert: Al
     """
     work = DecisionBuilder(held_task)
     work.alert(alert)
-    if work.task.state == "pending":
-        work.task = _with_deadline(work.task)
+    if work.task.state in UNBEGUN:
+        work.task = rules.with_deadline(work.task)
         work.move_task("undoing" if work.task.goal == "undo" else "processing", "claimed")
     for message in messages:
         if message.seq:

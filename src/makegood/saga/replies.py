@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from makegood.errors import IllegalTransitionError
 from makegood.model.messages import REPLIES, TaskMessage, attempt_end
-from makegood.model.states import TEXTS, Reason, StepState
+from makegood.model.states import TEXTS, UNBEGUN, Reason, StepState
 from makegood.model.task import FailureTally, Step
 from makegood.saga import rules
 from makegood.saga.decision_builder import NULL, DecisionBuilder
@@ -26,7 +26,7 @@ def reply(work: DecisionBuilder, message: TaskMessage) -> None:
     if step is None or kind not in answers or not rules.current(step, message):
         late(work, message)
         return
-    if work.task.state == "pending":
+    if work.task.state in UNBEGUN:
         raise IllegalTransitionError(
             f"{kind} for a task that nobody has claimed; this is a defect of makegood, please report it"
         )

@@ -8,6 +8,8 @@ the module: ``rules.certain(...)``.
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from makegood.base.durations import shown
 from makegood.base.service_keys import MOST_ROUNDS, longest_key
 from makegood.model.messages import TaskMessage
@@ -205,6 +207,11 @@ def holds_in_doubt(step: Step) -> bool:
 def holds(task: TaskRecord, steps: Iterable[Step]) -> bool:
     """The verdict on a task: held if the workflow says so or if there is no way back; otherwise undone."""
     return task.on_failure == "hold" or past_return(steps)
+
+
+def with_deadline(task: TaskRecord) -> TaskRecord:
+    """A task's time begins when the task does: it has a deadline then, if it has a limit."""
+    return task if task.timed or task.within is None else replace(task, timed=True)
 
 
 def may_be_later(task: TaskRecord) -> bool:

@@ -1,4 +1,6 @@
-"""A Scheduler's claims: pending tasks while it has room, and tasks at rest that an operator acts on."""
+"""A Scheduler's claims: pending tasks, and those that sleep and are due, while it has room; and tasks at
+rest, or asleep, that an operator acts on.
+"""
 
 import logging
 
@@ -16,7 +18,9 @@ class Claims:
         self.open = True
         """Whether it claims at all; not any more once the process is to stop."""
         self.at_rest: list[int] = []
-        """Tasks at rest for which an operator's message waits."""
+        """Tasks at rest, or asleep, for which an operator's message waits."""
+        self.next_start: float | None = None
+        """When the next task that sleeps is due, on the monotonic clock, as far as is known."""
         self.most = most
         """The most tasks claimed in one commit."""
         self.tasks = tasks
@@ -59,11 +63,24 @@ class Claims:
         limit = min(most, self._hold - len(self.tasks.in_memory), room // weights.mean + 1) if room else 0
         if limit <= 0 or not self._wakeups.pending:
             return Claim(0, tuple(at_rest), room) if at_rest else None
-        self._wakeups.pending = False
-        return Claim(limit, tuple(at_rest), room)
+        sleepers = self._wakeups.sleepers
+        self._wakeups.pending = self._wakeups.sleepers = False
+        return Claim(limit, tuple(at_rest), room, sleepers)
 
-    def made(self, claim: Claim, *, more: bool) -> None:
-        """Note that a claim is committed; ``more``: others may be claimed."""
+    def fire(self, now: float) -> None:
+        """Look for tasks that sleep if the next one is due. ``now``: the monotonic clock."""
+        if self.next_start is not None and now >= self.next_start:
+            self.next_start = None
+            self._wakeups.pending = self._wakeups.sleepers = True
+
+    def made(self, claim: Claim, *, more: bool, next_start: float | None) -> None:
+        """Note that a claim is committed; ``more``: others may be claimed. ``next_start``: seconds until the
+        next task that sleeps is due, if the claim looked for such.
+        """
+        if claim.sleepers:
+            now = self.tasks.clock.monotonic()
+            self.next_start = None if next_start is None else now + next_start
+            self._wakeups.sleepers = self._wakeups.sleepers or more
         if claim.at_rest:
             self._calls.update(claim.at_rest)
             self._calls &= self.tasks.in_memory.keys()

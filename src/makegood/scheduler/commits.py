@@ -71,7 +71,7 @@ class Commits:
                 outcome = await self._store.commit(turn.batch)
             except Exception as fault:
                 self._tasks.put_back(inbox)
-                self._tasks.wakeups.pending = True
+                self._tasks.wakeups.pending = self._tasks.wakeups.sleepers = True
                 if isinstance(fault, (StoreUnavailableError, *ENDING)):
                     raise
                 self._tasks.wakeups.inbox = True
@@ -196,7 +196,7 @@ class Commits:
             if earlier is not None:
                 tasks.hear(task, TaskMessage("withdrawn", idx, earlier.steps[idx].doing or "do", attempt))
         if turn.batch.claim is not None:
-            self._turns.claims.made(turn.batch.claim, more=outcome.more)
+            self._turns.claims.made(turn.batch.claim, more=outcome.more, next_start=outcome.next_start)
         # of those at rest only the inbox tells
         self._tasks.wakeups.inbox = self._tasks.wakeups.inbox or outcome.left
 

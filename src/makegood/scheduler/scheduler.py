@@ -140,7 +140,8 @@ class Scheduler(Actor):
             while True:
                 try:
                     if not await self._turn():
-                        await self.wakeups.rest(self.tasks.timers.first)
+                        due = (self.tasks.timers.first, self.turns.claims.next_start)
+                        await self.wakeups.rest(min([at for at in due if at is not None], default=None))
                     self.wakeups.pauses.reset()
                     if self._setbacks.count and self.turns.doubts.fine:
                         await self._setbacks.over()
@@ -186,6 +187,7 @@ class Scheduler(Actor):
         if wakeups.polls:
             tasks.review()
         turns.reap()
+        turns.claims.fire(self._clock.monotonic())
         if wakeups.inbox and turns.state != "full":
             await self._reader.read_inbox()
         if not turns.may_begin():

@@ -5,6 +5,7 @@ from makegood.actor.slot_pool import SlotPool, in_memory, resend
 from makegood.errors import StoreUnavailableError
 from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
+from makegood.model.states import UNBEGUN
 from makegood.scheduler.doubts import unfit
 from makegood.scheduler.task_memory import weigh
 from makegood.scheduler.turns import Turns
@@ -110,7 +111,7 @@ def restored(task: Loaded) -> tuple[HeldTask, list[TaskMessage]]:
         if wait <= 0 and held_task.steps[idx].waiting
     ]
     claim: list[TaskMessage] = []
-    if task.task.state == "pending":
+    if task.task.state in UNBEGUN and not task.sleeps:
         claim.append(TaskMessage("claim"))
         if task.task.lost >= MOST_LOST:
             claim.append(TaskMessage("poison"))

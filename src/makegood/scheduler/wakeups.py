@@ -19,6 +19,8 @@ class Wakeups:
     def __init__(self, store: _Topics, clock: Clock, rng: random.Random, poll: float | None) -> None:
         self.pending = True
         """Whether tasks may wait to be claimed. It stays true until the Scheduler looks."""
+        self.sleepers = True
+        """Whether the next claim looks for tasks that sleep and are due, too."""
         self.inbox = True
         """Whether messages may wait for held tasks. It stays true until the Scheduler looks."""
         self.event = asyncio.Event()
@@ -36,6 +38,7 @@ class Wakeups:
         """Subscribe to the store's topics."""
         self._stops = [
             self._store.subscribe("pending", self.wake_for_pending),
+            self._store.subscribe("sleeping", self.wake_for_sleepers),
             self._store.subscribe("inbox", self.wake_for_inbox),
         ]
 
@@ -49,6 +52,11 @@ class Wakeups:
         self.pending = True
         self.event.set()
 
+    def wake_for_sleepers(self) -> None:
+        """Wake the loop: a task that sleeps may be due, or due before the others."""
+        self.sleepers = True
+        self.wake_for_pending()
+
     def wake_for_inbox(self) -> None:
         """Wake the loop: messages may wait."""
         self.inbox = True
@@ -56,7 +64,7 @@ class Wakeups:
 
     def look_again(self) -> None:
         """Assume that every topic has something new, because wake-ups may be lost. Wakes nobody."""
-        self.pending = self.inbox = True
+        self.pending = self.sleepers = self.inbox = True
 
     @property
     def polls(self) -> bool:

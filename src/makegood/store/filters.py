@@ -17,7 +17,15 @@ from makegood.errors import ConfigError
 from makegood.model.states import TaskState
 from makegood.store.views import Filter
 
-STATES: Final[Sequence[TaskState]] = ("pending", "processing", "processed", "undoing", "undone", "error")
+STATES: Final[Sequence[TaskState]] = (
+    "pending",
+    "sleeping",
+    "processing",
+    "processed",
+    "undoing",
+    "undone",
+    "error",
+)
 MOST = 2**31 - 1
 """The highest number that a count may be compared with."""
 LONGEST: Final = 2000

@@ -581,10 +581,11 @@ class Store(Protocol):
         """Call ``wake`` (on the event loop) when there may be something new on ``topic``, from
         this process or another.
 
-        Topics: "pending" (tasks to claim), "inbox" (messages to tasks), "agent:APP/AGENT" (requests), "ended"
-        (tasks at rest), "answers" (decided operator commands), "queue:NAME" (messages), "notice" (notices to
-        send), "bulk" (acts on many tasks). A wake-up may be spurious, and may be lost on a broken connection:
-        also poll slowly. Returns a function that ends the subscription.
+        Topics: "pending" (tasks to claim), "sleeping" (tasks to claim later), "inbox" (messages to tasks),
+        "agent:APP/AGENT" (requests), "ended" (tasks at rest), "answers" (decided operator commands),
+        "queue:NAME" (messages), "notice" (notices to send), "bulk" (acts on many tasks). A wake-up may be
+        spurious, and may be lost on a broken connection: also poll slowly. Returns a function that ends the
+        subscription.
         """
 
     def joined(self, *references: int | tuple[str, str]) -> None:

@@ -14,7 +14,7 @@ from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - re-expo
 from makegood.errors import StoreError
 from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage
-from makegood.model.plan import OnFailure, Template
+from makegood.model.plan import OnFailure, Start, Template
 from makegood.model.shape import HeldTask, Shape
 from makegood.model.task import ReplyTo, Step, TaskRecord
 
@@ -53,6 +53,9 @@ class Submission(msgspec.Struct, frozen=True):
 
     It only moves the task forward and dispatches its first steps (``saga.begun``). Either all its requests
     are handed over in memory, or none.
+    """
+    start: Start | None = None
+    """When the task may begin: it sleeps until then; None: at once. Then nobody holds it from the beginning.
     """
 
     @property
@@ -98,6 +101,8 @@ class Loaded(msgspec.Struct):
     """The task's inbox, oldest first."""
     due: dict[int, float] = {}
     """Seconds until the timer of each waiting step fires (0 when past)."""
+    sleeps: bool = False
+    """It was claimed for its messages alone: its start has not come."""
 
 
 MOST_LOST: Final = 3
@@ -112,11 +117,15 @@ class Claim(msgspec.Struct, frozen=True):
     """
 
     limit: int
-    """Pending tasks to claim at most: highest priority first, then the longest waiting."""
+    """Pending tasks to claim at most, and tasks that sleep and are due: highest priority first, then the
+    longest waiting.
+    """
     at_rest: tuple[int, ...] = ()
-    """Tasks in error, undone or processed, without a lock, for which an operator command waits."""
+    """Tasks in error, undone, processed or asleep, without a lock, for which an operator command waits."""
     room: int = NO_LIMIT
     """Bytes of large values to read for all of them; the first task is claimed whatever its size."""
+    sleepers: bool = False
+    """Whether to look for tasks that sleep and are due."""
 
 
 Decide = Callable[[Sequence[Loaded]], Sequence[tuple[HeldTask, Decision]]]
@@ -171,7 +180,9 @@ class Committed:
     claims: list[tuple[HeldTask, Decision]] = field(default_factory=list)
     """Claimed tasks, each with the Decision on it."""
     more: bool = False
-    """Whether more pending tasks wait."""
+    """Whether more tasks wait to be claimed."""
+    next_start: float | None = None
+    """Seconds until the next task that sleeps is due; None: there is none, or the claim did not look."""
     rejections: list[tuple[int, str]] = field(default_factory=list)
     """Tasks put to error because of their data: (task, reason)."""
     left: bool = False

@@ -15,6 +15,7 @@ from makegood.base.durations import shown
 from makegood.base.ids import show
 from makegood.base.sizes import MIB
 from makegood.base.stored_values import record_of, text
+from makegood.base.wall_times import by_present_rules
 from makegood.model.attempt_end import AttemptEnd
 from makegood.model.breaker import SHUT
 from makegood.model.decision import Decision
@@ -510,6 +511,14 @@ def unclaimed(after: float) -> list[AlertRow]:
     """
     text = f"no scheduler has run for {after:g} s, and tasks wait for one: start `makegood scheduler`"
     return alerts([Alert("no_scheduler", text=text)])
+
+
+def present_start(start_at: float, wall: str | None, ready_seq: int) -> float | None:
+    """Return when a task that sleeps begins, by the rules that its zone has now, if it was looked at too
+    early; None: it may begin.
+    """
+    start = by_present_rules(start_at, wall or "")
+    return start if start * 1_000_000 > ready_seq + 1 else None
 
 
 def freed(state: str, reason: TaskReason) -> bytes:

@@ -15,7 +15,7 @@ from makegood.store.views import EventView, Filter, StepView, TaskDetail, TaskVi
 
 LISTED = """
 id, app, workflow, key, state, goal, submission, priority, cause, failure_count, locked_by, epoch, correlation_id, created_at,
-ended_at, complete_by
+ended_at, complete_by, start_at, start_wall
 """
 """The columns of a ``TaskView`` in a list: without the result, which may be large."""
 STEP_COLUMNS = "idx, kind, name, agent, action, state, attempt, round, failure_count, flags, spec, result, error, first_sent"

@@ -28,10 +28,13 @@ select id from (select id from makegood.task where state = 'pending' and locked_
 union select id from (select id from makegood.task where locked_by is not null limit $1) b
 union select id from (select id from makegood.task where state = 'error' limit $1) c
 """)
-"""Tasks that have not ended: each part uses an index that holds nothing else."""
+"""Tasks that have not ended, and do not sleep: each part uses an index that holds nothing else."""
+SLEEPING = Sql("select id from makegood.task where state = 'sleeping' and locked_by is null limit $1")
 UNENDED_TALLY = Sql(f"""
 select state, count(*), sum(case when {FAILING} then 1 else 0 end), sum(case when {IN_DOUBT} then 1 else 0 end)
 from makegood.task where id = any ($1::bigint[]) group by state
+union all
+select 'sleeping', count(*), 0, 0 from (select 1 from makegood.task where state = 'sleeping' and locked_by is null limit $2) s
 """)  # noqa: S608 - our own conditions
 LATELY = Sql("""
 select state, count(*) from (select state, created_at from makegood.task order by id desc limit $2) t
@@ -71,7 +74,7 @@ SIZES = Sql(
 )
 # Ids rise with the time of submission, by the clock of the submitter: an hour is allowed for its error.
 _DRAWN = "id < ((((select {now}) - ?::float8 - 1704063600) * 1000)::bigint << 22)"
-_ALIVE = frozenset({"pending", "processing", "undoing", "error"})
+_ALIVE = frozenset({"pending", "sleeping", "processing", "undoing", "error"})
 
 
 class _Source:
@@ -111,6 +114,8 @@ class _Source:
         only = _ALIVE.issuperset(condition.states) if condition.states else condition.failing is True
         if scan_limit is not None and only and condition.states != ("error",) and not _by_index(condition):
             alive = [task for (task,) in await tx.rows(UNENDED, scan_limit + 1)]
+            if "sleeping" in condition.states:
+                alive += [task for (task,) in await tx.rows(SLEEPING, scan_limit + 1)]
             alive = alive if len(alive) <= scan_limit else None
         return cls(condition, scan_limit, alive)
 
@@ -153,8 +158,11 @@ async def unended(tx: ReadTx, scan_limit: int = LOOKED) -> UnendedTally:
     tasks = [task for (task,) in await tx.rows(UNENDED, scan_limit + 1)]
     states: dict[Any, int] = {}
     failing = doubt = 0
-    for state, count, failing_count, doubt_count in await tx.rows(UNENDED_TALLY, tasks[:scan_limit]):
-        states[text(state)] = count
+    for state, count, failing_count, doubt_count in await tx.rows(
+        UNENDED_TALLY, tasks[:scan_limit], scan_limit
+    ):
+        if count:
+            states[text(state)] = count
         failing, doubt = failing + failing_count, doubt + doubt_count
     return UnendedTally(states, failing, doubt, len(tasks) > scan_limit)
 

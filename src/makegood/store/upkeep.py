@@ -36,8 +36,11 @@ union all
 select app, workflow, state, count(*) from makegood.task where locked_by is not null group by app, workflow, state
 union all
 select app, workflow, state, count(*) from makegood.task where state = 'error' and locked_by is null group by app, workflow, state
+union all
+select app, workflow, 'sleeping', count(*) from makegood.task where state = 'sleeping' and locked_by is null group by app, workflow
 """)
-"""Tasks waiting to be claimed, held, and in error: each part uses an index that holds nothing else."""
+"""Tasks waiting to be claimed, held, in error, and asleep: each part uses an index that holds nothing else.
+"""
 _QUEUES = Sql("""
 select agent, count(*), greatest(0, {now} - min(sent_at))
 from makegood.request where taken_by is null and kind <> 'timer' group by agent

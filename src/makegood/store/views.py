@@ -11,6 +11,7 @@ from makegood.base.arguments import checked_count, judge_calls
 from makegood.base.durations import seconds
 from makegood.base.service_keys import KeyedRequest, in_form
 from makegood.base.text import refuse_unstorable
+from makegood.base.wall_times import by_present_rules
 from makegood.base.zones import ZoneRules
 from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - re-exported: a record like the others
@@ -225,8 +226,19 @@ class TaskView(msgspec.Struct, frozen=True):
     created: float
     ended: float | None
     complete_by: float | None
+    start_at: float | None = None
+    """When a task that sleeps begins, by the zone rules of its submission; see ``starts``."""
+    start_wall: str | None = None
+    """The wall time of its start with its zone, if it was submitted with one."""
     result: bytes | None = None
     """None also in a list that was read without results."""
+
+    @property
+    def starts(self) -> float | None:
+        """When a task that sleeps begins, by the zone rules that this machine has now; None for others."""
+        if self.state != "sleeping" or self.start_at is None:
+            return None
+        return by_present_rules(self.start_at, self.start_wall or "")
 
 
 class StepView(msgspec.Struct, frozen=True):
@@ -525,7 +537,7 @@ class UnendedTally(msgspec.Struct, frozen=True):
     @property
     def in_flight(self) -> int:
         """Pending, processing and undoing tasks."""
-        return sum(count for state, count in self.states.items() if state != "error")
+        return sum(count for state, count in self.states.items() if state not in ("error", "sleeping"))
 
 
 class StepBrief(msgspec.Struct, frozen=True):

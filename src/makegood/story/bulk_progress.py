@@ -41,7 +41,7 @@ def bulk_progress(kind: str, states: Mapping[str, int]) -> BulkProgress:
     '3 processed, 1 stuck'
     """
     end = _ENDS.get(kind, "processed")
-    to_go = sum(states.get(state, 0) for state in ("pending", "processing", "undoing"))
+    to_go = sum(states.get(state, 0) for state in ("pending", "sleeping", "processing", "undoing"))
     elsewhere = {
         state: n for state in ("processed", "undone") if state != end and (n := states.get(state, 0))
     }

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 
+from makegood.base.clock import iso
+from makegood.base.durations import shown
 from makegood.base.text import first_line
-from makegood.store.views import StepBrief, StepView
+from makegood.store.views import StepBrief, StepView, TaskView
 
 LATER = "asked to come back later"
 """A wait of which the service gave no reason."""
@@ -14,6 +16,14 @@ def wait_of(step: StepView | StepBrief) -> str:
     if step.state != "ready" or not (step.waiting if isinstance(step, StepView) else step.doing == "timer"):
         return ""
     return first_line(step.error) or LATER
+
+
+def start_text(task: TaskView, now: float) -> str:
+    """Return when a task that sleeps begins, and how long that is from ``now``; "" for any other."""
+    if (starts := task.starts) is None:
+        return ""
+    left = starts - now
+    return f"starts at {iso(starts)[:19]}Z, {f'{shown(left)} left' if left >= 1 else 'now'}"
 
 
 def waits_text(waits: Mapping[str, int]) -> str:

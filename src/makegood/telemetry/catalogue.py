@@ -48,7 +48,7 @@ UNDOS = Metric(
 )  # fmt: skip
 TASKS = Metric(
     "makegood_tasks", "gauge", ("app", "workflow", "state"),
-    "Tasks that have not ended; state: pending, processing, undoing, error. Reported by the leading Supervisor.",
+    "Tasks that have not ended; state: pending, sleeping, processing, undoing, error. Reported by the leading Supervisor.",
 )  # fmt: skip
 ATTEMPTS = Metric(
     "makegood_step_attempts_total", "counter", ("app", "workflow", "step", "agent", "outcome"),

@@ -7,6 +7,8 @@ The kinds, with their fields:
 
 - submitted: key, steps (names), no_return, on_failure, reply_to: noted once the client has its answer
 - claimed: epoch, lost
+- sleeps: a task that begins later was written
+- began: early (seconds until its start, by the clock that counts): a task that slept begins
 - moved: moves (("task", old, new) and (step idx, old, new, attempt, round)), cause, note: one per committed
   Decision
 - answered: idx, doing, attempt, complete_by, now: a reply was left in the store, in time by its clock
@@ -42,7 +44,7 @@ The kinds, with their fields:
 - circuit: agent, state: the new state of a process's circuit
 - counted: idx, failures: a failure was counted for a step
 - alert: alert (its kind), step, text
-- act: what ("cancel", "undo", "resubmit", "settle"), verdict, reason
+- act: what ("cancel", "undo", "resubmit", "settle", "wake"), verdict, reason
 - ended: state, result, standing (names), submission
 - fault: what, point
 - restored: the store went back in time and began a new generation; the history no longer has what the store

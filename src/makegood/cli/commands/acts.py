@@ -1,4 +1,4 @@
-"""``makegood task cancel | undo | resubmit | settle | extend``: an operator's acts.
+"""``makegood task cancel | undo | resubmit | settle | extend | wake``: an operator's acts.
 
 Each act is a message in the task's inbox. A Scheduler's rules decide it, and the command shows their answer.
 With several ids each has its own line, and the command returns the highest of the exit codes 4, 5 and 6 that
@@ -164,6 +164,16 @@ def extend(
     """Move the deadlines of tasks that go forward. Their steps keep theirs."""
     act = partial(TaskHandle.extend, more=by, why=why, who=who, timeout=timeout)
     return asyncio.run(_each(cli, task_ids, act))
+
+
+@command()
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
+@why_option("Why, for the task and the audit.")
+@who_option
+@timeout_option
+def wake(cli: Cli, /, *, task_ids: tuple[str, ...], why: str, who: str | None, timeout: float) -> int:
+    """Let tasks that sleep begin now, before their start."""
+    return asyncio.run(_each(cli, task_ids, partial(TaskHandle.wake, why=why, who=who, timeout=timeout)))
 
 
 @command()
@@ -336,7 +346,7 @@ async def _preview(cli: Cli, request: RequestedAct) -> int:
                 continue
             if len(task_ids) > 1:
                 cli.out.text(f"{task.id}  {detail.task.state}")
-            if detail.task.state in ("pending", "processing") and detail.task.goal == "forward":
+            if detail.task.state in ("pending", "sleeping", "processing") and detail.task.goal == "forward":
                 cli.note(
                     f"task {task.id} is {detail.task.state}: `makegood task cancel` does this, undo is for tasks at rest"
                 )

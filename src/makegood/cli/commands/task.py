@@ -22,6 +22,7 @@ from makegood.base.service_keys import request_of
 from makegood.base.sizes import MIB
 from makegood.base.terminal_text import visible_json
 from makegood.base.text import first_line
+from makegood.base.wall_times import read_moment
 from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.client import connect, looked, looking, task_named
 from makegood.cli.command import Whole
@@ -43,7 +44,7 @@ from makegood.payload.codec import UNREADABLE, decode, shallow
 from makegood.payload.unknown_fields import refuse_unknown
 from makegood.store.views import EventView, Filter, NodeView, TaskDetail, TaskView
 from makegood.story.trouble import reasons
-from makegood.story.waits import wait_of
+from makegood.story.waits import start_text, wait_of
 from makegood.workflow.workflow import Workflow
 
 REDRAW = 0.25
@@ -69,6 +70,12 @@ timeout_option = lasting(
 @click.option("--priority", type=Whole(0, 9), help="Priority, 0 to 9; 9 runs first.")
 @click.option("--correlation-id", metavar="ID", help="An id of your own, stored with the task.")
 @click.option("--reply-to", metavar="TO", help="Where to send its states: queue:NAME or https://…")
+@lasting("--delay", text="Begin after this long (90s, 2h, 3d): the task sleeps until then.")
+@click.option(
+    "--at",
+    metavar="WHEN",
+    help="Begin at this moment: 2026-12-24T09:00+01:00, or 2026-12-24T09:00[Europe/Berlin].",
+)
 @flag("--wait", text="Wait for the end; write the result; exit with the task's outcome.")
 @timeout_option
 def submit(
@@ -80,6 +87,7 @@ def submit(
     named: bool,
     wait: bool,
     timeout: float | None,
+    at: str | None,
     **options: Any,
 ) -> int:
     """Submit a task. WORKFLOW is module:workflow, such as orders:place_order.
@@ -88,6 +96,7 @@ def submit(
     from a file or - to read it from stdin; a parameter annotated str takes plain text as well. The workflow
     function runs here, once. Writes the task's id.
     """
+    options["at"] = None if at is None else read_moment(at, name="--at")
     definition = load_workflow(workflow)
     values = read_inputs(definition, inputs, by_name=named)
     with naming(definition, "nothing was submitted"):
@@ -275,7 +284,7 @@ async def _rows(cli: Cli, client: Client, tasks: Sequence[TaskView]) -> list[tup
             recent(view.created, now) if cli.out.fancy else date_time(view.created),
             shown((now if view.ended is None else view.ended) - view.created),
             view.key, view.failure_count or None,
-            first_line(texts.get(view.id) or view.cause),
+            first_line(texts.get(view.id) or view.cause or start_text(view, now)),
         )
         for view in tasks
     ]  # fmt: skip
@@ -347,7 +356,7 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
             cli.out.text(f"and {len(lines) - most:,} more lines: --all shows every step")
         for what in detail.unreadable[:most]:
             cli.out.text(f"{'unreadable':<14}{what}")
-        for name, value in _facts(detail):
+        for name, value in _facts(detail, now):
             whole = all or len(value) <= MOST_VALUE
             text = value if whole else f"{value[:MOST_VALUE]}… ({len(value):,} characters: --all shows them)"
             cli.out.text(f"{name:<14}{text}")
@@ -391,7 +400,7 @@ def _key_lines(detail: TaskDetail, text: str, most: int) -> list[str]:
     return [*lines[:most], f"and {more:,} more: --all shows them"] if more > 0 else lines
 
 
-def _facts(detail: TaskDetail) -> list[tuple[str, str]]:
+def _facts(detail: TaskDetail, now: float) -> list[tuple[str, str]]:
     task = detail.task
     facts: list[tuple[str, object]] = [
         ("inputs", ", ".join(visible_json(value.decode()) for value in detail.inputs)),
@@ -403,6 +412,7 @@ def _facts(detail: TaskDetail) -> list[tuple[str, str]]:
         ("priority", task.priority or ""),
         ("unanswered", task.failure_count or ""),
         ("created", date_time(task.created)),
+        ("sleeps", start_text(task, now)),
         ("ended", date_time(task.ended) if task.ended is not None else ""),
         ("complete by", date_time(task.complete_by) if task.complete_by is not None else ""),
         ("held by node", task.locked_by),

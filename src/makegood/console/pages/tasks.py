@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base import ids
+from makegood.base.clock import iso
 from makegood.console.day_time import day_time
 from makegood.console.pages.wording import Tab, capped, name_of, names_of, tallied
 from makegood.console.reads import Reads
@@ -29,7 +30,7 @@ UNCLAIMED: Final = 30.0
 _PIPS = {"undoing": "running", "ready": "waiting"}
 """State of a step -> the one that it is drawn as, if that is another."""
 _ACTS = (
-    ("cancel", "stop", ("pending", "processing")),
+    ("cancel", "stop", ("pending", "sleeping", "processing")),
     ("undo", "undoing", ("processed", "error")),
     ("resubmit", "again", ("error", "undone")),
 )
@@ -83,6 +84,8 @@ def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
     if task.state == "error":
         incomplete = task.goal == "undo" or any(step.state == "undo_failed" for step in steps)
         return "error", "undo incomplete" if incomplete else "held"
+    if task.starts is not None:
+        return task.state, f"starts at {iso(task.starts)[:16]}Z"
     if task.state not in ("pending", "processing"):
         return task.state, ""
     if failing := [step for step in steps if step.failures and step.state in _UNDER_WAY]:
@@ -145,6 +148,7 @@ def tabs(tally: UnendedTally, lately: Mapping[str, int], *, more: bool) -> list[
         Tab("In doubt", "doubt:yes state:pending,processing,undoing,error", capped(tally.doubt, more=cut)),
         Tab("Undoing", "state:undoing", capped(tally.states.get("undoing", 0), more=cut)),
         Tab("In flight", "state:pending,processing,undoing", capped(tally.in_flight, more=cut)),
+        Tab("Sleeping", "state:sleeping", capped(tally.states.get("sleeping", 0), more=cut)),
         Tab("Undone", "state:undone since:1h", capped(lately.get("undone", 0), more=more)),
     ]
 

@@ -6,21 +6,27 @@ Tasks are locked here. The lock in the row is written with the task's first Deci
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from makegood.model.states import UNBEGUN
 from makegood.store.postgres.load import COLUMNS, read
 from makegood.store.postgres.transaction import Row, WriteTransaction
-from makegood.store.priority_ageing import Ageing
+from makegood.store.priority_ageing import Ageing, rank
 from makegood.store.records import MOST_LOST, Claim, Loaded
+from makegood.store.rows import present_start
 from makegood.store.scan_floors import Floors
 from makegood.store.task_rows import Raw
 
 PRIORITIES = list(range(9, -1, -1))
+
+_WHERE_PENDING = (
+    "t.state = 'pending' and t.locked_by is null and t.priority = p.priority and t.ready_seq > p.floor"
+)
 
 # Nothing is given to a process that was declared dead: it would be freed once more, and counted.
 PENDING = f"""
 select {COLUMNS} from unnest($1::int[], $2::bigint[]) as p (priority, floor)
     cross join lateral (
         select * from makegood.task t
-        where t.state = 'pending' and t.locked_by is null and t.priority = p.priority and t.ready_seq > p.floor
+        where {_WHERE_PENDING}
         order by t.ready_seq limit $3 for no key update skip locked
     ) t
 where not exists (select from makegood.node n where n.id = $4::bigint and n.dead) limit $3
@@ -29,18 +35,52 @@ PENDING_AGED = f"""
 select {COLUMNS}, extract(epoch from clock_timestamp())::float8 - t.ready_seq / 1e6::float8 as waited
 from unnest($1::int[], $2::bigint[]) as p (priority, floor) cross join lateral (
         select * from makegood.task t
-        where t.state = 'pending' and t.locked_by is null and t.priority = p.priority and t.ready_seq > p.floor
+        where {_WHERE_PENDING}
         order by t.ready_seq limit $3 for no key update skip locked
     ) t
 where not exists (select from makegood.node n where n.id = $5::bigint and n.dead)
 order by t.ready_seq - p.priority * $4::float8 limit $3
 """  # noqa: S608 - our own columns
+
+_WHERE_DUE = """t.state = 'sleeping' and t.locked_by is null and t.priority = p.priority and t.ready_seq > p.floor
+            and t.ready_seq <= (select us from moment)"""
+
+
+def _with_due(pending: str, floors: str) -> str:
+    """Return a statement that also finds the tasks that sleep and are due, and in ``next_start`` the seconds
+    until the next one is. ``floors``: the parameter with the floors of those that sleep.
+
+    It has a row although there is no task.
+    """
+    due = pending.replace(_WHERE_PENDING, _WHERE_DUE).replace("$2::bigint[]", floors)
+    return f"""
+with moment as materialized (select (extract(epoch from clock_timestamp()) * 1000000)::bigint as us),
+p as materialized ({pending}), d as materialized ({due}),
+n as materialized (
+    select (min(t.ready_seq) - (select us from moment)) / 1e6::float8 as next_start
+    from unnest($1::int[]) as p (priority) cross join lateral (
+        select t.ready_seq from makegood.task t
+        where t.state = 'sleeping' and t.locked_by is null and t.priority = p.priority and t.ready_seq > (select us from moment)
+        order by t.ready_seq limit 1
+    ) t
+)
+select q.*, n.next_start from n left join (select * from p union all select * from d) q on true
+"""  # noqa: S608 - our own text
+
+
+WITH_DUE, WITH_DUE_AGED = _with_due(PENDING, "$5::bigint[]"), _with_due(PENDING_AGED, "$6::bigint[]")
 _AT_REST = f"""
 select {COLUMNS} from makegood.task t
-where t.id = any ($1::bigint[]) and t.locked_by is null and t.state in ('error', 'undone', 'processed')
+where t.id = any ($1::bigint[]) and t.locked_by is null and t.state in ('error', 'undone', 'processed', 'sleeping')
     and (select i.seq from makegood.inbox i where i.task = t.id limit 1) is not null
 for no key update of t skip locked
 """  # noqa: S608 - our own columns
+
+
+_SLEEP_ON = """
+update makegood.task t set start_at = x.start, ready_seq = (x.start * 1000000)::bigint
+from unnest($1::bigint[], $2::float8[]) as x (id, start) where t.id = x.id
+"""
 
 
 @dataclass(slots=True)
@@ -56,8 +96,10 @@ class Claimed:
     """Whether more pending tasks wait."""
     left: bool = False
     """Whether tasks were left out for lack of room."""
-    last_seqs: dict[int, int] = field(default_factory=dict)
-    """By priority, the ready_seq of the last task found."""
+    last_seqs: dict[tuple[str, int], int] = field(default_factory=dict)
+    """By state and priority, the ready_seq of the last task found."""
+    next_start: float | None = None
+    """Seconds until the next task that sleeps is due."""
 
 
 async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Ageing, node: int) -> Claimed:
@@ -65,26 +107,46 @@ async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Agein
     rest: list[Row] = []
     if claim.at_rest:
         rest = await tx.rows(_AT_REST, list(claim.at_rest))
-    pending = await _pending(tx, max(0, claim.limit) + 1, floors, ageing, node)
+    pending, next_start = await _pending(tx, claim, floors, ageing, node)
     candidates = _alone(pending[: max(0, claim.limit)], others=bool(rest))
-    claims = Claimed(more=len(candidates) < len(pending))
+    candidates = await _due(tx, candidates)
+    claims = Claimed(more=len(candidates) < len(pending), next_start=next_start)
+    due = {row["id"] for row in candidates}
+    rest = [row for row in rest if row["id"] not in due]  # without those that sleep and are due
     raws: list[Raw] = []
     for row in (*rest, *candidates):
         has_deadline = row["complete_by"] is not None
-        fresh = row["state"] == "pending" and row["goal"] == "forward"
+        fresh = row["state"] in UNBEGUN and row["goal"] == "forward" and row["id"] in due
         begins = not has_deadline and row["within"] is not None and fresh
         claims.begins[row["id"]] = begins
         raws.append(Raw(row, row["epoch"] + 1, has_deadline or begins))
     if raws:
         result = await read(tx.connection, tx.plans, raws, claim.room)
         claims.tasks, claims.unreadable = result.tasks, result.unreadable
+        for load in claims.tasks:
+            load.sleeps = load.task.state == "sleeping" and load.task.id not in due
         claims.left = bool(result.left)
         claims.more = claims.more or claims.left
         left = set(result.left)
         candidates = [row for row in candidates if row["id"] not in left]
     for row in candidates:
-        claims.last_seqs[row["priority"]] = row["ready_seq"]
+        claims.last_seqs[row["state"], row["priority"]] = row["ready_seq"]
     return claims
+
+
+async def _due(tx: WriteTransaction, candidates: Sequence[Row]) -> Sequence[Row]:
+    """Return candidates without those that sleep on, by the rules that their zones have now.
+
+    They sleep on whatever becomes of an ambiguous commit, so it needs no mark.
+    """
+    starts: dict[int, float] = {}
+    for row in candidates:
+        wall = row["start_wall"] if row["state"] == "sleeping" else ""
+        if wall and (start := present_start(row["start_at"], wall, row["ready_seq"])) is not None:
+            starts[row["id"]] = start
+    if starts:
+        await tx.rows(_SLEEP_ON, list(starts), list(starts.values()))
+    return [row for row in candidates if row["id"] not in starts] if starts else candidates
 
 
 def _alone(pending: Sequence[Row], *, others: bool) -> Sequence[Row]:
@@ -97,28 +159,40 @@ def _alone(pending: Sequence[Row], *, others: bool) -> Sequence[Row]:
     return pending[:doubtful]
 
 
-async def _pending(tx: WriteTransaction, limit: int, floors: Floors, ageing: Ageing, node: int) -> list[Row]:
-    now = floors.clock.monotonic()
+async def _pending(
+    tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Ageing, node: int
+) -> tuple[list[Row], float | None]:
+    """Return the tasks to claim in their order, one more than wanted if there are more, and in how many
+    seconds the next one that sleeps is due.
+    """
+    limit, now = max(0, claim.limit) + 1, floors.clock.monotonic()
     step = ageing.step if ageing.due("pending", now) else None
+    next_start: float | None = None
 
     async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
-        begin = [-1 if bottom else int(floors.floor(("pending", priority))) for priority in PRIORITIES]
-        return await (
-            _best(tx, limit, begin, node) if step is None else _aged(tx, limit, begin, step * 1e6, node)
+        nonlocal next_start
+        begin, begin_due = (
+            [-1 if bottom else int(floors.floor((state, priority))) for priority in PRIORITIES]
+            for state in ("pending", "sleeping")
         )
+        values = [PRIORITIES, begin, limit, *([] if step is None else [step * 1e6]), node]
+        if not claim.sleepers:
+            rows = await tx.rows(PENDING if step is None else PENDING_AGED, *values)
+        else:
+            rows = await tx.rows(WITH_DUE if step is None else WITH_DUE_AGED, *values, begin_due)
+            next_start = rows[0]["next_start"]
+            rows = [row for row in rows if row["id"] is not None]
+        rows.sort(
+            key=_in_order if step is None else lambda row: rank(row["priority"], row["ready_seq"], step * 1e6)
+        )
+        return rows[:limit]
 
     rows = await floors.looked("pending", look)
     oldest = None if step is None else max((row["waited"] for row in rows), default=0.0)
     ageing.found("pending", full=len(rows) >= limit, oldest=oldest, now=now)
-    return rows
+    return rows, next_start
 
 
-async def _aged(tx: WriteTransaction, limit: int, begin: list[int], step: float, node: int) -> list[Row]:
-    """Return pending tasks in order of priority with age included."""
-    return await tx.rows(PENDING_AGED, PRIORITIES, begin, limit, step, node)
-
-
-async def _best(tx: WriteTransaction, limit: int, begin: list[int], node: int) -> list[Row]:
-    rows = await tx.rows(PENDING, PRIORITIES, begin, limit, node)
-    rows.sort(key=lambda row: (-row["priority"], row["ready_seq"]))
-    return rows
+def _in_order(row: Row) -> tuple[int, int]:
+    """Return a key to sort by: the highest priority first, then the longest waiting."""
+    return -row["priority"], row["ready_seq"]

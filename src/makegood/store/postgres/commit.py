@@ -52,7 +52,7 @@ class Commit:
     """Whether to use savepoints, because a value was refused or a row is locked."""
     outcome: Committed = field(default_factory=Committed)
     writing: Writing | None = None
-    last_seqs: dict[int, int] = field(default_factory=dict)
+    last_seqs: dict[tuple[str, int], int] = field(default_factory=dict)
 
     async def work(self, tx: WriteTransaction) -> Committed:
         """Write the batch. May be called again if it has certainly done nothing."""
@@ -76,8 +76,8 @@ class Commit:
 
     def settled(self) -> None:
         """Remember how far the claim read. Call it only after the commit."""
-        for priority, seq in self.last_seqs.items():
-            self.floors.passed(("pending", priority), seq)
+        for key, seq in self.last_seqs.items():
+            self.floors.passed(key, seq)
 
     async def _at_once(self, tx: WriteTransaction) -> Committed:
         decisions: Sequence[Decision] = self.batch.decisions
@@ -111,6 +111,7 @@ class Commit:
         if batch.claim is not None and not self.is_outlived():
             claims = await claim.find(tx, batch.claim, self.floors, self.ageing, batch.node)
             outcome.more, outcome.left, self.last_seqs = claims.more, claims.left, claims.last_seqs
+            outcome.next_start = claims.next_start
             for task, reason in claims.unreadable:
                 await put_to_error(tx, batch.node, task, reason)
                 outcome.rejections.append((task, reason))

@@ -14,9 +14,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from makegood.base.wall_times import AHEAD
 from makegood.errors import TransactionError
 from makegood.model import notices
 from makegood.model.notices import Notice, topic_of
+from makegood.model.plan import Start
 from makegood.store import migrations, rows
 from makegood.store.joined_checks import another, checked, current, same_kind
 from makegood.store.notice_records import listeners, queued, received
@@ -39,6 +41,9 @@ from makegood.transactions import Caller
 
 _T, _F = "pg_catalog.text", "pg_catalog.float8"
 _OF = "given.v operator(pg_catalog.->) "
+_START = f"coalesce({EXACT_NOW} {PLUS} x.delay, x.start_at)"
+_AHEAD = f"case when x.start_wall operator(pg_catalog.<>) '' and x.start_at operator(pg_catalog.>) ({EXACT_NOW} {PLUS} {AHEAD}) then {AHEAD} else 0 end"
+_SLEEPS = f"coalesce({_START} operator(pg_catalog.>) {EXACT_NOW}, false)"
 _NEW = f"exists (select 1 from ins where ins.id {EQ} x.task)"  # noqa: S608 - our own text
 _LOOK = f"""
 select pg_catalog.now()::pg_catalog.text, current_user::pg_catalog.text,
@@ -72,15 +77,17 @@ _INSERT = f"""
 with given as materialized (select ?::pg_catalog.text::pg_catalog.jsonb as v),
 ins as (
     insert into makegood.task (id, app, workflow, key, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
-        locked_by, epoch, within, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static@told)
-    select x.id, x.app, x.workflow, x.key, pg_catalog.decode(x.fingerprint, 'base64'), 'pending', 'forward', x.on_failure, 1, x.priority,
-        (extract(epoch from pg_catalog.clock_timestamp()) operator(pg_catalog.*) 1000000::numeric)::bigint, null, 0, x.within, x.undo_within, '', 0, 0, false,
-        x.correlation_id, x.trace, {EXACT_NOW}, pg_catalog.decode(x.static, 'base64')@as_told
+        locked_by, epoch, within, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static, start_at, start_wall@told)
+    select x.id, x.app, x.workflow, x.key, pg_catalog.decode(x.fingerprint, 'base64'), case when {_SLEEPS} then 'sleeping' else 'pending' end, 'forward', x.on_failure, 1, x.priority,
+        (case when {_SLEEPS} then ({_START} operator(pg_catalog.-) {_AHEAD})::numeric else extract(epoch from pg_catalog.clock_timestamp()) end
+            operator(pg_catalog.*) 1000000::numeric)::bigint, null, 0, x.within, x.undo_within, '', 0, 0, false,
+        x.correlation_id, x.trace, {EXACT_NOW}, pg_catalog.decode(x.static, 'base64'),
+        case when {_SLEEPS} then {_START} end, case when {_SLEEPS} then x.start_wall end@as_told
     from given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'tasks') as x (id bigint, app {_T}, workflow {_T}, key {_T},
         fingerprint {_T}, on_failure {_T}, priority int, within {_F}, undo_within {_F}, correlation_id {_T}, trace {_T},
-        static {_T}@and_told)
+        static {_T}, delay {_F}, start_at {_F}, start_wall {_T}@and_told)
     on conflict do nothing
-    returning id
+    returning id, state
 ),
 st as (
     insert into makegood.step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags, spec)
@@ -89,7 +96,7 @@ st as (
         agent {_T}, action {_T}, spec {_T})
     where {_NEW}
 )@notices
-select id, (select pg_catalog.count(pg_catalog.pg_notify('makegood', 'pending')) from (select 1 from ins limit 1) one)@rings from ins
+select id, (select pg_catalog.count(pg_catalog.pg_notify('makegood', state)) from (select distinct state from ins) s)@rings from ins
 """  # noqa: S608 - our own text
 _RIGHTS = """
 select pg_catalog.has_any_column_privilege('makegood.notice', 'insert')
@@ -221,7 +228,8 @@ async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitte
     if first_notices:
         values |= _notice_columns(first_notices)
     new_ids = {id_ for id_, _ in await caller.ask(_TELLING if first_notices else _QUIETLY, _text(values))}
-    caller.topics |= {"pending", *(topic_of(notice.reply.to) for notice in first_notices)}
+    caller.topics |= {"pending" if all(d.start is None for d in tasks) else "sleeping"}
+    caller.topics |= {topic_of(notice.reply.to) for notice in first_notices}
     answers: list[Submitted | None] = []
     left: list[dict[str, Any]] = []
     for n, d in enumerate(drafts):
@@ -250,7 +258,16 @@ def _task(d: Submission) -> dict[str, Any]:
         "id": d.id, "app": d.app, "workflow": d.workflow, "key": d.key, "fingerprint": _base64(d.fingerprint),
         "on_failure": d.on_failure, "priority": d.priority, "within": d.within, "undo_within": d.undo_within,
         "correlation_id": d.correlation_id, "trace": d.trace, "static": _base64(rows.static(d.inputs, d.returns, d.reply, d.names)), "told": d.told or None,
+        **({} if d.start is None else _start(d.start)),
     }  # fmt: skip
+
+
+def _start(start: Start) -> dict[str, Any]:
+    return (
+        {"delay": start.delay}
+        if start.delay is not None
+        else {"start_at": start.at, "start_wall": start.wall}
+    )
 
 
 def _notice_columns(first_notices: Sequence[Notice]) -> dict[str, list[dict[str, Any]]]:

@@ -31,6 +31,7 @@ def _beyond(column: str, most: object) -> str:
 COLUMNS = f"""
 t.id, t.app, t.workflow, t.key, t.state, t.goal, t.on_failure, t.submission, t.priority, t.epoch, t.within, t.complete_by,
 t.undo_within, t.cause, t.failure_count, t.lost, {_inline("t.static", INLINE)}, {_inline("t.result", INLINE)}, t.trace, t.told, t.notified, t.ready_seq,
+t.start_at, t.start_wall,
 nullif({_beyond("t.static", INLINE)} + {_beyond("t.result", INLINE)}, 0) as large
 """
 _RESULT, _LATE, _SPEC, _BODY = (_inline(column, "$2") for column in ("result", "late", "spec", "body"))

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from makegood.base import ids as ids_
+from makegood.base.wall_times import AHEAD
 from makegood.errors import PayloadError
 from makegood.model.decision import Decision
 from makegood.model.notices import Notice, event, label, queue, topic_of
@@ -51,7 +52,7 @@ ins as (
     insert into makegood.task (id, app, workflow, key, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
         locked_by, epoch, within, complete_by, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static@columns)
     select x.id, ($6::text[])[x.shape], ($7::text[])[x.shape], @key, @fingerprint, @state, 'forward', ($8::text[])[x.shape], 1,
-        ($9::int[])[x.shape], (extract(epoch from clock_timestamp()) * 1000000)::bigint, ($27::bigint[])[x.shape], (($27::bigint[])[x.shape] is not null)::int,
+        ($9::int[])[x.shape], @ready, ($27::bigint[])[x.shape], (($27::bigint[])[x.shape] is not null)::int,
         ($10::float8[])[x.shape], @complete_by, ($11::float8[])[x.shape], '', 0, 0, false, @correlation_id, @trace, at.now, @static@values
     from at cross join unnest($12::text::bigint[], $13::text::int[], $15::text::bigint[], $16::text::bigint[], $17::text[], $18::text[], $19::text[]@array)
         as x (id, shape, fingerprint, static, key, correlation_id, trace@name)
@@ -119,8 +120,13 @@ p_queued as (
     {IN_ORDER}
 ),
 """
+_READY = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+# A task that begins later has a delay, or a moment with its wall time.
+_START = "coalesce(at.now + x.delay, x.start_at)"
+_LOOK = f"{_START} - case when x.start_wall <> '' and x.start_at > at.now + {AHEAD} then {AHEAD} else 0 end"
+_SLEEPS = f"coalesce({_START} > at.now, false)"
 _OPTIONAL = ("key", "correlation_id", "trace")
-_FIRST, _BEGUN_COLUMNS = 28, 13
+_FIRST, _BEGUN_COLUMNS, _START_COLUMNS = 28, 13, 3
 
 _BY_KEY = """
 select x.n, t.id, case when t.fingerprint <> x.fingerprint then t.static end as other
@@ -131,19 +137,27 @@ from unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::bytea[]) as x (n,
 
 
 @lru_cache(maxsize=100)
-def statement(presence: tuple[bool, ...], *, by_shape: bool, begins: bool, notifies: bool) -> str:
+def statement(
+    presence: tuple[bool, ...], *, by_shape: bool, begins: bool, notifies: bool, delays: bool = False
+) -> str:
     """Return the statement.
 
     ``presence``: which of the optional columns have a value in some row. ``begins``: some tasks begin
     at once. ``notifies``: some submitters want notices; then the statement takes the columns of
-    ``_notice_columns`` as its last parameters.
+    ``_notice_columns`` as its last parameters. ``delays``: some tasks begin later; then it takes their starts
+    before these.
     """
     text = _SUBMIT.replace("@begun\n", _BEGUN if begins else "")
     for name in ("fingerprint", "static"):
         text = text.replace(f"@{name}", piece(f"x.{name}", 14))
-    text = text.replace("@state", _STATE if begins else "'pending'")
+    state, ready, first = _STATE if begins else "'pending'", _READY, _FIRST + _BEGUN_COLUMNS * begins
+    if delays:
+        text = _with_starts(text, first)
+        state = f"case when {_SLEEPS} then 'sleeping' else {state} end"
+        ready = f"case when {_SLEEPS} then (({_LOOK}) * 1000000)::bigint else {ready} end"
+    text = text.replace("@state", state).replace("@ready", ready)
     text = text.replace("@complete_by", _COMPLETE_BY if begins else "null")
-    text = _with_notices(text, _FIRST + _BEGUN_COLUMNS * begins) if notifies else _without_notices(text)
+    text = _with_notices(text, first + _START_COLUMNS * delays) if notifies else _without_notices(text)
     for name, present in zip(_OPTIONAL, presence, strict=True):
         text = text.replace(f"@{name}", f"x.{name}" if present else "null")
     if not by_shape:
@@ -153,6 +167,19 @@ def statement(presence: tuple[bool, ...], *, by_shape: bool, begins: bool, notif
             .replace("select t.id, s.idx", "select s.id, s.idx")
         )
     return text
+
+
+def _with_starts(text: str, first: int) -> str:
+    """Return a statement that also writes when tasks begin. Marks of further columns stay behind these."""
+    return (
+        text.replace("@columns", ", start_at, start_wall@columns")
+        .replace(
+            "@values",
+            f", case when {_SLEEPS} then {_START} end, case when {_SLEEPS} then x.start_wall end@values",
+        )
+        .replace("@array", f", ${first}::float8[], ${first + 1}::float8[], ${first + 2}::text[]@array")
+        .replace("@name", ", delay, start_at, start_wall@name")
+    )
 
 
 def _with_notices(text: str, first: int) -> str:
@@ -197,6 +224,8 @@ class SubmitColumns:
     tasks: list[tuple[Any, ...]] = field(default_factory=list)
     steps: list[tuple[Any, ...]] = field(default_factory=list)
     notice_states: list[str | None] = field(default_factory=list)
+    starts: list[tuple[float | None, float | None, str | None]] = field(default_factory=list)
+    """The delay, or the moment with its wall time, of each task."""
     notices: list[Notice] = field(default_factory=list)
     requests: list[tuple[Any, ...]] = field(default_factory=list)
     kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -223,9 +252,15 @@ class SubmitColumns:
             if d.first is not None:
                 self._begin(d, d.first)
             elif d.holder is None:
-                self.topics.add("pending")
+                self.topics.add("pending" if d.start is None else "sleeping")
             static = rows.static(d.inputs, d.returns, d.reply, d.names)
             self.tasks.append((d.id, number, d.fingerprint, static, d.key, d.correlation_id, d.trace))
+            start = d.start
+            if start is None:
+                self.starts.append((None, None, None))
+            else:
+                at = (None, None) if start.delay is not None else (start.at, start.wall)
+                self.starts.append((start.delay, *at))
             notice = received(d) if d.reply_to is not None else None  # most have none: no call
             self.notice_states.append(None if notice is None else notice.state)
             if notice is not None:
@@ -277,11 +312,20 @@ class SubmitColumns:
                 bodies,
                 *kinds,
             ]
+        delays = any(delay is not None or at is not None for delay, at, _ in self.starts)
+        start_values = columns(self.starts, 3) if delays else []
         notice_values = self._notice_columns() if self.notices else []
         data, spans = joined(prints + statics)
-        return statement(presence, by_shape=by_shape, begins=bool(first_decisions), notifies=bool(notice_values)), [
+        text = statement(
+            presence,
+            by_shape=by_shape,
+            begins=bool(first_decisions),
+            notifies=bool(notice_values),
+            delays=delays,
+        )
+        return text, [
             len(ids), *shapes, numbers(ids), numbers(numbers_), data, numbers(spans[: len(ids)]), numbers(spans[len(ids) :]), *optional,
-            numbers(owners), numbers(places), *rest, holders, *first_decisions, *notice_values,
+            numbers(owners), numbers(places), *rest, holders, *first_decisions, *start_values, *notice_values,
         ]  # fmt: skip
 
 

@@ -3,11 +3,14 @@
 Nothing is written here. The lock is written with the task's first Decision.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from makegood.model.states import UNBEGUN
 from makegood.store.priority_ageing import PRIORITIES, Ageing, rank
 from makegood.store.records import MOST_LOST, Claim, Loaded
+from makegood.store.rows import present_start
 from makegood.store.sqlite.load import COLUMNS, read
 from makegood.store.sqlite.transaction import Row, WriteTransaction, are_numbers
 from makegood.store.task_rows import Raw
@@ -15,7 +18,7 @@ from makegood.store.task_rows import Raw
 # What a process claims that was declared dead would be freed once more, and counted.
 _LIVES = "not exists (select 1 from makegood_node where id = ?2 and dead)"
 PENDING = f"""
-select {COLUMNS} from makegood_task where state = 'pending' and locked_by is null and {_LIVES}
+select {COLUMNS}, ready_seq from makegood_task where state = 'pending' and locked_by is null and {_LIVES}
 order by priority desc, ready_seq limit ?1
 """  # noqa: S608 - our own columns
 _OF_ONE = f"""
@@ -26,14 +29,38 @@ select * from (
 """  # noqa: S608 - our own columns
 PENDING_AGED = " union all ".join(_OF_ONE.format(n=n) for n in range(PRIORITIES))
 """The oldest of each priority."""
+# Of each priority, those due by their clock: the store's (?3) after a delay, the calendar (?4) at a moment.
+_DUE_OF_ONE = f"""
+select * from (
+    select {COLUMNS}, ready_seq from makegood_task where state = 'sleeping' and locked_by is null and (start_wall is null) = {{delayed}}
+        and priority = {{n}} and ready_seq <= {{clock}} and {_LIVES}
+    order by ready_seq limit ?1
+)
+"""  # noqa: S608 - our own columns
+_NEXT_OF_ONE = """
+select * from (
+    select ready_seq - {clock} from makegood_task where state = 'sleeping' and locked_by is null and (start_wall is null) = {delayed}
+        and priority = {n} and ready_seq > {clock} order by ready_seq limit 1
+)
+"""
+_CLOCKS = ((1, "?3"), (0, "?4"))
+DUE, NEXT = (
+    " union all ".join(
+        text.format(n=n, delayed=delayed, clock=clock)
+        for delayed, clock in _CLOCKS
+        for n in range(PRIORITIES)
+    )
+    for text in (_DUE_OF_ONE, _NEXT_OF_ONE)
+)
 _AT_REST = f"""
 select {COLUMNS} from makegood_task
-where id in ({{marks}}) and locked_by is null and state in ('error', 'undone', 'processed')
+where id in ({{marks}}) and locked_by is null and state in ('error', 'undone', 'processed', 'sleeping')
     and exists (select 1 from makegood_inbox where task = makegood_task.id)
 """  # noqa: S608 - our own columns
-_PRIORITY, _LOST = 8, 15
+_SLEEP_ON = "update makegood_task set start_at = ?, ready_seq = ? where id = ?"
+_PRIORITY, _LOST, _START_AT, _START_WALL = 8, 15, 21, 22
 _WITHIN, _COMPLETE_BY = 10, 11
-_NUMBERS = (7, _PRIORITY, 9, _WITHIN, _COMPLETE_BY, 14, _LOST)
+_NUMBERS = (7, _PRIORITY, 9, _WITHIN, _COMPLETE_BY, 14, _LOST, _START_AT)
 
 
 @dataclass(slots=True)
@@ -48,6 +75,8 @@ class Claimed:
     """Tasks that cannot be read, each with the reason."""
     more: bool = False
     """Whether there are more tasks to claim."""
+    next_start: float | None = None
+    """Seconds until the next task that sleeps is due."""
     left: bool = False
     """Whether tasks were left out because their large values did not fit in the claim's room."""
 
@@ -56,21 +85,27 @@ def find(tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int) -> Claim
     """Return the tasks that ``claim`` gets, with their epochs already raised; ``node`` claims them."""
     claims = Claimed()
     rest = {row[0]: row for row in _sound(tx.among(_AT_REST, claim.at_rest), claims)}
-    pending = _pending(tx, claim.limit + 1, ageing, node)
+    pending, claims.next_start = _pending(tx, claim, ageing, node)
     candidates = _sound(pending[: claim.limit], claims)
     doubtful = next((n for n, row in enumerate(candidates) if row[_LOST] >= MOST_LOST), None)
     if doubtful is not None:
         candidates = candidates[: 0 if rest and not doubtful else max(1, doubtful)]
+    candidates = _due(tx, candidates)
     claims.more = len(pending) > len(candidates)
+    for row in candidates:
+        rest.pop(row[0], None)  # one that sleeps and is due
     raws: list[Raw] = []
     for row in (*rest.values(), *candidates):
         has_deadline = row[_COMPLETE_BY] is not None
-        if not has_deadline and row[_WITHIN] is not None and row[4] == "pending" and row[5] == "forward":
+        begins = row[4] in UNBEGUN and row[0] not in rest
+        if not has_deadline and row[_WITHIN] is not None and begins and row[5] == "forward":
             claims.complete_by[row[0]] = tx.now + row[_WITHIN]
             has_deadline = True
         raws.append(Raw(row, row[9] + 1, has_deadline))
     result = read(tx, raws, claim.room)
     claims.tasks = result.tasks
+    for load in claims.tasks:
+        load.sleeps = load.task.state == "sleeping" and load.task.id in rest
     claims.unreadable += result.unreadable
     for task in result.left:
         claims.complete_by.pop(task, None)
@@ -95,14 +130,25 @@ def _sound(rows: Sequence[Row], claims: Claimed) -> list[Row]:
     return sound
 
 
-def _pending(tx: WriteTransaction, limit: int, ageing: Ageing, node: int) -> list[Row]:
-    """Return at most ``limit`` pending tasks, in the order in which they should be claimed."""
-    step = ageing.step
+def _pending(tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int) -> tuple[list[Row], float | None]:
+    """Return the tasks to claim in their order, one more than wanted if there are more, and in how many
+    seconds the next one that sleeps is due.
+    """
+    step, limit = ageing.step, claim.limit + 1
+    due: list[Row] = []
+    next_start: float | None = None
+    if claim.sleepers:
+        clocks = (int(tx.now * 1e6), int(tx.calendar * 1e6))
+        due = tx.rows(DUE, (limit, node, *clocks))
+        waits = [wait for (wait,) in tx.rows(NEXT, (limit, node, *clocks)) if are_numbers(wait)]
+        next_start = min(waits) / 1e6 if waits else None
     oldest: float | None = None
     if step is None or not ageing.due("pending", tx.now):
         candidates = tx.rows(PENDING, (limit, node))
+        if due:
+            candidates = sorted([*candidates, *due], key=_in_order)[:limit]
     else:
-        rows = tx.rows(PENDING_AGED, (limit, node))
+        rows = tx.rows(PENDING_AGED, (limit, node)) + due
 
         def aged(row: Row) -> float:
             if not are_numbers(row[_PRIORITY], row[-1]):
@@ -110,7 +156,27 @@ def _pending(tx: WriteTransaction, limit: int, ageing: Ageing, node: int) -> lis
             return rank(row[_PRIORITY], row[-1], step * 1e6)
 
         rows.sort(key=aged)
-        candidates = [row[:-1] for row in rows[:limit]]
+        candidates = rows[:limit]
         oldest = max((tx.now - row[-1] / 1e6 for row in rows[:limit] if are_numbers(row[-1])), default=0.0)
     ageing.found("pending", full=len(candidates) >= limit, oldest=oldest, now=tx.now)
-    return candidates
+    return candidates, next_start
+
+
+def _due(tx: WriteTransaction, candidates: list[Row]) -> list[Row]:
+    """Return candidates without those that sleep on, by the rules that their zones have now."""
+    starts: dict[int, float] = {}
+    for row in candidates:
+        if (
+            row[_START_WALL]
+            and (start := present_start(row[_START_AT], row[_START_WALL], row[-1])) is not None
+        ):
+            starts[row[0]] = start
+    tx.many(_SLEEP_ON, [(start, round(start * 1e6), task) for task, start in starts.items()])
+    return [row for row in candidates if row[0] not in starts]
+
+
+def _in_order(row: Row) -> tuple[float, float]:
+    """Return a key to sort by: the highest priority first, then the longest waiting."""
+    if not are_numbers(row[_PRIORITY], row[-1]):
+        return -math.inf, 0.0  # this task is put to error next
+    return -row[_PRIORITY], row[-1]

@@ -19,7 +19,7 @@ from makegood.store.records import Submission, Submitted
 from makegood.store.sqlite.decision_rows import READY
 from makegood.store.sqlite.notices import STORE, sending
 from makegood.store.sqlite.store_threads import StoreClock
-from makegood.store.sqlite.submit import BY_KEY
+from makegood.store.sqlite.submit import BY_KEY, SLEEP, sleep
 from makegood.store.sqlite.transaction import blob
 from makegood.transactions import Caller
 from makegood.transactions.caller import defer_checkpoints
@@ -60,7 +60,7 @@ async def join(
     await verify(caller, path, store_id)
     await caller.ask(_SAVEPOINT)
     try:
-        answers = [await _insert(caller, draft, clock.now()) for draft in drafts]
+        answers = [await _insert(caller, draft, clock.now(), clock.clock.wall()) for draft in drafts]
     except BaseException as failure:
         if caller.failure is not None:  # all of it is rolled back
             raise
@@ -71,7 +71,9 @@ async def join(
             failure.add_note(f"the savepoint was gone: {loss}")
         raise
     await caller.ask(_RELEASE)
-    caller.topics.add("pending")
+    caller.topics |= (
+        {"pending", "sleeping"} if any(draft.start is not None for draft in drafts) else {"pending"}
+    )
     caller.topics |= {topic_of(draft.reply_to) for draft in drafts if draft.reply_to is not None}
     return answers
 
@@ -127,7 +129,7 @@ async def _lock(caller: Caller, path: Path, store_id: str) -> None:
     current("sqlite", version, str(path))
 
 
-async def _insert(caller: Caller, draft: Submission, now: float) -> Submitted:
+async def _insert(caller: Caller, draft: Submission, now: float, calendar: float) -> Submitted:
     ((ready,),) = await caller.ask(READY, 1, round(now * 1_000_000))
     notice_values = (None, None) if draft.reply_to is None else (draft.told, draft.notified)
     task = (
@@ -139,6 +141,8 @@ async def _insert(caller: Caller, draft: Submission, now: float) -> Submitted:
         for step, spec in zip(draft.steps, draft.steps.specs, strict=True):
             place = (draft.id, step.idx, step.kind, step.name, step.agent, step.action)
             await caller.ask(_STEP, *place, spec)
+        if (start := sleep(draft, now, calendar)) is not None:
+            await caller.ask(SLEEP, *start)
         if (notice := received(draft)) is not None:
             (store,) = await caller.ask(STORE)
             for sql, value_rows in sending([notice], store, now):

@@ -20,7 +20,7 @@ def _inline(column: str) -> str:
 
 COLUMNS = f"""
 id, app, workflow, key, state, goal, on_failure, submission, priority, epoch, within, complete_by, undo_within, cause,
-failure_count, lost, {_inline("static")}, {_inline("result")}, trace, told, notified
+failure_count, lost, {_inline("static")}, {_inline("result")}, trace, told, notified, start_at, start_wall
 """
 _ALL_STEPS = """
 select task, idx, spec, state, attempt, round, failure_count, asked, deaths, flags, result, late, error, first_sent

@@ -253,7 +253,7 @@ class StoreThread:
 
     def _transaction(self, operations: list[Operation], *, careful: bool) -> set[str]:
         connection = self._begin()
-        tx = WriteTransaction(connection, self.clock.now(), self._plans, careful)
+        tx = WriteTransaction(connection, self.clock.now(), self._plans, self.clock.clock.wall(), careful)
         before = connection.total_changes
         try:
             groups = _grouped(operations)
@@ -357,7 +357,7 @@ class StoreThread:
             connection.execute("begin")
             try:
                 operation.result = operation.action(
-                    WriteTransaction(connection, self.clock.now(), self._plans)
+                    WriteTransaction(connection, self.clock.now(), self._plans, self.clock.clock.wall())
                 )
             finally:
                 if connection.in_transaction:

@@ -4,6 +4,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Sequence
 
+from makegood.base.wall_times import AHEAD
 from makegood.errors import PayloadError
 from makegood.store import rows
 from makegood.store.notice_records import received
@@ -32,6 +33,10 @@ _TEXTS = ("key", "correlation_id", "trace", "told")
 _NUMBER, _SIZE = 9, 10  # digits
 _ALIKE_FROM = 8
 _OURS = "select id, ready_seq from makegood_task where id in ({marks})"
+SLEEP = (
+    "update makegood_task set state = 'sleeping', ready_seq = ?, start_at = ?, start_wall = ? where id = ?"
+)
+"""Takes the values of ``sleep``. A new task is pending until then, in the same transaction."""
 BY_KEY = "select id, case when fingerprint <> ? then static end from makegood_task where key = ? and workflow = ? and app = ?"
 
 
@@ -57,12 +62,30 @@ def _submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitte
     for n in numbers:
         answers[n] = Submitted(drafts[n].id, is_new=True)
     _with_steps(tx, [drafts[n] for n in numbers])
+    starts = [sleep(drafts[n], tx.now, tx.calendar) for n in numbers if drafts[n].start is not None]
+    tx.many(SLEEP, [values for values in starts if values is not None])
     first_notices = [notice for n in numbers if (notice := received(drafts[n])) is not None]
     if first_notices:
         notices.write(tx, first_notices)
     if any(drafts[n].holder is None for n in numbers):
         tx.topics.add("pending")
+    if starts:
+        tx.topics.add("sleeping")
     return [answer or _existing(tx, draft) for answer, draft in zip(answers, drafts, strict=True)]
+
+
+def sleep(draft: Submission, now: float, calendar: float) -> Row | None:
+    """Return the values of ``SLEEP`` for a task that begins later; None if its start has come.
+
+    ``now``: the store's clock. ``calendar``: the machine's wall clock.
+    """
+    start = draft.start
+    if start is None:
+        return None
+    wall, clock = (None, now) if start.delay is not None else (start.wall, calendar)
+    moment = start.at if start.delay is None else now + start.delay
+    look = moment - AHEAD if wall and moment - AHEAD > clock else moment
+    return (round(look * 1_000_000), moment, wall, draft.id) if moment > clock else None
 
 
 def _tasks(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> int:

@@ -82,6 +82,8 @@ class WriteTransaction:
     """The store's clock, read after the lock was taken."""
     plans: Interner
     """Decodes step specs, each distinct one only once."""
+    calendar: float = 0.0
+    """The machine's wall clock, read with ``now``: for moments of the calendar."""
     careful: bool = True
     """Whether it uses savepoints.
 

@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 KINDS = {
     "pending": "p",
+    "sleeping": "s",
     "inbox": "i",
     "agent": "a",
     "ended": "e",

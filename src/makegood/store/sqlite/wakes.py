@@ -103,7 +103,9 @@ class Wakes:
         """Wake all processes for tasks and messages that were committed on a connection that wakes
         nobody.
         """
-        topics = {"pending" if isinstance(key, int) else f"queue:{key[0]}" for key in keys}
+        topics = {f"queue:{key[0]}" for key in keys if not isinstance(key, int)}
+        if any(isinstance(key, int) for key in keys):
+            topics |= {"pending", "sleeping"}
         if self._socket is not None:
             self._socket.wake(topics)
         self.announce(topics)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from makegood.model.states import AT_REST, TEXTS
 from makegood.testing.checker.reading import PASSED, HistoryState, TaskNow
 from makegood.testing.checker.report import Report, listed
-from makegood.testing.checker.rule import Rule, when
+from makegood.testing.checker.rule import EPSILON, Rule, when
 from makegood.testing.history import Event
 
 _OTHER_COMMITS = frozenset({("task", "processing", "pending"), ("task", "undoing", "pending")})
@@ -51,6 +51,21 @@ class NothingLost(Rule):
         if world.rest is not None and world.rest["tasks"] + world.removed_by_rest < len(submissions):
             text = f"{len(submissions)} submissions were acknowledged, the store holds {world.rest['tasks']} tasks in the end"
             self.wrong(text, world.rest)
+
+
+class StartsInTime(Rule):
+    """I19: a task that begins later does not begin before its start, unless somebody wakes it."""
+
+    name: ClassVar[str] = "I19"
+    says: ClassVar[str] = "no task that sleeps begins before its start"
+    part: ClassVar[tuple[str, str] | None] = ("began", "no task was submitted to begin later")
+    kinds: ClassVar[frozenset[str]] = frozenset({"began"})
+
+    def before(self, event: Event, world: HistoryState) -> None:
+        """Compare the start with the clock of the claim."""
+        self.saw()
+        if event["early"] > EPSILON and "wake" not in world.task(event.task).acts:
+            self.wrong(f"the task began {event['early']:.3f} s before its start {when(event)}")
 
 
 class EverythingEnds(Rule):

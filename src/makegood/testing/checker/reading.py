@@ -21,6 +21,7 @@ _ORDER = (
     ("claimed",),
     ("accepted", "withdrawn", "late", "refused", "counted"),
     ("act",),
+    ("began",),
     ("moved",),
     ("notice",),
     ("sent", "taken", "given back"),
@@ -267,6 +268,10 @@ def _claimed(world: HistoryState, event: Event) -> None:
     task.owner, task.epoch = event.node, event["epoch"]
 
 
+def _sleeps(world: HistoryState, event: Event) -> None:
+    world.task(event.task).state = "sleeping"
+
+
 def _act(world: HistoryState, event: Event) -> None:
     if event["verdict"] == "applied":
         world.task(event.task).acts.append(event["what"])
@@ -378,6 +383,7 @@ _FOLDS = {
     "submitted": _submitted,
     "claimed": _claimed,
     "act": _act,
+    "sleeps": _sleeps,
     "moved": _moved,
     "sent": _sent,
     "released": _released,

@@ -44,7 +44,7 @@ class Task:
 
     @property
     def state(self) -> str:
-        """Its current state in the store: pending, processing, undoing, processed, undone, error."""
+        """Its current state in the store, such as pending, sleeping, processing or processed."""
         return self._stage.found(self.number).state
 
     @property

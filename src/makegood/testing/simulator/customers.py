@@ -2,6 +2,7 @@
 acknowledged.
 """
 
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 from makegood.client.client import Client
@@ -23,6 +24,10 @@ class Order(NamedTuple):
     """Where its submitter receives notices."""
     is_message: bool = False
     """Whether it is sent as a message."""
+    delay: float = 0.0
+    """Seconds after which its task begins; 0: at once."""
+    is_dated: bool = False
+    """Whether its task begins at the moment, by the calendar, that is so far away."""
 
 
 class CustomerWorld(Protocol):
@@ -46,8 +51,12 @@ class Customers:
         """Submit in a process of the world; returns the handle, None if the store is away."""
         plan = order.workflow.plan(*order.inputs)
         try:
+            delay = order.delay if order.delay and not order.is_dated else None
+            at = datetime.fromtimestamp(door.clock.wall() + order.delay, UTC) if order.is_dated else None
             handle = await client.submit(
-                plan.with_(key=order.key, priority=order.priority, reply_to=order.reply_to)
+                plan.with_(
+                    key=order.key, priority=order.priority, reply_to=order.reply_to, delay=delay, at=at
+                )
             )
         except StoreUnavailableError:
             return None

@@ -36,6 +36,8 @@ _TRIGGERS: tuple[Trigger, ...] = (
     ("task", "insert", "makegood_task", "new.id, 0, new.epoch, new.locked_by, new.lost, '', new.state, null, new.cause"),
     ("task", "update", "makegood_task",
      "new.id, old.epoch, new.epoch, new.locked_by, new.lost, old.state, new.state, old.locked_by, new.cause"),
+    ("sleeps", "update of start_at", "makegood_task", "new.id"),
+    ("began", "update of state", "makegood_task", "old.id, old.start_at, old.start_wall"),
     ("event", "insert", "makegood_event", "new.task, new.node, new.moves, new.note"),
     ("used", "delete", "makegood_inbox", "old.task, old.kind, old.seq, old.body"),
     ("lease", "insert", "makegood_lease", "new.name, 0, new.epoch, null, new.holder"),
@@ -44,7 +46,9 @@ _TRIGGERS: tuple[Trigger, ...] = (
     ("act", "insert", "makegood_audit", "new.task, new.kind, new.verdict, new.reason"),
     ("node", "insert", "makegood_node", "new.id, new.name"),
 )  # fmt: skip
-_WHEN = dict.fromkeys(("sent", "taken", "answered", "gone"), " when {row}.kind <> 'timer'")
+_WHEN = dict.fromkeys(("sent", "taken", "answered", "gone"), " when {row}.kind <> 'timer'") | {
+    "began": " when old.state = 'sleeping' and new.state = 'processing'"
+}
 """Conditions of the triggers: other rows are not logged."""
 
 
@@ -68,6 +72,7 @@ class LoggedChanges:
 
     verb: str
     now: float
+    calendar: float
     fields: Mapping[str, Any]
     by: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
 
@@ -133,11 +138,12 @@ class Recorder:
         if not entries:
             return
         tx.connection.execute("delete from makegood_log")
-        changes = LoggedChanges(verb, tx.now, fields)
+        changes = LoggedChanges(verb, tx.now, tx.calendar, fields)
         for row in entries:
             changes.by.setdefault(row[1], []).append(row[2:])
         self._learn(changes)
         self._locks(changes)
+        self._starts(changes)
         self._replies(changes)
         self._judged(changes)
         self._failures(changes)
@@ -198,6 +204,13 @@ class Recorder:
         for name, was, epoch, before, holder in (row[:5] for row in changes.of("lease")):
             verb = "acquired" if epoch > was else "renewed" if holder is not None else "released"
             self._note("lease", name=name, epoch=epoch, holder=holder or before, verb=verb)
+
+    def _starts(self, changes: LoggedChanges) -> None:
+        for task, *_ in changes.of("sleeps"):
+            self._note("sleeps", task)
+        for task, start_at, wall, *_ in changes.of("began"):
+            early = start_at - (changes.now if wall is None else changes.calendar)
+            self._note("began", task, early=early)
 
     def _replies(self, changes: LoggedChanges) -> None:
         """A taken request that a Scheduler's commit consumed was answered."""

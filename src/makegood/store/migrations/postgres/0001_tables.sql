@@ -37,7 +37,8 @@ create table makegood.writer (
 create sequence makegood.ready as bigint;
 
 -- Not touched per step: at the claim, when its direction changes, and at rest. `told`, `notified`: the last state that its submitter
--- was notified of, and the number of notices so far; null without a reply_to.
+-- was notified of, and the number of notices so far; null without a reply_to. `start_at`: when a task that sleeps begins; `start_wall`: null
+-- after a delay, '' at a fixed moment, else the wall time and its zone.
 create table makegood.task (
     id bigint primary key,
     app text not null,
@@ -67,10 +68,14 @@ create table makegood.task (
     created_at double precision not null,
     ended_at double precision,
     static bytea not null,
-    result bytea
+    result bytea,
+    start_at double precision,
+    start_wall text
 ) with (fillfactor = 70);
 create unique index task_key on makegood.task (key, workflow, app) where key is not null;
 create index task_claim on makegood.task (priority, ready_seq) where state = 'pending' and locked_by is null;
+create index task_sleeping on makegood.task (priority, ready_seq) include (app, workflow)
+    where state = 'sleeping' and locked_by is null;
 create index task_held on makegood.task (locked_by) where locked_by is not null;
 create index task_complete_by on makegood.task (complete_by)
     where complete_by is not null and goal = 'forward' and not task_expired and ended_at is null;

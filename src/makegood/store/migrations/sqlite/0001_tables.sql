@@ -32,7 +32,8 @@ create table makegood_writer (
 );
 
 -- Not touched per step: at the claim, when its direction changes, and at rest. `told`, `notified`: the last state that its submitter
--- was notified of, and the number of notices so far; null without a reply_to.
+-- was notified of, and the number of notices so far; null without a reply_to. `start_at`: when a task that sleeps begins, on the store's clock;
+-- with `start_wall` by the calendar: '' at a fixed moment, else the wall time and its zone.
 create table makegood_task (
     id integer primary key,
     app text not null,
@@ -62,11 +63,15 @@ create table makegood_task (
     created_at real not null,
     ended_at real,
     static blob not null,
-    result blob
+    result blob,
+    start_at real,
+    start_wall text
 );
 create unique index makegood_task_key on makegood_task (key, workflow, app) where key is not null;
 create index makegood_task_claim on makegood_task (priority desc, ready_seq)
     where state = 'pending' and locked_by is null;
+create index makegood_task_sleeping on makegood_task ((start_wall is null), priority, ready_seq, app, workflow)
+    where state = 'sleeping' and locked_by is null;
 create index makegood_task_held on makegood_task (locked_by) where locked_by is not null;
 create index makegood_task_complete_by on makegood_task (complete_by)
     where complete_by is not null and goal = 'forward' and task_expired = 0 and ended_at is null;

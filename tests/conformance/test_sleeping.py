@@ -1,0 +1,269 @@
+"""Tasks that begin later: they sleep as rows that nobody holds, until a claim finds them due or a message comes."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from msgspec.structs import replace
+
+from makegood.model.decision import Decision
+from makegood.model.messages import Act, TaskMessage
+from makegood.model.plan import Start
+from makegood.store.protocol import Store
+from makegood.store.views import Filter, TaskView
+from tests.conformance.builders import Memory, begin, draft, hand, running, to_state, unchanged
+from tests.conformance.worlds import SQLiteWorld, World
+
+HOUR = 3600.0
+
+
+def later(seconds: float) -> Start:
+    """Return a start after a delay."""
+    return Start(seconds)
+
+
+async def at_moment(world: World, seconds: float, wall: str = "") -> Start:
+    """Return a start at the moment in so many seconds, by the store's calendar."""
+    if isinstance(world, SQLiteWorld):
+        return Start(None, world.clock.wall() + seconds, wall)
+    return Start(None, datetime.now(UTC).timestamp() + seconds, wall)
+
+
+async def view(store: Store, task: int) -> TaskView:
+    """Return one task."""
+    (task_view,) = await store.tasks.find(Filter(ids=(task,)))
+    return task_view
+
+
+async def test_a_delayed_task_sleeps_and_is_claimed_once_its_delay_is_over(
+    store: Store, world: World
+) -> None:
+    await store.tasks.submit([draft(1, start=later(HOUR)), draft(2)])
+    assert ((await view(store, 1)).state, (await view(store, 2)).state) == ("sleeping", "pending")
+    scheduler = await hand(store)
+    assert await scheduler.claim(5, sleepers=True) == [2]
+    assert scheduler.committed.next_start == pytest.approx(HOUR, abs=5)
+    await world.elapse(HOUR - 60)
+    assert await scheduler.claim(5, sleepers=True) == []
+    assert scheduler.committed.next_start == pytest.approx(60, abs=5)
+    await world.elapse(61)
+    assert await scheduler.claim(5) == []
+    assert await scheduler.claim(5, sleepers=True) == [1]
+    assert scheduler.committed.next_start is None
+    assert not scheduler.seen[0].sleeps
+    assert (await view(store, 1)).starts is None
+
+
+async def test_a_moment_is_one_of_the_calendar_and_a_past_one_is_no_delay(store: Store, world: World) -> None:
+    await store.tasks.submit(
+        [
+            draft(1, start=await at_moment(world, 90)),
+            draft(2, start=await at_moment(world, -5)),
+            draft(3, start=later(0)),
+        ]
+    )
+    assert [(await view(store, n)).state for n in (1, 2, 3)] == ["sleeping", "pending", "pending"]
+    assert (await view(store, 1)).starts is not None
+    scheduler = await hand(store)
+    assert await scheduler.claim(5, sleepers=True) == [2, 3]
+    await world.elapse(91)
+    assert await scheduler.claim(5, sleepers=True) == [1]
+
+
+async def test_due_ones_are_claimed_among_the_pending_by_priority_and_age(store: Store, world: World) -> None:
+    await store.tasks.submit(
+        [draft(1, start=later(10)), draft(2, start=later(20), priority=9), draft(3, start=later(50))]
+    )
+    await world.elapse(30)
+    await store.tasks.submit([draft(4), draft(5, priority=9), draft(6, priority=4, start=later(1))])
+    await world.elapse(5)
+    scheduler = await hand(store)
+    assert await scheduler.claim(3, sleepers=True) == [2, 5, 6]
+    assert scheduler.committed.more
+    assert await scheduler.claim(3, sleepers=True) == [1, 4]
+    assert not scheduler.committed.more
+    assert scheduler.committed.next_start == pytest.approx(15, abs=5)
+
+
+async def test_below_the_floors_they_are_found_by_the_sweep(store: Store, world: World) -> None:
+    """One that came late, as a caller's transaction commits late: its moment is below all that was claimed since."""
+    await store.tasks.submit([draft(n, start=later(100 + n)) for n in range(1, 4)])
+    await world.elapse(200)
+    scheduler = await hand(store)
+    assert await scheduler.claim(5, sleepers=True) == [1, 2, 3]
+    await store.tasks.submit([draft(9, start=later(1))])
+    await world.elapse(150)
+    assert await scheduler.claim(5, sleepers=True) == [9]
+
+
+async def test_two_schedulers_share_those_that_are_due(store: Store, other: Store, world: World) -> None:
+    await store.tasks.submit([draft(n, start=later(1)) for n in range(1, 101)])
+    await world.elapse(2)
+    first, second = await hand(store), await hand(other)
+    claims = await asyncio.gather(first.claim(60, sleepers=True), second.claim(60, sleepers=True))
+    rest = await first.claim(100, sleepers=True)
+    assert sorted([*claims[0], *claims[1], *rest]) == list(range(1, 101))
+
+
+async def test_the_deadline_begins_with_the_start(store: Store, world: World) -> None:
+    await store.tasks.submit([draft(1, start=later(HOUR), within=100.0)])
+    assert (await view(store, 1)).complete_by is None
+    await world.elapse(HOUR + 1)
+    scheduler = await hand(store)
+    await scheduler.claim(5, sleepers=True)
+    assert (await view(store, 1)).complete_by is not None
+
+
+async def test_a_message_is_decided_and_the_task_sleeps_on(store: Store, world: World) -> None:
+    await store.tasks.submit([draft(1, start=later(HOUR), within=100.0)])
+    await store.tasks.post(1, TaskMessage("extend", act=Act("a")))
+    scheduler = await hand(store)
+    assert (await store.tasks.inbox(scheduler.node, 10)).at_rest == [1]
+
+    def hear(memory: Memory) -> Decision:
+        decision = unchanged(memory)
+        decision.seqs, decision.release = [m.seq for m in memory.messages], True
+        return decision
+
+    assert await scheduler.claim(5, hear, at_rest=[1], sleepers=True) == [1]
+    assert scheduler.seen[0].sleeps
+    after = await view(store, 1)
+    assert (after.state, after.locked_by, after.complete_by) == ("sleeping", None, None)
+    await world.elapse(HOUR + 1)
+    assert await scheduler.claim(5, sleepers=True) == [1]
+
+
+async def test_one_that_is_due_and_has_a_message_is_claimed_once_to_begin(store: Store, world: World) -> None:
+    await store.tasks.submit([draft(1, start=later(10))])
+    await store.tasks.post(1, TaskMessage("cancel", act=Act("a")))
+    await world.elapse(11)
+    scheduler = await hand(store)
+    assert await scheduler.claim(5, at_rest=[1], sleepers=True) == [1]
+    assert not scheduler.seen[0].sleeps
+    assert [m.kind for m in scheduler.seen[0].messages] == ["cancel"]
+
+
+async def test_a_wake_sets_the_deadline(store: Store) -> None:
+    """The rules begin the task in the Decision of its message."""
+    await store.tasks.submit([draft(1, start=later(HOUR), within=100.0)])
+    await store.tasks.post(1, TaskMessage("wake", act=Act("a")))
+    scheduler = await hand(store)
+
+    def wake(memory: Memory) -> Decision:
+        memory_task = replace(memory.task, timed=True)
+        decision = begin(memory)
+        decision.task = replace(decision.task, timed=memory_task.timed)
+        decision.seqs = [m.seq for m in memory.messages]
+        return decision
+
+    await scheduler.claim(0, wake, at_rest=[1])
+    begun_task = await view(store, 1)
+    assert (begun_task.state, begun_task.locked_by, begun_task.starts) == ("processing", scheduler.node, None)
+    assert begun_task.complete_by is not None
+
+
+async def test_a_zone_is_asked_again_when_its_task_is_to_be_claimed(store: Store, world: World) -> None:
+    """Its rules may have changed since: here they say an hour later, and an hour earlier, than at the submission."""
+    zone = ZoneInfo("Europe/Berlin")
+    start = (await at_moment(world, 10 * HOUR)).at
+    later_wall = datetime.fromtimestamp(start + HOUR, zone).replace(tzinfo=None).isoformat()
+    earlier_wall = datetime.fromtimestamp(start - HOUR, zone).replace(tzinfo=None).isoformat()
+    await store.tasks.submit(
+        [
+            draft(1, start=Start(None, start, f"{later_wall}[Europe/Berlin]")),
+            draft(2, start=Start(None, start, f"{earlier_wall}[Europe/Berlin]")),
+            draft(3, start=Start(None, start, "")),
+        ]
+    )
+    scheduler = await hand(store)
+
+    async def claims() -> list[int]:
+        ids: list[int] = []
+        while True:
+            ids += await scheduler.claim(5, sleepers=True)
+            if not scheduler.committed.more:
+                return ids
+
+    assert (await view(store, 1)).starts == pytest.approx(start + HOUR)
+    if not isinstance(world, SQLiteWorld):
+        return  # time by hand moves what is stored, and wall times do not move with it
+    assert await claims() == []
+    await world.elapse(8 * HOUR + 1)
+    assert await claims() == []  # looked at, and computed anew
+    await world.elapse(HOUR)
+    assert await claims() == [2]
+    await world.elapse(HOUR)
+    assert await claims() == [3]
+    await world.elapse(HOUR - 60)
+    assert await claims() == []
+    assert scheduler.committed.next_start == pytest.approx(59, abs=1)
+    await world.elapse(60)
+    assert await claims() == [1]
+
+
+async def test_a_zone_is_asked_again_on_both_stores(store: Store, world: World) -> None:
+    """A task whose zone says later by now is not claimed at the moment that its row has."""
+    start = (await at_moment(world, 30)).at
+    wall = datetime.fromtimestamp(start + HOUR, ZoneInfo("Asia/Tokyo")).replace(tzinfo=None).isoformat()
+    await store.tasks.submit([draft(1, start=Start(None, start, f"{wall}[Asia/Tokyo]"))])
+    await world.elapse(31)
+    scheduler = await hand(store)
+    assert await scheduler.claim(5, sleepers=True) == []
+    assert scheduler.committed.more
+    assert await scheduler.claim(5, sleepers=True) == []
+    assert not scheduler.committed.more
+    assert scheduler.committed.next_start == pytest.approx(HOUR, abs=60)
+
+
+async def test_clocks_that_jump_move_moments_and_no_delays(tmp_path: Path) -> None:
+    """On SQLite a delay runs on the store's clock, which no one sets; a moment is one of the machine's wall clock."""
+    world = SQLiteWorld(tmp_path)
+    store = world.store()
+    await store.open(migrate=True)
+    scheduler = await hand(store)
+    await store.tasks.submit([draft(1, start=later(HOUR)), draft(2, start=await at_moment(world, HOUR))])
+    world.clock.wall_seconds += 2 * HOUR  # set forth: the moment has come, the length has not passed
+    assert await scheduler.claim(5, sleepers=True) == [2]
+    assert scheduler.committed.next_start == pytest.approx(HOUR)
+    await store.tasks.submit([draft(3, start=await at_moment(world, HOUR))])
+    world.clock.wall_seconds -= 5 * HOUR  # set back: the moment is farther
+    world.clock.forward(HOUR)
+    assert await scheduler.claim(5, sleepers=True) == [1]
+    assert scheduler.committed.next_start == pytest.approx(5 * HOUR)
+    world.clock.forward(5 * HOUR)
+    assert await scheduler.claim(5, sleepers=True) == [3]
+    await store.close()
+
+
+async def test_a_sleeper_is_released_as_it_was(store: Store, world: World) -> None:
+    """Whoever holds a task may let it sleep on: it is due at the moment that it had."""
+    scheduler = await running(store, 1)
+    await scheduler.commit(to_state(scheduler[1], "pending"))
+    await store.tasks.submit([draft(2, start=later(5))])
+    assert await scheduler.claim(5, lambda memory: to_state(memory, "processing", release=False)) == [1]
+    await world.elapse(6)
+    assert await scheduler.claim(5, sleepers=True) == [2]
+
+
+async def test_lists_and_figures_know_them(store: Store) -> None:
+    await store.tasks.submit([draft(1, start=later(HOUR)), draft(2)])
+    assert (await store.admin.figures()).tasks == {
+        ("shop", "place_order", "pending"): 1,
+        ("shop", "place_order", "sleeping"): 1,
+    }
+    assert [task.id for task in await store.tasks.find(Filter(states=("sleeping",)))] == [1]
+    assert [task.id for task in (await store.tasks.search(Filter(states=("sleeping",)))).tasks] == [1]
+    tally = await store.tasks.unended()
+    assert (tally.states, tally.in_flight) == ({"pending": 1, "sleeping": 1}, 1)
+
+
+async def test_a_wall_time_is_kept(store: Store) -> None:
+    moment = datetime.now(UTC) + timedelta(days=30)
+    wall = moment.astimezone(ZoneInfo("America/New_York")).replace(tzinfo=None, microsecond=0).isoformat()
+    start = Start(None, moment.timestamp(), f"{wall}[America/New_York]")
+    await store.tasks.submit([draft(1, start=start)])
+    sleeper = await view(store, 1)
+    if sleeper.state == "sleeping":  # by the clock of a test on SQLite that time has passed
+        assert sleeper.start_wall == start.wall
