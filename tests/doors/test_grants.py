@@ -509,4 +509,4 @@ def test_doctor_says_what_a_weak_role_may_not_examine_and_goes_on(guarded_shop: 
     findings = guarded_shop.said(kind, "doctor")["findings"]
     assert [one["check"] for one in findings if "this role may not" in one["what"]]
     assert all(one["severity"] == "note" for one in findings if "this role may not" in one["what"])
-    assert findings[-1]["check"] == "generation"
+    assert {one["check"] for one in findings} >= {"generation", "zones"}  # what comes after those tables
