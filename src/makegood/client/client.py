@@ -4,7 +4,7 @@ A client needs no role in its own process: it only writes rows to the store and 
 """
 
 import random
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, TypeVarTuple, Unpack, overload
 
@@ -17,6 +17,7 @@ from makegood.base.contexts import bare_context, within
 from makegood.base.durations import Duration, seconds
 from makegood.base.sizes import Size, size
 from makegood.base.text import refuse_unstorable
+from makegood.client.follow import Follower
 from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress
@@ -33,6 +34,7 @@ from makegood.store.oversight_records import BulkKind, BulkView
 from makegood.store.queue_records import MOST_DROPPED, MessageView, QueueView, Sent
 from makegood.store.step_down import LEADER
 from makegood.store.views import AlertView, AuditView, Filter, TaskView
+from makegood.story.batch_progress import BatchProgress
 from makegood.telemetry.hooks import Observer
 from makegood.transactions import recognise
 from makegood.workflow.app import App
@@ -80,6 +82,7 @@ class Client:
         self._queue_limit = queue_limit
         self._queue_bytes = size(queue_bytes, name="queue_bytes")
         self._rng = rng
+        self._clock = clock
         self._telemetry = telemetry
         self.waiters = Waiters(self._opened_store, poll=self._poll, clock=clock, rng=rng)
         self.acts = Acts(self._opened_store, self.waiters.recent, poll=self._poll, rng=rng)
@@ -156,6 +159,7 @@ class Client:
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
+        attributes: Mapping[str, str | int | bool] | None = None,
         connection: Any = None,
     ) -> "TaskHandle[R]": ...
 
@@ -169,6 +173,7 @@ class Client:
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
+        attributes: Mapping[str, str | int | bool] | None = None,
         connection: Any = None,
     ) -> "TaskHandle[R]": ...
 
@@ -181,6 +186,7 @@ class Client:
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
+        attributes: Mapping[str, str | int | bool] | None = None,
         connection: Any = None,
     ) -> "TaskHandle[Any]":
         """Run the workflow function once, record its plan as a task, and return a handle once that is
@@ -191,7 +197,9 @@ class Client:
         ``KeyConflict``. Once the task has ended and ``retention`` (30 days by default) has passed, its key is
         free: the same call is then a new task. ``priority``: 0 to 9, 9 first. ``correlation_id`` is kept with
         the task for the caller. ``reply_to``: where to send notices of the task's states, "queue:NAME" or a
-        webhook's "https://…". A task that already has the key keeps these three as they were first submitted.
+        webhook's "https://…". ``attributes``: by which people find the task, such as ``{"customer": "ada"}``:
+        16 at most, texts, whole numbers or booleans, kept as text. A task that already has the key keeps
+        these four as they were first submitted.
 
         Raises ``DefinitionError`` or ``SubmissionError`` for misuse, and ``StoreUnavailableError`` when
         nothing could be written: it is then certain that there is no task.
@@ -203,7 +211,9 @@ class Client:
         """
         __tracebackhide__ = True  # pytest shows the line that submitted
         self._opened_store.ready(anywhere=connection is not None)
-        plan = with_options(plan_of(workflow, inputs), key, priority, correlation_id, reply_to)
+        plan = with_options(
+            plan_of(workflow, inputs), key, priority, correlation_id, reply_to, attributes=attributes
+        )
         return await self.submitter.submit(plan, None if connection is None else recognise(connection))
 
     @overload
@@ -217,6 +227,7 @@ class Client:
         priority: int | None = None,
         correlation_id: Callable[[T], str | None] | None = None,
         reply_to: str | None = None,
+        attributes: Callable[[T], Mapping[str, str | int | bool] | None] | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> Submissions[R]: ...
@@ -231,6 +242,7 @@ class Client:
         priority: int | None = None,
         correlation_id: Callable[[Plan[R]], str | None] | None = None,
         reply_to: str | None = None,
+        attributes: Callable[[Plan[R]], Mapping[str, str | int | bool] | None] | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> Submissions[R]: ...
@@ -245,6 +257,7 @@ class Client:
         priority: int | None = None,
         correlation_id: Any = None,
         reply_to: str | None = None,
+        attributes: Any = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> Submissions[Any]:
@@ -256,9 +269,9 @@ class Client:
 
         ``async for task in client.submit_many(...)`` yields the handles in order;
         ``await client.submit_many(...)`` returns all of them. Nothing is submitted before that. ``inputs``
-        may be any iterable, or an asynchronous one. ``key`` and ``correlation_id`` are functions of the
-        input; ``reply_to`` is the same for all. The rest is as in ``submit``. A call with keys that failed
-        half way can simply be repeated.
+        may be any iterable, or an asynchronous one. ``key``, ``correlation_id`` and ``attributes`` are
+        functions of the input; ``reply_to`` is the same for all. The rest is as in ``submit``. A call with
+        keys that failed half way can simply be repeated.
 
         >>> async def import_orders(client, orders):
         ...     async for task in client.submit_many(place_order, orders, key=lambda order: order.id):
@@ -271,6 +284,7 @@ class Client:
             priority=priority,
             correlation_id=correlation_id,
             reply_to=reply_to,
+            attributes=attributes,
             batch=batch,
         )
         caller = None if connection is None else recognise(connection)
@@ -295,6 +309,26 @@ class Client:
         them.
         """
         return await self._opened_store.ready().tasks.count(wanted)
+
+    def follow(
+        self, wanted: Filter, *, expect: int | None = None, timeout: Duration | None = None
+    ) -> AsyncIterator[BatchProgress]:
+        """Yield how far the tasks are that match, at first and at each change, until all of them have ended.
+
+        ``expect``: and until at least so many match, for a batch that is still being submitted. ``timeout``:
+        wait at most this long. Times such as ``younger`` count from the call. A task in error has ended: a
+        person must see to it.
+
+        Raises ``TaskNotFoundError`` if no task matches and none is expected, ``WaitExpiredError`` after
+        ``timeout``, and ``ConfigError`` for a condition that holds for a task only for some time, such as a
+        state.
+
+        >>> async def night(client):
+        ...     async for progress in client.follow(Filter(correlation_id="2026-11-28"), expect=300):
+        ...         print(progress.text)
+        """
+        follower = Follower(self._opened_store, wanted, expect, poll=self._poll, clock=self._clock)
+        return follower.progress(timeout)
 
     # -- operating -------------------------------------------------------------------------------------------
 

@@ -45,9 +45,10 @@ class Many:
         priority: int | None = None,
         correlation_id: Any = None,
         reply_to: str | None = None,
+        attributes: Any = None,
         batch: int = BATCH,
     ) -> None:
-        for name, option in (("key", key), ("correlation_id", correlation_id)):
+        for name, option in (("key", key), ("correlation_id", correlation_id), ("attributes", attributes)):
             if option is not None and not callable(option):
                 raise ConfigError(
                     f"{name}={option!r}: submit_many takes a function of the input, such as lambda order: order.id"
@@ -60,6 +61,7 @@ class Many:
         self._priority = priority
         self._correlation_id = correlation_id
         self._reply_to = reply_to
+        self._attributes = attributes
         self._batch = batch
         self._plans: list[Plan[Any]] = []
         self._bytes = 0
@@ -69,7 +71,10 @@ class Many:
         plan = plan_of(item, ()) if isinstance(item, Plan) else plan_of(self._workflow, (item,))
         key = self._key(item) if self._key is not None else None
         correlation_id = self._correlation_id(item) if self._correlation_id is not None else None
-        self._plans.append(with_options(plan, key, self._priority, correlation_id, self._reply_to))
+        attributes = self._attributes(item) if self._attributes is not None else None
+        self._plans.append(
+            with_options(plan, key, self._priority, correlation_id, self._reply_to, attributes=attributes)
+        )
         self._bytes += sum(map(len, plan.inputs))
         full = len(self._plans) >= self._batch or self._bytes >= _MOST_BYTES
         return self.rest() if full else []

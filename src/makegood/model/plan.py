@@ -1,6 +1,6 @@
 """The plan of a task: its steps and their order, as a Scheduler dispatches them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from makegood.base.arguments import judge_calls
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.errors import ConfigError
+from makegood.model.attributes import Attribute, Attributes, pairs
 from makegood.model.policy import Policy
 
 R_co = TypeVar("R_co", covariant=True)
@@ -166,6 +167,8 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     reply_to: str | None = None
     names: tuple[str, ...] = ()
     """The names of the workflow's parameters, one for each input."""
+    attributes: Attributes = ()
+    """By which its task can be found: names and values."""
 
     @property
     def fingerprint(self) -> bytes:
@@ -180,8 +183,12 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
+        attributes: Mapping[str, Attribute] | None = None,
     ) -> "Plan[R_co]":
-        """Return the plan with submission options filled in; an option that is None stays as it is."""
+        """Return the plan with submission options filled in; an option that is None stays as it is.
+
+        Raises ``ConfigError`` for attributes that a task cannot have.
+        """
         return Plan(
             self.app,
             self.workflow,
@@ -198,6 +205,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
             self.returns_type,
             self.reply_to if reply_to is None else reply_to,
             self.names,
+            self.attributes if attributes is None else pairs(attributes),
         )
 
     def __str__(self) -> str:

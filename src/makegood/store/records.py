@@ -12,6 +12,7 @@ import msgspec
 from makegood.base.sizes import LARGEST
 from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.errors import StoreError
+from makegood.model.attributes import Attributes
 from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import OnFailure, Template
@@ -54,6 +55,8 @@ class Submission(msgspec.Struct, frozen=True):
     It only moves the task forward and dispatches its first steps (``saga.begun``). Either all its requests
     are handed over in memory, or none.
     """
+    attributes: Attributes = ()
+    """By which people find the task: names and values."""
 
     @property
     def octets(self) -> int:

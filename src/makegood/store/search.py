@@ -1,17 +1,18 @@
 """Finding tasks by a filter, and reading one task: its steps, what is in flight, its history."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, get_args
 
 from makegood.base import ids
 from makegood.base.service_keys import SHORTEST, task_of
-from makegood.base.stored_values import record_of
+from makegood.base.stored_values import record_of, text
 from makegood.errors import TaskNotFoundError
+from makegood.model.attributes import LONGEST_INDEXED, LONGEST_NAME, LONGEST_VALUE, MOST, Attribute, text_of
 from makegood.model.states import TaskState
 from makegood.store import rows
 from makegood.store.transaction import ReadTx, Sql
-from makegood.store.views import EventView, Filter, StepView, TaskDetail, TaskView
+from makegood.store.views import EventView, Exact, Filter, Prefix, StepView, TaskDetail, TaskView
 
 LISTED = """
 id, app, workflow, key, state, goal, submission, priority, cause, failure_count, locked_by, epoch, correlation_id, created_at,
@@ -19,10 +20,14 @@ ended_at, complete_by
 """
 """The columns of a ``TaskView`` in a list: without the result, which may be large."""
 STEP_COLUMNS = "idx, kind, name, agent, action, state, attempt, round, failure_count, flags, spec, result, error, first_sent"
+HAS_ATTRIBUTES = "exists (select 1 from makegood.attribute where task = $1)"
+_ATTRIBUTES = Sql(f"""
+select substr(name, 1, {LONGEST_NAME}), substr(value, 1, {LONGEST_VALUE}) from makegood.attribute where task = $1 order by 1 limit {MOST}
+""")  # noqa: S608 - our own numbers
 # literals, so that the index on tasks in error is used
 _STATES = {state: f"state = '{state}'" for state in get_args(TaskState)}
 _TASK = Sql(f"""
-select {LISTED}, result, trace, static, (select store_id from makegood.generation), {{now}}
+select {LISTED}, result, trace, static, (select store_id from makegood.generation), {{now}}, {HAS_ATTRIBUTES}
 from makegood.task where id = $1
 """)  # noqa: S608 - our own columns
 _STORE = Sql("select store_id from makegood.generation")
@@ -40,6 +45,8 @@ _STEP = "exists (select 1 from makegood.step s where s.task = id and ...)"
 _ERROR = (
     f"(strpos(lower(cause), lower(?)) > 0 or {_STEP.replace('...', 'strpos(lower(s.error), lower(?)) > 0')})"
 )
+# "between" is a prefix: these columns compare byte by byte, and nothing follows the highest character.
+_HIGHEST = "\U0010ffff" * LONGEST_INDEXED
 _WORD = "select id from makegood.task where id = ?1 union all select id from makegood.task where key = ?2"
 FAILING = (
     "(goal = 'forward' and failure_count > 0 and state in ('pending', 'processing') and "
@@ -74,6 +81,38 @@ async def named(tx: ReadTx, condition: Filter) -> Filter:
     return condition if task is None else dataclasses.replace(condition, word=ids.show(task))
 
 
+def _match(column: str, pattern: Attribute | Prefix | Exact) -> tuple[str, list[str]]:
+    """Return the condition for a text, and its values."""
+    match pattern:
+        case Prefix(text=text):
+            return f"{column} between ? and ?", [text, text + _HIGHEST]
+        case Exact(text=text):
+            return f"{column} = ?", [text]
+        case _:
+            return f"{column} = ?", [text_of(pattern)]
+
+
+def _texts(condition: Filter) -> Iterator[tuple[str, list[str]]]:
+    """Yield the conditions of a filter that have an index of their own, and their values.
+
+    A subquery that is read first: no index but its own can seem better to the database.
+    """
+    for column, pattern in (("key", condition.key), ("correlation_id", condition.correlation_id)):
+        if pattern is not None:
+            clause, values = _match(column, pattern)
+            prefixed = isinstance(pattern, Prefix)
+            yield (
+                f"id = any (array(select id from makegood.task where {clause}))" if prefixed else clause,  # noqa: S608 - our own columns
+                values,
+            )
+    for name, value in (condition.attributes or {}).items():
+        clause, values = _match("value", value)
+        yield (
+            f"id = any (array(select task from makegood.attribute where name = ? and {clause}))",  # noqa: S608 - our own columns
+            [name, *values],
+        )
+
+
 def matching(condition: Filter, first: Sequence[Any] = ()) -> tuple[str, list[Any]]:
     """Return the conditions of a filter, and their values, which follow the ``first``."""
     clauses = ["true"]
@@ -84,7 +123,6 @@ def matching(condition: Filter, first: Sequence[Any] = ()) -> tuple[str, list[An
         ("id = any (?::bigint[])", list(condition.ids) or None),
         ("app = ?", condition.app),
         ("workflow = ?", condition.workflow),
-        ("key = ?", condition.key),
         ("id < ?", condition.before),
         ("created_at <= (select {now}) - ?::float8", condition.older),
         ("created_at >= (select {now}) - ?::float8", condition.younger),
@@ -95,6 +133,11 @@ def matching(condition: Filter, first: Sequence[Any] = ()) -> tuple[str, list[An
         if value is not None:
             values.append(value)
             clauses.append(clause.replace("?", f"${len(values)}"))
+    for clause, texts in _texts(condition):
+        for value_text in texts:
+            values.append(value_text)
+            clause = clause.replace("?", f"${len(values)}", 1)  # noqa: PLW2901 - one by one
+        clauses.append(clause)
     if condition.word is not None:
         values += [_id_of(condition.word), condition.word]
         clauses.append(
@@ -133,7 +176,7 @@ async def detail(
     records = await tx.rows(_TASK, task)
     if not records:
         return None
-    *columns, trace, static, store_id, now = records[0]
+    *columns, trace, static, store_id, now, labelled = records[0]
     requests = await tx.rows(_REQUESTS, task)
     unreadable: list[str] = []
     steps = step_views(plans, await tx.rows(_STEPS, task), requests, unreadable)
@@ -142,7 +185,15 @@ async def detail(
     view = task_view(columns)
     unreadable += unknown_values(view)
     acts = rows.asked(await tx.rows(ASKED, task), unreadable) if with_asked else ()
-    return TaskDetail(view, steps, inputs, to, tuple(unreadable), acts, returns, trace, store_id, now, names)
+    labels = await attributes(tx, task) if labelled else {}
+    return TaskDetail(
+        view, steps, inputs, to, tuple(unreadable), acts, returns, trace, store_id, now, names, labels
+    )
+
+
+async def attributes(tx: ReadTx, task: int) -> dict[str, str]:
+    """Return the attributes of a task, by name."""
+    return {text(name): text(value) for name, value in await tx.rows(_ATTRIBUTES, task)}
 
 
 def step_views(

@@ -68,6 +68,7 @@ st as (
 ),
 @begun
 @notices
+@attributes
 mark as (
     update makegood.writer w set number = $3, at = at.now,
         outcome = case when (select count(*) from ins) < $5 then array(select id from ins) end
@@ -119,8 +120,13 @@ p_queued as (
     {IN_ORDER}
 ),
 """
+_ATTRIBUTES = f"""attr as (
+    insert into makegood.attribute (task, name, value)
+    select x.task, x.name, x.value from at cross join unnest(@arrays) as x (task, name, value) where {_NEW}
+),
+"""  # noqa: S608 - our own text
 _OPTIONAL = ("key", "correlation_id", "trace")
-_FIRST, _BEGUN_COLUMNS = 28, 13
+_FIRST, _BEGUN_COLUMNS, _NOTICE_COLUMNS = 28, 13, 1 + len(NOTICE) + len(LISTENER) + len(QUEUED)
 
 _BY_KEY = """
 select x.n, t.id, case when t.fingerprint <> x.fingerprint then t.static end as other
@@ -131,19 +137,26 @@ from unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::bytea[]) as x (n,
 
 
 @lru_cache(maxsize=100)
-def statement(presence: tuple[bool, ...], *, by_shape: bool, begins: bool, notifies: bool) -> str:
+def statement(
+    presence: tuple[bool, ...], *, by_shape: bool, begins: bool, notifies: bool, labels: bool = False
+) -> str:
     """Return the statement.
 
     ``presence``: which of the optional columns have a value in some row. ``begins``: some tasks begin
     at once. ``notifies``: some submitters want notices; then the statement takes the columns of
-    ``_notice_columns`` as its last parameters.
+    ``_notice_columns`` as parameters. ``labels``: some tasks have attributes; their columns are the last
+    parameters.
     """
     text = _SUBMIT.replace("@begun\n", _BEGUN if begins else "")
     for name in ("fingerprint", "static"):
         text = text.replace(f"@{name}", piece(f"x.{name}", 14))
     text = text.replace("@state", _STATE if begins else "'pending'")
     text = text.replace("@complete_by", _COMPLETE_BY if begins else "null")
-    text = _with_notices(text, _FIRST + _BEGUN_COLUMNS * begins) if notifies else _without_notices(text)
+    first = _FIRST + _BEGUN_COLUMNS * begins
+    text = _with_notices(text, first) if notifies else _without_notices(text)
+    first += _NOTICE_COLUMNS * notifies
+    arrays_ = f"${first}::text::bigint[], ${first + 1}::text[], ${first + 2}::text[]"
+    text = text.replace("@attributes\n", _ATTRIBUTES.replace("@arrays", arrays_) if labels else "")
     for name, present in zip(_OPTIONAL, presence, strict=True):
         text = text.replace(f"@{name}", f"x.{name}" if present else "null")
     if not by_shape:
@@ -201,6 +214,7 @@ class SubmitColumns:
     requests: list[tuple[Any, ...]] = field(default_factory=list)
     kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
+    attributes: list[tuple[int, str, str]] = field(default_factory=list)
 
     def collect(self, drafts: Sequence[Submission]) -> None:
         """Take the drafts, except those whose id occurs twice in the batch: the later one collided."""
@@ -226,6 +240,7 @@ class SubmitColumns:
                 self.topics.add("pending")
             static = rows.static(d.inputs, d.returns, d.reply, d.names)
             self.tasks.append((d.id, number, d.fingerprint, static, d.key, d.correlation_id, d.trace))
+            self.attributes += [(d.id, *pair) for pair in d.attributes]
             notice = received(d) if d.reply_to is not None else None  # most have none: no call
             self.notice_states.append(None if notice is None else notice.state)
             if notice is not None:
@@ -278,10 +293,14 @@ class SubmitColumns:
                 *kinds,
             ]
         notice_values = self._notice_columns() if self.notices else []
+        labels: list[Any] = []
+        if self.attributes:
+            tasks, names, texts = columns(self.attributes, 3)
+            labels = [numbers(tasks), names, texts]
         data, spans = joined(prints + statics)
-        return statement(presence, by_shape=by_shape, begins=bool(first_decisions), notifies=bool(notice_values)), [
+        return statement(presence, by_shape=by_shape, begins=bool(first_decisions), notifies=bool(notice_values), labels=bool(labels)), [
             len(ids), *shapes, numbers(ids), numbers(numbers_), data, numbers(spans[: len(ids)]), numbers(spans[len(ids) :]), *optional,
-            numbers(owners), numbers(places), *rest, holders, *first_decisions, *notice_values,
+            numbers(owners), numbers(places), *rest, holders, *first_decisions, *notice_values, *labels,
         ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Submits tasks, with one statement per table for any number of drafts."""
 
 import functools
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -32,6 +33,10 @@ _TEXTS = ("key", "correlation_id", "trace", "told")
 _NUMBER, _SIZE = 9, 10  # digits
 _ALIKE_FROM = 8
 _OURS = "select id, ready_seq from makegood_task where id in ({marks})"
+ATTRIBUTES = """
+insert into makegood_attribute (task, name, value)
+select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') from json_each(?) where true
+"""
 BY_KEY = "select id, case when fingerprint <> ? then static end from makegood_task where key = ? and workflow = ? and app = ?"
 
 
@@ -57,6 +62,8 @@ def _submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitte
     for n in numbers:
         answers[n] = Submitted(drafts[n].id, is_new=True)
     _with_steps(tx, [drafts[n] for n in numbers])
+    if attributes := [(drafts[n].id, *pair) for n in numbers for pair in drafts[n].attributes]:
+        tx.run(ATTRIBUTES, (json.dumps(attributes),))
     first_notices = [notice for n in numbers if (notice := received(drafts[n])) is not None]
     if first_notices:
         notices.write(tx, first_notices)
