@@ -23,13 +23,13 @@ from makegood.base.sizes import MIB
 from makegood.base.terminal_text import visible_json
 from makegood.base.text import first_line
 from makegood.cli import exits, next_commands, no_scheduler
+from makegood.cli.bar import Bar
 from makegood.cli.client import connect, looked, looking, task_named
 from makegood.cli.command import Whole
 from makegood.cli.context import Cli, at_most, command, flag, lasting
 from makegood.cli.corrected_inputs import correction
 from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_workflow, naming
-from makegood.cli.render.bar import Bar
 from makegood.cli.render.ladder import event_lines, ladder, probe_answers
 from makegood.cli.render.output import date_time, recent
 from makegood.cli.render.style import Line
