@@ -42,6 +42,8 @@ def pairs(attributes: Mapping[str, Attribute]) -> Attributes:
 
     Raises ``ConfigError`` that names the one at fault.
     """
+    if not isinstance(attributes, Mapping):
+        raise ConfigError(f"attributes={attributes!r:.60}: pass a mapping of names to values, or None")
     if len(attributes) > MOST:
         raise ConfigError(f"attributes={{...}} has {len(attributes):,} names: at most {MOST} are allowed")
     for name, value in attributes.items():
