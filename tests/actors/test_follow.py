@@ -89,10 +89,10 @@ async def test_a_batch_is_followed_until_as_many_as_expected_have_ended(store: S
         await node.client.submit_many(chain, ["b", "c"], correlation_id=lambda _: "night")
         await node.client.submit(chain, "d", correlation_id="day")
         progress = await following
-        assert (progress[-1].tasks, progress[-1].at_end, progress[-1].ended) == (3, 3, True)
+        assert (progress[-1].tasks, progress[-1].at_end, progress[-1].is_over) == (3, 3, True)
         assert progress[-1].text == "3 processed"
-        assert [step.ended for step in progress[:-1]] == [False] * (len(progress) - 1)
-        assert await followed(client) == [progress[-1]._replace(expected=0)]
+        assert [step.is_over for step in progress[:-1]] == [False] * (len(progress) - 1)
+        assert await followed(client) == [progress[-1]._replace(total=0)]
 
 
 async def test_a_batch_says_what_it_waits_for_when_time_is_up(store: Store) -> None:

@@ -72,7 +72,7 @@ def test_what_no_task_matches_is_not_found_and_what_is_not_understood_is_named(s
         (
             ("workflow:b*",),
             2,
-            "workflow:b* is not understood: a * stands at the end of a value of key, correlation, attribute",
+            "workflow:b* is not understood: write a * only at the end of a value of key, correlation, attribute",
         ),
         (("state:error",), 2, "state is true of a task only for some time"),
     ):
@@ -86,7 +86,7 @@ def test_what_no_task_matches_is_not_found_and_what_is_not_understood_is_named(s
 def test_lists_and_acts_name_a_batch_as_well(shop: Shop) -> None:
     submit(shop, "list", "good", "declined", "good")
     submit(shop, "list*", "good")
-    for words, count in (
+    filters: tuple[tuple[tuple[str, ...], int], ...] = (
         (("--filter", "key:list/*"), 3),
         (("--key", "list/*"), 3),
         (("--filter", "key:'list*/0'"), 1),
@@ -95,14 +95,16 @@ def test_lists_and_acts_name_a_batch_as_well(shop: Shop) -> None:
         (("--correlation-id", "li*"), 4),
         (("--filter", "attribute:card=good correlation:list"), 2),
         (("--attribute", "card=good", "--attribute", "night=y*", "--correlation-id", "list"), 2),
-    ):
+    )
+    for words, count in filters:
         assert len(shop.json("task", "list", *words)) == count, words
         assert shop.json("task", "cancel", *words, "--dry-run")["count"] == count
-    for words, text in (
-        (("--key", "*/0"), """key:*/0 is not understood: a * stands at the end"""),
+    mistakes: tuple[tuple[tuple[str, ...], str], ...] = (
+        (("--key", "*/0"), """key:*/0 is not understood: write a * only at the end"""),
         (("--attribute", "card"), "attribute:card is not understood; write attribute:customer=ada"),
         (("--key", "a", "--filter", "key:b"), "key is given twice: in --filter and as --key"),
-    ):
+    )
+    for words, text in mistakes:
         result = shop.call("task", "list", *words)
         assert result.exit_code == 2
         assert text in result.stderr
@@ -112,14 +114,14 @@ def test_a_task_shows_its_attributes(shop: Shop) -> None:
     submit(shop, "show", "good")
     assert "attributes    card=good, night=yes\n" in shop.done("task", "show", "show/0")
     assert shop.json("task", "show", "show/0")["attributes"] == {"card": "good", "night": "yes"}
-    for words, text in (
+    for text, message in (
         ("card", "--attribute 'card': write NAME=VALUE, such as customer=ada"),
         ("=x", "write NAME=VALUE"),
         ("makegood.x=1", "names that begin with makegood. are makegood's own"),
     ):
-        result = shop.call("task", "submit", "kiosk:buy", order("x"), "--attribute", words)
+        result = shop.call("task", "submit", "kiosk:buy", order("x"), "--attribute", text)
         assert result.exit_code == 2
-        assert text in result.stderr
+        assert message in result.stderr
     twice = shop.call("task", "submit", "kiosk:buy", order("x"), "--attribute", "a=1", "--attribute", "a=2")
     assert (twice.exit_code, "--attribute: a is given twice" in twice.stderr) == (2, True)
 

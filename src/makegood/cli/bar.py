@@ -14,7 +14,7 @@ PAUSE: Final = 10.0
 """Seconds between two notes when nobody watches a terminal."""
 
 
-class Bar:
+class BatchBar:
     """Shows how far a batch is."""
 
     def __init__(self, cli: Cli) -> None:
@@ -37,7 +37,7 @@ class Bar:
         """Show it."""
         if self._live is not None:
             self._live.show([bar(progress, unicode=self._cli.out.unicode)])
-        elif not progress.ended and time.monotonic() >= self._next_note:
+        elif not progress.is_over and time.monotonic() >= self._next_note:
             self._next_note = time.monotonic() + PAUSE
             self._cli.note(progress.text)
 
@@ -49,7 +49,7 @@ def bar(progress: BatchProgress, *, unicode: bool) -> Line:
     >>> "".join(text for text, _ in bar(batch_progress({"processed": 2, "pending": 1}), unicode=False))
     '[####################----------] 3 submitted; 2 processed, 1 to go, 0 stuck'
     """
-    total = max(progress.tasks, progress.expected, 1)
+    total = max(progress.tasks, progress.total, 1)
     full, empty = ("█", "░") if unicode else ("#", "-")
     ends = {
         "processed": progress.at_end,

@@ -109,8 +109,8 @@ def detail(task_detail: TaskDetail) -> Shape:
 def batch(progress: BatchProgress) -> Shape:
     """Return how far a batch is. ``error``: tasks that wait for an operator."""
     return {
-        "tasks": progress.tasks, "expected": progress.expected or None, "processed": progress.at_end,
-        "undone": progress.elsewhere.get("undone", 0), "error": progress.stuck, "to_go": progress.to_go, "ended": progress.ended,
+        "tasks": progress.tasks, "expected": progress.total or None, "processed": progress.at_end,
+        "undone": progress.elsewhere.get("undone", 0), "error": progress.stuck, "to_go": progress.to_go, "ended": progress.is_over,
     }  # fmt: skip
 
 

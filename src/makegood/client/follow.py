@@ -31,22 +31,22 @@ class Follower:
     """
 
     def __init__(
-        self, opened_store: OpenedStore, wanted: Filter, expect: int | None, *, poll: float, clock: Clock
+        self, opened_store: OpenedStore, condition: Filter, expect: int | None, *, poll: float, clock: Clock
     ) -> None:
         if expect is not None:
             checked_count(expect, "expect")
         passing = {
-            "state": wanted.states or None, "failing": wanted.failing, "doubt": wanted.doubt,
-            "failures": wanted.failures, "error": wanted.error,
+            "state": condition.states or None, "failing": condition.failing, "doubt": condition.doubt,
+            "failures": condition.failures, "error": condition.error,
         }  # fmt: skip
         if name := next((name for name, value in passing.items() if value is not None), None):
             raise ConfigError(
-                f"{text_of(wanted)!r} cannot be followed: {name} is true of a task only for some time. Name the batch "
+                f"{text_of(condition)!r} cannot be followed: {name} is true of a task only for some time. Name the batch "
                 "by correlation, key, attribute, workflow or age"
             )
         self._opened_store = opened_store
-        self._wanted = wanted
-        self._expected = expect or 0
+        self._condition = condition
+        self._total = expect or 0
         self._poll = poll
         self._clock = clock
 
@@ -63,16 +63,16 @@ class Follower:
             except StoreUnavailableError as away:
                 if last is None:
                     raise
-                log.warning("following %s, the store is away: %s", text_of(self._wanted), away)
+                log.warning("following %s, the store is away: %s", text_of(self._condition), away)
                 count = last
-            if last is None and not (count.tasks or self._expected):
+            if last is None and not (count.tasks or self._total):
                 raise TaskNotFoundError(
-                    f"no task matches {text_of(self._wanted)}; for tasks that are still to be submitted, say how many you expect"
+                    f"no task matches {text_of(self._condition)}; for tasks that are still to be submitted, say how many you expect"
                 )
             if count != last:
                 last = count
                 yield count
-            if count.ended:
+            if count.is_over:
                 return
             now = self._clock.monotonic()
             if limit is not None and now >= limit:
@@ -80,12 +80,12 @@ class Follower:
             pause = max(pauses.draw(), _REST * (now - before))
             await asyncio.sleep(pause if limit is None else min(pause, limit - now))
 
-    async def _count(self, elapsed: float) -> BatchProgress:
-        """Return how far the tasks are. Ages are those at the beginning, ``elapsed`` seconds ago."""
-        older, younger = self._wanted.older, self._wanted.younger
-        wanted = replace(
-            self._wanted,
-            older=None if older is None else older + elapsed,
-            younger=None if younger is None else younger + elapsed,
+    async def _count(self, age: float) -> BatchProgress:
+        """Return how far the tasks are. Ages are those at the beginning, ``age`` seconds ago."""
+        older, younger = self._condition.older, self._condition.younger
+        condition = replace(
+            self._condition,
+            older=None if older is None else older + age,
+            younger=None if younger is None else younger + age,
         )
-        return batch_progress(await self._opened_store.ready().tasks.states(wanted), self._expected)
+        return batch_progress(await self._opened_store.ready().tasks.states(condition), self._total)

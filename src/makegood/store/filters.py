@@ -74,10 +74,10 @@ def parsed(text: str) -> dict[str, Any]:
 def read(name: str, value: str) -> Any:
     """Return what a term's value means. Raises ``ConfigError``."""
     if name not in STARRED and "*" in value:
-        shown = value.replace(_STAR, "*")
-        starred = ", ".join(STARRED)
+        readable = value.replace(_STAR, "*")
+        names = ", ".join(STARRED)
         raise ConfigError(
-            f"{name}:{shown} is not understood: a * stands at the end of a value of {starred}; put a star that is meant in quotes"
+            f"{name}:{readable} is not understood: write a * only at the end of a value of {names}; put a star that is meant in quotes"
         )
     return _READ[name](name, value if name in STARRED else value.replace(_STAR, "*"))
 
@@ -149,12 +149,12 @@ def _term(word: str) -> tuple[str, str]:
     name, value = word[:at], word[at + 1 :]
     if name not in NAMES or not value:
         near = difflib.get_close_matches(name, NAMES, n=1)
-        mark, shown = word[at], word.replace(_STAR, "*")
+        mark, readable = word[at], word.replace(_STAR, "*")
         hint = (
             f"did you mean {near[0]}{mark}...?" if near else f"write name{mark}value, of {', '.join(NAMES)};"
         )
         raise ConfigError(
-            f"{shown!r} is not understood; {hint} An attribute of a task is attribute:{name}={shown[at + 1 :] or '...'}"
+            f"{readable!r} is not understood; {hint} An attribute of a task is attribute:{name}={readable[at + 1 :] or '...'}"
         )
     return name, value
 
@@ -209,7 +209,7 @@ def _pattern(name: str, value: str) -> str | Prefix | Exact:
     text = start.replace(_STAR, "*")
     if "*" in start or (star and not start):
         raise ConfigError(
-            f"{name}:{value.replace(_STAR, '*')} is not understood: a * stands at the end, after the beginning that all have; "
+            f"{name}:{value.replace(_STAR, '*')} is not understood: write a * only at the end, after the beginning that all have; "
             "put a star that is meant in quotes"
         )
     if star:

@@ -170,7 +170,7 @@ async def detail(
     records = await tx.rows(_TASK, task)
     if not records:
         return None
-    *columns, trace, static, store_id, now, labelled = records[0]
+    *columns, trace, static, store_id, now, has_attributes = records[0]
     requests = await tx.rows(_REQUESTS, task)
     unreadable: list[str] = []
     steps = step_views(plans, await tx.rows(_STEPS, task), requests, unreadable)
@@ -179,7 +179,7 @@ async def detail(
     view = task_view(columns)
     unreadable += unknown_values(view)
     acts = rows.asked(await tx.rows(ASKED, task), unreadable) if with_asked else ()
-    labels = await attributes(tx, task) if labelled else {}
+    labels = await attributes(tx, task) if has_attributes else {}
     return TaskDetail(
         view, steps, inputs, to, tuple(unreadable), acts, returns, trace, store_id, now, names, labels
     )

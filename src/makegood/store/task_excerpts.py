@@ -113,7 +113,7 @@ async def excerpt(
     row = await tx.rows(_TASK, task, VALUE)
     if not row:
         return None
-    *columns, result_size, trace, static, static_size, store_id, now, last, specs, labelled = row[0]
+    *columns, result_size, trace, static, static_size, store_id, now, last, specs, has_attributes = row[0]
     unreadable: list[str] = []
     whole = (last or 0) < WHOLE and (specs or 0) <= SPECS
     blocks = [] if whole else await _blocks(tx, task, last)
@@ -130,7 +130,7 @@ async def excerpt(
     detail = TaskDetail(
         view, steps, inputs, None if reply is None else reply.to, tuple(unreadable),
         rows.asked(await tx.rows(ASKED, task), unreadable), returns, trace, store_id, now, names,
-        await attributes(tx, task) if labelled else {}, None if whole else _tally(blocks),
+        await attributes(tx, task) if has_attributes else {}, None if whole else _tally(blocks),
     )  # fmt: skip
     return TaskExcerpt(detail, (last or 0) + 1, blocks, window, next_, sizes)
 

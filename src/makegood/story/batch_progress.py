@@ -23,24 +23,24 @@ class BatchProgress(NamedTuple):
     """How many are in error."""
     elsewhere: Mapping[str, int]
     """How many ended in another state."""
-    expected: int = 0
+    total: int = 0
     """How many there are to be, at least; 0: as many as there are."""
     label: str = "accepted"
     """What is common to the tasks."""
 
     @property
-    def ended(self) -> bool:
-        """Whether all of them have ended, and as many as are expected."""
-        return not self.to_go and self.tasks >= self.expected
+    def is_over(self) -> bool:
+        """Whether all of them have ended, and as many as there are to be."""
+        return not self.to_go and self.tasks >= self.total
 
     @property
     def text(self) -> str:
         """Return it in words: all figures while tasks are under way, then only what came of them."""
         ends = [f"{self.at_end:,} {self.end}"]
-        if not self.ended:
-            of = f" of {self.expected:,}" if self.tasks < self.expected else ""
+        if not self.is_over:
+            of = f" of {self.total:,}" if self.tasks < self.total else ""
             ends = [f"{self.tasks:,}{of} {self.label}; {ends[0]}", f"{self.to_go:,} to go"]
-        if not self.ended or self.stuck:
+        if not self.is_over or self.stuck:
             ends.append(f"{self.stuck:,} stuck")
         return ", ".join((*ends, *(f"{count:,} {state}" for state, count in self.elsewhere.items())))
 
@@ -63,11 +63,11 @@ def bulk_progress(kind: str, states: Mapping[str, int]) -> BatchProgress:
     )
 
 
-def batch_progress(states: Mapping[str, int], expected: int = 0) -> BatchProgress:
-    """Return how far the tasks of a batch are. ``states``: how many are in each; ``expected``: how many there
-    are to be, at least.
+def batch_progress(states: Mapping[str, int], total: int = 0) -> BatchProgress:
+    """Return how far the tasks of a batch are. ``states``: how many are in each; ``total``: how many
+    there are to be, at least.
 
     >>> batch_progress({"processed": 112, "processing": 138}, 300).text
     '250 of 300 submitted; 112 processed, 138 to go, 0 stuck'
     """
-    return bulk_progress("", states)._replace(expected=expected, label="submitted")
+    return bulk_progress("", states)._replace(total=total, label="submitted")

@@ -23,7 +23,7 @@ from makegood.base.sizes import MIB
 from makegood.base.terminal_text import visible_json
 from makegood.base.text import first_line
 from makegood.cli import exits, next_commands, no_scheduler
-from makegood.cli.bar import Bar
+from makegood.cli.bar import BatchBar
 from makegood.cli.client import connect, looked, looking, task_named
 from makegood.cli.command import Whole
 from makegood.cli.context import Cli, at_most, command, flag, lasting
@@ -509,7 +509,7 @@ async def _follow(cli: Cli, wanted: Filter, expect: int | None, limit: float | N
             raise TaskNotFoundError("; ".join(unknown))
         await no_scheduler.warn(cli, client, "nothing continues")
         try:
-            with Bar(cli) as bar:
+            with BatchBar(cli) as bar:
                 async for progress in client.follow(wanted, expect=expect, timeout=limit):
                     bar.show(progress)
         except WaitExpiredError:

@@ -2,6 +2,7 @@
 acknowledged.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from makegood.client.client import Client
@@ -21,6 +22,7 @@ class Order(NamedTuple):
     priority: int = 0
     reply_to: str | None = None
     """Where its submitter receives notices."""
+    attributes: Mapping[str, str] | None = None
     is_message: bool = False
     """Whether it is sent as a message."""
 
@@ -47,7 +49,12 @@ class Customers:
         plan = order.workflow.plan(*order.inputs)
         try:
             handle = await client.submit(
-                plan.with_(key=order.key, priority=order.priority, reply_to=order.reply_to)
+                plan.with_(
+                    key=order.key,
+                    priority=order.priority,
+                    reply_to=order.reply_to,
+                    attributes=order.attributes,
+                )
             )
         except StoreUnavailableError:
             return None
