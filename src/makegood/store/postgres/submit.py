@@ -240,7 +240,8 @@ class SubmitColumns:
                 self.topics.add("pending")
             static = rows.static(d.inputs, d.returns, d.reply, d.names)
             self.tasks.append((d.id, number, d.fingerprint, static, d.key, d.correlation_id, d.trace))
-            self.attributes += [(d.id, *pair) for pair in d.attributes]
+            if d.attributes:
+                self.attributes += [(d.id, *pair) for pair in d.attributes]
             notice = received(d) if d.reply_to is not None else None  # most have none: no call
             self.notice_states.append(None if notice is None else notice.state)
             if notice is not None:
