@@ -7,10 +7,12 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base import ids
+from makegood.base.text import is_storable
 from makegood.console.day_time import day_time
 from makegood.console.pages.wording import Tab, capped, name_of, names_of, tallied
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
+from makegood.model.attributes import LONGEST_INDEXED
 from makegood.store.filters import LONGEST, parsed, text_of, wanted
 from makegood.store.views import Exact, Filter, Found, Prefix, StepBrief, Tally, TaskView, UnendedTally
 from makegood.story.batch_progress import batch_progress
@@ -78,8 +80,15 @@ def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], no
         step=_step(task, steps, names, now),
         left=left if left is not None and left > 0 else None,
         held=names.get(task.locked_by, "") if task.locked_by is not None else "",
-        batch=text_of(Filter(correlation_id=Exact(task.correlation_id))) if task.correlation_id else "",
+        batch=_batch(task.correlation_id or ""),
     )
+
+
+def _batch(correlation_id: str) -> str:
+    """Return the filter that names a batch, "" for a correlation id that no filter can contain."""
+    if not correlation_id or len(correlation_id) > LONGEST_INDEXED or not is_storable(correlation_id):
+        return ""
+    return text_of(Filter(correlation_id=Exact(correlation_id)))
 
 
 def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
