@@ -358,7 +358,7 @@ def orders(app: App, rng: random.Random, count: int, only: str | None = None) ->
 
     ``held_apart`` replaces every other ``held``, and in some worlds those of ``BRIEFLY`` replace some of all,
     so that seeds that found something keep their meaning. Of ``poisoned``, and ``poisoned_with_probe``, there
-    is one, the first; the others are plain.
+    is one, the first; the others are plain. Every third has an attribute.
     """
     names = ("place_order", "hasty", "sequence", "held", "settle", "never", "final", "shapes")
     batch: list[Order] = []
@@ -370,7 +370,9 @@ def orders(app: App, rng: random.Random, count: int, only: str | None = None) ->
             name = "lone"
         workflow = app._find_workflow(name)
         order = f"o{n}" + "x" * rng.randrange(4)
-        batch.append(Order(workflow, (order,), f"{name}-{n}", rng.choice((0, 0, 0, 5))))
+        attributes = {"order": order} if n % 3 == 0 else None
+        priority = rng.choice((0, 0, 0, 5))
+        batch.append(Order(workflow, (order,), f"{name}-{n}", priority, attributes=attributes))
     if only is None and rng.random() < _BRIEF_WORLDS:
         for n, long in enumerate(batch):
             if rng.random() < _BRIEF_ORDERS:

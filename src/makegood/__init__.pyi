@@ -62,11 +62,14 @@ from makegood.store.views import (
     Asked,
     AuditView,
     EventView,
+    Exact,
     Filter,
+    Prefix,
     StepView,
     TaskDetail,
     TaskView,
 )
+from makegood.story.batch_progress import BatchProgress
 from makegood.supervisor.supervisor import Pass
 from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
@@ -89,6 +92,7 @@ __all__ = [
     "App",
     "Asked",
     "AuditView",
+    "BatchProgress",
     "Breaker",
     "BulkNotFoundError",
     "BulkView",
@@ -101,6 +105,7 @@ __all__ = [
     "DeliveryError",
     "DuplicateNameError",
     "EventView",
+    "Exact",
     "FencedOffError",
     "Filter",
     "Happened",
@@ -118,6 +123,7 @@ __all__ = [
     "PayloadError",
     "Permanent",
     "Plan",
+    "Prefix",
     "PromiseError",
     "Queue",
     "QueueFullError",

@@ -10,12 +10,22 @@ import pytest
 
 from makegood.base.sqlite_log import connect
 from makegood.store import alerts, supervision, task_lists, upkeep
+from makegood.store.filters import wanted
 from makegood.store.migrations import migrations
+from makegood.store.search import matching
 from makegood.store.sqlite import claim, commit, load, requests, submit, take
+from makegood.store.transaction import Sql
 
 PARTS = [part.split("(", 1)[1].rsplit(")", 1)[0] for part in task_lists.UNENDED.sqlite.split("union")]
 NEXT = re.findall(r"\((select \w+ from .*? limit 1)\)", supervision.HORIZON.sqlite, re.DOTALL)
 UNENDED = upkeep.UNENDED.sqlite.split("union all")
+BATCHES = {
+    "correlation:night": "makegood_task_correlation",
+    "correlation:nig*": "makegood_task_correlation",
+    "key:night/*": "makegood_task_key",
+    "attribute:customer=ada": "makegood_attribute_value",
+    "attribute:customer=ad*": "makegood_attribute_value",
+}
 STATEMENTS = {
     "claim": (claim.PENDING, "makegood_task_claim"),
     "claim by age": (claim.PENDING_AGED, "makegood_task_claim"),
@@ -50,6 +60,14 @@ STATEMENTS = {
     "listed in error": (PARTS[2], "makegood_task_error"),
     "listed steps": (task_lists.STEPS.sqlite, "sqlite_autoindex_makegood_step"),
     "listed requests": (task_lists.REQUESTS.sqlite, "PRIMARY KEY"),
+    **{
+        f"{kind} {text}": (Sql(text_.format(matching(wanted(text))[0])).sqlite, index)
+        for kind, text_ in (
+            ("find", "select id from makegood.task where {} order by id desc limit 101"),
+            ("count", "select state, count(*) from makegood.task where {} group by state"),
+        )
+        for text, index in BATCHES.items()
+    },
     "standing": (upkeep.STANDING.sqlite, "makegood_alert_open"),
 }
 MAY_SORT = {
@@ -58,6 +76,8 @@ MAY_SORT = {
     "held",
     "in error",
     "standing",
+    *(f"count {text}" for text in BATCHES),
+    *(f"find {text}" for text in BATCHES),
 }  # those of a few tasks, or counted by kind now and then
 
 

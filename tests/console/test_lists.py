@@ -40,6 +40,7 @@ from makegood.store.views import (
     UnendedTally,
 )
 from tests.browser.sample import fill
+from tests.conformance.builders import draft
 from tests.conformance.ended import many_ended
 from tests.conformance.worlds import Counts, World
 
@@ -443,8 +444,40 @@ FILTERS = (
     "error:expired",
     "failing:yes",
     "key:none",
+    "key:none*",
+    "correlation:none",
+    "attribute:customer=none",
     "step:charge",
 )
+
+
+async def test_a_filter_that_names_a_batch_says_how_far_it_is(store: Store) -> None:
+    """And each of its tasks leads there, whatever its correlation id looks like."""
+    await store.tasks.submit(
+        [
+            draft(n, key=f"night/{n}", correlation_id="ni ght*", attributes=(("customer", "ada"),))
+            for n in range(1, 4)
+        ]
+    )
+    await store.tasks.submit([draft(4)])
+    reads = Reads(Client(store), SystemClock())
+    for query, progress in (
+        ("correlation:'ni ght*'", "3 submitted; 0 processed, 3 to go, 0 stuck"),
+        ("key:night/*", "3 submitted; 0 processed, 3 to go, 0 stuck"),
+        ("attribute:customer=ada workflow:place_order", "3 submitted; 0 processed, 3 to go, 0 stuck"),
+        ("correlation:none", ""),
+        ("correlation:n* state:pending", ""),
+        ("workflow:place_order", ""),
+    ):
+        page = await tasks.context(reads, {"q": query})
+        assert page["batch"] == progress, query
+        assert page["refused"] == ""
+    *_, row = (await tasks.context(reads, {"q": "key:night/1"}))["rows"]
+    assert row.batch == "correlation:'ni ght*'"
+    assert len((await tasks.context(reads, {"q": row.batch}))["rows"]) == 3
+    refusal = await tasks.context(reads, {"q": "workflow:place*"})
+    assert refusal["refused"].startswith("workflow:place* is not understood")
+    assert refusal["rows"] == []
 
 
 async def test_a_page_costs_the_same_beside_any_number_of_ended_tasks(

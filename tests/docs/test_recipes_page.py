@@ -49,6 +49,7 @@ SIMPLE: dict[str, tuple[str, tuple[Any, ...], Any]] = {
 OTHERS = {
     "wait-for-a-person", "wait-for-a-moment", "start-later",  # tests/docs/test_workaround_recipes.py, too
     "webhook-service", "every-night", "follow-up-an-email", "stripe", "carry-the-tenant", "django-orm", "sentry",
+    "follow-a-batch",
 }  # fmt: skip
 
 
@@ -68,6 +69,19 @@ def test_a_recipe_runs(page: str, tmp_path: Path) -> None:
     async def play(client: mg.Client) -> None:
         task: mg.TaskHandle[Any] = await client.submit(getattr(module, workflow), *inputs)
         assert await task.result("60s") == result
+
+    played(module.shop, tmp_path, play)
+
+
+def test_a_batch_is_followed_to_its_end(tmp_path: Path) -> None:
+    module = recipe(tmp_path, "follow-a-batch")
+
+    async def play(client: mg.Client) -> None:
+        progress = await module.tonight(client, "2026-11-28", ["ada", "bob", "cy"])
+        assert (progress.tasks, progress.at_end, progress.text) == (3, 3, "3 processed")
+        for wanted in (mg.Filter(key=mg.Prefix("2026-11-28/")), mg.Filter(correlation_id="2026-11-28")):
+            assert await client.count(wanted) == 3
+        assert await client.count(mg.Filter(attributes={"customer": "ada"})) == 1
 
     played(module.shop, tmp_path, play)
 

@@ -65,15 +65,20 @@ def test_a_storm_with_a_role_for_each_process_ends_right(guarded_shop: Guarded) 
 
     supervisor.kill()
     _promoted(shop)
+    assert len(shop.said("reader", "task", "list", "--filter", "attribute:customer=ada")) == 2
     shop.may("supervisor", "store", "prune", "--older", "0s")
     assert shop.sql("select id from makegood.task where state <> 'error'") == []
+    assert shop.sql("select task from makegood.attribute") == []
     assert shop.sql("select kind from makegood.alert where kind in ('poison', 'unreadable')") == []
     shop.close()
 
 
 def _ordered(shop: Guarded) -> str:
     """Submit in all ways; returns the task whose undo is stuck."""
-    assert submitted(shop, "a", "--key", "a", "--reply-to", "queue:web")["result"] == "paid-100-for-hold-a"
+    assert (
+        submitted(shop, "a", "--key", "a", "--reply-to", "queue:web", "--attribute", "customer=ada")["result"]
+        == "paid-100-for-hold-a"
+    )
     assert submitted(shop, "b", card="declined", code=5)["state"] == "undone"
     task: str = submitted(shop, "c", card="stuck", code=6)["id"]
     assert "task.processed" in shop.may("submitter", "queue", "receive", "web", "--json")
@@ -157,6 +162,7 @@ async def _in_a_transaction(shop: Guarded) -> None:
                 Order("by-transaction"),
                 key="by-transaction",
                 reply_to="queue:web",
+                attributes={"customer": "ada"},
                 connection=connection,
             )
         await connection.close()
@@ -238,6 +244,12 @@ BARRED = [
     (STOCK, "delete from makegood.inbox"),
     ("submitter", "update makegood.task set state = 'undoing' returning 1"),
     ("submitter", "delete from makegood.task"),
+    ("submitter", "insert into makegood.attribute values (1, 'customer', 'mallory') returning 1"),
+    ("submitter", "update makegood.attribute set value = 'mallory' returning 1"),
+    ("inbox", "insert into makegood.attribute values (1, 'customer', 'mallory') returning 1"),
+    ("scheduler", "insert into makegood.attribute values (1, 'customer', 'mallory') returning 1"),
+    ("operator", "delete from makegood.attribute"),
+    (STOCK, "select * from makegood.attribute"),
     (
         "submitter",
         "insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, at) values ('a', 1, '', '', '', '', '', '', 0)",

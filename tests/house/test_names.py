@@ -35,9 +35,9 @@ EXEMPT: Final[frozenset[str]] = frozenset({"left"})
 """A side, as often as what remains."""
 PUBLIC: Final = {
     "client/client.py": "Client.find.wanted Client.count.wanted Client.alerts.ended Client.cancel_all.wanted Client.undo_all.wanted "
-    "Client.resubmit_all.wanted Client.bulk.wanted",
+    "Client.resubmit_all.wanted Client.bulk.wanted Client.follow.wanted",
     "client/handle.py": "TaskHandle.__init__.created",
-    "client/sync.py": "SyncTaskHandle.__init__.created",
+    "client/sync.py": "SyncClient.follow.wanted SyncTaskHandle.__init__.created",
     "election/protocol.py": "PastTerm.ended PastTerm.released",
     "election/sync.py": "SyncTerm.__init__.lost",
     "election/term.py": "Term.__init__.lost",

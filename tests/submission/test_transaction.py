@@ -71,6 +71,32 @@ def test_what_its_submitter_is_told_stands_or_falls_with_it_too(door: Door) -> N
     door.play(story)
 
 
+def test_its_attributes_stand_or_fall_with_it_too(door: Door) -> None:
+    sql = "select name, value from {attribute} order by name"
+
+    async def story(shop: Player) -> None:
+        options = {"key": "k", "attributes": {"customer": "ada \U0001f980 'x'", "vip": True}}
+        with contextlib.suppress(BackError):
+            async with door.begin() as connection:
+                await shop.submit(CHAIN, "a", connection=connection, **options)
+                raise BackError
+        assert shop.world.rows(sql) == []
+        async with door.begin() as connection:
+            task = await shop.submit(CHAIN, "a", connection=connection, **options)
+            again = await shop.submit(
+                CHAIN, "a", connection=connection, key="k", attributes={"customer": "bob"}
+            )
+            await door.run(connection, ORDER)
+        assert (again.id, again.created) == (task.id, False)
+        assert [tuple(row) for row in shop.world.rows(sql)] == [
+            ("customer", "ada \U0001f980 'x'"),
+            ("vip", "true"),
+        ]
+        assert shop.world.counts() == (1, 1, 3)
+
+    door.play(story)
+
+
 def test_the_same_key_leaves_the_transaction_alone(door: Door) -> None:
     async def story(shop: Player) -> None:
         before = await shop.submit(CHAIN, "a", key="k")

@@ -1,12 +1,16 @@
 """The filter language: what each term means, and what is refused with which words."""
 
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from makegood.errors import ConfigError
+from makegood.model.attributes import text_of
+from makegood.store import filters
 from makegood.store.filters import MOST, NAMES, parsed, wanted
-from makegood.store.views import Filter
+from makegood.store.views import Exact, Filter, Prefix
 
 
 def test_a_filter_says_all_in_one() -> None:
@@ -34,6 +38,23 @@ def test_a_filter_says_all_in_one() -> None:
         ("failures:>=3 priority:<5", Filter(failures=(3, MOST), priority=(0, 4))),
         ("failures:>0 priority:<=5", Filter(failures=(1, MOST), priority=(0, 5))),
         ("error:Timeout", Filter(error="Timeout")),
+        ("correlation:2026-11-28", Filter(correlation_id="2026-11-28")),
+        ("correlation=2026-*", Filter(correlation_id=Prefix("2026-"))),
+        ("key:2026-11-28/*", Filter(key=Prefix("2026-11-28/"))),
+        ("2026-11-28/*", Filter(key=Prefix("2026-11-28/"))),
+        ("key:'a b/'*", Filter(key=Prefix("a b/"))),
+        ("key:'a*'", Filter(key=Exact("a*"))),
+        (r"key:a\*", Filter(key=Exact("a*"))),
+        ('key:"a*"', Filter(key=Exact("a*"))),
+        ("key:'a*b'", Filter(key="a*b")),
+        ("key:'a*'*", Filter(key=Prefix("a*"))),
+        ("'a*'", Filter(word="a*")),
+        ("error:'a * b'", Filter(error="a * b")),
+        ("attribute:customer=ada", Filter(attributes={"customer": "ada"})),
+        ("attribute=customer=ada", Filter(attributes={"customer": "ada"})),
+        ("attribute:a:b=c=d", Filter(attributes={"a:b": "c=d"})),
+        ("attribute:city=''", Filter(attributes={"city": ""})),
+        ("attribute:city=ul* attribute:vip=true", Filter(attributes={"city": Prefix("ul"), "vip": "true"})),
     ],
 )
 def test_a_term_means_one_condition(text: str, means: Filter) -> None:
@@ -57,12 +78,65 @@ def test_a_term_means_one_condition(text: str, means: Filter) -> None:
         ("failures:99999999999", "failures:99999999999 is not understood"),
         ("key:'a", "No closing quotation"),
         ("key:\x00", "texts must be Unicode without NUL"),
+        ("customer=ada", "'customer=ada' is not understood; write name=value, of state, "),
+        ("customer=ada", "An attribute of a task is attribute:customer=ada"),
+        ("attribute:customer", "write attribute:customer=ada"),
+        ("attribute:a=1 attribute:a=2", "attribute is given twice"),
+        ("key:*", "key:* is not understood: write a * only at the end, after the beginning that all have"),
+        ("*", "key:* is not understood"),
+        ("key:*-a", "key:*-a is not understood: write a * only at the end"),
+        ("attribute:city=*m", "attribute:city:*m is not understood"),
+        (
+            "workflow:place*",
+            "workflow:place* is not understood: write a * only at the end of a value of key, correlation",
+        ),
+        ("state:err*", "put a star that is meant in quotes"),
+        ("a*b", "word:a*b is not understood"),
     ],
 )
 def test_what_is_not_understood_names_what_is_known(text: str, hint: str) -> None:
     with pytest.raises(ConfigError) as error:
         wanted(text)
     assert hint in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        Filter(
+            key=Prefix("a b"),
+            correlation_id=Exact("n*"),
+            attributes={"a": Exact("*"), "b c": Prefix("x"), "n": 3},
+        ),
+        Filter(key="a*b", word="c*"),
+        Filter(correlation_id=Prefix("a*"), attributes={"a": ""}),
+    ],
+)
+def test_a_filter_in_words_means_the_same(condition: Filter) -> None:
+    texts = {
+        name: text_of(value) if isinstance(value, int) else value
+        for name, value in (condition.attributes or {}).items()
+    }
+    assert wanted(filters.text_of(condition)) == replace(condition, attributes=texts or None)
+
+
+def test_a_filter_is_kept_as_json() -> None:
+    condition = Filter(
+        key=Prefix("a"),
+        correlation_id=Exact("b*"),
+        attributes={"a": "b", "n": 3, "c": True, "d": Prefix("e")},
+    )
+    data = msgspec.json.encode(condition)
+    assert msgspec.json.decode(data, type=Filter) == condition
+    assert msgspec.json.encode(msgspec.json.decode(data, type=Filter)) == data
+
+
+@pytest.mark.parametrize(
+    "field", [{"key": "night/*"}, {"correlation_id": "night/*"}, {"attributes": {"a": "night/*"}}]
+)
+def test_a_star_in_python_is_neither_read_nor_overlooked(field: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"Prefix\('night/'\) finds all that begin so; Exact\('night/\*'\)"):
+        Filter(**field)
 
 
 def test_a_filter_of_states_that_do_not_exist_is_refused() -> None:

@@ -38,6 +38,7 @@ TASKS: Mapping[str, Place] = {
     "list": ("commands.task:list_", "List tasks, newest first."),
     "show": ("commands.task:show", "Show a task with its steps."),
     "watch": ("commands.task:watch", "Follow a task live; exit with its outcome."),
+    "follow": ("commands.task:follow", "Follow a batch until all its tasks have ended."),
     "history": ("commands.task:history", "Show each transition with its time."),
     "cancel": ("commands.acts:cancel", "Stop tasks and undo what they did."),
     "undo": ("commands.acts:undo", "Undo tasks in error, or processed ones."),

@@ -24,7 +24,7 @@ from makegood.client.operators import Acted
 from makegood.errors import TaskNotFoundError, WaitExpiredError
 from makegood.store.oversight_records import BulkKind
 from makegood.store.views import Filter, TaskView
-from makegood.story.bulk_progress import bulk_progress
+from makegood.story.batch_progress import bulk_progress
 from makegood.story.trouble import reasons
 
 SAMPLE = 5

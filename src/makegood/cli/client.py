@@ -13,7 +13,7 @@ from makegood.client.handle import TaskHandle
 from makegood.errors import TaskNotFoundError
 from makegood.messaging.hosts import Hosts
 from makegood.store import open_store
-from makegood.store.views import Filter
+from makegood.store.views import Exact, Filter
 
 MOST_NAMED = 5
 """Tasks of one key that are named, at most."""
@@ -73,7 +73,7 @@ async def task_named(client: Client, text: str) -> TaskHandle[Any]:
         missing = error
     if task is not None and await client.find(Filter(ids=(task.number,), limit=1)):
         return task
-    tasks = await client.find(Filter(key=text, limit=MOST_NAMED + 1))
+    tasks = await client.find(Filter(key=Exact(text), limit=MOST_NAMED + 1))
     if len(tasks) == 1:
         return client.task(tasks[0].id)
     if tasks:

@@ -37,6 +37,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "task show": ("makegood task show 01j5zk3v8x2ab", "makegood task show 01j5zk3v8x2ab --json"),
     "task watch": ("makegood task watch 01j5zk3v8x2ab --timeout 5m",),
+    "task follow": ("makegood task follow correlation:2026-11-28 --expect 300 --timeout 6h",),
     "task history": ("makegood task history 01j5zk3v8x2ab --follow",),
     "task cancel": (
         'makegood task cancel 01j5zk3v8x2ab --reason "ordered twice"',

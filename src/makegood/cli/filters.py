@@ -22,7 +22,7 @@ NEWEST = 1000
 READ = 20
 """Tasks whose steps are read for that."""
 
-_NAMES = ("state", "app", "workflow", "key", "older", "since")
+_NAMES = ("state", "app", "workflow", "key", "correlation", "attribute", "older", "since")
 
 
 def filter_options(command: Command) -> Command:
@@ -54,7 +54,18 @@ _options = given(
     ),
     click.option("--app", metavar="APP", help="Only tasks of this app."),
     click.option("--workflow", metavar="WORKFLOW", help="Only tasks of this workflow."),
-    click.option("--key", metavar="KEY", help="Only tasks with this key."),
+    click.option(
+        "--key", metavar="KEY", help="Only tasks with this key; 'night/*' is every key that begins so."
+    ),
+    click.option(
+        "--correlation-id", "correlation", metavar="ID", help="Only tasks with this correlation id."
+    ),
+    click.option(
+        "--attribute",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Only tasks with this attribute; may be repeated.",
+    ),
     lasting("--older", text="Only tasks submitted longer ago than this."),
     lasting("--since", text="Only tasks submitted within this time."),
 )
@@ -63,6 +74,14 @@ _options = given(
 def chosen(options: Mapping[str, Any]) -> Filter | None:
     """Return the filter that options make, None when none was given. Raises ``click.UsageError``."""
     values = {name: value for name, value in options.items() if value and name != "filter_"}
+    for name in filters.STARRED:
+        texts = values.pop(name, ())
+        for text in texts if name == "attribute" else [texts] if texts else ():
+            try:
+                value = filters.read(name, text)
+            except ConfigError as wrong:
+                raise click.UsageError(f"{wrong}: --filter \"{name}:'{text}'\"") from wrong
+            values[name] = values.get(name, {}) | value if name == "attribute" else value
     try:
         parts = filters.parsed(options.get("filter_") or "")
     except ConfigError as wrong:

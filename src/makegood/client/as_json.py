@@ -30,6 +30,7 @@ from makegood.store.views import (
     TaskDetail,
     TaskView,
 )
+from makegood.story.batch_progress import BatchProgress
 
 Shape = dict[str, Any]
 
@@ -103,8 +104,16 @@ def detail(task_detail: TaskDetail) -> Shape:
         [step(view) | step_keys(task_detail.keys(view)) for view in task_detail.steps],
     )
     return task(task_detail.task) | picked(
-        task_detail, "inputs reply_to steps unreadable", inputs=inputs, steps=steps
+        task_detail, "inputs reply_to attributes steps unreadable", inputs=inputs, steps=steps
     )
+
+
+def batch(progress: BatchProgress) -> Shape:
+    """Return how far a batch is. ``error``: tasks that wait for an operator."""
+    return {
+        "tasks": progress.tasks, "expected": progress.total or None, "processed": progress.at_end,
+        "undone": progress.elsewhere.get("undone", 0), "error": progress.stuck, "to_go": progress.to_go, "ended": progress.is_over,
+    }  # fmt: skip
 
 
 def event(view: EventView) -> Shape:

@@ -4,7 +4,7 @@ A client needs no role in its own process: it only writes rows to the store and 
 """
 
 import random
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, TypeVarTuple, Unpack, overload
@@ -18,6 +18,7 @@ from makegood.base.contexts import bare_context, within
 from makegood.base.durations import Duration, seconds
 from makegood.base.sizes import Size, size
 from makegood.base.text import refuse_unstorable
+from makegood.client.follow import Follower
 from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress
@@ -34,6 +35,7 @@ from makegood.store.oversight_records import BulkKind, BulkView
 from makegood.store.queue_records import MOST_DROPPED, MessageView, QueueView, Sent
 from makegood.store.step_down import LEADER
 from makegood.store.views import AlertView, AuditView, Filter, TaskView
+from makegood.story.batch_progress import BatchProgress
 from makegood.telemetry.hooks import Observer
 from makegood.transactions import recognise
 from makegood.workflow.app import App
@@ -81,6 +83,7 @@ class Client:
         self._queue_limit = queue_limit
         self._queue_bytes = size(queue_bytes, name="queue_bytes")
         self._rng = rng
+        self._clock = clock
         self._telemetry = telemetry
         self.waiters = Waiters(self._opened_store, poll=self._poll, clock=clock, rng=rng)
         self.acts = Acts(self._opened_store, self.waiters.recent, poll=self._poll, rng=rng)
@@ -159,6 +162,7 @@ class Client:
         reply_to: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        attributes: Mapping[str, str | int | bool] | None = None,
         connection: Any = None,
     ) -> "TaskHandle[R]": ...
 
@@ -174,6 +178,7 @@ class Client:
         reply_to: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        attributes: Mapping[str, str | int | bool] | None = None,
         connection: Any = None,
     ) -> "TaskHandle[R]": ...
 
@@ -188,6 +193,7 @@ class Client:
         reply_to: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        attributes: Mapping[str, str | int | bool] | None = None,
         connection: Any = None,
     ) -> "TaskHandle[Any]":
         """Run the workflow function once, record its plan as a task, and return a handle once that is
@@ -200,8 +206,9 @@ class Client:
         the task for the caller. ``reply_to``: where to send notices of the task's states, "queue:NAME" or a
         webhook's "https://…". ``delay`` or ``at``: begin after this length of time, or at this moment, an
         aware datetime; until then the task sleeps, and costs no process anything. A task with a moment that
-        has passed begins at once. A task that already has the key keeps all of these as they were first
-        submitted.
+        has passed begins at once. ``attributes``: by which people find the task, such as ``{"customer":
+        "ada"}``: 16 at most, texts, whole numbers or booleans, kept as text. A task that already has the key
+        keeps all of these as they were first submitted.
 
         Raises ``DefinitionError`` or ``SubmissionError`` for misuse, and ``StoreUnavailableError`` when
         nothing could be written: it is then certain that there is no task.
@@ -214,7 +221,14 @@ class Client:
         __tracebackhide__ = True  # pytest shows the line that submitted
         self._opened_store.ready(anywhere=connection is not None)
         plan = with_options(
-            plan_of(workflow, inputs), key, priority, correlation_id, reply_to, delay=delay, at=at
+            plan_of(workflow, inputs),
+            key,
+            priority,
+            correlation_id,
+            reply_to,
+            delay=delay,
+            at=at,
+            attributes=attributes,
         )
         return await self.submitter.submit(plan, None if connection is None else recognise(connection))
 
@@ -231,6 +245,7 @@ class Client:
         reply_to: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        attributes: Callable[[T], Mapping[str, str | int | bool] | None] | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> Submissions[R]: ...
@@ -247,6 +262,7 @@ class Client:
         reply_to: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        attributes: Callable[[Plan[R]], Mapping[str, str | int | bool] | None] | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> Submissions[R]: ...
@@ -263,6 +279,7 @@ class Client:
         reply_to: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        attributes: Any = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> Submissions[Any]:
@@ -272,10 +289,11 @@ class Client:
         Of an iterable that is not asynchronous, two batches are in memory: the next batch is planned while
         one is written.
 
-        ``async for task in client.submit_many(...)`` yields the handles in order; ``await
-        client.submit_many(...)`` returns all of them. Nothing is submitted before that. ``inputs`` may be any
-        iterable, or an asynchronous one. ``key`` and ``correlation_id`` are functions of the input;
-        ``reply_to``, ``delay`` and ``at`` are the same for all. The rest is as in ``submit``. A call with
+        ``async for task in client.submit_many(...)`` yields the handles in order;
+        ``await client.submit_many(...)`` returns all of them. Nothing is submitted before that. ``inputs``
+        may be any iterable, or an asynchronous one. ``key``, ``correlation_id`` and ``attributes`` are
+        functions of the input; ``reply_to``, ``delay`` and ``at`` are the same for all. The rest is as in
+        ``submit``. A call with
         keys that failed half way can simply be repeated.
 
         >>> async def import_orders(client, orders):
@@ -291,6 +309,7 @@ class Client:
             reply_to=reply_to,
             delay=delay,
             at=at,
+            attributes=attributes,
             batch=batch,
         )
         caller = None if connection is None else recognise(connection)
@@ -315,6 +334,26 @@ class Client:
         them.
         """
         return await self._opened_store.ready().tasks.count(wanted)
+
+    def follow(
+        self, wanted: Filter, *, expect: int | None = None, timeout: Duration | None = None
+    ) -> AsyncIterator[BatchProgress]:
+        """Yield how far the tasks are that match, at first and at each change, until all of them have ended.
+
+        ``expect``: and until at least so many match, for a batch that is still being submitted. ``timeout``:
+        wait at most this long. Times such as ``younger`` count from the call. A task in error has ended: a
+        person must see to it.
+
+        Raises ``TaskNotFoundError`` if no task matches and none is expected, ``WaitExpiredError`` after
+        ``timeout``, and ``ConfigError`` for a condition that holds for a task only for some time, such as a
+        state.
+
+        >>> async def night(client):
+        ...     async for progress in client.follow(Filter(correlation_id="2026-11-28"), expect=300):
+        ...         print(progress.text)
+        """
+        follower = Follower(self._opened_store, wanted, expect, poll=self._poll, clock=self._clock)
+        return follower.progress(timeout)
 
     # -- operating -------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Submission: from a workflow and its inputs to the rows that are written, and the handle of their task."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from makegood.base.text import refuse_unstorable
 from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.errors import ConfigError, DefinitionError, KeyConflict, PayloadError
 from makegood.model import notices
+from makegood.model.attributes import LONGEST_INDEXED, Attribute
 from makegood.model.plan import MOST_DELAY, Plan
 from makegood.model.shape import Shape
 from makegood.store.protocol import Tasks
@@ -19,8 +20,8 @@ from makegood.store.records import Submission, Submitted
 from makegood.transactions import Caller
 from makegood.workflow.workflow import Workflow
 
-MOST_KEY = 500
-"""Characters of a key at most: PostgreSQL's index cannot take a longer one, whatever the characters are."""
+MOST_KEY = LONGEST_INDEXED
+"""Characters of a key at most."""
 
 
 def plan_of(workflow: Any, inputs: tuple[Any, ...]) -> Plan[Any]:
@@ -46,19 +47,13 @@ def with_options(
     *,
     delay: Duration | None = None,
     at: datetime | None = None,
+    attributes: Mapping[str, Attribute] | None = None,
 ) -> Plan[Any]:
     """Return the plan with its options. Raises ``ConfigError``."""
-    if not (
-        key is None
-        and priority is None
-        and correlation_id is None
-        and reply_to is None
-        and delay is None
-        and at is None
-    ):
-        plan = plan.with_(
-            key=key, priority=priority, correlation_id=correlation_id, reply_to=reply_to, delay=delay, at=at
-        )
+    if not (delay is None and at is None and attributes is None):
+        plan = plan.with_(delay=delay, at=at, attributes=attributes)
+    if not (key is None and priority is None and correlation_id is None and reply_to is None):
+        plan = plan.with_(key=key, priority=priority, correlation_id=correlation_id, reply_to=reply_to)
     elif (
         plan.key is None
         and plan.correlation_id is None
@@ -97,7 +92,7 @@ def draft_of(plan: Plan[Any], task_id: int) -> Submission:
     return Submission(
         task_id, plan.app, plan.workflow, Shape.of(plan.steps), plan.inputs, plan.returns, fingerprint, plan.key, plan.priority,
         plan.correlation_id, plan.within, plan.undo_within, plan.on_failure,
-        reply_to=plan.reply_to, names=plan.names, start=plan.start,
+        reply_to=plan.reply_to, names=plan.names, start=plan.start, attributes=plan.attributes,
     )  # fmt: skip
 
 

@@ -49,9 +49,10 @@ class Many:
         reply_to: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        attributes: Any = None,
         batch: int = BATCH,
     ) -> None:
-        for name, option in (("key", key), ("correlation_id", correlation_id)):
+        for name, option in (("key", key), ("correlation_id", correlation_id), ("attributes", attributes)):
             if option is not None and not callable(option):
                 raise ConfigError(
                     f"{name}={option!r}: submit_many takes a function of the input, such as lambda order: order.id"
@@ -66,6 +67,7 @@ class Many:
         self._reply_to = reply_to
         Start.of(delay, at)  # raises for a wrong one before anything is submitted
         self._delay, self._at = delay, at
+        self._attributes = attributes
         self._batch = batch
         self._plans: list[Plan[Any]] = []
         self._bytes = 0
@@ -75,9 +77,17 @@ class Many:
         plan = plan_of(item, ()) if isinstance(item, Plan) else plan_of(self._workflow, (item,))
         key = self._key(item) if self._key is not None else None
         correlation_id = self._correlation_id(item) if self._correlation_id is not None else None
+        attributes = self._attributes(item) if self._attributes is not None else None
         self._plans.append(
             with_options(
-                plan, key, self._priority, correlation_id, self._reply_to, delay=self._delay, at=self._at
+                plan,
+                key,
+                self._priority,
+                correlation_id,
+                self._reply_to,
+                delay=self._delay,
+                at=self._at,
+                attributes=attributes,
             )
         )
         self._bytes += sum(map(len, plan.inputs))

@@ -7,7 +7,7 @@ threads may use one ``SyncClient``.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial, wraps
 from types import TracebackType
@@ -26,7 +26,8 @@ from makegood.errors import ClosedError, ConfigError, TransactionError
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
 from makegood.store.records import Submitted
-from makegood.store.views import EventView
+from makegood.store.views import EventView, Filter
+from makegood.story.batch_progress import BatchProgress
 from makegood.telemetry.hooks import Observer
 from makegood.transactions import Caller, at_once, recognise
 from makegood.transactions.transaction import Transaction
@@ -41,6 +42,10 @@ P = ParamSpec("P")
 
 async def _write(client: Client, plans: Sequence[Plan[Any]], caller: Caller | None) -> list[Submitted]:
     return await client.submitter.write(plans, caller)
+
+
+async def _next(steps: AsyncIterator[T]) -> T | None:
+    return await anext(steps, None)
 
 
 def _blocking(connection: Any) -> Caller:
@@ -209,6 +214,7 @@ class SyncClient:
         reply_to: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        attributes: Mapping[str, str | int | bool] | None = None,
         connection: Any = None,
     ) -> "SyncTaskHandle[R]": ...
 
@@ -224,6 +230,7 @@ class SyncClient:
         reply_to: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        attributes: Mapping[str, str | int | bool] | None = None,
         connection: Any = None,
     ) -> "SyncTaskHandle[R]": ...
 
@@ -247,6 +254,7 @@ class SyncClient:
         reply_to: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        attributes: Callable[[T], Mapping[str, str | int | bool] | None] | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> "SyncSubmissions[SyncTaskHandle[R]]": ...
@@ -263,6 +271,7 @@ class SyncClient:
         reply_to: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        attributes: Callable[[Plan[R]], Mapping[str, str | int | bool] | None] | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> "SyncSubmissions[SyncTaskHandle[R]]": ...
@@ -298,6 +307,18 @@ class SyncClient:
     """Return tasks that match, newest first."""
     count = _blocks(Client.count)
     """Return how many tasks match."""
+
+    def follow(
+        self, wanted: Filter, *, expect: int | None = None, timeout: Duration | None = None
+    ) -> Iterator[BatchProgress]:
+        """Yield how far the tasks are that match, until all of them have ended: see ``Client.follow``."""
+
+        async def begin(client: Client) -> AsyncIterator[BatchProgress]:
+            return client.follow(wanted, expect=expect, timeout=timeout)
+
+        steps = self._run(begin)
+        while (progress := self._run(lambda _client: _next(steps))) is not None:
+            yield progress
 
     # -- operating: ``progress`` is called on the background thread ------------------------------------------
 

@@ -22,6 +22,7 @@ _KINDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "time": {"type": "string", "format": "date-time"},
     "id": {"type": "string", "pattern": "^[0-9a-z]{13}$"},
     "any": {},
+    "texts": {"type": "object", "additionalProperties": {"type": "string"}},
     "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
 }
 
@@ -37,7 +38,7 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "undoable:yes result:any error:text? doing:text? waiting:yes taken_by:whole? due:number? "
     "first_sent:time? key:text? service_key:text? undo_key:text? undo_service_key:text?",
     "Allowed": "act:text step:text? command:text",
-    "TaskDetail": "+Task inputs:[any] reply_to:text? steps:[Step] unreadable:[text] allowed:[Allowed] next:whole? left_out:counts",
+    "TaskDetail": "+Task inputs:[any] reply_to:text? attributes:texts steps:[Step] unreadable:[text] allowed:[Allowed] next:whole? left_out:counts",
     "Move": "step:text? from:text to:text reason:text why:text",
     "Event": "event:text seq:whole task:id at:time node:whole? moves:[Move] note:text attempts:[AttemptEnd]",
     "AttemptEnd": "idx:whole attempt:whole doing:text kind:text node:whole? took:number? error:text? frame:text? traceback:text? late:truth",

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from makegood.base import ids
 from makegood.base.host_port import is_host
 from makegood.errors import ConfigError, DefinitionError
+from makegood.model.attributes import LONGEST_INDEXED
 from makegood.model.states import TEXTS, Reason
 from makegood.model.task import ReplyTo, Step, TaskRecord, standing
 
@@ -34,8 +35,9 @@ ENDS = frozenset({"processed", "undone", "error"})
 TYPE = "dev.makegood.task.{state}.v1"
 QUEUE = "queue:"
 
-MOST_TEXT = 1000
+MOST_TEXT = LONGEST_INDEXED
 """Characters of a correlation id."""
+_MOST_URL: Final = 2000
 
 _OWN_CAUSES: Final[tuple[Reason, ...]] = ("cancelled", "operator_undo", "deadline", "result_missing")
 _OWN_CAUSE = re.compile(rf"({'|'.join(re.escape(TEXTS[reason]) for reason in _OWN_CAUSES)})(?=$|:| by )")
@@ -300,7 +302,7 @@ def parted(url: str) -> SplitResult:
         )
     plain = url.isascii() and url.isprintable() and " " not in url
     faults = (
-        (len(url) > 2 * MOST_TEXT, "it is too long"),
+        (len(url) > _MOST_URL, "it is too long"),
         (not plain, "write it in ASCII: percent-encode the path, punycode the host"),
         (parts.username is not None, "remove the user and the password: the signature identifies the sender"),
         (parts.fragment, "remove the part after #: it is never sent"),

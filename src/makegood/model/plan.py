@@ -1,6 +1,6 @@
 """The plan of a task: its steps and their order, as a Scheduler dispatches them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
@@ -11,6 +11,7 @@ from makegood.base.durations import Duration, seconds
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.base.wall_times import moment
 from makegood.errors import ConfigError
+from makegood.model.attributes import Attribute, Attributes, pairs
 from makegood.model.policy import Policy
 
 R_co = TypeVar("R_co", covariant=True)
@@ -200,6 +201,8 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     """The names of the workflow's parameters, one for each input."""
     start: Start | None = None
     """When its task may begin; None: at once."""
+    attributes: Attributes = ()
+    """By which its task can be found: names and values."""
 
     @property
     def fingerprint(self) -> bytes:
@@ -216,10 +219,13 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
         reply_to: str | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
+        attributes: Mapping[str, Attribute] | None = None,
     ) -> "Plan[R_co]":
         """Return the plan with submission options filled in; an option that is None stays as it is.
 
         ``delay`` or ``at``: when the task may begin, in place of an earlier start.
+
+        Raises ``ConfigError`` for attributes that a task cannot have.
         """
         return Plan(
             self.app,
@@ -238,6 +244,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
             self.reply_to if reply_to is None else reply_to,
             self.names,
             Start.of(delay, at) or self.start,
+            self.attributes if attributes is None else pairs(attributes),
         )
 
     def __str__(self) -> str:

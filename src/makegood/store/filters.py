@@ -2,10 +2,12 @@
 
 The command line, the console and the API read it here. ``state:error,undoing workflow:place_order
 age:>5m``: a task must match all terms. ``name=value`` means the same as ``name:value``. A word without a
-name is a task's id or its exact key.
+name is a task's id or its exact key. A ``*`` at the end of a key, a correlation id or the value of an
+attribute stands for any end of it; a ``*`` in quotes is a star.
 """
 
 import difflib
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -13,9 +15,10 @@ from typing import Any, Final
 
 from makegood.base.counts import counted
 from makegood.base.durations import AS_TEXT, seconds
+from makegood.base.text import refuse_unstorable
 from makegood.errors import ConfigError
 from makegood.model.states import TaskState
-from makegood.store.views import Filter
+from makegood.store.views import Exact, Filter, Prefix
 
 STATES: Final[Sequence[TaskState]] = (
     "pending",
@@ -34,6 +37,9 @@ LONGEST: Final = 2000
 _SAME = ("workflow", "key", "older", "word", "step", "error", "failing", "doubt", "failures", "priority")
 """Names that a term and the filter's field share."""
 _FLAGS = MappingProxyType({"yes": True, "no": False})
+_QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.""", re.DOTALL)
+_STAR: Final = "\0"
+"""A star that was quoted. No filter contains this character."""
 
 
 def parsed(text: str) -> dict[str, Any]:
@@ -43,25 +49,45 @@ def parsed(text: str) -> dict[str, Any]:
     {'state': ('error', 'undone'), 'older': 3600.0, 'key': 'a b'}
     >>> parsed("o-1187 failures:>=3 age:<5m failing:yes")
     {'word': 'o-1187', 'failures': (3, 2147483647), 'since': 300.0, 'failing': True}
+    >>> parsed("key:2026-11-28/* correlation:night attribute:customer=ada")
+    {'key': Prefix(text='2026-11-28/'), 'correlation': 'night', 'attribute': {'customer': 'ada'}}
 
     Raises ``ConfigError`` that names what is wrong.
     """
     if len(text) > LONGEST:
         raise ConfigError(f"the filter has {len(text):,} characters; at most {LONGEST:,} are allowed")
+    refuse_unstorable(ConfigError, filter=text)
     values: dict[str, Any] = {}
     try:
-        words = shlex.split(text)
+        words = shlex.split(_QUOTED.sub(lambda part: part[0].replace("*", _STAR), text))
     except ValueError as wrong:
         raise ConfigError(str(wrong)) from wrong
     for word in words:
         name, value = _term(word)
         if name == "age":
             name, value = _age(value)
+        elif name == "word" and value.endswith("*"):
+            name = "key"
+        meaning = read(name, value)
+        if name == "attribute" and not meaning.keys() & values.get(name, {}).keys():
+            meaning |= values.pop(name, {})
         if name in values:
             subject = "a word without a name" if name == "word" else name
-            raise ConfigError(f"{subject} is given twice; separate several states by commas")
-        values[name] = _READ[name](name, value)
+            hint = "; separate several states by commas" if name == "state" else ""
+            raise ConfigError(f"{subject} is given twice{hint}")
+        values[name] = meaning
     return values
+
+
+def read(name: str, value: str) -> Any:
+    """Return what a term's value means. Raises ``ConfigError``."""
+    if name not in STARRED and "*" in value:
+        readable = value.replace(_STAR, "*")
+        names = ", ".join(STARRED)
+        raise ConfigError(
+            f"{name}:{readable} is not understood: write a * only at the end of a value of {names}; put a star that is meant in quotes"
+        )
+    return _READ[name](name, value if name in STARRED else value.replace(_STAR, "*"))
 
 
 def made(values: Mapping[str, Any]) -> Filter:
@@ -72,6 +98,8 @@ def made(values: Mapping[str, Any]) -> Filter:
         app=values.get("app") or app or None,
         agent=agent or None,
         younger=values.get("since"),
+        correlation_id=values.get("correlation"),
+        attributes=values.get("attribute"),
         **{name: values[name] for name in _SAME if name in values},
     )
 
@@ -93,9 +121,13 @@ def text_of(condition: Filter) -> str:
     """
     terms: dict[str, object] = {"state": ",".join(condition.states) or None}
     terms |= {name: getattr(condition, name) for name in ("app", "workflow", "key", "step", "agent", "error")}
+    terms["correlation"] = condition.correlation_id
     terms |= {"older": condition.older, "since": condition.younger}
     terms |= {name: getattr(condition, name) for name in ("failing", "doubt", "failures", "priority")}
     parts = [f"{name}:{_written(value)}" for name, value in terms.items() if value is not None]
+    parts += [
+        f"attribute:{shlex.quote(name)}={_written(v)}" for name, v in (condition.attributes or {}).items()
+    ]
     parts += [shlex.quote(condition.word)] if condition.word is not None else []
     parts += [f"{counted(len(condition.ids), 'task')} selected by hand"] if condition.ids else []
     return " ".join(parts) or "all tasks"
@@ -103,6 +135,10 @@ def text_of(condition: Filter) -> str:
 
 def _written(value: object) -> str:
     match value:
+        case Prefix(text=text):
+            return f"{shlex.quote(text)}*"
+        case Exact(text=text):
+            return shlex.quote(text)
         case bool():
             return "yes" if value else "no"
         case float():
@@ -121,11 +157,13 @@ def _term(word: str) -> tuple[str, str]:
     name, value = word[:at], word[at + 1 :]
     if name not in NAMES or not value:
         near = difflib.get_close_matches(name, NAMES, n=1)
-        mark = word[at]
+        mark, readable = word[at], word.replace(_STAR, "*")
         hint = (
-            f"did you mean {near[0]}{mark}...?" if near else f"write name{mark}value, of {', '.join(NAMES)}"
+            f"did you mean {near[0]}{mark}...?" if near else f"write name{mark}value, of {', '.join(NAMES)};"
         )
-        raise ConfigError(f"{word!r} is not understood; {hint}")
+        raise ConfigError(
+            f"{readable!r} is not understood; {hint} An attribute of a task is attribute:{name}={readable[at + 1 :] or '...'}"
+        )
     return name, value
 
 
@@ -173,9 +211,33 @@ def _text(_: str, value: str) -> str:
     return value
 
 
+def _pattern(name: str, value: str) -> str | Prefix | Exact:
+    """Return a text as a filter has it: a star at its end that is not quoted makes it a prefix."""
+    start, star = (value[:-1], True) if value.endswith("*") else (value, False)
+    text = start.replace(_STAR, "*")
+    if "*" in start or (star and not start):
+        raise ConfigError(
+            f"{name}:{value.replace(_STAR, '*')} is not understood: write a * only at the end, after the beginning that all have; "
+            "put a star that is meant in quotes"
+        )
+    if star:
+        return Prefix(text)
+    return Exact(text) if text.endswith("*") else text
+
+
+def _attribute(name: str, value: str) -> dict[str, str | Prefix | Exact]:
+    attribute, mark, text = value.partition("=")
+    if not (attribute and mark) or "*" in attribute:
+        raise ConfigError(f"{name}:{value.replace(_STAR, '*')} is not understood; write {name}:customer=ada")
+    attribute = attribute.replace(_STAR, "*")
+    return {attribute: _pattern(f"{name}:{attribute}", text)}
+
+
+STARRED: Final = ("key", "correlation", "attribute")
+"""Names whose values may end with a star."""
 _READ: Mapping[str, Callable[[str, str], Any]] = MappingProxyType(
     {
-        "state": _states, "app": _text, "workflow": _text, "key": _text, "older": _duration, "since": _duration,
+        "state": _states, "app": _text, "workflow": _text, "key": _pattern, "correlation": _pattern, "attribute": _attribute, "older": _duration, "since": _duration,
         "step": _text, "agent": _text, "error": _text, "failing": _flag, "doubt": _flag, "failures": _range,
         "priority": _range, "word": _text,
     }

@@ -44,6 +44,7 @@ def checked(drafts: Sequence[Submission]) -> None:
         refuse_unstorable(
             PayloadError, "; nothing was written",
             key=draft.key, correlation_id=draft.correlation_id, trace=draft.trace,
+            attributes="".join(name + value for name, value in draft.attributes),
         )  # fmt: skip
         if not 0 <= draft.id <= LARGEST:
             raise PayloadError(f"the task id {draft.id} is none of 63 bits; nothing was written")

@@ -44,6 +44,7 @@ class TaskVerbs(Verbs):
     answers = reading(answers)
     history = reading(search.history)
     tally = reading(task_lists.tally)
+    states = reading(task_lists.states)
     unended = reading(task_lists.unended)
     lately = reading(task_lists.lately)
     waits = reading(task_lists.waits)

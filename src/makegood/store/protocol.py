@@ -130,6 +130,9 @@ class Tasks(Protocol):
     async def tally(self, condition: Filter, scan_limit: int = ...) -> Tally:
         """Return the number of matching tasks, as far as ``scan_limit`` tasks show it."""
 
+    async def states(self, condition: Filter) -> dict[str, int]:
+        """Return the number of matching tasks by state: all of them, however many."""
+
     async def unended(self, scan_limit: int = ...) -> UnendedTally:
         """Return the number of tasks not ended, by state, as far as ``scan_limit`` tasks show it."""
 

@@ -12,6 +12,7 @@ import msgspec
 from makegood.base.sizes import LARGEST
 from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.errors import StoreError
+from makegood.model.attributes import Attributes
 from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import OnFailure, Start, Template
@@ -57,6 +58,8 @@ class Submission(msgspec.Struct, frozen=True):
     start: Start | None = None
     """When the task may begin: it sleeps until then; None: at once. Then nobody holds it from the beginning.
     """
+    attributes: Attributes = ()
+    """By which people find the task: names and values."""
 
     @property
     def octets(self) -> int:

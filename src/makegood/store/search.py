@@ -1,17 +1,18 @@
 """Finding tasks by a filter, and reading one task: its steps, what is in flight, its history."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, get_args
 
 from makegood.base import ids
 from makegood.base.service_keys import SHORTEST, task_of
-from makegood.base.stored_values import record_of
+from makegood.base.stored_values import record_of, text
 from makegood.errors import TaskNotFoundError
+from makegood.model.attributes import LONGEST_INDEXED, LONGEST_NAME, LONGEST_VALUE, MOST, Attribute, text_of
 from makegood.model.states import TaskState
 from makegood.store import rows
 from makegood.store.transaction import ReadTx, Sql
-from makegood.store.views import EventView, Filter, StepView, TaskDetail, TaskView
+from makegood.store.views import EventView, Exact, Filter, Prefix, StepView, TaskDetail, TaskView
 
 LISTED = """
 id, app, workflow, key, state, goal, submission, priority, cause, failure_count, locked_by, epoch, correlation_id, created_at,
@@ -19,10 +20,14 @@ ended_at, complete_by, start_at, start_wall
 """
 """The columns of a ``TaskView`` in a list: without the result, which may be large."""
 STEP_COLUMNS = "idx, kind, name, agent, action, state, attempt, round, failure_count, flags, spec, result, error, first_sent"
+HAS_ATTRIBUTES = "exists (select 1 from makegood.attribute where task = $1)"
+_ATTRIBUTES = Sql(f"""
+select substr(name, 1, {LONGEST_NAME}), substr(value, 1, {LONGEST_VALUE}) from makegood.attribute where task = $1 order by 1 limit {MOST}
+""")  # noqa: S608 - our own numbers
 # literals, so that the index on tasks in error is used
 _STATES = {state: f"state = '{state}'" for state in get_args(TaskState)}
 _TASK = Sql(f"""
-select {LISTED}, result, trace, static, (select store_id from makegood.generation), {{now}}
+select {LISTED}, result, trace, static, (select store_id from makegood.generation), {{now}}, {HAS_ATTRIBUTES}
 from makegood.task where id = $1
 """)  # noqa: S608 - our own columns
 _STORE = Sql("select store_id from makegood.generation")
@@ -40,6 +45,8 @@ _STEP = "exists (select 1 from makegood.step s where s.task = id and ...)"
 _ERROR = (
     f"(strpos(lower(cause), lower(?)) > 0 or {_STEP.replace('...', 'strpos(lower(s.error), lower(?)) > 0')})"
 )
+# "between" is a prefix: these columns compare byte by byte, and nothing follows the highest character.
+_HIGHEST = "\U0010ffff" * LONGEST_INDEXED
 _WORD = "select id from makegood.task where id = ?1 union all select id from makegood.task where key = ?2"
 FAILING = (
     "(goal = 'forward' and failure_count > 0 and state in ('pending', 'processing') and "
@@ -74,6 +81,32 @@ async def named(tx: ReadTx, condition: Filter) -> Filter:
     return condition if task is None else dataclasses.replace(condition, word=ids.show(task))
 
 
+def _span(pattern: Attribute | Prefix | Exact) -> tuple[str, str]:
+    """Return the first and the last text that a pattern means."""
+    match pattern:
+        case Prefix(text=text):
+            return text, text + _HIGHEST
+        case Exact(text=text):
+            return text, text
+        case _:
+            return text_of(pattern), text_of(pattern)
+
+
+def _texts(condition: Filter) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the conditions of a filter that have an index of their own, and their values.
+
+    Each is a subquery that is read first, of a range, in the order of its index: so no other index ever
+    seems better to a database, be it because the tables were small when it made its plan.
+    """
+    for column, pattern in (("key", condition.key), ("correlation_id", condition.correlation_id)):
+        if pattern is not None:
+            sql = f"select id from makegood.task where {column} between ? and ? order by {column}"  # noqa: S608 - our own columns
+            yield f"id = any (array({sql}))", _span(pattern)
+    for name, value in (condition.attributes or {}).items():
+        sql = "select task from makegood.attribute where name = ? and value between ? and ? order by value"
+        yield f"id = any (array({sql}))", (name, *_span(value))
+
+
 def matching(condition: Filter, first: Sequence[Any] = ()) -> tuple[str, list[Any]]:
     """Return the conditions of a filter, and their values, which follow the ``first``."""
     clauses = ["true"]
@@ -84,7 +117,6 @@ def matching(condition: Filter, first: Sequence[Any] = ()) -> tuple[str, list[An
         ("id = any (?::bigint[])", list(condition.ids) or None),
         ("app = ?", condition.app),
         ("workflow = ?", condition.workflow),
-        ("key = ?", condition.key),
         ("id < ?", condition.before),
         ("created_at <= (select {now}) - ?::float8", condition.older),
         ("created_at >= (select {now}) - ?::float8", condition.younger),
@@ -95,6 +127,11 @@ def matching(condition: Filter, first: Sequence[Any] = ()) -> tuple[str, list[An
         if value is not None:
             values.append(value)
             clauses.append(clause.replace("?", f"${len(values)}"))
+    for clause, texts in _texts(condition):
+        for value_text in texts:
+            values.append(value_text)
+            clause = clause.replace("?", f"${len(values)}", 1)  # noqa: PLW2901 - one by one
+        clauses.append(clause)
     if condition.word is not None:
         values += [_id_of(condition.word), condition.word]
         clauses.append(
@@ -133,7 +170,7 @@ async def detail(
     records = await tx.rows(_TASK, task)
     if not records:
         return None
-    *columns, trace, static, store_id, now = records[0]
+    *columns, trace, static, store_id, now, has_attributes = records[0]
     requests = await tx.rows(_REQUESTS, task)
     unreadable: list[str] = []
     steps = step_views(plans, await tx.rows(_STEPS, task), requests, unreadable)
@@ -142,7 +179,15 @@ async def detail(
     view = task_view(columns)
     unreadable += unknown_values(view)
     acts = rows.asked(await tx.rows(ASKED, task), unreadable) if with_asked else ()
-    return TaskDetail(view, steps, inputs, to, tuple(unreadable), acts, returns, trace, store_id, now, names)
+    labels = await attributes(tx, task) if has_attributes else {}
+    return TaskDetail(
+        view, steps, inputs, to, tuple(unreadable), acts, returns, trace, store_id, now, names, labels
+    )
+
+
+async def attributes(tx: ReadTx, task: int) -> dict[str, str]:
+    """Return the attributes of a task, by name."""
+    return {text(name): text(value) for name, value in await tx.rows(_ATTRIBUTES, task)}
 
 
 def step_views(

@@ -64,7 +64,7 @@ select agent, count(*), {now} - min(sent_at) from (
 ) r group by agent
 """)
 _TABLES = (
-    "task", "step", "request", "inbox", "event", "alert", "audit", "message", "listener", "notice", "node", "lease_term",
+    "task", "attribute", "step", "request", "inbox", "event", "alert", "audit", "message", "listener", "notice", "node", "lease_term",
 )  # fmt: skip
 SIZES = Sql(
     " union all ".join(
@@ -121,7 +121,8 @@ class _Source:
 
 
 def _by_index(condition: Filter) -> bool:
-    return bool(condition.ids) or condition.word is not None or condition.key is not None
+    texts = (condition.word, condition.key, condition.correlation_id, condition.attributes)
+    return bool(condition.ids) or any(text is not None for text in texts)
 
 
 async def search(tx: ReadTx, condition: Filter, scan_limit: int | None = LOOKED) -> Found:
@@ -151,6 +152,13 @@ async def tally(tx: ReadTx, condition: Filter, scan_limit: int | None = LOOKED) 
         sql = f"select 0, count(*) from makegood.task where {source.where}"  # noqa: S608 - our own clauses
     scan_count, count = (await tx.rows(Sql(sql), *source.values))[0]
     return Tally(count or 0, scan_limit is not None and scan_count >= scan_limit)
+
+
+async def states(tx: ReadTx, condition: Filter) -> dict[str, int]:
+    """Return how many tasks match, by state: all of them, however many."""
+    where_sql, values = matching(await named(tx, condition))
+    sql = f"select state, count(*) from makegood.task where {where_sql} group by state"  # noqa: S608 - our own clauses
+    return {text(state): whole(count) for state, count in await tx.rows(Sql(sql), *values)}
 
 
 async def unended(tx: ReadTx, scan_limit: int = LOOKED) -> UnendedTally:

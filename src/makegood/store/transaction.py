@@ -20,6 +20,7 @@ P = ParamSpec("P")
 _NOW = "extract(epoch from clock_timestamp())::float8"
 _SQLITE = (
     (r"= any \(\$(\d+)::\w+\[\]\)", r"in (select value from json_each(?\1))"),
+    (r"= any \(array\(([^()]*)\)\)", r"in (\1)"),
     (r"::\w+(\[\])?", ""),
     (r"\bfor (no key )?update( of \w+)?( skip locked)?", ""),
     (r"\bmakegood\.", "makegood_"),
@@ -37,7 +38,8 @@ class Sql:
 
     Values are $1, $2 ... in both. ``{now}`` is the store's clock; if SQLite's text contains it
     (``needs_now``), the statement takes one more value. A list may be a value only in ``= any
-    ($1::bigint[])``. ``writes``: it changes rows.
+    ($1::bigint[])``; a subquery in ``= any (array(select ...))`` is read first, and has no parentheses.
+    ``writes``: it changes rows.
     """
 
     __slots__ = ("needs_now", "postgres", "sqlite", "writes")

@@ -1,7 +1,7 @@
 """Views: what readers of the store get, such as tasks, steps, alerts, nodes and agents."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import msgspec
@@ -17,6 +17,7 @@ from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 -
 from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.errors import ConfigError
 from makegood.model.attempt_end import AttemptEnd
+from makegood.model.attributes import Attribute
 from makegood.model.blame import FailingStep
 from makegood.model.messages import Act, AlertKind, MessageKind
 from makegood.model.plan import StepPlan, Template
@@ -143,6 +144,22 @@ class NodeView(msgspec.Struct, frozen=True):
         return max(0.0, self.info.ttl - self.remaining)
 
 
+class Prefix(msgspec.Struct, frozen=True, tag=True):
+    """In a ``Filter``: all texts that begin so."""
+
+    text: str
+
+
+class Exact(msgspec.Struct, frozen=True, tag=True):
+    """In a ``Filter``: this text alone, even if it ends with a ``*``."""
+
+    text: str
+
+
+Pattern = str | Prefix | Exact
+"""What a text of a task must be. A str may not end with a ``*``, which looks like a prefix and is none."""
+
+
 @judge_calls(ConfigError, values=True)
 @dataclass(frozen=True, slots=True)
 class Filter:
@@ -155,7 +172,7 @@ class Filter:
     states: tuple[TaskState, ...] = ()
     app: str | None = None
     workflow: str | None = None
-    key: str | None = None
+    key: str | Prefix | Exact | None = None
     limit: int = 100
     before: int | None = None
     """Only ids below this one, for paging."""
@@ -181,6 +198,10 @@ class Filter:
     """The lowest and the highest priority."""
     results: bool = False
     """Whether to read the results as well, which may be large."""
+    correlation_id: str | Prefix | Exact | None = None
+    """The correlation id with which it was submitted."""
+    attributes: Mapping[str, Attribute | Prefix | Exact] | None = field(default=None, hash=False)
+    """Attributes with which it was submitted: all of them."""
 
     def __post_init__(self) -> None:
         """Raise ``ConfigError`` for a state that does not exist, for numbers that cannot be, and for text
@@ -202,9 +223,28 @@ class Filter:
         if not all(type(n) is int for n in self.ids):
             raise ConfigError(f"Filter(ids={self.ids!r:.100}): numbers of tasks, as their handles have them")
         refuse_unstorable(
-            ConfigError, app=self.app, workflow=self.workflow, key=self.key,
+            ConfigError, app=self.app, workflow=self.workflow,
             word=self.word, step=self.step, agent=self.agent, error=self.error,
         )  # fmt: skip
+        _refuse_misread("key", self.key)
+        _refuse_misread("correlation_id", self.correlation_id)
+        for name, value in (self.attributes or {}).items():
+            refuse_unstorable(ConfigError, attributes=name)
+            _refuse_misread(f"attributes[{name!r:.100}]", value)
+
+
+def _refuse_misread(name: str, pattern: object) -> None:
+    """Raise ``ConfigError`` for a text that no store contains, or that may be meant as a prefix."""
+    if isinstance(pattern, str) and pattern.endswith("*"):
+        raise ConfigError(
+            f"Filter({name}={pattern!r:.100}): Prefix({pattern[:-1]!r:.100}) finds all that begin so; Exact({pattern!r:.100}) finds "
+            "this text, with the star at its end"
+        )
+    text = pattern.text if isinstance(pattern, Prefix | Exact) else pattern
+    if isinstance(pattern, Prefix) and not pattern.text:
+        raise ConfigError(f"Filter({name}=Prefix('')): a prefix has at least one character")
+    if isinstance(text, str):
+        refuse_unstorable(ConfigError, **{name: text})
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -338,6 +378,8 @@ class TaskDetail(msgspec.Struct, frozen=True):
         names = (*self.names, *[""] * len(self.inputs))
         return list(zip(names, self.inputs, strict=False))
 
+    attributes: Mapping[str, str] = {}
+    """By which it can be found."""
     tally: Mapping[str, int] | None = None
     """How many actions are in which state, if ``steps`` are only some of the task's steps; else None."""
 

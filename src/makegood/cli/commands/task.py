@@ -1,4 +1,4 @@
-"""``makegood task submit | list | show | watch | history``."""
+"""``makegood task submit | list | show | watch | follow | history``."""
 
 import asyncio
 import contextlib
@@ -24,6 +24,7 @@ from makegood.base.terminal_text import visible_json
 from makegood.base.text import first_line
 from makegood.base.wall_times import read_moment
 from makegood.cli import exits, next_commands, no_scheduler
+from makegood.cli.bar import BatchBar
 from makegood.cli.client import connect, looked, looking, task_named
 from makegood.cli.command import Whole
 from makegood.cli.context import Cli, at_most, command, flag, lasting
@@ -37,12 +38,14 @@ from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.console.redaction import Redaction
-from makegood.errors import PayloadError, TaskNotFoundError, WaitExpiredError
+from makegood.errors import ConfigError, PayloadError, TaskNotFoundError, WaitExpiredError
 from makegood.model import notices
 from makegood.model.states import AT_REST
 from makegood.payload.codec import UNREADABLE, decode, shallow
 from makegood.payload.unknown_fields import refuse_unknown
+from makegood.store import filters
 from makegood.store.views import EventView, Filter, NodeView, TaskDetail, TaskView
+from makegood.story.batch_progress import batch_progress
 from makegood.story.trouble import reasons
 from makegood.story.waits import start_text, wait_of
 from makegood.workflow.workflow import Workflow
@@ -69,6 +72,13 @@ timeout_option = lasting(
 )
 @click.option("--priority", type=Whole(0, 9), help="Priority, 0 to 9; 9 runs first.")
 @click.option("--correlation-id", metavar="ID", help="An id of your own, stored with the task.")
+@click.option(
+    "--attribute",
+    "attributes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="By which to find it; may be repeated.",
+)
 @click.option("--reply-to", metavar="TO", help="Where to send its states: queue:NAME or https://…")
 @lasting("--delay", text="Begin after this long (90s, 2h, 3d): the task sleeps until then.")
 @click.option(
@@ -88,6 +98,7 @@ def submit(
     wait: bool,
     timeout: float | None,
     at: str | None,
+    attributes: tuple[str, ...],
     **options: Any,
 ) -> int:
     """Submit a task. WORKFLOW is module:workflow, such as orders:place_order.
@@ -97,11 +108,25 @@ def submit(
     function runs here, once. Writes the task's id.
     """
     options["at"] = None if at is None else read_moment(at, name="--at")
+    options["attributes"] = _attributes(attributes)
     definition = load_workflow(workflow)
     values = read_inputs(definition, inputs, by_name=named)
     with naming(definition, "nothing was submitted"):
         plan = definition.plan(**values)
     return asyncio.run(_submit(cli, plan, wait=wait, timeout=timeout, options=options))
+
+
+def _attributes(texts: Sequence[str]) -> dict[str, str] | None:
+    """Return the attributes that were given. Raises ``click.UsageError``."""
+    attributes: dict[str, str] = {}
+    for text in texts:
+        name, mark, value = text.partition("=")
+        if not (name and mark):
+            raise click.UsageError(f"--attribute {text!r}: write NAME=VALUE, such as customer=ada")
+        if name in attributes:
+            raise click.UsageError(f"--attribute: {name} is given twice")
+        attributes[name] = value
+    return attributes or None
 
 
 async def _submit(
@@ -408,6 +433,7 @@ def _facts(detail: TaskDetail, now: float) -> list[tuple[str, str]]:
         ("cause", task.cause),
         ("key", task.key),
         ("correlation", task.correlation_id),
+        ("attributes", ", ".join(f"{name}={value}" for name, value in detail.attributes.items())),
         ("reply to", notices.shown(detail.reply_to) if detail.reply_to is not None else ""),
         ("priority", task.priority or ""),
         ("unanswered", task.failure_count or ""),
@@ -466,6 +492,42 @@ def _silent(detail: TaskDetail, views: Sequence[NodeView]) -> list[str]:
         for view in views
         if view.id in holdings and not view.is_stopped and view.silent > view.info.ttl / 2
     ]
+
+
+@command()
+@click.argument("text", metavar="FILTER")
+@click.option("--expect", type=Whole(1), metavar="N", help="Also wait until at least N tasks match.")
+@lasting("--timeout", text="Wait at most this long (30, 20s, 5m), then exit with 7; the tasks continue.")
+def follow(cli: Cli, /, *, text: str, expect: int | None, timeout: float | None) -> int:
+    """Follow all tasks that match FILTER until they have ended, such as correlation:2026-11-28 or
+    'key:2026-11-28/*'.
+
+    Exits with the worst outcome: 6 if a task is in error, else 5 if one is undone, else 0. Ctrl-C ends only
+    the following.
+    """
+    try:
+        wanted = filters.wanted(text)
+    except ConfigError as wrong:
+        raise click.UsageError(str(wrong)) from wrong
+    return asyncio.run(_follow(cli, wanted, expect, timeout))
+
+
+async def _follow(cli: Cli, wanted: Filter, expect: int | None, limit: float | None) -> int:
+    progress = batch_progress({})
+    async with looking(cli) as client:
+        if unknown := [] if expect else await unknown_names(client, wanted):
+            raise TaskNotFoundError("; ".join(unknown))
+        await no_scheduler.warn(cli, client, "nothing continues")
+        try:
+            with BatchBar(cli) as bar:
+                async for progress in client.follow(wanted, expect=expect, timeout=limit):
+                    bar.show(progress)
+        except WaitExpiredError:
+            cli.out.result(as_json.batch(progress))
+            raise
+    cli.out.result(as_json.batch(progress), f"{counted(progress.tasks, 'task')}: {progress.text}")
+    codes = {exits.IN_ERROR: progress.stuck, exits.UNDONE: progress.elsewhere}
+    return exits.of_many(code for code, count in codes.items() if count)
 
 
 @command()

@@ -17,7 +17,7 @@ from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.store.filters import text_of, wanted
 from makegood.store.oversight_records import BulkView
 from makegood.store.views import Filter
-from makegood.story.bulk_progress import bulk_progress
+from makegood.story.batch_progress import bulk_progress
 
 SAMPLE: Final = 20
 """Tasks that are shown before an act is confirmed."""

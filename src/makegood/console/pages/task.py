@@ -389,6 +389,7 @@ def _facts(detail: TaskDetail, names: Mapping[int, str], way: Course, now: float
         ("submission", str(task.submission) if task.submission > 1 else ""),
         ("priority", str(task.priority) if task.priority else ""),
         ("correlation", task.correlation_id or ""),
+        ("attributes", ", ".join(f"{name}={value}" for name, value in detail.attributes.items())),
         ("trace", _trace(detail.trace)),
         ("reply to", notices.shown(detail.reply_to) if detail.reply_to is not None else ""),
     ]

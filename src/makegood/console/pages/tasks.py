@@ -8,12 +8,15 @@ import msgspec
 
 from makegood.base import ids
 from makegood.base.clock import iso
+from makegood.base.text import is_storable
 from makegood.console.day_time import day_time
 from makegood.console.pages.wording import Tab, capped, name_of, names_of, tallied
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
-from makegood.store.filters import LONGEST, parsed, wanted
-from makegood.store.views import Filter, Found, StepBrief, Tally, TaskView, UnendedTally
+from makegood.model.attributes import LONGEST_INDEXED
+from makegood.store.filters import LONGEST, parsed, text_of, wanted
+from makegood.store.views import Exact, Filter, Found, Prefix, StepBrief, Tally, TaskView, UnendedTally
+from makegood.story.batch_progress import batch_progress
 from makegood.story.waits import LATER, wait_of
 
 PAGE: Final = 50
@@ -57,6 +60,8 @@ class TaskRow(msgspec.Struct, frozen=True):
     left: float | None
     """Seconds until its deadline, if it has one ahead."""
     held: str
+    batch: str
+    """The filter that names its batch, "" without a correlation id."""
 
 
 def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], now: float) -> TaskRow:
@@ -76,7 +81,15 @@ def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], no
         step=_step(task, steps, names, now),
         left=left if left is not None and left > 0 else None,
         held=names.get(task.locked_by, "") if task.locked_by is not None else "",
+        batch=_batch(task.correlation_id or ""),
     )
+
+
+def _batch(correlation_id: str) -> str:
+    """Return the filter that names a batch, "" for a correlation id that no filter can contain."""
+    if not correlation_id or len(correlation_id) > LONGEST_INDEXED or not is_storable(correlation_id):
+        return ""
+    return text_of(Filter(correlation_id=Exact(correlation_id)))
 
 
 def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
@@ -204,6 +217,15 @@ async def lately(reads: Reads) -> tuple[dict[str, int], bool]:
     return await reads.shared(("lately", 3600), lambda: reads.store.tasks.lately(3600.0))
 
 
+async def batch_text(reads: Reads, condition: Filter) -> str:
+    """Return how far the batch is that a filter names by what tasks were submitted with, "" for others."""
+    named = condition.correlation_id or condition.attributes or isinstance(condition.key, Prefix)
+    if not named or condition.states:
+        return ""
+    states = await reads.shared(("states", condition), lambda: reads.store.tasks.states(condition))
+    return batch_progress(states).text if states else ""
+
+
 async def only_one(reads: Reads, query: Mapping[str, str]) -> str:
     """Return the path of the task whose id or exact key is the whole filter, "" unless there is exactly one.
 
@@ -226,13 +248,14 @@ async def only_one(reads: Reads, query: Mapping[str, str]) -> str:
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     """Return what the page shows: ``q`` is the filter, ``before`` the id below which the page begins."""
     text, refusal = query.get("q", "").strip(), ""
-    result, tally = Found([]), Tally(0)
+    result, tally, progress = Found([]), Tally(0), ""
     try:
         before = ids.parse(query["before"]) if query.get("before") else None
         condition = replace(wanted(text), limit=PAGE, before=before)
         result = await search(reads, condition)
         whole = replace(condition, before=None)
         tally = await reads.shared(("tally", whole), lambda: reads.store.tasks.tally(whole, depth(whole)))
+        progress = await batch_text(reads, whole)
     except (ConfigError, TaskNotFoundError) as wrong:
         refusal = str(wrong)
     tasks = result.tasks
@@ -246,6 +269,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "refused": refusal,
         "rows": rows,
         "count": tallied(tally),
+        "batch": progress,
         "older": None if result.older is None else ids.show(result.older),
         "first": not query.get("before"),
         "tabs": tabs(await unended(reads), states, more=more),

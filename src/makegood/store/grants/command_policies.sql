@@ -9,6 +9,7 @@ create policy ":role all" on makegood.rate for all to ":role" using (true) with 
 create policy ":role select" on makegood.bulk_act for select to ":role" using (true);
 create policy ":role insert" on makegood.bulk_act for insert to ":role" with check (db_user = session_user);
 create policy ":role all" on makegood.task for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.attribute for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.step for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.notice for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.listener for all to ":role" using (true) with check (true);

@@ -95,7 +95,7 @@ st as (
     from given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'steps') as x (task bigint, idx int, kind {_T}, name {_T},
         agent {_T}, action {_T}, spec {_T})
     where {_NEW}
-)@notices
+)@attributes@notices
 select id, (select pg_catalog.count(pg_catalog.pg_notify('makegood', state)) from (select distinct state from ins) s)@rings from ins
 """  # noqa: S608 - our own text
 _RIGHTS = """
@@ -127,6 +127,14 @@ p_queued as (
     {IN_ORDER}
     returning queue
 )"""  # noqa: S608 - our own text
+_ATTRIBUTES = f""",
+attr as (
+    insert into makegood.attribute (task, name, value)
+    select x.task, x.name, x.value
+    from given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'attributes') as x (task bigint, name {_T}, value {_T})
+    where {_NEW}
+)"""  # noqa: S608 - our own text
+_MAY_LABEL = "select pg_catalog.has_any_column_privilege('makegood.attribute', 'insert')"
 _RINGS = f"""
     {PLUS} (select pg_catalog.count(pg_catalog.pg_notify('makegood', topic)) from (select distinct 'queue:' {CAT} queue as topic from p_queued) q)
     {PLUS} (select pg_catalog.count(pg_catalog.pg_notify('makegood', 'notice')) from (select 1 from p_listener limit 1) one)"""  # noqa: S608 - our own text
@@ -181,6 +189,10 @@ async def join(caller: Caller, drafts: Sequence[Submission], place: StorePlace) 
             "the role of connection= may not write notices for reply_to=: as their owner, `grant insert on "
             "makegood.notice, makegood.listener, makegood.message` to it"
         )
+    if any(d.attributes for d in drafts) and not (await caller.ask(_MAY_LABEL))[0][0]:
+        raise TransactionError(
+            "the role of connection= may not write attributes=: as their owner, `grant insert on makegood.attribute` to it"
+        )
     return await _insert(caller, drafts)
 
 
@@ -227,7 +239,11 @@ async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitte
     first_notices = [notice for d in tasks if (notice := received(d)) is not None]
     if first_notices:
         values |= _notice_columns(first_notices)
-    new_ids = {id_ for id_, _ in await caller.ask(_TELLING if first_notices else _QUIETLY, _text(values))}
+    attributes = [{"task": d.id, "name": name, "value": value} for d in tasks for name, value in d.attributes]
+    if attributes:
+        values["attributes"] = attributes
+    sql = (_TELLING if first_notices else _QUIETLY).replace("@attributes", _ATTRIBUTES if attributes else "")
+    new_ids = {id_ for id_, _ in await caller.ask(sql, _text(values))}
     caller.topics |= {"pending" if all(d.start is None for d in tasks) else "sleeping"}
     caller.topics |= {topic_of(notice.reply.to) for notice in first_notices}
     answers: list[Submitted | None] = []

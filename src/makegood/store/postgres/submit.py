@@ -69,6 +69,7 @@ st as (
 ),
 @begun
 @notices
+@attributes
 mark as (
     update makegood.writer w set number = $3, at = at.now,
         outcome = case when (select count(*) from ins) < $5 then array(select id from ins) end
@@ -125,8 +126,14 @@ _READY = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 _START = "coalesce(at.now + x.delay, x.start_at)"
 _LOOK = f"{_START} - case when x.start_wall <> '' and x.start_at > at.now + {AHEAD} then {AHEAD} else 0 end"
 _SLEEPS = f"coalesce({_START} > at.now, false)"
+_ATTRIBUTES = f"""attr as (
+    insert into makegood.attribute (task, name, value)
+    select x.task, x.name, x.value from at cross join unnest(@arrays) as x (task, name, value) where {_NEW}
+),
+"""  # noqa: S608 - our own text
 _OPTIONAL = ("key", "correlation_id", "trace")
 _FIRST, _BEGUN_COLUMNS, _START_COLUMNS = 28, 13, 3
+_NOTICE_COLUMNS = 1 + len(NOTICE) + len(LISTENER) + len(QUEUED)
 
 _BY_KEY = """
 select x.n, t.id, case when t.fingerprint <> x.fingerprint then t.static end as other
@@ -138,14 +145,20 @@ from unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::bytea[]) as x (n,
 
 @lru_cache(maxsize=100)
 def statement(
-    presence: tuple[bool, ...], *, by_shape: bool, begins: bool, notifies: bool, delays: bool = False
+    presence: tuple[bool, ...],
+    *,
+    by_shape: bool,
+    begins: bool,
+    notifies: bool,
+    delays: bool = False,
+    labels: bool = False,
 ) -> str:
     """Return the statement.
 
     ``presence``: which of the optional columns have a value in some row. ``begins``: some tasks begin
     at once. ``notifies``: some submitters want notices; then the statement takes the columns of
-    ``_notice_columns`` as its last parameters. ``delays``: some tasks begin later; then it takes their starts
-    before these.
+    ``_notice_columns`` as parameters. ``delays``: some tasks begin later; then it takes their starts before
+    these. ``labels``: some tasks have attributes; their columns are the last parameters.
     """
     text = _SUBMIT.replace("@begun\n", _BEGUN if begins else "")
     for name in ("fingerprint", "static"):
@@ -157,7 +170,11 @@ def statement(
         ready = f"case when {_SLEEPS} then (({_LOOK}) * 1000000)::bigint else {ready} end"
     text = text.replace("@state", state).replace("@ready", ready)
     text = text.replace("@complete_by", _COMPLETE_BY if begins else "null")
-    text = _with_notices(text, first + _START_COLUMNS * delays) if notifies else _without_notices(text)
+    first += _START_COLUMNS * delays
+    text = _with_notices(text, first) if notifies else _without_notices(text)
+    first += _NOTICE_COLUMNS * notifies
+    arrays_ = f"${first}::text::bigint[], ${first + 1}::text[], ${first + 2}::text[]"
+    text = text.replace("@attributes\n", _ATTRIBUTES.replace("@arrays", arrays_) if labels else "")
     for name, present in zip(_OPTIONAL, presence, strict=True):
         text = text.replace(f"@{name}", f"x.{name}" if present else "null")
     if not by_shape:
@@ -230,6 +247,7 @@ class SubmitColumns:
     requests: list[tuple[Any, ...]] = field(default_factory=list)
     kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
+    attributes: list[tuple[int, str, str]] = field(default_factory=list)
 
     def collect(self, drafts: Sequence[Submission]) -> None:
         """Take the drafts, except those whose id occurs twice in the batch: the later one collided."""
@@ -261,6 +279,8 @@ class SubmitColumns:
             else:
                 at = (None, None) if start.delay is not None else (start.at, start.wall)
                 self.starts.append((start.delay, *at))
+            if d.attributes:
+                self.attributes += [(d.id, *pair) for pair in d.attributes]
             notice = received(d) if d.reply_to is not None else None  # most have none: no call
             self.notice_states.append(None if notice is None else notice.state)
             if notice is not None:
@@ -315,6 +335,10 @@ class SubmitColumns:
         delays = any(delay is not None or at is not None for delay, at, _ in self.starts)
         start_values = columns(self.starts, 3) if delays else []
         notice_values = self._notice_columns() if self.notices else []
+        labels: list[Any] = []
+        if self.attributes:
+            tasks, names, texts = columns(self.attributes, 3)
+            labels = [numbers(tasks), names, texts]
         data, spans = joined(prints + statics)
         text = statement(
             presence,
@@ -322,10 +346,11 @@ class SubmitColumns:
             begins=bool(first_decisions),
             notifies=bool(notice_values),
             delays=delays,
+            labels=bool(labels),
         )
         return text, [
             len(ids), *shapes, numbers(ids), numbers(numbers_), data, numbers(spans[: len(ids)]), numbers(spans[len(ids) :]), *optional,
-            numbers(owners), numbers(places), *rest, holders, *first_decisions, *start_values, *notice_values,
+            numbers(owners), numbers(places), *rest, holders, *first_decisions, *start_values, *notice_values, *labels,
         ]  # fmt: skip
 
 

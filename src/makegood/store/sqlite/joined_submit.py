@@ -6,6 +6,7 @@ every write. The inserts are made under a savepoint of ours. If they fail half w
 a transaction that the caller may still commit.
 """
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from makegood.store.records import Submission, Submitted
 from makegood.store.sqlite.decision_rows import READY
 from makegood.store.sqlite.notices import STORE, sending
 from makegood.store.sqlite.store_threads import StoreClock
-from makegood.store.sqlite.submit import BY_KEY, SLEEP, sleep
+from makegood.store.sqlite.submit import ATTRIBUTES, BY_KEY, SLEEP, sleep
 from makegood.store.sqlite.transaction import blob
 from makegood.transactions import Caller
 from makegood.transactions.caller import defer_checkpoints
@@ -143,6 +144,8 @@ async def _insert(caller: Caller, draft: Submission, now: float, calendar: float
             await caller.ask(_STEP, *place, spec)
         if (start := sleep(draft, now, calendar)) is not None:
             await caller.ask(SLEEP, *start)
+        if draft.attributes:
+            await caller.ask(ATTRIBUTES, json.dumps([(draft.id, *pair) for pair in draft.attributes]))
         if (notice := received(draft)) is not None:
             (store,) = await caller.ask(STORE)
             for sql, value_rows in sending([notice], store, now):

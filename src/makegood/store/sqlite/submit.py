@@ -1,6 +1,7 @@
 """Submits tasks, with one statement per table for any number of drafts."""
 
 import functools
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -37,6 +38,10 @@ SLEEP = (
     "update makegood_task set state = 'sleeping', ready_seq = ?, start_at = ?, start_wall = ? where id = ?"
 )
 """Takes the values of ``sleep``. A new task is pending until then, in the same transaction."""
+ATTRIBUTES = """
+insert into makegood_attribute (task, name, value)
+select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') from json_each(?) where true
+"""
 BY_KEY = "select id, case when fingerprint <> ? then static end from makegood_task where key = ? and workflow = ? and app = ?"
 
 
@@ -64,6 +69,8 @@ def _submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitte
     _with_steps(tx, [drafts[n] for n in numbers])
     starts = [sleep(drafts[n], tx.now, tx.calendar) for n in numbers if drafts[n].start is not None]
     tx.many(SLEEP, [values for values in starts if values is not None])
+    if attributes := [(drafts[n].id, *pair) for n in numbers for pair in drafts[n].attributes]:
+        tx.run(ATTRIBUTES, (json.dumps(attributes),))
     first_notices = [notice for n in numbers if (notice := received(drafts[n])) is not None]
     if first_notices:
         notices.write(tx, first_notices)

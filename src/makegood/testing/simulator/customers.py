@@ -2,6 +2,7 @@
 acknowledged.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +23,7 @@ class Order(NamedTuple):
     priority: int = 0
     reply_to: str | None = None
     """Where its submitter receives notices."""
+    attributes: Mapping[str, str] | None = None
     is_message: bool = False
     """Whether it is sent as a message."""
     delay: float = 0.0
@@ -55,7 +57,12 @@ class Customers:
             at = datetime.fromtimestamp(door.clock.wall() + order.delay, UTC) if order.is_dated else None
             handle = await client.submit(
                 plan.with_(
-                    key=order.key, priority=order.priority, reply_to=order.reply_to, delay=delay, at=at
+                    key=order.key,
+                    priority=order.priority,
+                    reply_to=order.reply_to,
+                    delay=delay,
+                    at=at,
+                    attributes=order.attributes,
                 )
             )
         except StoreUnavailableError:

@@ -43,7 +43,7 @@ create table makegood.task (
     id bigint primary key,
     app text not null,
     workflow text not null,
-    key text,
+    key text collate "C",
     fingerprint bytea not null,
     state text not null,
     goal text not null,
@@ -61,7 +61,7 @@ create table makegood.task (
     failure_count integer not null,
     lost integer not null,
     task_expired boolean not null,
-    correlation_id text,
+    correlation_id text collate "C",
     trace text,
     told text,
     notified integer,
@@ -81,6 +81,16 @@ create index task_complete_by on makegood.task (complete_by)
     where complete_by is not null and goal = 'forward' and not task_expired and ended_at is null;
 create index task_undo_by on makegood.task (undo_by) where undo_by is not null;
 create index task_error on makegood.task (id) where state = 'error';
+create index task_correlation on makegood.task (correlation_id, id) where correlation_id is not null;
+
+-- What submitters say of tasks so that people find them. (Texts by which tasks are found compare byte by byte: a range of the index is a prefix.)
+create table makegood.attribute (
+    task bigint not null,
+    name text collate "C" not null,
+    value text collate "C" not null,
+    primary key (task, name)
+);
+create index attribute_value on makegood.attribute (name, value, task);
 
 -- Inserted whole at submission; no index but its key, so that changes of state stay on their page.
 -- `first_sent`: when an agent had the first request of its round and direction; null while only the request in flight knows (`taken_at`).

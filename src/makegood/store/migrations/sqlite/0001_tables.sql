@@ -77,6 +77,16 @@ create index makegood_task_complete_by on makegood_task (complete_by)
     where complete_by is not null and goal = 'forward' and task_expired = 0 and ended_at is null;
 create index makegood_task_undo_by on makegood_task (undo_by) where undo_by is not null;
 create index makegood_task_error on makegood_task (state) where state = 'error';
+create index makegood_task_correlation on makegood_task (correlation_id) where correlation_id is not null;
+
+-- What submitters say of tasks so that people find them.
+create table makegood_attribute (
+    task integer not null,
+    name text not null,
+    value text not null,
+    primary key (task, name)
+) without rowid;
+create index makegood_attribute_value on makegood_attribute (name, value, task);
 
 -- Inserted whole at submission; no index but its key. (With rowids: its rows are too big to be a good index.)
 -- `first_sent`: when an agent had the first request of its round and direction; null while only the request in flight knows (`taken_at`).

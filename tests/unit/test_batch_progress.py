@@ -2,7 +2,7 @@
 
 import pytest
 
-from makegood.story.bulk_progress import bulk_progress
+from makegood.story.batch_progress import bulk_progress
 
 
 @pytest.mark.parametrize(
