@@ -124,6 +124,7 @@ def test_the_folded_page_of_a_long_task_fits_and_its_blocks_open_by_keyboard(
             if page.run("document.activeElement?.href") == link:
                 break
         assert page.run("document.activeElement?.href") == link
+        page.heard()
         page.press("Enter")
         page.loaded()
         assert page.run("location.href") == link

@@ -40,7 +40,9 @@ def test_help_loads_little() -> None:
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=BARE)
     assert "Usage: makegood" in run.stdout
     modules = run.stderr.split()
-    names = {name.split(".")[0] for name in modules if not name.startswith("_sysconfigdata")}  # the zones' path
+    names = {
+        name.split(".")[0] for name in modules if not name.startswith("_sysconfigdata")
+    }  # the zones' path
     foreign = names - MAY_LOAD - set(sys.stdlib_module_names)
     assert not foreign, f"--help loads {foreign}"
     assert not [name for name in modules if name.startswith(MUST_NOT)]

@@ -76,7 +76,9 @@ class Follower:
                 return
             now = self._clock.monotonic()
             if limit is not None and now >= limit:
-                raise WaitExpiredError(f"not all tasks ended within {timeout}: {count.text}; they continue")
+                raise WaitExpiredError(
+                    f"not all tasks ended within {limit - start:g} s: {count.text}; they continue"
+                )
             pause = max(pauses.draw(), _REST * (now - before))
             await asyncio.sleep(pause if limit is None else min(pause, limit - now))
 

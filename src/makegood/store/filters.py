@@ -159,7 +159,7 @@ def _term(word: str) -> tuple[str, str]:
         near = difflib.get_close_matches(name, NAMES, n=1)
         mark, readable = word[at], word.replace(_STAR, "*")
         hint = (
-            f"did you mean {near[0]}{mark}...?" if near else f"write name{mark}value, of {', '.join(NAMES)};"
+            f"did you mean {near[0]}{mark}...?" if near else f"write name{mark}value, of {', '.join(NAMES)}."
         )
         raise ConfigError(
             f"{readable!r} is not understood; {hint} An attribute of a task is attribute:{name}={readable[at + 1 :] or '...'}"
