@@ -99,7 +99,7 @@ async def test_a_list_says_which_tasks_an_act_is_for(tmp_path: Path) -> None:
     assert (to_all in pages["all"], "/bulk/new?" in pages["all"]) == (True, False)
     assert (to_all in pages["error"], "On all 2 that match" in pages["error"]) == (False, True)
     assert 'href="/bulk/new?kind=undo&amp;q=state%3Aerror"' in pages["error"]
-    assert "Cancel is not offered: no task on this page is pending or processing." in pages["error"]
+    assert "Cancel is not offered: no task on this page is pending, sleeping or processing." in pages["error"]
     form = pages["undone"].partition('<form id="selected"')[2].partition("</form>")[0]
     assert re.findall(r'name="(\w+)" value="([^"]*)"', form) == [("kind", "resubmit")]
 

@@ -176,7 +176,7 @@ def unfit(rows: Sequence[TaskRow]) -> str:
     """Return why acts are not offered for the states in view, "" if each is."""
     kinds = {kind for kind, _ in allowed_acts(rows)}
     return " ".join(
-        f"{kind.capitalize()} is not offered: no task on this page is {' or '.join(fit)}."
+        f"{kind.capitalize()} is not offered: no task on this page is {' or '.join([', '.join(fit[:-1]), fit[-1]])}."
         for kind, _, fit in _ACTS
         if kind not in kinds
     )
