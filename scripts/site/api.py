@@ -20,7 +20,8 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Inside a workflow": ("parallel", "branches", "each", "when", "all_of", "any_of", "not_"),
     "Inside an action": ("current_call", "Call", "Token", "Transaction"),
     "Submit and operate": (
-        "Client", "SyncClient", "TaskHandle", "SyncTaskHandle", "Submissions", "SyncSubmissions", "Filter", "Act", "Acted",
+        "Client", "SyncClient", "TaskHandle", "SyncTaskHandle", "Submissions", "SyncSubmissions", "Filter", "Prefix", "Exact",
+        "BatchProgress", "Act", "Acted",
     ),
     "Queues and notifications": ("Queue", "SyncQueue", "QueueMessage", "Sent", "verified"),
     "Run": ("Node", "SyncNode", "Options", "Pass"),

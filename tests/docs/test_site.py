@@ -67,7 +67,17 @@ def test_prose_of_a_docstring_becomes_fields() -> None:
     )
     assert {line.split(":")[1] for line in submit if line.startswith(":param")} == {
         f"param {name}"
-        for name in ("workflow", "key", "priority", "correlation_id", "reply_to", "connection")
+        for name in (
+            "workflow",
+            "key",
+            "priority",
+            "correlation_id",
+            "reply_to",
+            "delay",
+            "at",
+            "attributes",
+            "connection",
+        )
     }
 
 

@@ -204,9 +204,9 @@ class Client:
         ``KeyConflict``. Once the task has ended and ``retention`` (30 days by default) has passed, its key is
         free: the same call is then a new task. ``priority``: 0 to 9, 9 first. ``correlation_id`` is kept with
         the task for the caller. ``reply_to``: where to send notices of the task's states, "queue:NAME" or a
-        webhook's "https://…". ``delay`` or ``at``: begin after this length of time, or at this moment, an
-        aware datetime; until then the task sleeps, and costs no process anything. A task with a moment that
-        has passed begins at once. ``attributes``: by which people find the task, such as ``{"customer":
+        webhook's "https://…". ``delay``: begin after this length of time; until then the task sleeps, and
+        costs no process anything. ``at``: begin at this moment, an aware datetime, in place of ``delay``; one
+        that has passed is no delay. ``attributes``: by which people find the task, such as ``{"customer":
         "ada"}``: 16 at most, texts, whole numbers or booleans, kept as text. A task that already has the key
         keeps all of these as they were first submitted.
 
