@@ -265,6 +265,7 @@ def good() -> History:
     story = Story()
     story.told = {1: 0, 2: 0}
     story.lead("v1", 1)
+    story.note("began", "s1", 1, early=-0.1)
     story.processed(1)
     story.undone(2)
     story.resubmitted(3)

@@ -297,6 +297,7 @@ FALSE: list[tuple[str, str, Falsify]] = [
     ("L2", "is done, and its effect is in place 0 times", lambda h: changed(h, picks("effect", 1, key="t1/charge/1/do"), net=0)),
     ("L2", "no alert was raised", lambda h: dropped(h, picks("alert", 4))),
     ("L2", "and charge is running", lambda h: changed(h, moving(1, 1, "running", "done"), moves=[("task", "processing", "processed")])),
+    ("I19", "0.500 s before its start", lambda h: changed(h, picks("began"), early=0.5)),
     ("L3", "notice 3 of it was never written", lambda h: dropped(h, picks("notice", 1, state="processed"))),
     ("L3", "was written as the 3. of its task", lambda h: changed(h, picks("notice", 1, state="processed"), sequence=4)),
     ("L3", "it came to processing", lambda h: changed(h, picks("notice", 1, sequence=2), state="undoing")),
