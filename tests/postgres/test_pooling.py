@@ -240,7 +240,7 @@ def test_doctor_says_so(pooler: Pooled, server: PrivateServer, tmp_path: Path) -
     """Exit 1 and what to do; beside the proxy the same server is sound but for the durability that it was told to forgo."""
     shop = Shop(tmp_path, pooler("transaction"))
     report = shop.json("doctor", code=1)
-    assert [(one["check"], one["severity"]) for one in report["findings"]] == [
+    assert [(one["check"], one["severity"]) for one in report["findings"] if one["check"] != "zones"] == [
         ("database", "ok"),
         ("pooling", "error"),
     ]
