@@ -51,7 +51,7 @@ chaos: .venv ## the order example under every fault, with real processes (STORE,
 
 .PHONY: test
 # Many tests wait, for processes, servers, leases: four at a time keep two cores busy. It needs PostgreSQL and Chromium.
-test: .venv ## under 8 minutes: form, types, layers, then both stores, actors, doors, pages, a storm and a kill of each role
+test: .venv ## under 14 minutes: form, types, layers, then both stores, actors, doors, pages, a storm and a kill of each role
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync lint postgres chromium compiled
 ifeq ($(strip $(ARGS)),)
 	@$(rings) -m 'not proof'
@@ -60,7 +60,7 @@ else
 endif
 
 .PHONY: proof
-proof: .venv ## under 25 minutes: processes under every fault, replicas, chaos, elections, plugin, power cuts, models, example
+proof: .venv ## under 30 minutes: processes under every fault, replicas, chaos, elections, plugin, power cuts, models, example
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync postgres chromium programs
 	@$(rings) -m proof $(ARGS)
 
