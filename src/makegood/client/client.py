@@ -206,7 +206,7 @@ class Client:
         the task for the caller. ``reply_to``: where to send notices of the task's states, "queue:NAME" or a
         webhook's "https://…". ``delay``: begin after this length of time; until then the task sleeps, and
         costs no process anything. ``at``: begin at this moment, an aware datetime, in place of ``delay``; one
-        that has passed is no delay. ``attributes``: by which people find the task, such as ``{"customer":
+        that has passed delays nothing. ``attributes``: by which people find the task, such as ``{"customer":
         "ada"}``: 16 at most, texts, whole numbers or booleans, kept as text. A task that already has the key
         keeps all of these as they were first submitted.
 
