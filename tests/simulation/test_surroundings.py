@@ -197,5 +197,8 @@ def test_one_world_of_five_has_something_around_it_and_nothing_is_drawn_in_the_o
     seed = draws.index(None)
     world = storms.world(seed)
     world.close()
-    assert world.swarm.as_json() == draw(random.Random(f"{seed} swarm")).as_json() | {"around": None, "delayed": 0.0}
+    assert world.swarm.as_json() == draw(random.Random(f"{seed} swarm")).as_json() | {
+        "around": None,
+        "delayed": 0.0,
+    }
     assert "web1" not in world.members
