@@ -141,9 +141,9 @@ platforms: .venv ## as root: other Debians, Pythons, PostgreSQLs and an old SQLi
 	@$(python) -m scripts.platforms $(ARGS)
 
 .PHONY: hostile
-hostile: .venv ## PostgreSQL with every setting that a role can have, one at a time, at its extremes
+hostile: .venv ## PostgreSQL with every setting that a role can have, one at a time, at its extremes; rows with more odd values
 	@scripts/postgres.sh
-	@$(python) -m pytest -q tests/postgres/hostile_settings.py $(ARGS)
+	@MAKEGOOD_NIGHT=1 $(python) -m pytest -q tests/postgres/hostile_settings.py tests/console/test_hostile_rows.py $(ARGS)
 
 .PHONY: models
 models: .venv ## search the protocol models with spin (ALL=1: the slow ones too)
