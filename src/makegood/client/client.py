@@ -293,8 +293,7 @@ class Client:
         ``await client.submit_many(...)`` returns all of them. Nothing is submitted before that. ``inputs``
         may be any iterable, or an asynchronous one. ``key``, ``correlation_id`` and ``attributes`` are
         functions of the input; ``reply_to``, ``delay`` and ``at`` are the same for all. The rest is as in
-        ``submit``. A call with
-        keys that failed half way can simply be repeated.
+        ``submit``. A call with keys that failed half way can simply be repeated.
 
         >>> async def import_orders(client, orders):
         ...     async for task in client.submit_many(place_order, orders, key=lambda order: order.id):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from makegood.base.durations import shown
 from makegood.model.messages import MOST_EXTENSION, Act, Answer, TaskMessage
 from makegood.model.shape import HeldTask
-from makegood.model.states import AT_REST, words
+from makegood.model.states import AT_REST, UNBEGUN, words
 from makegood.model.task import Step, TaskRecord
 from makegood.saga import rules
 from makegood.saga.corrected_inputs import correct, correction_text, next_round
@@ -106,7 +106,7 @@ def _cancel(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         return "noop", "the task is being undone already"
     if rules.past_return(work.steps()):
         return "refused", _no_way_back(work)
-    if task.state in ("pending", "sleeping") and _untouched(work):
+    if task.state in UNBEGUN and _untouched(work):
         work.task = replace(task, goal="undo", cause=words("cancelled", **_by(message)))
         work.move_task("undone", "untouched", **_by(message))
         return "applied", "nothing had been done"

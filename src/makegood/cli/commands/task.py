@@ -506,21 +506,21 @@ def follow(cli: Cli, /, *, text: str, expect: int | None, timeout: float | None)
     the following.
     """
     try:
-        wanted = filters.wanted(text)
+        condition = filters.wanted(text)
     except ConfigError as wrong:
         raise click.UsageError(str(wrong)) from wrong
-    return asyncio.run(_follow(cli, wanted, expect, timeout))
+    return asyncio.run(_follow(cli, condition, expect, timeout))
 
 
-async def _follow(cli: Cli, wanted: Filter, expect: int | None, limit: float | None) -> int:
+async def _follow(cli: Cli, condition: Filter, expect: int | None, limit: float | None) -> int:
     progress = batch_progress({})
     async with looking(cli) as client:
-        if unknown := [] if expect else await unknown_names(client, wanted):
+        if unknown := [] if expect else await unknown_names(client, condition):
             raise TaskNotFoundError("; ".join(unknown))
         await no_scheduler.warn(cli, client, "nothing continues")
         try:
             with BatchBar(cli) as bar:
-                async for progress in client.follow(wanted, expect=expect, timeout=limit):
+                async for progress in client.follow(condition, expect=expect, timeout=limit):
                     bar.show(progress)
         except WaitExpiredError:
             cli.out.result(as_json.batch(progress))

@@ -133,6 +133,7 @@ _ATTRIBUTES = f"""attr as (
 """  # noqa: S608 - our own text
 _OPTIONAL = ("key", "correlation_id", "trace")
 _FIRST, _BEGUN_COLUMNS, _START_COLUMNS = 28, 13, 3
+_AT_ONCE = (None, None, None)
 _NOTICE_COLUMNS = 1 + len(NOTICE) + len(LISTENER) + len(QUEUED)
 
 _BY_KEY = """
@@ -241,8 +242,8 @@ class SubmitColumns:
     tasks: list[tuple[Any, ...]] = field(default_factory=list)
     steps: list[tuple[Any, ...]] = field(default_factory=list)
     notice_states: list[str | None] = field(default_factory=list)
-    starts: list[tuple[float | None, float | None, str | None]] = field(default_factory=list)
-    """The delay, or the moment with its wall time, of each task."""
+    starts: dict[int, tuple[float | None, float | None, str | None]] = field(default_factory=dict)
+    """Place in ``tasks`` -> the delay, or the moment with its wall time, of a task that begins later."""
     notices: list[Notice] = field(default_factory=list)
     requests: list[tuple[Any, ...]] = field(default_factory=list)
     kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -272,13 +273,10 @@ class SubmitColumns:
             elif d.holder is None:
                 self.topics.add("pending" if d.start is None else "sleeping")
             static = rows.static(d.inputs, d.returns, d.reply, d.names)
-            self.tasks.append((d.id, number, d.fingerprint, static, d.key, d.correlation_id, d.trace))
-            start = d.start
-            if start is None:
-                self.starts.append((None, None, None))
-            else:
+            if (start := d.start) is not None:
                 at = (None, None) if start.delay is not None else (start.at, start.wall)
-                self.starts.append((start.delay, *at))
+                self.starts[len(self.tasks)] = (start.delay, *at)
+            self.tasks.append((d.id, number, d.fingerprint, static, d.key, d.correlation_id, d.trace))
             if d.attributes:
                 self.attributes += [(d.id, *pair) for pair in d.attributes]
             notice = received(d) if d.reply_to is not None else None  # most have none: no call
@@ -332,8 +330,9 @@ class SubmitColumns:
                 bodies,
                 *kinds,
             ]
-        delays = any(delay is not None or at is not None for delay, at, _ in self.starts)
-        start_values = columns(self.starts, 3) if delays else []
+        start_values: list[Any] = []
+        if self.starts:
+            start_values = columns([self.starts.get(n, _AT_ONCE) for n in range(len(self.tasks))], 3)
         notice_values = self._notice_columns() if self.notices else []
         labels: list[Any] = []
         if self.attributes:
@@ -345,7 +344,7 @@ class SubmitColumns:
             by_shape=by_shape,
             begins=bool(first_decisions),
             notifies=bool(notice_values),
-            delays=delays,
+            delays=bool(start_values),
             labels=bool(labels),
         )
         return text, [
