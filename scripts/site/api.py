@@ -14,10 +14,10 @@ MODULES: Mapping[str, str] = {  # besides makegood itself
 
 GROUPS: Mapping[str, Sequence[str]] = {
     "Declare": (
-        "App", "Agent", "Action", "Workflow", "Plan", "Inbox", "Retry", "Recover", "NEVER", "Breaker", "Answer", "Asked", "NOTHING",
+        "App", "Agent", "Action", "Workflow", "Plan", "Inbox", "Signal", "Retry", "Recover", "NEVER", "Breaker", "Answer", "Asked", "NOTHING",
         "NOT_HAPPENED", "NotHappened", "Happened",
     ),
-    "Inside a workflow": ("parallel", "branches", "each", "when", "all_of", "any_of", "not_"),
+    "Inside a workflow": ("parallel", "branches", "each", "when", "wait_for", "all_of", "any_of", "not_"),
     "Inside an action": ("current_call", "Call", "Token", "Transaction"),
     "Submit and operate": (
         "Client", "SyncClient", "TaskHandle", "SyncTaskHandle", "Submissions", "SyncSubmissions", "Filter", "Prefix", "Exact",

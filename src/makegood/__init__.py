@@ -34,6 +34,7 @@ __getattr__, __dir__, __all__ = names(
         "declare.action": "Action Agent",
         "declare.call": "Call Token current_call",
         "declare.inbox": "Inbox",
+        "declare.signal": "Signal",
         "declare.outcomes": "Happened NOTHING NOT_HAPPENED NotHappened",
         "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError ClosedError CompleteByPassed ConfigError "
         "DefinitionError DeliveryError DuplicateNameError FencedOffError IllegalTransitionError "
@@ -58,6 +59,7 @@ __getattr__, __dir__, __all__ = names(
         "transactions.transaction": "Transaction",
         "workflow.app": "App",
         "workflow.promise": "all_of any_of not_",
+        "workflow.signal_waits": "wait_for",
         "workflow.verbs": "branches each parallel when",
         "workflow.workflow": "Workflow",
     },

@@ -12,6 +12,7 @@ from makegood.declare.action import Action, Agent
 from makegood.declare.call import Call, Token, current_call
 from makegood.declare.inbox import Inbox
 from makegood.declare.outcomes import NOT_HAPPENED, NOTHING, Happened, NotHappened
+from makegood.declare.signal import Signal
 from makegood.errors import (
     ActRefusedError,
     AlertNotFoundError,
@@ -74,6 +75,7 @@ from makegood.supervisor.supervisor import Pass
 from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
 from makegood.workflow.promise import all_of, any_of, not_
+from makegood.workflow.signal_waits import wait_for
 from makegood.workflow.verbs import branches, each, parallel, when
 from makegood.workflow.workflow import Workflow
 
@@ -134,6 +136,7 @@ __all__ = [
     "Retry",
     "SchemaMismatchError",
     "Sent",
+    "Signal",
     "StaleWriteError",
     "StepView",
     "StoreError",
@@ -167,5 +170,6 @@ __all__ = [
     "not_",
     "parallel",
     "verified",
+    "wait_for",
     "when",
 ]

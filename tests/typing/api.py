@@ -7,7 +7,7 @@
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 import makegood as mg
 
@@ -27,6 +27,12 @@ class Parcel:
     no: str
     weight: int
     fragile: bool = False
+
+
+@dataclass
+class Approval:
+    yes: bool
+    note: str = ""
 
 
 @stock.action(complete_within="20s")
@@ -175,7 +181,25 @@ def touch(order: Order) -> None:
     email(order, "p")
 
 
+approval = shop.signal("approval", Approval)
+choice_of_size = shop.signal("size", Literal["s", "m"])
+
+
+@shop.workflow(complete_within="14d")
+def buy_with_approval(order: Order) -> str:
+    answer = mg.wait_for(approval, timeout="7d")
+    assert_type(answer, Approval)
+    assert_type(mg.wait_for(approval), Approval)
+    assert_type(mg.wait_for(approval, timeout=timedelta(days=1), otherwise=None), Approval | None)
+    assert_type(mg.wait_for("weight", int), int)
+    assert_type(mg.wait_for("weight", int, timeout=60, otherwise="none"), int | str)
+    assert_type(choice_of_size, mg.Signal[Any])
+    mg.when(answer.yes, then=lambda: charge(order, "hold"))
+    return mg.when(answer.yes, then=lambda: charge(order, "hold"), otherwise=lambda: answer.note)
+
+
 def plans(order: Order) -> None:
+    assert_type(approval, mg.Signal[Approval])
     assert_type(place_order.plan(order), mg.Plan[str])
     assert_type(place_gift.plan(order, wrapped=True, note="for you").with_(key=order.id), mg.Plan[list[str]])
     assert_type(touch.plan(order), mg.Plan[None])

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import makegood as mg
 
-from api import Order, Parcel, carrier, charge, email, place_order, reserve, ship, shop, split, stock
+from api import Order, Parcel, approval, carrier, charge, email, place_order, reserve, ship, shop, split, stock
 
 
 async def calls(order: Order, client: mg.Client, blocking: mg.SyncClient) -> None:
@@ -28,6 +28,11 @@ async def calls(order: Order, client: mg.Client, blocking: mg.SyncClient) -> Non
     await reserve(order)  # wrong: in a workflow nothing is awaited, in a unit test it is reserve.fn
     number: int = charge(order, "h")  # wrong: type of a result
     plan: mg.Plan[int] = place_order.plan(order)  # wrong: type of a workflow's result
+    mg.wait_for(approval, otherwise=None)  # wrong: without a timeout
+    mg.wait_for("approval")  # wrong: the type of its value is missing
+    mg.wait_for(approval).nope  # wrong: no such attribute
+    mg.wait_for(approval, timeout=order)  # wrong: type of an option
+    days: int = mg.wait_for("days", str)  # wrong: type of its value
     mg.Retry(attempts=3)  # wrong: no such option
     mg.Recover(then="panic")  # wrong: undo or hold
 

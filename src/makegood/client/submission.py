@@ -92,7 +92,7 @@ def draft_of(plan: Plan[Any], task_id: int) -> Submission:
     return Submission(
         task_id, plan.app, plan.workflow, Shape.of(plan.steps), plan.inputs, plan.returns, fingerprint, plan.key, plan.priority,
         plan.correlation_id, plan.within, plan.undo_within, plan.on_failure,
-        reply_to=plan.reply_to, names=plan.names, start=plan.start, attributes=plan.attributes,
+        reply_to=plan.reply_to, names=plan.names, start=plan.start, attributes=plan.attributes, signals=plan.signals,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from makegood.declare.around import Around
 from makegood.declare.functions import Fitted, Fitting
 from makegood.declare.outcomes import Happened, NotHappened, Nothing
 from makegood.declare.parameters import Parameters, names_around, signature
+from makegood.declare.signal import Signal
 from makegood.declare.terms import (
     Declared,
     Terms,
@@ -42,7 +43,7 @@ from makegood.model.plan import Ref, Template
 from makegood.model.policy import Policy, Recover, Retry
 from makegood.model.rates import per_second
 from makegood.model.task import about
-from makegood.payload.codec import check_fits, encode, misfit
+from makegood.payload.codec import check_fits, encode, misfit, shown
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -82,12 +83,25 @@ class Shared:
         self.step_limit = step_limit
         self.plans: set[PlanRecorder] = set()
         self.agents: dict[str, Agent] = {}
+        self.signals: dict[str, Signal[Any]] = {}
         self.around = Around()
 
     def find(self, agent: str, name: str) -> "Action[..., Any] | None":
         """Return the action that has or had this name; None if there is none."""
         owner = self.agents.get(agent)
         return None if owner is None else owner._find(name)
+
+    def signal(self, name: str, annotation: Any) -> Signal[Any]:
+        """Return the signal of this name, declared if it is not. Raises ``DefinitionError`` and its kind."""
+        signal = self.signals.get(name)
+        if signal is None:
+            signal = self.signals[name] = Signal(name, annotation, self.app)
+        elif signal.type != annotation:
+            raise DuplicateNameError(
+                f"app {self.app} has a signal {name!r} of {shown(signal.type)}, and here it is of {shown(annotation)}: a signal has one "
+                f"type, so name this one otherwise"
+            )
+        return signal
 
     def outside(self, name: str) -> None:
         """Report a call outside a plan to the plans that other threads are building: it may belong to one of

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from makegood.base.arguments import judge_calls
-from makegood.base.durations import Duration, seconds
+from makegood.base.durations import Duration, seconds, shown
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.base.wall_times import moment
 from makegood.errors import ConfigError
@@ -20,6 +20,9 @@ Kind = Literal["action", "when", "merge", "each", "gather"]
 """Kinds of steps. All except "action" are control steps: the rules do them as soon as they are ready."""
 
 OnFailure = Literal["undo", "hold"]
+
+Signals = tuple[tuple[str, str], ...]
+"""The signals that the steps of a plan wait for: names, each with the JSON schema of its values, or ""."""
 
 
 class Ref(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -203,6 +206,8 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     """When its task may begin; None: at once."""
     attributes: Attributes = ()
     """By which its task can be found: names and values."""
+    signals: Signals = ()
+    """The signals that its steps wait for."""
 
     @property
     def fingerprint(self) -> bytes:
@@ -245,6 +250,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
             self.names,
             Start.of(delay, at) or self.start,
             self.attributes if attributes is None else pairs(attributes),
+            self.signals,
         )
 
     def __str__(self) -> str:
@@ -252,6 +258,14 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
         lines = [f"{self.app}.{self.workflow}: {len(self.steps)} steps"]
         for step in self.steps:
             after = ", ".join(self.steps[i].name for i in step.after) or "-"
-            where = f"{step.agent}.{step.action}" if step.kind == "action" else f"({step.kind})"
+            where = f"{step.agent}.{step.action}" if step.kind == "action" else f"({_shown(step)})"
             lines.append(f"  {step.idx:>3}  {step.name:<24} {where:<28} after {after}")
         return "\n".join(lines)
+
+
+def _shown(step: StepPlan) -> str:
+    """Return what a control step does, for people."""
+    if step.kind != "wait_for":
+        return step.kind
+    limit = "" if step.args is None else f", {shown(float(step.args.parts[0]))}"
+    return f"waits for {step.action}{limit}"

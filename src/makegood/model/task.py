@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from makegood.model.plan import OnFailure, StepPlan, Template
+from makegood.model.plan import OnFailure, Signals, StepPlan, Template
 from makegood.model.states import Goal, StepState, TaskState
 
 Doing = Literal["do", "probe", "undo"]
@@ -157,6 +157,8 @@ class TaskRecord(msgspec.Struct, frozen=True):
     """Number of notices so far."""
     names: tuple[str, ...] = ()
     """The names of the workflow's parameters, one for each input."""
+    signals: Signals = ()
+    """The signals that its steps wait for."""
 
 
 def standing(steps: Sequence[Step]) -> list[Step]:

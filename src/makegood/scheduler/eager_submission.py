@@ -123,7 +123,7 @@ class EagerSubmissions:
         task = TaskRecord(
             draft.id, draft.app, draft.workflow, draft.key, on_failure=draft.on_failure, priority=draft.priority, epoch=1,
             within=draft.within, undo_within=draft.undo_within, inputs=draft.inputs, returns=draft.returns, trace=draft.trace,
-            names=draft.names,
+            names=draft.names, signals=draft.signals,
         )  # fmt: skip
         if draft.reply_to is not None:
             task = replace(task, reply=draft.reply, told=draft.told, notified=draft.notified)

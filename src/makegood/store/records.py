@@ -15,7 +15,7 @@ from makegood.errors import StoreError
 from makegood.model.attributes import Attributes
 from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage
-from makegood.model.plan import OnFailure, Start, Template
+from makegood.model.plan import OnFailure, Signals, Start, Template
 from makegood.model.shape import HeldTask, Shape
 from makegood.model.task import ReplyTo, Step, TaskRecord
 
@@ -60,6 +60,8 @@ class Submission(msgspec.Struct, frozen=True):
     """
     attributes: Attributes = ()
     """By which people find the task: names and values."""
+    signals: Signals = ()
+    """The signals that its steps wait for."""
 
     @property
     def octets(self) -> int:

@@ -20,7 +20,7 @@ from makegood.model.attempt_end import AttemptEnd
 from makegood.model.breaker import SHUT
 from makegood.model.decision import Decision
 from makegood.model.messages import ACTS, Act, Alert, Answer, Request, TaskMessage, attempt_end, lateness
-from makegood.model.plan import StepPlan, Template
+from makegood.model.plan import Signals, StepPlan, Template
 from makegood.model.states import CONTROL_MOVES, ENDED, STEP_MOVES, Goal, Move, TaskReason
 from makegood.model.task import FailureTally, ReplyTo, Step
 from makegood.payload.codec import UNREADABLE
@@ -112,10 +112,26 @@ class Interner:
 
 
 def static(
-    inputs: tuple[bytes, ...], returns: Template, reply: ReplyTo | None, names: tuple[str, ...]
+    inputs: tuple[bytes, ...],
+    returns: Template,
+    reply: ReplyTo | None,
+    names: tuple[str, ...],
+    signals: Signals = (),
 ) -> bytes:
-    """Return a task's inputs, result template, notification address and names of its inputs as JSON."""
-    return _encode(Static(tuple([msgspec.Raw(i) for i in inputs]), returns, reply, names))
+    """Return a task's inputs, result template, notification address, names of its inputs and signals as
+    JSON.
+    """
+    return _encode(Static(tuple([msgspec.Raw(i) for i in inputs]), returns, reply, names, signals))
+
+
+def may_wait(data: object) -> bool:
+    """Return whether what ``static`` wrote may name signals. ``data`` that was not read: it may."""
+    return not isinstance(data, bytes) or b'"signals":[' in data
+
+
+def signals_in(data: bytes) -> Signals:
+    """Return the signals in what ``static`` wrote."""
+    return _static(data).signals if may_wait(data) else ()
 
 
 def read_static(data: bytes) -> tuple[tuple[bytes, ...], Template, ReplyTo | None, tuple[str, ...]]:

@@ -12,6 +12,7 @@ from makegood.declare.action import Action, Agent, Shared
 from makegood.declare.around import Hook
 from makegood.declare.inbox import TRIES, Accepts, Inbox
 from makegood.declare.parameters import names_around
+from makegood.declare.signal import Signal
 from makegood.declare.terms import checked_limit, former_names
 from makegood.errors import DefinitionError, DuplicateNameError, UnknownActionError
 from makegood.model.breaker import Breaker
@@ -32,7 +33,7 @@ class App:
     """A set of agents and workflows: ``shop = mg.App("shop")``.
 
     ``payload_limit``: bytes of an input, the arguments of a step or a result as JSON. ``step_limit``: steps
-    of a plan. ``agents``, ``workflows`` and ``inboxes`` are found by name. Raises ``DefinitionError`` for a
+    of a plan. ``agents``, ``workflows``, ``inboxes`` and ``signals`` are found by name. Raises ``DefinitionError`` for a
     name that is not allowed.
     """
 
@@ -49,6 +50,7 @@ class App:
         self.agents: dict[str, Agent] = self._registry.agents
         self.workflows: dict[str, Workflow[..., Any]] = {}
         self.inboxes: dict[str, Inbox[Any]] = {}
+        self.signals: dict[str, Signal[Any]] = self._registry.signals
 
     def __repr__(self) -> str:
         return f"<app {self.name}>"
@@ -146,6 +148,21 @@ class App:
             return workflow
 
         return declare if fn is None else declare(fn)
+
+    @overload
+    def signal(self, name: str, of: type[T]) -> Signal[T]: ...
+    @overload
+    def signal(self, name: str, of: Any) -> Signal[Any]: ...
+    def signal(self, name: str, of: Any) -> Signal[Any]:
+        """Declare a signal, for both ends: ``approval = shop.signal("approval", Approval)``.
+
+        A workflow waits for it with ``mg.wait_for(approval)``, and whoever knows sends it:
+        ``client.signal(task, approval, Approval(...))``. ``of``: the type of its values. To type checkers a
+        type that is not a class, such as a union, is ``Any``. The same name and type again: the same signal.
+        Raises ``DefinitionError`` for a name that is not allowed and for a type that JSON cannot be decoded
+        to, and ``DuplicateNameError`` if the app has a signal of this name with another type.
+        """
+        return self._registry.signal(name, of)
 
     def inbox(
         self, queue: str, *, concurrency: int = 4, retry: Retry = TRIES, lease: Duration = "1m"

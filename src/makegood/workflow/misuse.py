@@ -207,6 +207,8 @@ class _Reader:
         if isinstance(self._meant(node.func), Action):
             return True
         maker = self._maker(node)
+        if maker == "wait_for":
+            return True
         if not node.args or maker not in ("when", "each"):
             return False
         # mg.when of a bool and mg.each of a list that are known now return what they are given

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from makegood.declare.action import Action
-from makegood.model.plan import Ref, Template
+from makegood.model.plan import Ref, Signals, Template
 from makegood.model.shape import Shape
 from makegood.workflow.promise import Promise, promised
 from makegood.workflow.provenance import Site, Sites
@@ -77,6 +77,8 @@ class CachedPlan(msgspec.Struct, frozen=True):
     returns: Template
     demands: tuple[Demand, ...] = ()
     """Requirements of the inputs beyond the workflow's own annotations."""
+    signals: Signals = ()
+    """The signals that its steps wait for."""
 
     def called(self, serial: int) -> Called:
         """Return the call that recorded this step."""

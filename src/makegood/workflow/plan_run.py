@@ -14,6 +14,7 @@ from threading import get_ident
 from typing import Any
 
 from makegood.declare.action import Action, Shared
+from makegood.declare.signal import Signal
 from makegood.errors import DefinitionError, PromiseError
 from makegood.workflow.plan_cache import (
     NOTHING,
@@ -126,6 +127,15 @@ class Planning:
         """Return the recording for ``subject``, which leaves no trail."""
         self.enter(subject)
         return self._leave_trail()
+
+    def signal(self, name: str, annotation: Any) -> Signal[Any]:
+        """Return the app's signal of this name, declared if it is not. Raises ``DefinitionError``."""
+        return self._registry.signal(name, annotation)
+
+    @property
+    def app(self) -> str:
+        """The name of the app."""
+        return self._registry.app
 
     def enter(self, subject: str) -> None:
         """Check that the workflow function itself calls ``subject``, while it runs."""

@@ -13,9 +13,10 @@ whose results it uses (``needs``).
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from makegood.declare.action import Action, Shared
+from makegood.declare.signal import Signal
 from makegood.errors import DefinitionError, PayloadError, PromiseError
 from makegood.model.plan import Kind, Ref, Template
 from makegood.model.shape import Shape
@@ -45,6 +46,9 @@ from makegood.workflow.step_drafts import (
 )
 from makegood.workflow.templates import Templates
 
+NO_VALUE: Final = object()
+"""In place of a value that was not given: None is one."""
+
 
 class Recording(Templates):
     """The plan that one run of a workflow function makes.
@@ -69,6 +73,8 @@ class Recording(Templates):
         self._end = -1
         self._names: dict[str, int] = {}
         self._demands: list[Demand] = []
+        self.signals: dict[str, Signal[Any]] = {}
+        """The signals that its steps wait for, by name."""
 
     # -- what is recorded ------------------------------------------------------------------------------------
 
@@ -260,6 +266,28 @@ class Recording(Templates):
         calls = [(f"item {n} of mg.each", lambda value=value: body(value)) for n, value in enumerate(values)]
         return self._side_by_side(calls, at_once or len(values))
 
+    def wait_for(self, signal: Signal[Any], timeout: float | None, otherwise: object) -> Promise:
+        """Record a wait for a signal; return the promise of its value. ``timeout``: in seconds;
+        ``otherwise``: its result after that, ``NO_VALUE`` for none.
+        """
+        self._calls = None
+        if signal.app != self.registry.app:
+            raise DefinitionError(
+                f"{self.where} waits for {signal!r}: a task is of one app, so declare the signal on {self.registry.app} as well"
+            )
+        needs, kinds = len(self._needs), [signal.type]
+        step = self._name(signal.name)
+        sides: tuple[Template, ...] = ()
+        if otherwise is not NO_VALUE:
+            sides = (self._within_limit(self._template(otherwise, f"otherwise of {step}"), step),)
+            kinds.append(annotation_of(otherwise))
+        draft = self._draft("wait_for", step)
+        draft.label, draft.sides = signal.name, sides
+        draft.args = None if timeout is None else Template((repr(timeout),))
+        self.signals[signal.name] = signal
+        self._unit(draft, self._count - 1, needs)
+        return Promise(Promised(draft, either(*kinds) if sides else signal.type, self._flow.scope))
+
     def branches(self, functions: Sequence[Callable[[], Any]]) -> tuple[Any, ...]:
         """Record each function as a sequence of its own, side by side; return their results."""
         self._calls = None
@@ -450,6 +478,7 @@ class Recording(Templates):
             self._end,
             returns,
             tuple([demand for demand in self._demands if demand.annotation != annotation_of(demand.place)]),
+            tuple([(name, signal.schema) for name, signal in self.signals.items()]),
         )
 
 

@@ -20,6 +20,8 @@ class StepDraft(Origin, eq=False):
 
     kind: Kind = "action"
     action: Action[..., Any] | None = None
+    label: str = ""
+    """What a wait waits for, in the place of an action's name."""
     args: Template | None = None
     after: "tuple[StepDraft, ...]" = ()
     guards: "tuple[tuple[StepDraft, bool], ...]" = ()
@@ -75,7 +77,7 @@ def step_plan(draft: StepDraft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
         kind=draft.kind,
         name=draft.name,
         agent="" if action is None else action.agent.name,
-        action="" if action is None else action.name,
+        action=draft.label if action is None else action.name,
         args=draft.args,
         after=tuple(map(_own_index, draft.after)),
         guards=tuple((_own_index(when), side) for when, side in draft.guards),

@@ -24,6 +24,7 @@ from makegood.workflow.misuse import add_place, check_source, say_where
 from makegood.workflow.plan_cache import NO_TRAIL, CachedPlan, FunctionCode
 from makegood.workflow.plan_run import Planning
 from makegood.workflow.provenance import Mark, Sites, own_copies
+from makegood.workflow.signal_waits import check_timeouts, wait_for
 from makegood.workflow.verbs import _MAKERS
 
 P = ParamSpec("P")
@@ -69,7 +70,7 @@ class Workflow(Generic[P, R]):
                 f"{self.address} is an async def: a workflow function is a plain def; it calls actions without await, and its inputs "
                 f"are fetched before it is submitted"
             )
-        passings = check_source(fn, _MAKERS, self.address)
+        passings = check_source(fn, _MAKERS | {wait_for: "wait_for"}, self.address)
         self._by_value = InputsByValue(msgspec.json.encode([registry.app, name]), self._inputs)
         self._code = FunctionCode(fn, Sites(fn, passings, self._inputs.names))
         functools.update_wrapper(self, fn, updated=())
@@ -129,6 +130,8 @@ class Workflow(Generic[P, R]):
                     f"{self.address} returned a coroutine: a workflow function is a plain def, without await"
                 )
             trail = planning.trail(value, self._inputs.held)
+            if trail.signals:
+                check_timeouts(trail.steps, self.within, self.address)
             if trail is not before:
                 self._trails = {**dict([*self._trails.items()][1 - _TRAILS :]), marks: trail}
         except PromiseError as wrong:
@@ -149,6 +152,7 @@ class Workflow(Generic[P, R]):
         return Plan(
             self._registry.app, self.name, trail.steps, inputs_json, trail.returns, self._by_value, self.within, self.undo_within, self.on_failure,
             returns_type=self._returns, names=self._inputs.names or self._inputs.names_of(len(args), by_name),
+            signals=trail.signals,
         )  # fmt: skip
 
     def _plan_from(self, inputs: Sequence[Any]) -> Plan[R]:

@@ -197,7 +197,7 @@ class Writing:
             name = "task"
             if task.inputs is not before.inputs and task.returns is not None:
                 name = "corrected"
-                row += (rows.static(task.inputs, task.returns, task.reply, task.names),)
+                row += (rows.static(task.inputs, task.returns, task.reply, task.names, task.signals),)
             if decision.notices:
                 name = "corrected_told" if name == "corrected" else "told"
                 row += (task.told, task.notified)

@@ -273,7 +273,7 @@ def _task(d: Submission) -> dict[str, Any]:
     return {
         "id": d.id, "app": d.app, "workflow": d.workflow, "key": d.key, "fingerprint": _base64(d.fingerprint),
         "on_failure": d.on_failure, "priority": d.priority, "within": d.within, "undo_within": d.undo_within,
-        "correlation_id": d.correlation_id, "trace": d.trace, "static": _base64(rows.static(d.inputs, d.returns, d.reply, d.names)), "told": d.told or None,
+        "correlation_id": d.correlation_id, "trace": d.trace, "static": _base64(rows.static(d.inputs, d.returns, d.reply, d.names, d.signals)), "told": d.told or None,
         **({} if d.start is None else _start(d.start)),
     }  # fmt: skip
 

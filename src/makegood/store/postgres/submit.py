@@ -272,7 +272,7 @@ class SubmitColumns:
                 self._begin(d, d.first)
             elif d.holder is None:
                 self.topics.add("pending" if d.start is None else "sleeping")
-            static = rows.static(d.inputs, d.returns, d.reply, d.names)
+            static = rows.static(d.inputs, d.returns, d.reply, d.names, d.signals)
             if (start := d.start) is not None:
                 at = (None, None) if start.delay is not None else (start.at, start.wall)
                 self.starts[len(self.tasks)] = (start.delay, *at)

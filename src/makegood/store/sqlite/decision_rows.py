@@ -313,7 +313,7 @@ class Writing:
             self.rows["rewritten"].append((id_, idx, spec(d.steps[idx].plan)))
         if task.inputs is not d.before.inputs and task.returns is not None:
             self.rows["corrected"].append(
-                (id_, rows.static(task.inputs, task.returns, task.reply, task.names))
+                (id_, rows.static(task.inputs, task.returns, task.reply, task.names, task.signals))
             )
         if d.answers:
             self.tx.topics.add("answers")

@@ -135,7 +135,7 @@ async def _insert(caller: Caller, draft: Submission, now: float, calendar: float
     notice_values = (None, None) if draft.reply_to is None else (draft.told, draft.notified)
     task = (
         draft.id, draft.app, draft.workflow, blob(draft.fingerprint), draft.on_failure, draft.priority, ready, now,
-        blob(rows.static(draft.inputs, draft.returns, draft.reply, draft.names)), draft.key, draft.within, draft.undo_within,
+        blob(rows.static(draft.inputs, draft.returns, draft.reply, draft.names, draft.signals)), draft.key, draft.within, draft.undo_within,
         draft.correlation_id, draft.trace, *notice_values,
     )  # fmt: skip
     if await caller.ask(_TASK, *task):

@@ -105,7 +105,8 @@ def _tasks(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> in
         ids, values = alike[names, _shared(d, tx.now)]
         ids.append(d.id)
         values.append(
-            b"%09d%b%b%b" % (n, head, d.fingerprint, rows.static(d.inputs, d.returns, d.reply, d.names))
+            b"%09d%b%b%b"
+            % (n, head, d.fingerprint, rows.static(d.inputs, d.returns, d.reply, d.names, d.signals))
         )
     count = 0
     for (names, row), (ids, values) in alike.items():
