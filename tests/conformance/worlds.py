@@ -28,6 +28,7 @@ TIMES = {
     "step": ("first_sent",),
     "rate": ("next",),
     "inbox": ("at",),
+    "signal": ("at", "used_at"),
     "event": ("at",),
     "audit": ("at",),
     "alert": ("at", "ended_at", "acked_at", "tell_at"),

@@ -29,6 +29,7 @@ MessageKind = Literal[
     "late",  # a reply that came after its attempt was judged: kept for the undo, changes nothing else
     "task_expired",  # the task's own complete-by has passed
     "poison",  # the task lost its Scheduler three times in a row: to error with an alert
+    "signal",  # somebody sent a value that a step waits for, or will wait for
     "cancel", "undo", "resubmit", "settle", "extend", "wake",  # operator commands
 ]  # fmt: skip
 
@@ -100,6 +101,16 @@ class Act(msgspec.Struct, frozen=True, omit_defaults=True):
     """The database login that asked, as PostgreSQL itself reports it; "" on SQLite, which has no logins."""
 
 
+class SignalRef(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """Which signal of a task a message brings. Its value is the message's."""
+
+    name: str
+    id: str
+    """Unique in the task for its name: a sender that repeats itself uses it again."""
+    step: str = ""
+    """The only step that may use it; "": any that waits for ``name``."""
+
+
 class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One event in the life of a task, addressed to the task.
 
@@ -112,7 +123,7 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     doing: Doing = "do"
     attempt: int = 0
     value: bytes | None = None
-    """A result as JSON (done, happened, settle done).
+    """A result as JSON (done, happened, settle done), or what a signal brings.
 
     In a resubmission: the inputs that replace those of the step ``idx`` (an object by name) or of the task
     (an array).
@@ -146,6 +157,8 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """With a reply other than ``done``, and with ``expired``: the ``first_sent`` of its request; 0 if no
     agent had it.
     """
+    signal: SignalRef | None = None
+    """With ``signal``."""
     node: int = 0
     """The process that ran the attempt, with ``expired`` and with replies through the store. Written last,
     where the stores look for it.

@@ -69,6 +69,8 @@ class Static(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whom to notify of the task's states."""
     names: tuple[str, ...] = ()
     """The names of the workflow's parameters, one for each input."""
+    signals: tuple[tuple[str, str], ...] = ()
+    """The signals that its steps wait for: names, each with the JSON schema of its values, or ""."""
 
 
 _encode = msgspec.json.Encoder().encode

@@ -80,7 +80,7 @@ returning id
 """)
 REST = tuple(
     Sql(f"delete from makegood.{table} where task = any ($1::bigint[])")  # noqa: S608 - our own tables
-    for table in ("step", "event", "audit", "alert", "attribute")
+    for table in ("step", "event", "audit", "alert", "attribute", "signal")
 )
 # Rows that belong to no task: alerts that have ended and were logged, operator commands on messages etc.
 _OTHERS = (

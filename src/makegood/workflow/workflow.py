@@ -93,6 +93,11 @@ class Workflow(Generic[P, R]):
         return self._fn(*args, **kwargs)
 
     @property
+    def app(self) -> str:
+        """The name of its app."""
+        return self._registry.app
+
+    @property
     def fn(self) -> Callable[P, R]:
         """The function that was decorated."""
         return self._fn

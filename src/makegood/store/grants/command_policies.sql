@@ -1,6 +1,6 @@
 create policy ":role all" on makegood.request for all to ":role" using (true) with check (true);
 create policy ":role select" on makegood.inbox for select to ":role" using (true);
-create policy ":role insert" on makegood.inbox for insert to ":role" with check (kind in (:acts) and :honest and db_user = session_user);
+create policy ":role insert" on makegood.inbox for insert to ":role" with check ((kind in (:acts) and :honest and db_user = session_user) or (:own_signal));
 create policy ":role all" on makegood.event for all to ":role" using (true) with check (true);
 create policy ":role select" on makegood.audit for select to ":role" using (true);
 create policy ":role insert" on makegood.audit for insert to ":role" with check (db_user = session_user);
@@ -10,6 +10,8 @@ create policy ":role select" on makegood.bulk_act for select to ":role" using (t
 create policy ":role insert" on makegood.bulk_act for insert to ":role" with check (db_user = session_user);
 create policy ":role all" on makegood.task for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.attribute for all to ":role" using (true) with check (true);
+create policy ":role select" on makegood.signal for select to ":role" using (true);
+create policy ":role insert" on makegood.signal for insert to ":role" with check (:new_signal);
 create policy ":role all" on makegood.step for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.notice for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.listener for all to ":role" using (true) with check (true);

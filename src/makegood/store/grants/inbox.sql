@@ -9,7 +9,6 @@ grant execute on function makegood.close_writers to ":role";
 alter role ":role" set idle_in_transaction_session_timeout = '10min';
 :cleared
 create policy ":role all" on makegood.request for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.inbox for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.event for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.audit for all to ":role" using (true) with check (true);
 create policy ":role select" on makegood.node for select to ":role" using (true);

@@ -4,6 +4,10 @@ create policy ":role insert" on makegood.task for insert to ":role" with check (
     else start_at - ready_seq / 1e6::float8 between -60 and 7260 and start_at - extract(epoch from clock_timestamp())::float8 between -60 and 315576060 end);
 create policy ":role select" on makegood.attribute for select to ":role" using (true);
 create policy ":role insert" on makegood.attribute for insert to ":role" with check (makegood.is_new(task));
+create policy ":role select" on makegood.signal for select to ":role" using (true);
+create policy ":role insert" on makegood.signal for insert to ":role" with check (:new_signal);
+create policy ":role select" on makegood.inbox for select to ":role" using (true);
+create policy ":role insert" on makegood.inbox for insert to ":role" with check (:own_signal);
 create policy ":role select" on makegood.step for select to ":role" using (true);
 create policy ":role insert" on makegood.step for insert to ":role" with check (makegood.is_new(task));
 create policy ":role select" on makegood.notice for select to ":role" using (true);

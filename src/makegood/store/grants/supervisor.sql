@@ -5,7 +5,7 @@ grant select on all tables in schema makegood to ":role";
 :node_rights
 grant update (dead) on makegood.node to ":role";
 grant update (state, locked_by, ready_seq, failure_count, lost, task_expired, undo_by), delete on makegood.task to ":role";
-grant delete on makegood.attribute to ":role";
+grant delete on makegood.attribute, makegood.signal to ":role";
 grant update (state, attempt, failure_count), delete on makegood.step to ":role";
 grant update (starved), delete on makegood.request to ":role";
 grant insert (task, kind, at, body, db_user) on makegood.inbox to ":role";

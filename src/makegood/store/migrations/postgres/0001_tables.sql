@@ -158,6 +158,23 @@ create table makegood.inbox (
 create index inbox_task on makegood.inbox (task);
 create index inbox_expired on makegood.inbox (at) where kind = 'expired';
 
+-- Signals to tasks: the memory of their ids, and of those that no step has used yet. `body`: its message, kept by the task; null while it lies
+-- unread in the inbox, and once it is used. `used`: the step that used it. `step`: the only one that may, '' for any.
+create table makegood.signal (
+    task bigint not null,
+    name text not null,
+    id text not null,
+    step text not null default '',
+    seq bigint generated always as identity,
+    at double precision not null,
+    who text not null default '',
+    digest bytea not null,
+    body bytea,
+    used integer,
+    used_at double precision,
+    primary key (task, name, id)
+);
+
 -- History: one row per task and commit, listing its moves. Append-only. `attempts`: how the attempts ended that the commit used, as
 -- JSON; empty for none.
 create table makegood.event (

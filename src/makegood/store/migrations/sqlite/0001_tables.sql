@@ -153,6 +153,23 @@ create table makegood_inbox (
 create index makegood_inbox_task on makegood_inbox (task);
 create index makegood_inbox_expired on makegood_inbox (at) where kind = 'expired';
 
+-- Signals to tasks: the memory of their ids, and of those that no step has used yet. `body`: its message, kept by the task; null while it lies
+-- unread in the inbox, and once it is used. `used`: the step that used it. `step`: the only one that may, '' for any.
+create table makegood_signal (
+    seq integer primary key autoincrement,
+    task integer not null,
+    name text not null,
+    id text not null,
+    step text not null default '',
+    at real not null,
+    who text not null default '',
+    digest blob not null,
+    body blob,
+    used integer,
+    used_at real
+);
+create unique index makegood_signal_id on makegood_signal (task, name, id);
+
 -- History: one row per task and commit, listing its moves. `attempts`: how the attempts ended that the commit used, as JSON; empty for
 -- none.
 create table makegood_event (

@@ -1,0 +1,82 @@
+"""Signals as an app declares them: a name and a type of values, for the sender and for the workflow that
+waits.
+"""
+
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from makegood.base.ids import checked_name
+from makegood.errors import DefinitionError
+from makegood.payload.codec import check_fits, decoder, encode
+from makegood.payload.unchecked_rules import refuse_unkept
+
+T = TypeVar("T")
+
+
+class WorkflowName(Protocol):
+    """A workflow, as far as a signal needs it."""
+
+    @property
+    def app(self) -> str:
+        """The name of its app."""
+
+    name: str
+
+
+class SignalByKey(msgspec.Struct, frozen=True):
+    """A signal for the task that has a key."""
+
+    app: str
+    workflow: str
+    key: str
+    name: str
+    value: bytes
+    """JSON."""
+    id: str | None = None
+    step: str = ""
+
+
+class Signal(Generic[T]):
+    """A signal of an app: see ``App.signal``. A workflow waits for it; ``client.signal`` sends it."""
+
+    def __init__(self, name: str, type: Any, app: str) -> None:  # noqa: A002 - what it is
+        self.name = checked_name(name, "signal")
+        self.type = type
+        """The type of its values."""
+        self.app = app
+        """The name of the app that declares it."""
+        subject = f"signal {name}"
+        refuse_unkept(type, subject)
+        decoder(type, subject)  # raises for what no JSON can be decoded to
+
+    def __repr__(self) -> str:
+        return f"<signal {self.app}.{self.name}>"
+
+    def encoded(self, value: Any) -> bytes:
+        """Return a value as JSON. Raises ``PayloadError`` for one that is not of the signal's type."""
+        subject = f"the value of signal {self.name}"
+        body = encode(value, subject=subject)
+        check_fits(body, self.type, value, subject)
+        return body
+
+    def of(
+        self,
+        workflow: WorkflowName,
+        *,
+        key: str,
+        value: T,
+        id: str | None = None,  # noqa: A002 - what it is
+        step: str = "",
+    ) -> SignalByKey:
+        """Return this signal with a value, for the task of ``workflow`` that has ``key``.
+
+        An inbox's function returns it in place of a plan: then the message becomes a signal. ``id``: as in
+        ``client.signal``; None: the message's. Raises ``PayloadError`` for a value that is not of the
+        signal's type, and ``DefinitionError`` for a workflow of another app.
+        """
+        if workflow.app != self.app:
+            raise DefinitionError(
+                f"signal {self.name} is one of app {self.app}, and {workflow.name} is a workflow of {workflow.app}: declare it there as well"
+            )
+        return SignalByKey(workflow.app, workflow.name, key, self.name, self.encoded(value), id, step)

@@ -1,0 +1,1 @@
+abs(at - extract(epoch from clock_timestamp())::float8) < 60
