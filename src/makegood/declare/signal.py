@@ -2,16 +2,22 @@
 waits.
 """
 
-from typing import Any, Generic, Protocol, TypeVar
+import functools
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from makegood.base.ids import checked_name
 from makegood.errors import DefinitionError
 from makegood.payload.codec import check_fits, decoder, encode
+from makegood.payload.pydantic_models import is_model
 from makegood.payload.unchecked_rules import refuse_unkept
 
 T = TypeVar("T")
+
+
+_MOST_SCHEMA: Final = 4096
+"""Characters of a JSON schema that is stored with each task."""
 
 
 class WorkflowName(Protocol):
@@ -53,6 +59,15 @@ class Signal(Generic[T]):
     def __repr__(self) -> str:
         return f"<signal {self.app}.{self.name}>"
 
+    @functools.cached_property
+    def schema(self) -> str:
+        """The JSON schema of its values; "" if none is known, or only a long one: each task has a copy."""
+        try:
+            text = msgspec.json.encode(msgspec.json.schema(self.type, schema_hook=_schema)).decode()
+        except (TypeError, ValueError, RecursionError):  # a type that msgspec describes no further
+            return ""
+        return text if len(text) <= _MOST_SCHEMA else ""
+
     def encoded(self, value: Any) -> bytes:
         """Return a value as JSON. Raises ``PayloadError`` for one that is not of the signal's type."""
         subject = f"the value of signal {self.name}"
@@ -80,3 +95,9 @@ class Signal(Generic[T]):
                 f"signal {self.name} is one of app {self.app}, and {workflow.name} is a workflow of {workflow.app}: declare it there as well"
             )
         return SignalByKey(workflow.app, workflow.name, key, self.name, self.encoded(value), id, step)
+
+
+def _schema(cls: Any) -> dict[str, Any]:
+    """Return the JSON schema of a class that msgspec does not know: a pydantic model has its own."""
+    schema: dict[str, Any] = cls.model_json_schema() if is_model(cls) else {}
+    return schema

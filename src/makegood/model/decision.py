@@ -14,7 +14,7 @@ import msgspec
 from makegood.model.attempt_end import AttemptEnd
 from makegood.model.messages import Alert, Answer, Request
 from makegood.model.notices import Notice
-from makegood.model.shape import ShapeStep
+from makegood.model.shape import KeptSignal, ShapeStep
 from makegood.model.states import Move
 from makegood.model.task import Step, TaskRecord
 
@@ -88,6 +88,10 @@ class Decision(msgspec.Struct):
     """
     handed_at: float = 0.0
     """When they are handed over, on the store's clock as this process knows it."""
+    used_signals: Sequence[tuple[str, str, int]] = ()
+    """(name, id, idx) of signals that ended waits, with the idx of each wait."""
+    kept_signals: Sequence[KeptSignal] = ()
+    """Signals that came with this Decision, and that no step has used."""
     attempts: Sequence[AttemptEnd] = ()
     """How attempts ended, for the history: those that failed or were answered through the store, and late
     replies.
@@ -116,4 +120,6 @@ class OpenDecision(Decision):
     alert_ends: list[str] = []
     rewritten: list[int] = []
     notices: list[Notice] = []
+    used_signals: list[tuple[str, str, int]] = []
+    kept_signals: list[KeptSignal] = []
     attempts: list[AttemptEnd] = []

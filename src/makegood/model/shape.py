@@ -133,6 +133,17 @@ class Shape(tuple[StepPlan, ...]):  # noqa: SLOT001 - what was worked out is kep
         return is_known and not self.bulky
 
 
+class KeptSignal(msgspec.Struct, frozen=True):
+    """A signal that no step has used yet."""
+
+    name: str
+    id: str
+    step: str
+    """The only step that may use it; "": any that waits for ``name``."""
+    value: bytes
+    """JSON."""
+
+
 class HeldTask(msgspec.Struct, eq=False):
     """A task that a Scheduler holds in memory: the record, its steps by index, and their order.
 
@@ -152,3 +163,5 @@ class HeldTask(msgspec.Struct, eq=False):
     """Steps that are neither done nor skipped."""
     shape: Shape | None = None
     """Its shape, if what follows its steps is shared with other tasks."""
+    signals: Sequence[KeptSignal] = ()
+    """Signals that no step has used yet, in the order in which they came."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan
-from makegood.model.shape import HeldTask
+from makegood.model.shape import HeldTask, KeptSignal
 from makegood.model.states import AT_REST
 from makegood.model.task import Doing, Step, TaskRecord
 from makegood.saga import rules
@@ -25,9 +25,9 @@ def predecessors(plan: StepPlan) -> Sequence[int]:
     return tuple(dict.fromkeys(i for i in indices if i >= 0))
 
 
-def hold(task: TaskRecord, steps: Iterable[Step]) -> HeldTask:
+def hold(task: TaskRecord, steps: Iterable[Step], signals: Sequence[KeptSignal] = ()) -> HeldTask:
     """Return a task with its steps, ready for ``decide``: with each step's followers and number of open
-    predecessors.
+    predecessors. ``signals``: those that it keeps.
     """
     in_order = sorted(steps, key=lambda s: s.plan.idx)
     gathers = {s.plan.of: s.plan.idx for s in in_order if s.plan.kind == "gather"}
@@ -44,7 +44,7 @@ def hold(task: TaskRecord, steps: Iterable[Step]) -> HeldTask:
         if gather >= 0:
             followers[idx].append(gather)
             counts[gather] += not passes
-    return HeldTask(task, in_order, [tuple(f) for f in followers], counts, left)
+    return HeldTask(task, in_order, [tuple(f) for f in followers], counts, left, None, signals)
 
 
 def apply(held_task: HeldTask, decision: Decision) -> None:
@@ -69,6 +69,11 @@ def apply(held_task: HeldTask, decision: Decision) -> None:
                 counts[follower] += change
     if decision.new_steps:
         _extend(held_task, decision.new_steps)
+    if decision.kept_signals or decision.used_signals:
+        uses = {(name, signal) for name, signal, _ in decision.used_signals}
+        held_task.signals = [
+            *(each for each in held_task.signals if (each.name, each.id) not in uses), *decision.kept_signals
+        ]  # fmt: skip
 
 
 def _extend(held_task: HeldTask, new_steps: Sequence[Step]) -> None:

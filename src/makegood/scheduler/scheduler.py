@@ -193,9 +193,9 @@ class Scheduler(Actor):
         if not turns.may_begin():
             await wakeups.event.wait()
             return True
+        tasks.fire()
         if tasks.reload:
             await self._reader.read_again()
-        tasks.fire()
         following = turns.next()
         if following is None:
             return False

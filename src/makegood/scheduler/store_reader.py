@@ -103,7 +103,7 @@ class StoreReader:
 
 def restored(task: Loaded) -> tuple[HeldTask, list[TaskMessage]]:
     """Return a task that was read, ready to be held, and the messages that wait for it, in order."""
-    held_task = saga.hold(task.task, task.steps)
+    held_task = saga.hold(task.task, task.steps, task.signals)
     messages = saga.repair(held_task, task.messages)
     due = [
         TaskMessage("retry", idx)

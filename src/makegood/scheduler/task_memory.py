@@ -35,6 +35,8 @@ def weigh(held_task: HeldTask, messages: Iterable[TaskMessage] = ()) -> int:
     task, steps = held_task.task, held_task.steps
     octets = weigh_new(held_task) + len(task.result or b"")
     octets += sum([len(s.result or b"") + len(s.late or b"") for s in steps if s.result or s.late])
+    if held_task.signals:
+        octets += sum([len(signal.value) for signal in held_task.signals])
     return octets + sum([len(m.value) for m in messages if m.value is not None])
 
 

@@ -140,10 +140,18 @@ class TaskTable:
             self.timers.set(task, idx, now + wait)
 
     def fire(self) -> None:
-        """Let steps continue whose timers are due."""
+        """Let steps continue whose timers are due.
+
+        A task that waits for a signal is read again first, with all of its inbox: no wait times out over a
+        signal that was committed before. The read finds which timers are due by the store's clock.
+        """
         for task, idx in self.timers.pop(self.clock.monotonic()):
             held_task = self.in_memory.get(task)
-            if held_task is not None and held_task.steps[idx].waiting:
+            if held_task is None or not (step := held_task.steps[idx]).waiting:
+                continue
+            if step.plan.kind == "wait_for":
+                self.reload.add(task)
+            else:
                 self.messages.setdefault(task, []).append(TaskMessage("retry", idx))
 
     def review(self) -> None:

@@ -16,7 +16,7 @@ from makegood.model.attributes import Attributes
 from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import OnFailure, Signals, Start, Template
-from makegood.model.shape import HeldTask, Shape
+from makegood.model.shape import HeldTask, KeptSignal, Shape
 from makegood.model.task import ReplyTo, Step, TaskRecord
 
 NO_LIMIT: Final = LARGEST
@@ -106,6 +106,8 @@ class Loaded(msgspec.Struct):
     """The task's inbox, oldest first."""
     due: dict[int, float] = {}
     """Seconds until the timer of each waiting step fires (0 when past)."""
+    signals: Sequence[KeptSignal] = ()
+    """Signals that no step has used yet, in the order in which they came."""
     sleeps: bool = False
     """It was claimed for its messages alone: its start has not come."""
 

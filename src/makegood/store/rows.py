@@ -21,7 +21,8 @@ from makegood.model.breaker import SHUT
 from makegood.model.decision import Decision
 from makegood.model.messages import ACTS, Act, Alert, Answer, Request, TaskMessage, attempt_end, lateness
 from makegood.model.plan import Signals, StepPlan, Template
-from makegood.model.states import CONTROL_MOVES, ENDED, STEP_MOVES, Goal, Move, TaskReason
+from makegood.model.shape import KeptSignal
+from makegood.model.states import AT_REST, CONTROL_MOVES, ENDED, STEP_MOVES, Goal, Move, TaskReason
 from makegood.model.task import FailureTally, ReplyTo, Step
 from makegood.payload.codec import UNREADABLE
 from makegood.store.records import NewGeneration, Submitted
@@ -332,9 +333,16 @@ def read_moves(data: bytes) -> list[Move]:
     return _moves(data)
 
 
-def note(answers: Sequence[Answer]) -> str:
-    """Return the history's text on operator commands; "" when there are none."""
-    return "; ".join(map(_act, answers))
+def note(answers: Sequence[Answer], signals: Sequence[KeptSignal] = (), state: str = "") -> str:
+    """Return the history's text on operator commands, and on signals that a task in this state keeps; "" when
+    there are none.
+    """
+    return "; ".join([*map(_act, answers), *(_kept(signal, state) for signal in signals)])
+
+
+def _kept(signal: KeptSignal, state: str) -> str:
+    reason = f"the task is {state}" if state in AT_REST else "no step waits for it now"
+    return f"signal {signal.name} [{signal.id}] is kept: {reason}"
 
 
 def _act(answer: Answer) -> str:

@@ -11,6 +11,12 @@ The kinds, with their fields:
 - began: early (seconds until its start, by the clock that counts): a task that slept begins
 - moved: moves (("task", old, new) and (step idx, old, new, attempt, round)), cause, note: one per committed
   Decision
+- signalled: name, id, step (the only one that may use it, or ""), seq, now (the store's clock): a signal was
+  written
+- acknowledged: name, id, created: the sender of a signal has its answer
+- kept: name, id: a Decision keeps a signal;  used: name, id, idx: it ends a wait
+- timeout: idx, due (by the store's clock): a step waits for a signal until then
+- waited: idx, reason, now: a wait for a signal ended, by a signal or by its timeout
 - answered: idx, doing, attempt, complete_by, now: a reply was left in the store, in time by its clock
 - accepted: idx, doing ("do", "probe", "undo"), attempt, reply (its kind), complete_by, now (the store's clock
   when a Decision used it), came (the store's clock when it was left there; None: it was handed over in

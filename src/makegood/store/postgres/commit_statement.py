@@ -252,6 +252,20 @@ update makegood.task t set state = x.state, goal = x.goal, cause = x.cause, subm
 from at cross join @rows where at.ok and t.id between x.task and x.task
 """,  # noqa: S608 - our own number
     ),
+    "used": Part(
+        (_TASK, ("name", "text"), ("id", "text"), ("idx", "int")),
+        """
+update makegood.signal s set body = null, used = x.idx, used_at = at.now
+from at cross join @rows where at.ok and (s.task, s.name, s.id) between (x.task, x.name, x.id) and (x.task, x.name, x.id)
+""",
+    ),
+    "kept": Part(
+        (_TASK, ("name", "text"), ("id", "text"), ("body", "bytea")),
+        """
+update makegood.signal s set body = x.body
+from at cross join @rows where at.ok and (s.task, s.name, s.id) between (x.task, x.name, x.id) and (x.task, x.name, x.id)
+""",
+    ),
     "alert": Part(
         (
             ("kind", "text"), _TASK, ("step", "text"), ("text", "text"), ("standing", "text"), ("over", "text"),

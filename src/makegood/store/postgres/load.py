@@ -3,9 +3,11 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final
 
 from makegood.model.messages import TaskMessage
+from makegood.model.shape import KeptSignal
 from makegood.model.task import Step
 from makegood.store import rows
 from makegood.store.postgres.connection import Connection
@@ -14,6 +16,7 @@ from makegood.store.records import NO_LIMIT, Loaded
 from makegood.store.rows import INLINE, Interner, fitting
 from makegood.store.task_rows import Raw, Read
 
+_SEQ = itemgetter(0)
 _ALL: Final = (1 << 31) - 1
 """More bytes than any value has."""
 
@@ -44,11 +47,16 @@ select 0 as what, task, idx, state, attempt, round, failure_count, asked, deaths
 from makegood.step where task = any ($1::bigint[])
 union all
 select 1, task, idx, kind, attempt, 0, 0, 0, 0, 0, null, null, null, null,
-    greatest(0, complete_by - extract(epoch from clock_timestamp())::float8), 0, null, null
+    greatest(0, complete_by - extract(epoch from statement_timestamp())::float8), 0, null, null
 from makegood.request where task = any ($1)
 union all
 select 2, task, 0, '', 0, 0, 0, 0, 0, 0, {_BODY}, null, db_user, null, null, seq, nullif({_BODY_BEYOND}, 0), null
 from makegood.inbox where task = any ($1)
+"""  # noqa: S608 - our own columns
+_KEPT = f"""
+union all
+select 3, task, 0, name, 0, 0, 0, 0, 0, 0, {_BODY}, convert_to(step, 'UTF8'), id, null, null, seq, nullif({_BODY_BEYOND}, 0), null
+from makegood.signal where task = any ($1) and body is not null
 """  # noqa: S608 - our own columns
 _STATIC = "select id, static, result from makegood.task where id = any ($1::bigint[])"
 _HELD = f"select {COLUMNS} from makegood.task t where t.locked_by = $1 and t.id = any ($2::bigint[])"  # noqa: S608 - our own columns
@@ -78,6 +86,7 @@ class _Pieces:
 
     steps: list[Row] = field(default_factory=list)
     inbox: list[tuple[int, bytes, str | None]] = field(default_factory=list)
+    signals: list[tuple[int, KeptSignal]] = field(default_factory=list)
     doing: dict[int, tuple[str, int]] = field(default_factory=dict)
     due: dict[int, float] = field(default_factory=dict)
     large: int = 0
@@ -90,15 +99,21 @@ def _refuse_nan(waits: Iterable[float]) -> None:
         raise ValueError("a timer is due at no moment")
 
 
-async def _pieces(connection: Connection, ids: Sequence[int], inline: int) -> dict[int, _Pieces]:
-    """Return the rows of tasks, without values of more than ``inline`` bytes."""
+async def _pieces(
+    connection: Connection, ids: Sequence[int], inline: int, *, may_wait: bool
+) -> dict[int, _Pieces]:
+    """Return the rows of tasks, without values of more than ``inline`` bytes. ``may_wait``: whether one of
+    them may have steps that wait for signals.
+    """
     pieces = {id_: _Pieces() for id_ in ids}
-    for row in await connection.fetch(_PARTS, ids, inline):
+    for row in await connection.fetch(_PARTS + _KEPT if may_wait else _PARTS, ids, inline):
         piece = pieces[row[1]]
         if row[0] == 0:
             piece.steps.append(row)
         elif row[0] == 2:
             piece.inbox.append((row[15], row[10], row[12]))
+        elif row[0] == 3:
+            piece.signals.append((row[15], KeptSignal(row[3], row[12], row[11].decode(), row[10])))
         elif row[3] == "timer":
             piece.due[row[2]] = row[14]
         else:
@@ -115,7 +130,8 @@ async def read(connection: Connection, plans: Interner, raws: Sequence[Raw], roo
     the first task is read whatever its size.
     """
     ids: list[int] = [raw.row["id"] for raw in raws]
-    pieces = await _pieces(connection, ids, INLINE)
+    may_wait = any([rows.may_wait(raw.row["static"]) for raw in raws])
+    pieces = await _pieces(connection, ids, INLINE, may_wait=may_wait)
     large = {
         id_: size
         for id_, raw in zip(ids, raws, strict=True)
@@ -126,12 +142,13 @@ async def read(connection: Connection, plans: Interner, raws: Sequence[Raw], roo
         count = fitting(ids, large, room)
         result.left, ids, raws = ids[count:], ids[:count], raws[:count]
         large_ids = [id_ for id_ in ids if id_ in large]
-        pieces |= await _pieces(connection, large_ids, _ALL)
+        pieces |= await _pieces(connection, large_ids, _ALL, may_wait=may_wait)
         static = {row[0]: (row[1], row[2]) for row in await connection.fetch(_STATIC, large_ids)}
     for raw, id_ in zip(raws, ids, strict=True):
         piece = pieces[id_]
         piece.steps.sort(key=lambda row: row[2])
         piece.inbox.sort()
+        piece.signals.sort(key=_SEQ)
         try:
             _refuse_nan(piece.due.values())
             messages: list[TaskMessage] = [
@@ -139,7 +156,10 @@ async def read(connection: Connection, plans: Interner, raws: Sequence[Raw], roo
             ]
             steps = [_step(plans, row, piece.doing.get(row[2]), row[2] in piece.due) for row in piece.steps]
             result.tasks.append(
-                Loaded(raw.record(static.get(id_)), rows.checked(steps, raw.row[5]), messages, piece.due)
+                Loaded(
+                    raw.record(static.get(id_)), rows.checked(steps, raw.row[5]), messages, piece.due,
+                    [signal for _, signal in piece.signals] if piece.signals else (),
+                )  # fmt: skip
             )
         except Exception as fault:  # noqa: BLE001 - only this task's rows can have caused it
             result.fault(id_, fault)

@@ -152,6 +152,10 @@ values (?1, ?2, 0, 'timer', '', '', 0, 0, 0, ?4, null, ?3, ?4 + ?3, 0, null)
 on conflict (task, idx, attempt) do update set sent_at = excluded.sent_at, within = excluded.within,
     complete_by = excluded.complete_by
 """,
+    "used": """
+update makegood_signal set body = null, used = ?4, used_at = ?5 where task = ?1 and name = ?2 and id = ?3
+""",
+    "kept": "update makegood_signal set body = ?4 where task = ?1 and name = ?2 and id = ?3",
     "rewritten": "update makegood_step set spec = ?3 where task = ?1 and idx = ?2",
     "corrected": "update makegood_task set static = ?2 where id = ?1",
     "eased": """
@@ -166,7 +170,7 @@ values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?11) on conflict do nothing
     "noted": "insert into makegood_event (task, at, node, moves, note, attempts) values (?, ?, ?, ?, ?, ?)",
 }
 """The statement of each kind of change that is made row by row."""
-_WITH_TIME = frozenset({"timer", "eased", "alert", "audit"})
+_WITH_TIME = frozenset({"timer", "used", "eased", "alert", "audit"})
 """Kinds of changes that take the time as their last value."""
 _DROP_TIMER = "delete from makegood_request where task = ? and idx = ? and attempt = 0 and kind = 'timer'"
 _UNTAKEN = """
@@ -249,9 +253,10 @@ class Writing:
                 self._step(d, idx, s)
         if d.requests:
             self._requests(d)
-        if d.answers or d.attempts:
+        if d.answers or d.attempts or d.kept_signals:
+            note = rows.note(d.answers, d.kept_signals, d.task.state)
             self.rows["noted"].append((
-                id_, self.tx.now, self.node, encoded(*d.moves), rows.note(d.answers), rows.attempts(d.attempts)
+                id_, self.tx.now, self.node, encoded(*d.moves), note, rows.attempts(d.attempts)
             ))  # fmt: skip
         elif d.moves:
             self._move(d)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from makegood.model.messages import TaskMessage
+from makegood.model.shape import KeptSignal
 from makegood.model.task import Step
 from makegood.store import rows
 from makegood.store.records import NO_LIMIT, Loaded
@@ -34,6 +35,10 @@ _STEPS = (
 _REQUESTS = "select task, idx, kind, complete_by from makegood_request where task in ({marks})"
 _ALL_INBOX = "select task, seq, body from makegood_inbox where task in ({marks}) order by seq"
 _INBOX = _ALL_INBOX.replace("body", _inline("body"))
+_ALL_KEPT = """
+select task, name, id, step, body from makegood_signal where task in ({marks}) and body is not null order by seq
+"""
+_KEPT = _ALL_KEPT.replace("step, body", f"step, {_inline('body')}")
 _STATIC = "select id, static, result from makegood_task where id in ({marks})"
 _HELD = f"select {COLUMNS} from makegood_task where locked_by = ? and id in ({{marks}})"  # noqa: S608 - our own columns
 
@@ -64,6 +69,8 @@ class _Pieces:
     """The rows of its steps."""
     inbox: dict[int, list[tuple[int, bytes]]]
     """Its messages, as (seq, body)."""
+    signals: dict[int, list[Row]]
+    """The signals that it keeps."""
     large: dict[int, int]
     """The bytes of its large values that were not read; tasks without any are absent."""
     static: dict[int, tuple[bytes, bytes | None]]
@@ -73,7 +80,7 @@ class _Pieces:
 def _pieces(tx: WriteTransaction, raws: Sequence[Raw]) -> _Pieces:
     """Return the rows of tasks, without large values."""
     ids = [raw.id for raw in raws]
-    pieces = _Pieces({id_: [] for id_ in ids}, {}, {}, {})
+    pieces = _Pieces({id_: [] for id_ in ids}, {}, {}, {}, {})
     steps, large = pieces.steps, defaultdict[int, int](int)
     for raw in raws:
         if type(raw.row[16]) is int or type(raw.row[17]) is int:
@@ -86,6 +93,10 @@ def _pieces(tx: WriteTransaction, raws: Sequence[Raw]) -> _Pieces:
         pieces.inbox.setdefault(task, []).append((seq, body))
         if type(body) is int:
             large[task] += body
+    for row in tx.among(_KEPT, [raw.id for raw in raws if rows.may_wait(raw.row[16])]):
+        pieces.signals.setdefault(row[0], []).append(row)
+        if type(row[4]) is int:
+            large[row[0]] += row[4]
     pieces.large.update(large)
     return pieces
 
@@ -99,10 +110,14 @@ def _complete(tx: WriteTransaction, pieces: _Pieces, tasks: Sequence[int]) -> No
     """Read these tasks completely, large values included."""
     for task in tasks:
         pieces.steps[task], pieces.inbox[task] = [], []
+        if task in pieces.signals:
+            pieces.signals[task] = []
     for row in tx.among(_ALL_STEPS, tasks):
         pieces.steps[row[0]].append(row)
     for task, seq, body in tx.among(_ALL_INBOX, tasks):
         pieces.inbox[task].append((seq, body))
+    for row in tx.among(_ALL_KEPT, [task for task in tasks if task in pieces.signals]):
+        pieces.signals[row[0]].append(row)
     pieces.static = {task: (static, result) for task, static, result in tx.among(_STATIC, tasks)}
 
 
@@ -134,7 +149,10 @@ def read(tx: WriteTransaction, raws: Sequence[Raw], room: int = NO_LIMIT) -> Rea
             ]
             parts = [_step(tx, row, doing.get((id_, row[1])), row[1] in timers) for row in pieces.steps[id_]]
             result.tasks.append(
-                Loaded(raw.record(pieces.static.get(id_)), rows.checked(parts, raw.row[5]), messages, timers)
+                Loaded(
+                    raw.record(pieces.static.get(id_)), rows.checked(parts, raw.row[5]), messages, timers,
+                    [KeptSignal(*row[1:]) for row in pieces.signals.get(id_, ())],
+                )  # fmt: skip
             )
         except Exception as fault:  # noqa: BLE001 - only this task's rows are involved here
             result.fault(id_, fault)

@@ -23,6 +23,7 @@ _ORDER = (
     ("act",),
     ("began",),
     ("moved",),
+    ("kept", "used", "waited", "timeout"),
     ("notice",),
     ("sent", "taken", "given back"),
     ("alert",),

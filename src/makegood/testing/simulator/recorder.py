@@ -40,6 +40,10 @@ _TRIGGERS: tuple[Trigger, ...] = (
     ("began", "update of state", "makegood_task", "old.id, old.start_at, old.start_wall"),
     ("event", "insert", "makegood_event", "new.task, new.node, new.moves, new.note"),
     ("used", "delete", "makegood_inbox", "old.task, old.kind, old.seq, old.body"),
+    ("signal", "insert", "makegood_signal", "new.task, new.name, new.id, new.step, new.seq"),
+    ("heard", "update", "makegood_signal", "new.task, new.name, new.id, new.body is not null, new.used"),
+    ("timeout", "insert", "makegood_request", "new.task, new.idx, new.complete_by"),
+    ("timeout", "update of complete_by", "makegood_request", "new.task, new.idx, new.complete_by"),
     ("lease", "insert", "makegood_lease", "new.name, 0, new.epoch, null, new.holder"),
     ("lease", "update", "makegood_lease", "new.name, old.epoch, new.epoch, old.holder, new.holder"),
     ("alert", "insert", "makegood_alert", "new.task, new.kind, new.step, new.text"),
@@ -47,7 +51,9 @@ _TRIGGERS: tuple[Trigger, ...] = (
     ("node", "insert", "makegood_node", "new.id, new.name"),
 )  # fmt: skip
 _WHEN = dict.fromkeys(("sent", "taken", "answered", "gone"), " when {row}.kind <> 'timer'") | {
-    "began": " when old.state = 'sleeping' and new.state = 'processing'"
+    "began": " when old.state = 'sleeping' and new.state = 'processing'",
+    "timeout": " when new.kind = 'timer' and exists (select 1 from makegood_step s where s.task = new.task and s.idx = new.idx"
+    " and s.kind = 'wait_for')",
 }
 """Conditions of the triggers: other rows are not logged."""
 
@@ -148,6 +154,7 @@ class Recorder:
         self._judged(changes)
         self._failures(changes)
         self._moves(changes)
+        self._signals(changes)
         self._requests(changes)
         self._said(changes)
         self._around(changes)
@@ -259,6 +266,22 @@ class Recorder:
                     moves.append((idx, old, new, *self.steps[task, idx][1:]))
             self._note("moved", task, moves=moves, cause=causes.get(task, ""), note=note)
 
+    def _signals(self, changes: LoggedChanges) -> None:
+        """Note signals, what becomes of them, and the ends of the waits for them."""
+        for task, name, signal, step, seq, *_ in changes.of("signal"):
+            self._note("signalled", task, name=name, id=signal, step=step, seq=seq, now=changes.now)
+        for task, name, signal, has_body, idx, *_ in changes.of("heard"):
+            if idx is not None:
+                self._note("used", task, name=name, id=signal, idx=idx)
+            elif has_body:
+                self._note("kept", task, name=name, id=signal)
+        for task, _, body, *_ in changes.of("event") if changes.of("event") else ():
+            for name, _, _, reason, *_ in msgspec.json.decode(body):
+                if reason in _WAITS_END:
+                    self._note("waited", task, idx=self.indices[task][name], reason=reason, now=changes.now)
+        for task, idx, due, *_ in changes.of("timeout"):
+            self._note("timeout", task, idx=idx, due=due)
+
     def _requests(self, changes: LoggedChanges) -> None:
         for row in changes.of("sent"):
             task, idx, attempt, doing, taken_by, *_ = row
@@ -306,6 +329,8 @@ class Recorder:
                 )  # fmt: skip
 
 
+_WAITS_END = frozenset({"signal_came", "timed_out", "no_signal"})
+"""Reasons for which a wait for a signal ends."""
 _STANDING = (
     "select name from makegood_step where task = ? and kind = 'action' and state in ('done', 'in_doubt', 'kept', 'undoing', "
     "'undo_failed', 'running') order by idx"
