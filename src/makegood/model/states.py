@@ -37,6 +37,7 @@ StepReason = Literal[
     "preceded", "branch_not_taken", "item_gone", "dispatched", "goal_changed", "arguments_missing", "key_too_old", "decided", "reply",
     "refused", "permanent", "permanent_after_silence", "gave_up", "expired", "undecided", "later", "withdrawn", "retry", "definite",
     "probe", "fenced", "by_hand", "undo", "undo_again", "nothing_to_undo", "past_return", "undo_failed", "new_round", "put_to_error",
+    "signal_came", "timed_out", "no_signal",
     "moment_came", "woken_early", "workflow_fails",
 ]  # fmt: skip
 Reason = TaskReason | StepReason
@@ -63,13 +64,14 @@ TEXTS: Final[Mapping[str, str]] = MappingProxyType(
         "definite": "driven to a definite answer", "probe": "probe", "fenced": "a fencing probe", "by_hand": "by hand", "undo": "undo",
         "undo_again": "asked again", "nothing_to_undo": "nothing to undo", "past_return": "past return",
         "undo_failed": "the undo failed", "new_round": "a new round", "put_to_error": "put to error",
+        "signal_came": "its signal has come", "timed_out": "no signal has come in time", "no_signal": "no signal has come in time",
         "moment_came": "its moment has come", "woken_early": "woken before its moment", "workflow_fails": "the workflow fails there",
     }
 )  # fmt: skip
 """What people read for a reason, everywhere."""
 
 _TELLING: Final = frozenset(
-    {"step_failed", "undo_failed", "arguments_missing", "unreadable", "workflow_fails"}
+    {"no_signal", "step_failed", "undo_failed", "arguments_missing", "unreadable", "workflow_fails"}
 )
 """Reasons for which the detail says all."""
 
@@ -219,12 +221,12 @@ CONTROL_MOVES: Moves[StepState] = _frozen(
     {
         "waiting": _PRECEDED,
         "ready": {
-            "done": ("decided", "moment_came", "woken_early"),
-            "failed": ("arguments_missing", "workflow_fails"),
+            "done": ("decided", "moment_came", "woken_early", "signal_came", "timed_out"),
+            "failed": ("arguments_missing", "workflow_fails", "no_signal"),
             "waiting": ("goal_changed",),
         },
         "done": {"kept": ("nothing_to_undo",)},
-        "failed": {"waiting": _ROUND},
+        "failed": {"waiting": _ROUND, "done": ("by_hand",)},
         "kept": {"waiting": _ROUND},
         "skipped": {"waiting": _ROUND},
     }

@@ -305,7 +305,7 @@ def _settle(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     step, outcome = work.find(message.idx), message.settled
     if step is None:
         return "refused", "the task has no such step"
-    if rules.is_control(step.plan):
+    if rules.is_control(step.plan) and step.plan.kind != "wait_for":
         return "refused", f"{step.name} is not an action: it has no effect to settle"
     if step.state == outcome:
         if outcome == "done" and not _same(message.value, step.result):
@@ -343,6 +343,8 @@ def may_settle(task: TaskRecord, step: Step) -> tuple[Stated, ...]:
     """Return what may be stated about a step. *failed* is the operator's word that none of it can still
     arrive.
     """
+    if rules.may_be_given(step) and task.state == "error" and task.goal == "hold":
+        return ("done",)
     if task.state != "error" or rules.is_control(step.plan):
         return ()
     if step.state == "in_doubt":

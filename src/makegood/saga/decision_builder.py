@@ -19,7 +19,7 @@ from makegood.model.decision import NEVER, At, OpenDecision
 from makegood.model.messages import Alert, Request, TaskMessage
 from makegood.model.notices import notice_of
 from makegood.model.plan import INPUTS, Ref, StepPlan, Template
-from makegood.model.shape import HeldTask
+from makegood.model.shape import HeldTask, KeptSignal
 from makegood.model.states import Move, Reason, StepState, TaskState, check_step, check_task
 from makegood.model.task import Doing, Step, TaskRecord
 from makegood.payload import splice
@@ -64,6 +64,7 @@ class DecisionBuilder:
         "held_task",
         "left",
         "out",
+        "signals",
         "task",
     )
 
@@ -76,6 +77,8 @@ class DecisionBuilder:
         self.change: bytes | None = None
         """What the act under way has replaced, for its answer."""
         self.left = held_task.left
+        self.signals: Sequence[KeptSignal] = held_task.signals
+        """Signals that no step has used yet, in the order in which they came."""
         """How many steps have not passed."""
         self._count = len(held_task.steps)
         self._open: dict[int, int] = {}

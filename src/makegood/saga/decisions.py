@@ -9,7 +9,7 @@ from makegood.model.messages import ACTS, Alert, Answer, TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.model.states import UNBEGUN
 from makegood.model.task import TaskRecord
-from makegood.saga import rules
+from makegood.saga import rules, signals
 from makegood.saga.acts import ActResult, act
 from makegood.saga.decision_builder import DecisionBuilder
 from makegood.saga.fast_path import straight
@@ -65,6 +65,7 @@ class _Folding:
                 messages = [*(m for m in messages if m.kind == "claim"), *silences]
                 messages += [m for m in self.messages if m.kind not in ("claim", "expired")]
             self.poison = any(m.kind == "poison" for m in messages)
+            messages = signals.before_timers(messages)
         for message in messages:
             if message.seq:
                 self.work.out.seqs.append(message.seq)
@@ -89,6 +90,9 @@ class _Folding:
             self.releases = True
         elif kind == "late":
             late(work, message)
+        elif kind == "signal":
+            self._advance()  # one that is about to wait may be meant
+            signals.keep(work, message)
         else:
             if self.claim:
                 self._claim()

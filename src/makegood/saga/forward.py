@@ -8,12 +8,13 @@ was just sent.
 
 from msgspec.structs import replace
 
+from makegood.base.durations import shown
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.errors import MissingValueError
 from makegood.model.messages import Alert
 from makegood.model.states import Reason, words
 from makegood.model.task import Doing, Step
-from makegood.saga import control, rules, waits
+from makegood.saga import control, rules, signals, waits
 from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.undo import begin_undo, clear
 
@@ -78,12 +79,34 @@ def _decide(work: DecisionBuilder, step: Step) -> None:
 
 def _look(work: DecisionBuilder, step: Step) -> None:
     """Look at a wait: whether what it waits for has come."""
-    if step.state != "ready" or step.waiting:
+    if step.state != "ready":
         return
     try:
-        waits.look(work, step)
+        if step.plan.kind == "wait_for":
+            _listen(work, step)
+        elif not step.waiting:
+            waits.look(work, step)
     except MissingValueError as missing:
         _unfit(work, step, str(missing))
+
+
+def _listen(work: DecisionBuilder, step: Step) -> None:
+    """Look at a wait for a signal: whether one has come, or its time is over.
+
+    Raises ``MissingValueError`` if what it gives without a signal cannot be put together.
+    """
+    plan = step.plan
+    if (signal := signals.take(work, step)) is not None:
+        waits.end(work, step, "signal_came", detail=signal.id, result=signal.value)
+    elif rules.time_is_over(work.agenda.due, step):
+        if plan.sides:
+            waits.end(work, step, "timed_out", result=work.fill(plan.sides[0], plan.payload_limit))
+            return
+        text = f"no signal {plan.action} within {shown(signals.timeout(step) or 0.0)}"
+        work.move(step, "failed", "no_signal", detail=text, error=text)
+        turn(work, "step_failed", step=step.name, detail=text)
+    elif not step.waiting and (timeout := signals.timeout(step)) is not None:
+        work.timer(step, timeout)
 
 
 def _fail(work: DecisionBuilder, step: Step) -> None:

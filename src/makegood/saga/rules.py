@@ -6,7 +6,7 @@ that the property run notices (``tests/unit/test_saga_mutants.py``). Therefore o
 the module: ``rules.certain(...)``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
@@ -14,6 +14,7 @@ from makegood.base.durations import shown
 from makegood.base.service_keys import MOST_ROUNDS, longest_key
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import WAITS, StepPlan
+from makegood.model.shape import KeptSignal
 from makegood.model.policy import Choice, Policy, verdict
 from makegood.model.task import Doing, Step, TaskRecord
 
@@ -45,6 +46,22 @@ def is_control(plan: StepPlan) -> bool:
 def is_wait(plan: StepPlan) -> bool:
     """Whether this is a control step that may stay ready for a while: until a moment, or a signal."""
     return plan.kind in WAITS
+
+
+def may_use(step: Step, signal: KeptSignal) -> bool:
+    """Whether a step waits for signals of this name, and the signal is for any step or for this one."""
+    plan = step.plan
+    return plan.kind == "wait_for" and plan.action == signal.name and signal.step in ("", plan.name)
+
+
+def time_is_over(due: Collection[int], step: Step) -> bool:
+    """Whether the time of a wait for a signal is over. ``due``: the steps whose timers have fired."""
+    return step.plan.idx in due
+
+
+def may_be_given(step: Step) -> bool:
+    """Whether an operator may state the value that a held task waited for in vain."""
+    return step.plan.kind == "wait_for" and step.state == "failed"
 
 
 def owner(plan: StepPlan) -> int:

@@ -38,6 +38,11 @@ def keep(work: DecisionBuilder, message: TaskMessage) -> None:
         ]
 
 
+def timeout(step: Step) -> float | None:
+    """Return the seconds for which a step waits for a signal; None: for as long as it takes."""
+    return None if step.plan.args is None else float(step.plan.args.parts[0])
+
+
 def take(work: DecisionBuilder, step: Step) -> KeptSignal | None:
     """Return the signal that ends a wait, which nobody else gets then; None: there is none yet."""
     signal = next((each for each in work.signals if rules.may_use(step, each)), None)

@@ -36,11 +36,19 @@ def look(work: DecisionBuilder, step: Step) -> None:
         end(work, step, "moment_came")
 
 
-def end(work: DecisionBuilder, step: Step, reason: Reason, *, detail: str = "", who: str = "") -> None:
+def end(
+    work: DecisionBuilder,
+    step: Step,
+    reason: Reason,
+    *,
+    detail: str = "",
+    who: str = "",
+    result: bytes = NULL,
+) -> None:
     """End a wait that is ready. ``detail``, ``who``: as in ``Move``."""
     if step.waiting:
         step = work.drop_timer(step)
-    work.move(step, "done", reason, detail=detail, who=who, result=NULL)
+    work.move(step, "done", reason, detail=detail, who=who, result=result)
 
 
 def sleeps(step: Step) -> bool:
