@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from makegood import saga
 from makegood.model.decision import Decision
-from makegood.model.messages import Request
-from makegood.model.shape import HeldTask
+from makegood.model.messages import Request, SignalRef
+from makegood.model.shape import HeldTask, KeptSignal
 from makegood.model.states import AT_REST, check_step, check_task
 from makegood.model.task import Step
+from makegood.saga import rules
 from makegood.saga.rules import SETTLED
 from tests.unit.saga_rows import Record, Rows
 from tests.unit.saga_service import Service
@@ -49,12 +50,27 @@ class Checked(Rows):
             self._check_request(decision, request)
         self._check_counts(decision)
         self._check_rest(decision)
+        self._check_waits(decision)
+
+    def _check_waits(self, decision: Decision) -> None:
+        """No wait that is ready, and none that has timed out, leaves a signal alone that it may use."""
+        timeouts = {move.name for move in decision.moves if move.reason in ("timed_out", "no_signal")}
+        unread: list[KeptSignal | SignalRef] = [m.signal for m in self.inbox if m.signal is not None]
+        for step in self.steps:
+            if step.plan.kind != "wait_for":
+                continue
+            if step.state == "ready":
+                assert not any(rules.may_use(step, each) for each in self.kept), "a kept signal is not used"
+            if step.name in timeouts:
+                names = [each.name for each in [*self.kept, *unread] if each.step in ("", step.name)]
+                assert step.plan.action not in names, "timed out over a signal"
 
     def _check_memory(self, memory: HeldTask) -> None:
         """What is held in memory is what another Scheduler would load, but for verdicts not yet read."""
         again = saga.hold(self.task, self.steps)
         assert again.open == memory.open
         assert again.left == memory.left
+        assert [*memory.signals] == self.kept
         assert [sorted(f) for f in again.followers] == [sorted(f) for f in memory.followers]
         unread = {m.idx for m in [*self.inbox, *self.memory]}
         for i, step in enumerate(self.load()):

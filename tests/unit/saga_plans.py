@@ -19,6 +19,8 @@ ITEMS = ("[]", "[1]", "[1, 2]", '["a", "b", "c"]')
 LENGTHS = ("0", "2.5", '"PT3S"', "20")
 MOMENTS = ('"1970-01-12T13:46:30Z"', '"1970-01-12T14:48:00+01:00[Europe/Berlin]"', '"1970-01-01T00:00:00Z"')
 """The runs begin on 12 January 1970, at 13:46:40."""
+SIGNALS = ("approval", "receipt")
+"""The names of the signals that steps wait for."""
 DEEPEST = 2
 
 
@@ -68,6 +70,9 @@ class Planner:
         self.apart = random.Random(repr(r.getstate()))
         """Draws waits, so that the other choices stay what they are."""
         self.waits = 0.2 if self.apart.random() < 0.4 else 0.0
+        self.asking = random.Random(f"signals {r.getstate()}")
+        """The same for waits for signals."""
+        self.asks = 0.2 if self.asking.random() < 0.3 else 0.0
 
     def plan(self) -> tuple[StepPlan, ...]:
         """Return the steps of a plan."""
@@ -110,6 +115,8 @@ class Planner:
         for _ in range(self.r.randint(1, 3)):
             if self.apart.random() < self.waits:
                 front = [self._wait(front, guards)]
+            if self.asking.random() < self.asks:
+                front = [self._listen(front, guards)]
             x = self.r.random()
             if x < 0.55 or depth >= DEEPEST:
                 front = [self._action(front, guards)]
@@ -160,6 +167,14 @@ class Planner:
             text = "null"
         action = "until" if until else ""
         self._set(place, lambda s: msgspec.structs.replace(s, action=action, args=template(text)))
+        return place
+
+    def _listen(self, front: list[Place], guards: tuple[tuple[Place, bool], ...]) -> Place:
+        place = self._make("wait_for", front, guards)
+        args = None if self.asking.random() < 0.4 else template("20.0")
+        sides = (template('{"b": false}'),) if args is not None and self.asking.random() < 0.5 else ()
+        action = self.asking.choice(SIGNALS)
+        self._set(place, lambda s: msgspec.structs.replace(s, action=action, args=args, sides=sides))
         return place
 
     def _around(self, depth: int) -> int:

@@ -15,9 +15,10 @@ from makegood import saga
 from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import Ref, Template
-from makegood.model.shape import HeldTask
+from makegood.model.shape import HeldTask, KeptSignal
 from makegood.model.states import UNBEGUN
 from makegood.model.task import Step, TaskRecord
+from makegood.saga import rules
 from tests.unit.saga_plans import ITEMS, Planner
 
 MOST_DECISIONS = 4000
@@ -72,6 +73,9 @@ class Rows:
             self.task = replace(self.task, state="sleeping")
         self.rows: dict[int, Row] = {}
         self.timers: set[int] = set()
+        self.kept: list[KeptSignal] = []
+        self.uses: dict[str, int] = {}
+        """The step that used a signal, by the signal's id."""
         self.inbox: list[TaskMessage] = []
         self.memory: list[TaskMessage] = []
         self.counts: collections.Counter[int] = collections.Counter()
@@ -100,7 +104,7 @@ class Rows:
 
     def claim(self) -> None:
         """A Scheduler takes the task (pending, asleep, or at rest with messages waiting), and decides at once."""
-        self.held = memory = saga.hold(self.task, self.load())
+        self.held = memory = saga.hold(self.task, self.load(), tuple(self.kept))
         for _ in range(2):  # as if one of its shape had come before
             self.shapes.share(memory)
         due = self.task.state == "pending" or not self.inbox or self.apart.random() < 0.3
@@ -144,10 +148,27 @@ class Rows:
             assert request.idx not in self.rows, "two requests of one step in flight"
             self.rows[request.idx] = Row(request, taken=self.r.random() < 0.3)
         self.timers |= set(decision.timers)
+        self._signals(decision)
         self.inbox = [m for m in self.inbox if m.seq not in decision.seqs]
         failures = sum(n for _, n in decision.failure_counts.values())
         assert decision.task.failure_count == decision.before.failure_count + failures
         self.task = decision.task
+
+    def _signals(self, decision: Decision) -> None:
+        """Write what becomes of signals: each ends one wait at most, and of those that are kept the oldest comes first."""
+        for name, signal, idx in decision.used_signals:
+            assert signal not in self.uses, "a signal is used twice"
+            self.uses[signal] = idx
+            step = self.steps[idx]
+            assert step.plan.action == name, "a signal of another name is used"
+            older = [each.id for each in self.kept if rules.may_use(step, each)]
+            assert signal not in {each.id for each in self.kept} or signal == older[0], (
+                "a later one is used first"
+            )
+            self.kept = [each for each in self.kept if each.id != signal]
+        self.kept += decision.kept_signals
+        self.record.seen["kept signal"] += len(decision.kept_signals)
+        self.record.seen["used signal"] += len(decision.used_signals)
 
     # -- a Scheduler ---------------------------------------------------------------------------------------------------
 
@@ -170,7 +191,7 @@ class Rows:
         if not self.commit(memory, decision):
             self.memory.clear()
             self._silence()
-            self.held = memory = saga.hold(self.task, self.load())
+            self.held = memory = saga.hold(self.task, self.load(), tuple(self.kept))
             for _ in range(2):  # as if one of its shape had come before
                 self.shapes.share(memory)
             self.memory += saga.repair(memory, self.inbox)

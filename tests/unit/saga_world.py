@@ -14,7 +14,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from makegood.model.messages import Act, Request, TaskMessage
+from makegood.model.messages import Act, Request, SignalRef, TaskMessage
 from makegood.model.states import AT_REST, UNBEGUN
 from makegood.model.task import Step, standing
 from makegood.saga import waits
@@ -56,7 +56,9 @@ class World(Checked):
         self.trouble = r.choice([0.05, 0.2, 0.5])
         self.arrives = r.choice([0.01, 0.05, 0.2])
         self.zombies: list[Callable[[], object]] = []
-        self.operated = 0
+        self.operated = self.signalled = 0
+        self.asking = random.Random(f"signals {r.getstate()}")
+        """Draws signals, so that the other choices stay what they are."""
         self.sent: dict[str, float] = {}
         """When a request under each key first came to an agent."""
 
@@ -253,6 +255,10 @@ class World(Checked):
         if self.task.state in UNBEGUN or self.inbox:
             return
         for step in self.r.sample(self.steps, len(self.steps)):
+            if step.plan.kind == "wait_for" and step.state == "failed" and self.task.goal == "hold":
+                self.post(TaskMessage("settle", step.plan.idx, settled="done", value=b'{"b": true}', act=act))
+                self.claim()
+                return
             if step.plan.kind == "action" and step.state in ("in_doubt", "undo_failed", "failed"):
                 message = self._settled(step)
                 if message is not None:
@@ -352,6 +358,8 @@ class World(Checked):
                 todo.append(lambda idx=idx: self.act(idx))  # type: ignore[misc]
             elif row.silent and not row.answered:
                 todo.append(lambda idx=idx: self.judge(idx))  # type: ignore[misc]
+        if any(step.plan.kind == "wait_for" for step in self.steps) and self._misses_a_signal():
+            todo.append(self._signal)
         if self.held is not None:
             due = [i for i in self.timers if not any(m.kind == "retry" and m.idx == i for m in self.memory)]
             todo += [lambda idx=idx: self._fire(idx) for idx in due]  # type: ignore[misc]
@@ -359,8 +367,27 @@ class World(Checked):
             self.r.choice(todo)()
         return bool(todo)
 
+    def _misses_a_signal(self) -> bool:
+        """Whether a step waits, or somebody sends too early or too many."""
+        waits = any(step.plan.kind == "wait_for" and step.state == "ready" for step in self.steps)
+        return (waits and not self.inbox) or self.asking.random() < 0.02
+
+    def _signal(self) -> None:
+        """Somebody outside sends a signal."""
+        self.signalled += 1
+        steps = [step for step in self.steps if step.plan.kind == "wait_for"]
+        ready = [step for step in steps if step.state == "ready"]
+        step = self.asking.choice(ready or steps)
+        name = step.name if self.asking.random() < 0.2 else ""
+        ref = SignalRef(step.plan.action, str(self.signalled), name)
+        self.post(TaskMessage("signal", value=b'{"b": true}', signal=ref))
+
     def _fire(self, idx: int) -> None:
-        """A timer fires, sooner or later."""
+        """A timer fires, sooner or later. That of a wait for a signal is decided with the whole inbox."""
+        if self.steps[idx].plan.kind == "wait_for":
+            place = self.asking.randint(0, len(self.inbox))
+            self.decide([*self.inbox[:place], TaskMessage("retry", idx), *self.inbox[place:]])
+            return
         if self.steps[idx].state == "ready" or self.decisions % 2:
             self.now += 7.0
         self.memory.append(TaskMessage("retry", idx))

@@ -16,9 +16,9 @@ from makegood.errors import MakegoodError
 from makegood.model import states
 from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
-from makegood.model.shape import HeldTask, ShapeStep
+from makegood.model.shape import HeldTask, KeptSignal, ShapeStep
 from makegood.model.task import Step
-from makegood.saga import acts, control, decisions, fast_path, forward, replies, rules, undo
+from makegood.saga import acts, control, decisions, fast_path, forward, replies, rules, signals, undo
 from makegood.saga.decision_builder import DecisionBuilder
 from tests.unit.saga_rows import Record
 from tests.unit.saga_world import World
@@ -417,6 +417,76 @@ def agent_sends_late(_: pytest.MonkeyPatch) -> dict[str, bool]:
     return {"careless": True}
 
 
+# -- signals -----------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def signal_used_twice(m: pytest.MonkeyPatch) -> None:
+    """A signal that has ended a wait is still there for the next one."""
+
+    def take(w: DecisionBuilder, step: Step) -> KeptSignal | None:
+        signal = next((each for each in w.signals if rules.may_use(step, each)), None)
+        if signal is not None:
+            w.out.used_signals.append((signal.name, signal.id, step.plan.idx))
+        return signal
+
+    m.setattr(signals, "take", take)
+
+
+@mutant
+def early_signal_dropped(m: pytest.MonkeyPatch) -> None:
+    """A signal that comes before anybody waits for it is forgotten by who holds the task."""
+    true = signals.keep
+
+    def keep(w: DecisionBuilder, message: TaskMessage) -> None:
+        before = w.signals
+        true(w, message)
+        if not w.agenda.waits:
+            w.signals = before
+
+    m.setattr(signals, "keep", keep)
+
+
+@mutant
+def newest_signal_first(m: pytest.MonkeyPatch) -> None:
+    """Of the signals that are kept the last one is used first."""
+    true = signals.take
+
+    def take(w: DecisionBuilder, step: Step) -> KeptSignal | None:
+        w.signals = [*reversed(w.signals)]
+        signal = true(w, step)
+        w.signals = [*reversed(w.signals)]
+        return signal
+
+    m.setattr(signals, "take", take)
+
+
+@mutant
+def any_signal_will_do(m: pytest.MonkeyPatch) -> None:
+    """A wait ends with a signal of any name."""
+    m.setattr(rules, "may_use", lambda step, _signal: step.plan.kind == "wait_for")
+
+
+@mutant
+def timeout_unread(m: pytest.MonkeyPatch) -> None:
+    """Timers are folded where they come, also before signals."""
+    m.setattr(signals, "before_timers", lambda messages: messages)
+
+
+@mutant
+def claim_forgets_the_signals(m: pytest.MonkeyPatch) -> None:
+    """A signal for a task that nobody holds is kept, and its claim does not look at the waits."""
+    true = signals.keep
+
+    def keep(w: DecisionBuilder, message: TaskMessage) -> None:
+        before = [*w.agenda.waits]
+        true(w, message)
+        if w.task.state == "pending":
+            w.agenda.waits = before
+
+    m.setattr(signals, "keep", keep)
+
+
 # -- promises of others ------------------------------------------------------------------------------------------------
 
 
@@ -450,7 +520,7 @@ def test_mutant_dies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_there_are_enough_mutants() -> None:
     """Nobody has taken mutants away without saying so here."""
-    assert len(MUTANTS) == 44
+    assert len(MUTANTS) == 50
 
 
 def test_the_true_rules_live() -> None:

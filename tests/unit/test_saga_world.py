@@ -67,6 +67,8 @@ def test_every_row_of_the_tables_is_reached(kind: str, table: Moves[str]) -> Non
     "what",
     [
         "late reply",
+        "kept signal",
+        "used signal",
         "late value",
         "lost decision",
         "undo in doubt",

@@ -1,5 +1,7 @@
 """What ``app.signal`` and ``mg.wait_for`` declare and record, and what of it is refused, with which remedy."""
 
+# ruff: noqa: ARG005, PLW0108 - workflow functions are lambdas with parameters in common here
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -63,8 +65,10 @@ def test_a_wait_is_a_step_with_the_name_of_its_signal() -> None:
         ("approval", "wait_for", "approval"),
         ("approval-2", "wait_for", "approval"),
     ]
-    assert steps[1].args == Template(("604800.0",)) and steps[2].args is None
-    assert steps[1].after == (0,) and steps[3].args is not None
+    assert steps[1].args == Template(("604800.0",))
+    assert steps[2].args is None
+    assert steps[1].after == (0,)
+    assert steps[3].args is not None
     assert steps[3].args.refs[-1].path == ("yes",)
 
 
@@ -80,12 +84,13 @@ def test_otherwise_is_a_value_or_a_promise_and_gives_the_type_of_both() -> None:
         return wait_for("part", str, timeout=60, otherwise=parts[0])
 
     (side,) = step("part", promised).sides
-    assert side.refs[0].index == 0 and side.refs[0].path == (0,)
+    assert side.refs[0].index == 0
+    assert side.refs[0].path == (0,)
 
 
 def test_a_plan_names_its_signals_with_their_schemas_those_in_bodies_too() -> None:
     def travel(trip: str) -> Any:
-        when(wait_for("go", bool), then=lambda: wait_for("how", Literal["bus", "train"]))
+        when(wait_for("go", bool), then=lambda: wait_for(shop.signal("how", Literal["bus", "train"])))
         return each(ask(trip), lambda part: wait_for(approval))
 
     signals = dict(plan(travel).signals)
@@ -158,7 +163,8 @@ def test_a_wait_is_refused_where_no_plan_is_made() -> None:
 def test_a_signal_has_one_type_in_an_app() -> None:
     app = App("bank")
     first = app.signal("yes", bool)
-    assert app.signal("yes", bool) is first and app.signals == {"yes": first}
+    assert app.signal("yes", bool) is first
+    assert app.signals == {"yes": first}
     with pytest.raises(DuplicateNameError, match="of bool, and here it is of int"):
         app.signal("yes", int)
     with pytest.raises(DefinitionError, match="not allowed"):

@@ -14,8 +14,8 @@ from makegood.base.durations import shown
 from makegood.base.service_keys import MOST_ROUNDS, longest_key
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import WAITS, StepPlan
-from makegood.model.shape import KeptSignal
 from makegood.model.policy import Choice, Policy, verdict
+from makegood.model.shape import KeptSignal
 from makegood.model.task import Doing, Step, TaskRecord
 
 PASSED = frozenset({"done", "skipped"})

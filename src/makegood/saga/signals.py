@@ -32,10 +32,9 @@ def keep(work: DecisionBuilder, message: TaskMessage) -> None:
     signal = KeptSignal(ref.name, ref.id, ref.step, message.value or NULL)
     work.signals = [*work.signals, signal]
     work.out.kept_signals.append(signal)
-    if work.task.state == "processing":
-        work.agenda.waits += [
-            step.plan.idx for step in work.steps() if step.state == "ready" and rules.may_use(step, signal)
-        ]
+    work.agenda.waits += [  # whatever the task's state: its claim may follow
+        step.plan.idx for step in work.steps() if step.state == "ready" and rules.may_use(step, signal)
+    ]
 
 
 def timeout(step: Step) -> float | None:

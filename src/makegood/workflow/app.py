@@ -33,8 +33,8 @@ class App:
     """A set of agents and workflows: ``shop = mg.App("shop")``.
 
     ``payload_limit``: bytes of an input, the arguments of a step or a result as JSON. ``step_limit``: steps
-    of a plan. ``agents``, ``workflows``, ``inboxes`` and ``signals`` are found by name. Raises ``DefinitionError`` for a
-    name that is not allowed.
+    of a plan. ``agents``, ``workflows``, ``inboxes`` and ``signals`` are found by name. Raises
+    ``DefinitionError`` for a name that is not allowed.
     """
 
     def __init__(self, name: str, *, payload_limit: int = PAYLOAD_LIMIT, step_limit: int = 10_000) -> None:

@@ -207,10 +207,8 @@ class _Reader:
         if isinstance(self._meant(node.func), Action):
             return True
         maker = self._maker(node)
-        if maker == "wait_for":
-            return True
         if not node.args or maker not in ("when", "each"):
-            return False
+            return maker == "wait_for"
         # mg.when of a bool and mg.each of a list that are known now return what they are given
         return self._is_promise(node.args[0], looking) or (
             maker == "when" and self._is_condition(node.args[0], looking)

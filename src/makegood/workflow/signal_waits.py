@@ -45,7 +45,7 @@ def wait_for(
     is ``otherwise``, a value or a promise; without ``otherwise`` the step has failed, and the task is undone,
     or held. Raises ``DefinitionError`` for a wait that makes no sense, and outside a workflow function.
     """
-    planning = _planning(signal)
+    planning = _planning()
     if not isinstance(signal, Signal):
         if not isinstance(signal, str) or of is _UNTYPED:
             raise DefinitionError(
@@ -62,7 +62,7 @@ def wait_for(
     )
 
 
-def _planning(signal: object) -> Planning:
+def _planning() -> Planning:
     planning = RECORDER.get()
     if isinstance(planning, Planning):
         return planning

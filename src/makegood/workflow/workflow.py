@@ -70,7 +70,7 @@ class Workflow(Generic[P, R]):
                 f"{self.address} is an async def: a workflow function is a plain def; it calls actions without await, and its inputs "
                 f"are fetched before it is submitted"
             )
-        passings = check_source(fn, _MAKERS | {wait_for: "wait_for"}, self.address)
+        passings = check_source(fn, {**_MAKERS, wait_for: "wait_for"}, self.address)
         self._by_value = InputsByValue(msgspec.json.encode([registry.app, name]), self._inputs)
         self._code = FunctionCode(fn, Sites(fn, passings, self._inputs.names))
         functools.update_wrapper(self, fn, updated=())

@@ -130,7 +130,7 @@ async def read(connection: Connection, plans: Interner, raws: Sequence[Raw], roo
     the first task is read whatever its size.
     """
     ids: list[int] = [raw.row["id"] for raw in raws]
-    may_wait = any([rows.may_wait(raw.row["static"]) for raw in raws])
+    may_wait = any(rows.may_wait(raw.row["static"]) for raw in raws)
     pieces = await _pieces(connection, ids, INLINE, may_wait=may_wait)
     large = {
         id_: size
@@ -155,11 +155,9 @@ async def read(connection: Connection, plans: Interner, raws: Sequence[Raw], roo
                 rows.read_message(body, seq, user) for seq, body, user in piece.inbox
             ]
             steps = [_step(plans, row, piece.doing.get(row[2]), row[2] in piece.due) for row in piece.steps]
+            task, signals = raw.record(static.get(id_)), [signal for _, signal in piece.signals]
             result.tasks.append(
-                Loaded(
-                    raw.record(static.get(id_)), rows.checked(steps, raw.row[5]), messages, piece.due,
-                    [signal for _, signal in piece.signals] if piece.signals else (),
-                )  # fmt: skip
+                Loaded(task, rows.checked(steps, raw.row[5]), messages, piece.due, signals or ())
             )
         except Exception as fault:  # noqa: BLE001 - only this task's rows can have caused it
             result.fault(id_, fault)

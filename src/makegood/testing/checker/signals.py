@@ -51,7 +51,9 @@ class OneSignalOneWait(Rule):
         elif event.kind == "kept":
             self._kept[key] = event
             if key in self._uses:
-                self.wrong(f"signal {event['name']} was used, and is kept again {when(event)}", self._uses[key])
+                self.wrong(
+                    f"signal {event['name']} was used, and is kept again {when(event)}", self._uses[key]
+                )
         else:
             self._used(event, key, world)
 
@@ -152,7 +154,9 @@ class SignalsKept(Rule):
             if event["created"]:
                 self._acks[key] = event
             if key not in self._signals:
-                self.wrong(f"signal {event['name']} [{event['id']}] was acknowledged, and is not in the store")
+                self.wrong(
+                    f"signal {event['name']} [{event['id']}] was acknowledged, and is not in the store"
+                )
         else:
             self._decided.add(key)
 

@@ -275,8 +275,9 @@ class Recorder:
                 self._note("used", task, name=name, id=signal, idx=idx)
             elif has_body:
                 self._note("kept", task, name=name, id=signal)
-        for task, _, body, *_ in changes.of("event") if changes.of("event") else ():
-            for name, _, _, reason, *_ in msgspec.json.decode(body):
+        for task, _, body, *_ in changes.of("event"):
+            for move in msgspec.json.decode(body):
+                name, reason = move[0], move[3]
                 if reason in _WAITS_END:
                     self._note("waited", task, idx=self.indices[task][name], reason=reason, now=changes.now)
         for task, idx, due, *_ in changes.of("timeout"):
