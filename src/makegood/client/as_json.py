@@ -31,6 +31,7 @@ from makegood.store.views import (
     TaskView,
 )
 from makegood.story.batch_progress import BatchProgress
+from makegood.story.waits import signal_waits
 
 Shape = dict[str, Any]
 
@@ -103,8 +104,10 @@ def detail(task_detail: TaskDetail) -> Shape:
         [raw(value) for value in task_detail.inputs],
         [step(view) | step_keys(task_detail.keys(view)) for view in task_detail.steps],
     )
-    return task(task_detail.task) | picked(
-        task_detail, "inputs reply_to attributes steps unreadable", inputs=inputs, steps=steps
+    return (
+        task(task_detail.task)
+        | picked(task_detail, "inputs reply_to attributes steps unreadable", inputs=inputs, steps=steps)
+        | {"waits": signal_waits(task_detail)}
     )
 
 

@@ -1,5 +1,6 @@
 """The verdict on a task: one sentence that answers its page, and what comes next."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -13,7 +14,7 @@ from makegood.store.views import StepView, TaskDetail
 from makegood.story.steps import listed
 from makegood.story.trouble import cause_sentence, trouble
 from makegood.story.undo_preview import Preview, needs_settling, undo_order
-from makegood.story.waits import start_text
+from makegood.story.waits import listens, signal_text, start_text
 
 AGAIN: Final = "{} asked again, under the same key"
 MOST_TRIES: Final = 1000
@@ -207,6 +208,10 @@ def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
         step = min(resting, key=lambda s: s.due or 0.0)
         ring = _countdown(step, "to the next attempt", step.due or 0.0)
         return _verdict("later", f"Waiting: {step.name} is asked again later", step.error, countdown=ring)
+    if not running and (listening := [step for step in detail.steps if listens(step)]):
+        step = min(listening, key=lambda s: math.inf if s.due is None else s.due)
+        left = None if step.due is None else _countdown(step, "to its timeout", step.due)
+        return _verdict("later", f"Waiting: {step.name} {signal_text(step)}", countdown=left)
     if not running:
         return _verdict("processing", "Processing")
     names = [step.name for step in running]

@@ -34,7 +34,19 @@ MOST = 2**31 - 1
 LONGEST: Final = 2000
 """The most characters of a filter."""
 
-_SAME = ("workflow", "key", "older", "word", "step", "error", "failing", "doubt", "failures", "priority")
+_SAME = (
+    "workflow",
+    "key",
+    "older",
+    "word",
+    "step",
+    "waits",
+    "error",
+    "failing",
+    "doubt",
+    "failures",
+    "priority",
+)
 """Names that a term and the filter's field share."""
 _FLAGS = MappingProxyType({"yes": True, "no": False})
 _QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.""", re.DOTALL)
@@ -120,7 +132,10 @@ def text_of(condition: Filter) -> str:
     "state:error error:'card refused' since:3600s"
     """
     terms: dict[str, object] = {"state": ",".join(condition.states) or None}
-    terms |= {name: getattr(condition, name) for name in ("app", "workflow", "key", "step", "agent", "error")}
+    terms |= {
+        name: getattr(condition, name)
+        for name in ("app", "workflow", "key", "step", "agent", "waits", "error")
+    }
     terms["correlation"] = condition.correlation_id
     terms |= {"older": condition.older, "since": condition.younger}
     terms |= {name: getattr(condition, name) for name in ("failing", "doubt", "failures", "priority")}
@@ -238,7 +253,7 @@ STARRED: Final = ("key", "correlation", "attribute")
 _READ: Mapping[str, Callable[[str, str], Any]] = MappingProxyType(
     {
         "state": _states, "app": _text, "workflow": _text, "key": _pattern, "correlation": _pattern, "attribute": _attribute, "older": _duration, "since": _duration,
-        "step": _text, "agent": _text, "error": _text, "failing": _flag, "doubt": _flag, "failures": _range,
+        "step": _text, "agent": _text, "waits": _text, "error": _text, "failing": _flag, "doubt": _flag, "failures": _range,
         "priority": _range, "word": _text,
     }
 )  # fmt: skip

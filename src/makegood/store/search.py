@@ -122,6 +122,7 @@ def matching(condition: Filter, first: Sequence[Any] = ()) -> tuple[str, list[An
         ("created_at >= (select {now}) - ?::float8", condition.younger),
         (_STEP.replace("...", "s.name = ?"), condition.step),
         (_STEP.replace("...", "s.agent = ?"), condition.agent),
+        (_STEP.replace("...", "s.kind = 'wait_for' and s.state = 'ready' and s.action = ?"), condition.waits),
         (_ERROR, condition.error),
     ):
         if value is not None:

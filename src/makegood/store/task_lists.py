@@ -5,11 +5,13 @@ takes them by the index that fits: those of an id or key; those in error; those 
 the newest. The answer says where the search stopped.
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
 from makegood.base import stored_values
+from makegood.base.clock import iso
 from makegood.base.stored_values import record_of, text, whole
 from makegood.base.text import first_line
 from makegood.store.search import FAILING, IN_DOUBT, LISTED, matching, named, task_view
@@ -49,11 +51,14 @@ select task, idx, kind, attempt, taken_by, complete_by - {now}, {now} - sent_at 
 where task = any ($1::bigint[]) and idx < $2
 """)
 WAITS = Sql("""
-select s.error, count(*) from (select task, idx from makegood.request where kind = 'timer' limit $1) r
+select coalesce(s.error, ''), case when s.kind = 'wait_for' then s.action else '' end, count(*), min(r.sent_at)
+from (select task, idx, sent_at from makegood.request where kind = 'timer' limit $1) r
     join makegood.step s on s.task = r.task and s.idx = r.idx
-where s.state = 'ready' and s.error is not null group by s.error order by 2 desc, 1 limit $2
+where s.state = 'ready' and (s.error is not null or s.kind = 'wait_for') group by 1, 2 order by 3 desc, 1, 2 limit $2
 """)
-"""Steps that a service has asked to send later, by what it said: nothing of them can have happened."""
+"""Steps that a service has asked to send later, by what it said: nothing of them can have happened. And those
+that wait for a signal with a timeout, by its name.
+"""
 PROGRESS = Sql("""
 select task, sum(case when state = 'done' then 1 else 0 end), sum(case when state = 'undone' then 1 else 0 end), count(*)
 from makegood.step where task = any ($1::bigint[]) and kind = 'action' and state <> 'skipped' group by task
@@ -111,6 +116,8 @@ class _Source:
         """Return the source for a filter; read which tasks have not ended, if only such may match."""
         condition = await named(tx, condition)
         alive: list[int] | None = None
+        if condition.waits is not None and not condition.states:  # none has ended
+            condition = dataclasses.replace(condition, states=("pending", "sleeping", "processing"))
         only = _ALIVE.issuperset(condition.states) if condition.states else condition.failing is True
         if scan_limit is not None and only and condition.states != ("error",) and not _by_index(condition):
             alive = [task for (task,) in await tx.rows(UNENDED, scan_limit + 1)]
@@ -203,10 +210,13 @@ async def progress(tx: ReadTx, tasks: Sequence[int]) -> dict[int, tuple[int, int
 
 
 async def waits(tx: ReadTx, scan_limit: int = LOOKED) -> dict[str, int]:
-    """Return how many steps wait because their service asked for it, by the first line of what it said."""
+    """Return how many steps wait because their service asked for it, by the first line of what it said; and
+    for signals, by their name and since when.
+    """
     counts: Counter[str] = Counter()
-    for error, count in await tx.rows(WAITS, scan_limit, WAITS_LISTED):
-        counts[first_line(text(error))] += whole(count)
+    for error, signal, count, since in await tx.rows(WAITS, scan_limit, WAITS_LISTED):
+        reason = f"signal {text(signal)}, since {iso(since)[:16]}Z" if signal else first_line(text(error))
+        counts[reason] += whole(count)
     return dict(counts.most_common())
 
 

@@ -202,6 +202,8 @@ class Filter:
     """The correlation id with which it was submitted."""
     attributes: Mapping[str, Attribute | Prefix | Exact] | None = field(default=None, hash=False)
     """Attributes with which it was submitted: all of them."""
+    waits: str | None = None
+    """Only tasks with a step that waits now for a signal of this name."""
 
     def __post_init__(self) -> None:
         """Raise ``ConfigError`` for a state that does not exist, for numbers that cannot be, and for text
@@ -224,7 +226,7 @@ class Filter:
             raise ConfigError(f"Filter(ids={self.ids!r:.100}): numbers of tasks, as their handles have them")
         refuse_unstorable(
             ConfigError, app=self.app, workflow=self.workflow,
-            word=self.word, step=self.step, agent=self.agent, error=self.error,
+            word=self.word, step=self.step, agent=self.agent, waits=self.waits, error=self.error,
         )  # fmt: skip
         _refuse_misread("key", self.key)
         _refuse_misread("correlation_id", self.correlation_id)

@@ -5,14 +5,49 @@ from collections.abc import Mapping
 from makegood.base.clock import iso
 from makegood.base.durations import shown
 from makegood.base.text import first_line
-from makegood.store.views import StepBrief, StepView, TaskView
+from makegood.store.views import StepBrief, StepView, TaskDetail, TaskView
 
 LATER = "asked to come back later"
 """A wait of which the service gave no reason."""
 
 
+def listens(step: StepView | StepBrief) -> bool:
+    """Whether a step waits for a signal now."""
+    return step.kind == "wait_for" and step.state == "ready"
+
+
+def signal_text(step: StepView | StepBrief, now: float | None = None) -> str:
+    """Return which signal a step waits for, and how long still; ``now``: to say until when as well.
+
+    A step in a list is said to wait for what it is named after.
+    """
+    text = f"waits for {step.action if isinstance(step, StepView) else step.name}, a signal"
+    if step.due is None:
+        return text
+    until = "" if now is None else f", until {iso(now + step.due)[:19]}Z"
+    return f"{text}{until}, {shown(max(0.0, step.due))} left"
+
+
+def signal_waits(detail: TaskDetail) -> list[dict[str, str | None]]:
+    """Return which steps of a task wait for signals now: the step, "signal", its name, and until when."""
+    return [
+        {
+            "step": step.name,
+            "for": "signal",
+            "name": step.action,
+            "until": None if step.due is None else f"{iso(detail.now + step.due)[:19]}Z",
+        }
+        for step in detail.steps
+        if listens(step)
+    ]
+
+
 def wait_of(step: StepView | StepBrief) -> str:
-    """Return what a step waits for, as its service said it; "" unless it was asked to come back later."""
+    """Return what a step waits for: a signal, or what its service said when it asked to come back later; ""
+    for any other.
+    """
+    if listens(step):
+        return signal_text(step)
     if step.state != "ready" or not (step.waiting if isinstance(step, StepView) else step.doing == "timer"):
         return ""
     return first_line(step.error) or LATER

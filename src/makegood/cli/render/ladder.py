@@ -24,6 +24,7 @@ from makegood.model.attempt_end import probe_answer
 from makegood.saga.rules import owner
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 from makegood.story.steps import JOINS, MOST_ODD, ODD, QUIET, outermost, stem_of, why_it_stays
+from makegood.story.waits import listens, signal_text
 
 MARKS: Mapping[str, tuple[str, str]] = {
     "waiting": ("·", "."), "ready": ("○", "o"), "running": ("▶", ">"), "done": ("✓", "+"), "failed": ("✗", "x"),
@@ -111,6 +112,8 @@ def _notes(step: StepView, nodes: Mapping[int, str]) -> list[str]:
             notes.append(f"{shown(step.due)} left" if step.due > 0 else f"overdue by {shown(-step.due)}")
     elif step.doing:
         notes.append("waiting for an agent")
+    elif listens(step):
+        notes.append(signal_text(step))
     elif step.waiting and step.due is not None:
         notes.append(f"again in {shown(max(step.due, 0.0))}")
     if step.doubt and step.state not in ("done", "undone"):

@@ -107,6 +107,8 @@ def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
     if any(_unclaimed(step) for step in steps):
         return "waiting", "no process takes it"
     moving = [step for step in steps if step.doing is not None]
+    if not moving and (waits := next(filter(None, map(wait_of, steps)), "")):
+        return "waiting", shortened(waits)
     if moving and all(step.doing == "timer" for step in moving):
         return "waiting", shortened(next(filter(None, map(wait_of, moving)), LATER))
     return task.state, ""
