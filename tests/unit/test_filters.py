@@ -29,6 +29,7 @@ def test_a_filter_says_all_in_one() -> None:
         ("o-1187", Filter(word="o-1187")),
         ('"two words"', Filter(word="two words")),
         ("step:charge agent:payments", Filter(step="charge", agent="payments")),
+        ("waits:approval", Filter(waits="approval")),
         ("agent:shop/payments", Filter(app="shop", agent="payments")),
         ("age:>5m", Filter(older=300.0)),
         ("age:<=90", Filter(younger=90.0)),

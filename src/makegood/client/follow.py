@@ -37,7 +37,7 @@ class Follower:
             checked_count(expect, "expect")
         passing = {
             "state": condition.states or None, "failing": condition.failing, "doubt": condition.doubt,
-            "failures": condition.failures, "error": condition.error,
+            "failures": condition.failures, "error": condition.error, "waits": condition.waits,
         }  # fmt: skip
         if name := next((name for name, value in passing.items() if value is not None), None):
             raise ConfigError(
