@@ -149,6 +149,26 @@ class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """The app's limit in bytes; an argument must keep to it once it is filled in."""
 
 
+def described(plan: StepPlan) -> str:
+    """Return what a control step is, for people: its kind, and of a wait or a ``fail`` what is known of it.
+
+    >>> described(StepPlan(0, "sleep", args=Template(("259200.0",)))), described(StepPlan(0, "when"))
+    ('sleep 3d', 'when')
+    """
+    if plan.kind == "wait_for":
+        limit = "" if plan.args is None else f", {shown(float(plan.args.parts[0]))}"
+        return f"waits for {plan.action}{limit}"
+    if plan.kind not in ("sleep", "fail") or plan.args is None or plan.args.refs:
+        return plan.kind
+    try:
+        value = msgspec.json.decode(plan.args.parts[0], type=float | str)
+    except msgspec.MsgspecError:  # of another version
+        return plan.kind
+    if plan.kind == "fail":
+        return f"fail: {value}"
+    return f"sleep {shown(value) if isinstance(value, float) else f'until {value}'}"
+
+
 class Comparison(Protocol):
     """Compares inputs of a workflow by value: the plan of one task with those of another."""
 
@@ -269,14 +289,6 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
         lines = [f"{self.app}.{self.workflow}: {len(self.steps)} steps"]
         for step in self.steps:
             after = ", ".join(self.steps[i].name for i in step.after) or "-"
-            where = f"{step.agent}.{step.action}" if step.kind == "action" else f"({_shown(step)})"
+            where = f"{step.agent}.{step.action}" if step.kind == "action" else f"({described(step)})"
             lines.append(f"  {step.idx:>3}  {step.name:<24} {where:<28} after {after}")
         return "\n".join(lines)
-
-
-def _shown(step: StepPlan) -> str:
-    """Return what a control step does, for people."""
-    if step.kind != "wait_for":
-        return step.kind
-    limit = "" if step.args is None else f", {shown(float(step.args.parts[0]))}"
-    return f"waits for {step.action}{limit}"
