@@ -12,6 +12,7 @@ from makegood.declare.action import Action, Agent
 from makegood.declare.call import Call, Token, current_call
 from makegood.declare.inbox import Inbox
 from makegood.declare.outcomes import NOT_HAPPENED, NOTHING, Happened, NotHappened
+from makegood.declare.signal import Signal, SignalByKey
 from makegood.errors import (
     ActRefusedError,
     AlertNotFoundError,
@@ -33,6 +34,7 @@ from makegood.errors import (
     QueueFullError,
     Refused,
     SchemaMismatchError,
+    SignalRefused,
     StaleWriteError,
     StoreError,
     StoreUnavailableError,
@@ -57,6 +59,7 @@ from makegood.options import Options
 from makegood.store.notice_records import ListenerView
 from makegood.store.oversight_records import BulkView
 from makegood.store.queue_records import MessageView, QueueView, Sent
+from makegood.store.signals import Signalled
 from makegood.store.views import (
     AlertView,
     Asked,
@@ -65,6 +68,7 @@ from makegood.store.views import (
     Exact,
     Filter,
     Prefix,
+    SignalView,
     StepView,
     TaskDetail,
     TaskView,
@@ -134,6 +138,11 @@ __all__ = [
     "Retry",
     "SchemaMismatchError",
     "Sent",
+    "Signal",
+    "SignalByKey",
+    "SignalRefused",
+    "SignalView",
+    "Signalled",
     "StaleWriteError",
     "StepView",
     "StoreError",
