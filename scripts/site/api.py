@@ -14,7 +14,7 @@ MODULES: Mapping[str, str] = {  # besides makegood itself
 
 GROUPS: Mapping[str, Sequence[str]] = {
     "Declare": (
-        "App", "Agent", "Action", "Workflow", "Plan", "Inbox", "Signal", "Retry", "Recover", "NEVER", "Breaker", "Answer", "Asked", "NOTHING",
+        "App", "Agent", "Action", "Workflow", "Plan", "Inbox", "Signal", "SignalByKey", "Retry", "Recover", "NEVER", "Breaker", "Answer", "Asked", "NOTHING",
         "NOT_HAPPENED", "NotHappened", "Happened",
     ),
     "Inside a workflow": (
@@ -23,12 +23,12 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Inside an action": ("current_call", "Call", "Token", "Transaction"),
     "Submit and operate": (
         "Client", "SyncClient", "TaskHandle", "SyncTaskHandle", "Submissions", "SyncSubmissions", "Filter", "Prefix", "Exact",
-        "BatchProgress", "Act", "Acted",
+        "BatchProgress", "Act", "Acted", "Signalled",
     ),
     "Queues and notifications": ("Queue", "SyncQueue", "QueueMessage", "Sent", "verified"),
     "Run": ("Node", "SyncNode", "Options", "Pass"),
     "Records": (
-        "TaskView", "TaskDetail", "BulkView", "StepView", "EventView", "AuditView", "AlertView", "MessageView", "QueueView", "ListenerView",
+        "TaskView", "TaskDetail", "BulkView", "StepView", "SignalView", "EventView", "AuditView", "AlertView", "MessageView", "QueueView", "ListenerView",
     ),
 }  # fmt: skip
 """The names of ``makegood`` by subject. Errors make the last group."""

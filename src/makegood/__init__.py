@@ -36,10 +36,11 @@ __getattr__, __dir__, __all__ = names(
         "declare.inbox": "Inbox",
         "declare.signal": "Signal",
         "declare.outcomes": "Happened NOTHING NOT_HAPPENED NotHappened",
+        "declare.signal": "Signal SignalByKey",
         "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError ClosedError CompleteByPassed ConfigError "
         "DefinitionError DeliveryError DuplicateNameError FencedOffError IllegalTransitionError "
         "KeyConflict Later MakegoodError PayloadError Permanent PromiseError QueueFullError "
-        "Refused SchemaMismatchError StaleWriteError StoreError StoreUnavailableError "
+        "Refused SchemaMismatchError SignalRefused StaleWriteError StoreError StoreUnavailableError "
         "SubmissionError TaskInError TaskNotFoundError TaskOutcome TaskUndone TransactionError "
         "UnknownActionError Verdict WaitExpiredError",
         "model.breaker": "Breaker",
@@ -53,7 +54,8 @@ __getattr__, __dir__, __all__ = names(
         "store.notice_records": "ListenerView",
         "store.oversight_records": "BulkView",
         "store.queue_records": "MessageView QueueView Sent",
-        "store.views": "AlertView Asked AuditView EventView Exact Filter Prefix StepView TaskDetail TaskView",
+        "store.signals": "Signalled",
+        "store.views": "AlertView Asked AuditView EventView Exact Filter Prefix SignalView StepView TaskDetail TaskView",
         "story.batch_progress": "BatchProgress",
         "supervisor.supervisor": "Pass",
         "transactions.transaction": "Transaction",

@@ -12,7 +12,7 @@ from makegood.declare.action import Action, Agent
 from makegood.declare.call import Call, Token, current_call
 from makegood.declare.inbox import Inbox
 from makegood.declare.outcomes import NOT_HAPPENED, NOTHING, Happened, NotHappened
-from makegood.declare.signal import Signal
+from makegood.declare.signal import Signal, SignalByKey
 from makegood.errors import (
     ActRefusedError,
     AlertNotFoundError,
@@ -34,6 +34,7 @@ from makegood.errors import (
     QueueFullError,
     Refused,
     SchemaMismatchError,
+    SignalRefused,
     StaleWriteError,
     StoreError,
     StoreUnavailableError,
@@ -58,6 +59,7 @@ from makegood.options import Options
 from makegood.store.notice_records import ListenerView
 from makegood.store.oversight_records import BulkView
 from makegood.store.queue_records import MessageView, QueueView, Sent
+from makegood.store.signals import Signalled
 from makegood.store.views import (
     AlertView,
     Asked,
@@ -66,6 +68,7 @@ from makegood.store.views import (
     Exact,
     Filter,
     Prefix,
+    SignalView,
     StepView,
     TaskDetail,
     TaskView,
@@ -137,6 +140,10 @@ __all__ = [
     "SchemaMismatchError",
     "Sent",
     "Signal",
+    "SignalByKey",
+    "SignalRefused",
+    "SignalView",
+    "Signalled",
     "StaleWriteError",
     "StepView",
     "StoreError",

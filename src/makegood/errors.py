@@ -12,7 +12,8 @@ what was wrong, where, and what to do::
     │  ├─ KeyConflict               same key, other inputs
     │  ├─ TransactionError          ``connection=``: not this connection, or not now
     │  ├─ PayloadError              not encodable, too large (size and limit named), or nested too deeply
-    │  └─ QueueFullError            a queue is at its limit: nothing was sent
+    │  ├─ QueueFullError            a queue is at its limit: nothing was sent
+    │  └─ SignalRefused             the task has ended, or does not wait for such a signal: nothing was sent
     ├─ MissingValueError            a step needs part of a result that is missing
     ├─ TaskNotFoundError
     ├─ AlertNotFoundError
@@ -123,6 +124,21 @@ class QueueFullError(SubmissionError):
         """Messages that the queue could have taken."""
         self.unit = unit
         """Whether it is the limit of "messages" or of "bytes"."""
+
+
+class SignalRefused(SubmissionError):  # noqa: N818 - an outcome, reads as a word
+    """A task takes no such signal, and nothing was sent.
+
+    The task has ended or is being undone, no step waits for a signal of this name, or too many are unused.
+    """
+
+    def __init__(self, message: str, *, task_id: str = "", signal: str = "", state: str = "") -> None:
+        super().__init__(message)
+        self.task_id = task_id
+        self.signal = signal
+        """The name of the signal."""
+        self.state = state
+        """The task's state."""
 
 
 class MissingValueError(MakegoodError):

@@ -45,9 +45,11 @@ PUBLIC: Final = {
     "node/node.py": "Node.run.started",
     "store/notice_records.py": "ListenerView.sent",
     "store/oversight_records.py": "BulkView.wanted BulkView.counted BulkView.ended BulkView.sent BulkView.applied BulkView.refused",
+    "store/signals.py": "Signalled.created",
     "store/queue_records.py": "Sent.created MessageView.ended QueueView.taken QueueView.delayed",
     "store/views.py": "TaskView.created TaskView.ended StepView.stood TaskDetail.asked AlertView.ended AlertView.acked AlertView.logged "
-    "AlertView.told",
+    "AlertView.told "
+    "SignalView.used SignalView.kept",
     "supervisor/supervisor.py": "Pass.judged Pass.released Pass.expired Pass.starved Supervisor.once.judged Supervisor.once.released "
     "Supervisor.once.expired Supervisor.once.starved",
     "testing/forwarder.py": "Forwarder.__init__.swallowed Forwarder._pass.swallowed",

@@ -18,6 +18,7 @@ from makegood.messaging.inbox import Acceptor
 from makegood.model.blame import Evidence
 from makegood.model.breaker import Circuit
 from makegood.model.notices import ENDS, Notice
+from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
 from makegood.saga import rules
 from makegood.store import queue_operations, upkeep
@@ -101,7 +102,7 @@ def acknowledged_without_the_task(m: pytest.MonkeyPatch) -> None:
             plan = checked_answer(
                 inbox, await self._called(inbox, payload, Transaction(caller, None, message))
             )
-            assert plan is not None
+            assert isinstance(plan, Plan)
             return await self._submit(caller, plan, message)
 
         return await self._store.transact(work, waits=inbox.waits)

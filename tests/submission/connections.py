@@ -25,7 +25,7 @@ import makegood as mg
 from makegood.transactions import at_once
 
 ORDER = "insert into orders (id) values ('o')"
-TABLES = ("task", "attribute", "step", "notice", "listener", "message")
+TABLES = ("task", "attribute", "step", "notice", "listener", "message", "signal", "inbox")
 ORDERS = "create table if not exists orders (id text)"
 
 
@@ -84,7 +84,7 @@ class PostgresWorld(World):
         self.url = url
         self.rows(ORDERS)
         self.rows(
-            "truncate makegood.task, makegood.attribute, makegood.signal, makegood.step, makegood.notice, makegood.listener, makegood.message, makegood.request, makegood.event, orders"
+            "truncate makegood.task, makegood.attribute, makegood.signal, makegood.step, makegood.notice, makegood.listener, makegood.message, makegood.request, makegood.inbox, makegood.event, orders"
         )
 
     def rows(self, sql: str) -> list[Any]:

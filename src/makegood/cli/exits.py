@@ -18,7 +18,7 @@ INTERRUPTED = 130
 
 _CODES: Mapping[int, tuple[type[errors.MakegoodError], ...]] = {
     NOT_FOUND: (errors.TaskNotFoundError, errors.AlertNotFoundError, errors.BulkNotFoundError),
-    REFUSED: (errors.ActRefusedError, errors.KeyConflict),
+    REFUSED: (errors.ActRefusedError, errors.KeyConflict, errors.SignalRefused),
     USAGE: (errors.ConfigError, errors.PayloadError),
     UNDONE: (errors.TaskUndone,),
     IN_ERROR: (errors.TaskInError,),

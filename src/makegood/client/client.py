@@ -18,14 +18,17 @@ from makegood.base.contexts import bare_context, within
 from makegood.base.durations import Duration, seconds
 from makegood.base.sizes import Size, size
 from makegood.base.text import refuse_unstorable
+from makegood.client import signals
 from makegood.client.follow import Follower
 from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress
 from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, outgoing, refuse_unknowable
+from makegood.client.signals import SignalOptions
 from makegood.client.submission import LocalScheduler, Submitter, plan_of, with_options
 from makegood.client.submit_many import BATCH, Many, Submissions, many_of, submissions
 from makegood.client.waiters import Waiters
+from makegood.declare.signal import Signal
 from makegood.errors import ActRefusedError, AlertNotFoundError, BulkNotFoundError, ConfigError
 from makegood.model.plan import Plan
 from makegood.payload.codec import encode
@@ -33,12 +36,14 @@ from makegood.store import Store
 from makegood.store.notice_records import ListenerView
 from makegood.store.oversight_records import BulkKind, BulkView
 from makegood.store.queue_records import MOST_DROPPED, MessageView, QueueView, Sent
+from makegood.store.signals import Signalled
 from makegood.store.step_down import LEADER
 from makegood.store.views import AlertView, AuditView, Filter, TaskView
 from makegood.story.batch_progress import BatchProgress
 from makegood.telemetry.hooks import Observer
 from makegood.transactions import recognise
 from makegood.workflow.app import App
+from makegood.workflow.workflow import Workflow
 
 R = TypeVar("R")
 MOST_RATE: Final = 1000.0
@@ -313,6 +318,95 @@ class Client:
         )
         caller = None if connection is None else recognise(connection)
         return submissions(self.submitter, many, many_of(workflow, inputs), caller)
+
+    # -- signals ---------------------------------------------------------------------------------------------
+
+    @overload
+    async def signal(
+        self,
+        task: TaskHandle[Any] | str,
+        signal: Signal[T],
+        value: T,
+        /,
+        **options: Unpack[SignalOptions],
+    ) -> Signalled: ...
+
+    @overload
+    async def signal(
+        self,
+        task: TaskHandle[Any] | str,
+        signal: Signal[None] | str,
+        value: Any = None,
+        /,
+        **options: Unpack[SignalOptions],
+    ) -> Signalled: ...
+
+    @overload
+    async def signal(
+        self,
+        workflow: Workflow[..., Any],
+        signal: Signal[T],
+        value: T,
+        /,
+        *,
+        key: str,
+        **options: Unpack[SignalOptions],
+    ) -> Signalled: ...
+
+    @overload
+    async def signal(
+        self,
+        workflow: Workflow[..., Any],
+        signal: Signal[None] | str,
+        value: Any = None,
+        /,
+        *,
+        key: str,
+        **options: Unpack[SignalOptions],
+    ) -> Signalled: ...
+
+    async def signal(
+        self,
+        task: Any,
+        signal: Any,
+        value: Any = None,
+        /,
+        *,
+        key: str | None = None,
+        id: str | None = None,  # noqa: A002 - what it is
+        step: str | None = None,
+        who: str | None = None,
+        why: str = "",
+        connection: Any = None,
+    ) -> Signalled:
+        """Send a signal with a value to a task, by its handle or id, or by its workflow and ``key``.
+
+        The first step that waits for a signal of this name gets the value. If none waits yet, the task keeps
+        the signal for the step that will. Returns, once that is durable, the signal's id, whether it was
+        ``created``, and whether it is in ``conflict``: a signal of that id is known with another value, and
+        stays.
+
+        ``signal``: what ``app.signal`` returned, or its name; then the type of ``value`` is not checked.
+        ``id``: a task takes a signal of the same name and id only once, for as long as the store has the
+        task; None draws an id. ``step``: the only step that may use it, such as "approval[3]". ``who``,
+        ``why``: an operator's signal, which the audit keeps (default of ``who``: user@host).
+
+        Raises ``TaskNotFoundError``, ``SignalRefused`` (the task has ended or is being undone, no step waits
+        for this name, or 1,000 signals are unused), ``PayloadError``, ``ConfigError`` or
+        ``StoreUnavailableError``: then nothing was sent.
+
+        ``connection``: send the signal in the transaction that is open on this connection to the store's own
+        database, of the kinds that ``submit`` takes. The task gets it once that is committed; after a
+        rollback it was never sent. Raises also ``TransactionError``, and whatever the connection's driver
+        raises.
+
+        >>> async def approve(client, trip):
+        ...     await client.signal(travel, approval, Approval(yes=True), key=trip.id, id="click-1")
+        """
+        to = signals.address(self._opened_store, task, key)
+        return await signals.send(
+            self._opened_store, self.acts, to, signal, value, id=id, step=step, connection=connection, who=who, why=why
+        )  # fmt: skip
 
     # -- finding ---------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -11,10 +11,13 @@ from makegood.base import ids
 from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration, seconds
 from makegood.base.secret_names import COVER
+from makegood.client import signals
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acts
 from makegood.client.replanning import check_arguments, replanned, tried
+from makegood.client.signals import SignalOptions
 from makegood.client.waiters import Rested, Waiters, missing
+from makegood.declare.signal import Signal
 from makegood.errors import (
     ActRefusedError,
     ConfigError,
@@ -27,12 +30,14 @@ from makegood.model.messages import Answer, MessageKind, TaskMessage
 from makegood.model.plan import Plan
 from makegood.model.states import AT_REST
 from makegood.payload.codec import decode, decoder, encode
+from makegood.store.signals import Signalled
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 from makegood.story.undo_preview import undone_text
 from makegood.workflow.app import App
 from makegood.workflow.workflow import Workflow
 
 R_co = TypeVar("R_co", covariant=True)
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +281,42 @@ class TaskHandle(Generic[R_co]):
     ) -> Answer:
         """Let a task that sleeps begin now. One that does not sleep stays as it is (``noop``)."""
         return await self._act("wake", who, why, timeout)
+
+    @overload
+    async def signal(
+        self,
+        signal: Signal[V],
+        value: V,
+        /,
+        **options: Unpack[SignalOptions],
+    ) -> Signalled: ...
+
+    @overload
+    async def signal(
+        self,
+        signal: Signal[None] | str,
+        value: Any = None,
+        /,
+        **options: Unpack[SignalOptions],
+    ) -> Signalled: ...
+
+    async def signal(
+        self,
+        signal: Any,
+        value: Any = None,
+        /,
+        *,
+        id: str | None = None,  # noqa: A002 - what it is
+        step: str | None = None,
+        who: str | None = None,
+        why: str = "",
+        connection: Any = None,
+    ) -> Signalled:
+        """Send a signal with a value to the task: see ``Client.signal``."""
+        access = self._access
+        return await signals.send(
+            access.opened_store, access.acts, self.number, signal, value, id=id, step=step, connection=connection, who=who, why=why
+        )  # fmt: skip
 
     async def _step(self, name: str) -> tuple[TaskView, StepView]:
         detail = await self.status()

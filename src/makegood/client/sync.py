@@ -21,16 +21,20 @@ from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.client.lease_keeper import LeaseKeeper
 from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, named
+from makegood.client.signals import SignalOptions
 from makegood.client.submit_many import BATCH, Many, SyncSubmissions, many_of
+from makegood.declare.signal import Signal
 from makegood.errors import ClosedError, ConfigError, TransactionError
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
 from makegood.store.records import Submitted
+from makegood.store.signals import Signalled
 from makegood.store.views import EventView, Filter
 from makegood.story.batch_progress import BatchProgress
 from makegood.telemetry.hooks import Observer
 from makegood.transactions import Caller, at_once, recognise
 from makegood.transactions.transaction import Transaction
+from makegood.workflow.workflow import Workflow
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -239,7 +243,7 @@ class SyncClient:
 
         With ``connection=`` this happens in the calling thread, through the connection's driver.
         """
-        return SyncTaskHandle(_called(self, Client.submit, workflow, *inputs, **options), self._run)
+        return SyncTaskHandle(_called(self, Client.submit, workflow, *inputs, **options), self._on)
 
     @overload
     def submit_many(
@@ -293,7 +297,58 @@ class SyncClient:
             answers = self._on(partial(_write, plans=plans, caller=caller), caller)
             for plan, answer in zip(plans, answers, strict=True):
                 handle = self._here().submitter.handle(plan, answer, exists=caller is None)
-                yield SyncTaskHandle(handle, self._run)
+                yield SyncTaskHandle(handle, self._on)
+
+    @overload
+    def signal(
+        self,
+        task: "SyncTaskHandle[Any] | str",
+        signal: Signal[T],
+        value: T,
+        /,
+        **options: Unpack[SignalOptions],
+    ) -> Signalled: ...
+
+    @overload
+    def signal(
+        self,
+        task: "SyncTaskHandle[Any] | str",
+        signal: Signal[None] | str,
+        value: Any = None,
+        /,
+        **options: Unpack[SignalOptions],
+    ) -> Signalled: ...
+
+    @overload
+    def signal(
+        self,
+        workflow: Workflow[..., Any],
+        signal: Signal[T],
+        value: T,
+        /,
+        *,
+        key: str,
+        **options: Unpack[SignalOptions],
+    ) -> Signalled: ...
+
+    @overload
+    def signal(
+        self,
+        workflow: Workflow[..., Any],
+        signal: Signal[None] | str,
+        value: Any = None,
+        /,
+        *,
+        key: str,
+        **options: Unpack[SignalOptions],
+    ) -> Signalled: ...
+
+    def signal(self, task: Any, signal: Any, value: Any = None, /, **options: Any) -> Signalled:
+        """Send a signal to a task: see ``Client.signal``.
+
+        With ``connection=`` this happens in the calling thread, through the connection's driver.
+        """
+        return _called(self, Client.signal, task, signal, value, **options)
 
     def task(self, task_id: str | int, returns: Any = None) -> "SyncTaskHandle[Any]":
         """Return a handle to an existing task: see ``Client.task``."""
@@ -301,7 +356,7 @@ class SyncClient:
         async def find(client: Client) -> TaskHandle[Any]:
             return client.task(task_id, returns)
 
-        return SyncTaskHandle(self._run(find), self._run)
+        return SyncTaskHandle(self._run(find), self._on)
 
     find = _blocks(Client.find)
     """Return tasks that match, newest first."""
@@ -374,9 +429,9 @@ class SyncClient:
 class SyncTaskHandle(Generic[R_co]):
     """``TaskHandle`` for blocking code: the same names and meanings."""
 
-    def __init__(self, handle: TaskHandle[R_co], run: Callable[..., Any]) -> None:
+    def __init__(self, handle: TaskHandle[R_co], on: Callable[..., Any]) -> None:
         self._handle = handle
-        self._call = run
+        self._call = on
         self.number = handle.number
         self.created = handle.created
         self.id = handle.id
@@ -384,12 +439,14 @@ class SyncTaskHandle(Generic[R_co]):
     def __repr__(self) -> str:
         return f"<task {self.id}>"
 
-    def _on(self, work: Callable[[TaskHandle[R_co]], Coroutine[Any, Any, T]], _: object = None) -> T:
+    def _on(
+        self, work: Callable[[TaskHandle[R_co]], Coroutine[Any, Any, T]], connection: Caller | None = None
+    ) -> T:
         async def call(client: Client) -> T:
             handle: TaskHandle[R_co] = client.task(self.number, self._handle.returns)
             return await work(handle)
 
-        result: T = self._call(call)
+        result: T = self._call(call, connection)
         return result
 
     status = _blocks(TaskHandle.status)
@@ -425,6 +482,31 @@ class SyncTaskHandle(Generic[R_co]):
     """Move the deadline of a task that goes forward."""
     wake = _blocks(TaskHandle.wake)
     """Let a task that sleeps begin now."""
+
+    @overload
+    def signal(
+        self,
+        signal: Signal[T],
+        value: T,
+        /,
+        **options: Unpack[SignalOptions],
+    ) -> Signalled: ...
+
+    @overload
+    def signal(
+        self,
+        signal: Signal[None] | str,
+        value: Any = None,
+        /,
+        **options: Unpack[SignalOptions],
+    ) -> Signalled: ...
+
+    def signal(self, signal: Any, value: Any = None, /, **options: Any) -> Signalled:
+        """Send a signal to the task: see ``Client.signal``.
+
+        With ``connection=`` this happens in the calling thread, through the connection's driver.
+        """
+        return _called(self, TaskHandle.signal, signal, value, **options)
 
 
 @judge_calls(ConfigError, values=True, constructor=False)

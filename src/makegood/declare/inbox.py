@@ -9,6 +9,7 @@ from makegood.base.ids import checked_queue
 from makegood.base.wrapped_errors import leaves
 from makegood.declare.around import Around
 from makegood.declare.parameters import signature
+from makegood.declare.signal import SignalByKey
 from makegood.declare.verdicts import verdict_in
 from makegood.errors import ConfigError, DefinitionError, KeyConflict, PayloadError, Permanent
 from makegood.model.plan import Plan
@@ -20,8 +21,10 @@ from makegood.transactions.transaction import Transaction
 
 T = TypeVar("T")
 
-Answered: TypeAlias = Plan[Any] | None
-"""What the function of an inbox returns: the plan of the task to submit, or None for no task."""
+Answered: TypeAlias = Plan[Any] | SignalByKey | None
+"""What the function of an inbox returns: the plan of the task to submit, the signal to send to a task, or
+None for neither.
+"""
 
 Accepts = Callable[[T, Transaction], Answered] | Callable[[T, Transaction], Awaitable[Answered]]
 
@@ -108,11 +111,12 @@ class Inbox(Generic[T]):
 
 
 def checked_answer(inbox: Inbox[Any], answer: object) -> Answered:
-    """Return the answer of an inbox's function. Raises ``DefinitionError`` if it is not a plan."""
-    if answer is None or isinstance(answer, Plan):
+    """Return the answer of an inbox's function. Raises ``DefinitionError`` if it is none."""
+    if answer is None or isinstance(answer, Plan | SignalByKey):
         return answer
     raise DefinitionError(
-        f"{inbox.where} answered {type(answer).__name__}: it returns a plan, `return place_order.plan(order)`, or None for no task"
+        f"{inbox.where} answered {type(answer).__name__}: it returns a plan, `return place_order.plan(order)`, a signal, "
+        "`return approval.of(travel, key=..., value=...)`, or None for neither"
     )
 
 

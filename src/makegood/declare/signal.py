@@ -68,7 +68,7 @@ class Signal(Generic[T]):
             return ""
         return text if len(text) <= _MOST_SCHEMA else ""
 
-    def encoded(self, value: Any) -> bytes:
+    def _encoded(self, value: Any) -> bytes:
         """Return a value as JSON. Raises ``PayloadError`` for one that is not of the signal's type."""
         subject = f"the value of signal {self.name}"
         body = encode(value, subject=subject)
@@ -91,10 +91,15 @@ class Signal(Generic[T]):
         signal's type, and ``DefinitionError`` for a workflow of another app.
         """
         if workflow.app != self.app:
-            raise DefinitionError(
-                f"signal {self.name} is one of app {self.app}, and {workflow.name} is a workflow of {workflow.app}: declare it there as well"
-            )
-        return SignalByKey(workflow.app, workflow.name, key, self.name, self.encoded(value), id, step)
+            raise another_app(self, workflow.app, workflow.name)
+        return SignalByKey(workflow.app, workflow.name, key, self.name, self._encoded(value), id, step)
+
+
+def another_app(signal: Signal[Any], app: str, workflow: str) -> DefinitionError:
+    """Return the error for a workflow of another app than the signal's."""
+    return DefinitionError(
+        f"signal {signal.name} is one of app {signal.app}, and {workflow} is a workflow of {app}: declare it there as well"
+    )
 
 
 def _schema(cls: Any) -> dict[str, Any]:

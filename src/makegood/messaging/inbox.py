@@ -1,4 +1,4 @@
-"""The submission process: receives messages from queues and makes a task of each.
+"""The submission process: receives messages from queues and makes a task, or a signal to a task, of each.
 
 What an inbox's function writes, the task with its steps, and the message's acknowledgement are one
 transaction of the store's database. After a crash at any moment either all of it is committed, or nothing is
@@ -30,15 +30,18 @@ from makegood.base.pacing import event_within
 from makegood.base.text import words
 from makegood.base.wrapped_errors import process_end
 from makegood.client.lease_keeper import LeaseKeeper
+from makegood.client.signals import of_message
 from makegood.client.submission import insert, refuse_conflict, refuse_far, with_options
 from makegood.declare.inbox import Inbox, checked_answer, is_final, pause
+from makegood.declare.signal import SignalByKey
 from makegood.declare.verdicts import verdict_in
-from makegood.errors import Later, MakegoodError, StoreUnavailableError
+from makegood.errors import KeyConflict, Later, MakegoodError, StoreUnavailableError
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
 from makegood.store.protocol import Store
 from makegood.store.queue_records import Returned
 from makegood.store.records import IDLE, Submitted
+from makegood.store.signals import Signalled
 from makegood.telemetry.hooks import Observer
 from makegood.transactions import Caller
 from makegood.transactions.transaction import Transaction
@@ -86,20 +89,26 @@ class Acceptor:
         self._telemetry = telemetry
         self._context = home_context()
 
-    async def accept(self, inbox: Inbox[Any], message: QueueMessage) -> Submitted | None:
-        """Run the inbox's function, submit its plan and acknowledge the message, in one transaction."""
+    async def accept(self, inbox: Inbox[Any], message: QueueMessage) -> Submitted | Signalled | None:
+        """Run the inbox's function, submit its plan or send its signal, and acknowledge the message, in one
+        transaction.
+        """
         payload = inbox._read(message.body)
 
-        async def work(caller: Caller) -> Submitted | None:
+        async def work(caller: Caller) -> Submitted | Signalled | None:
             tx = Transaction(caller, None if caller.blocks else asyncio.get_running_loop(), message)
             with self._traced(message):
-                plan = checked_answer(inbox, await self._called(inbox, payload, tx))
-                answer = None if plan is None else await self._submit(caller, plan, message)
+                content = checked_answer(inbox, await self._called(inbox, payload, tx))
+                answer: Submitted | Signalled | None = None
+                if isinstance(content, SignalByKey):
+                    answer = await self._signal(caller, content, message)
+                elif content is not None:
+                    answer = await self._submit(caller, content, message)
             if not await self._store.queues.accept(caller, (message.seq, message.tries)):
                 raise _LostError(f"message {message.id} is not ours any more")
             return answer
 
-        async def begun(caller: Caller) -> Submitted | None:
+        async def begun(caller: Caller) -> Submitted | Signalled | None:
             # on SQLite a def function runs in the store's own thread, whose context is nobody's
             return await within(fresh(self._context), work(caller))
 
@@ -162,6 +171,19 @@ class Acceptor:
         watch = None if self._telemetry is None else self._telemetry.submitted
         (answer,) = await insert([plan], self._draw, partial(self._store.tasks.join, caller), watch)
         refuse_conflict(plan, answer)
+        return answer
+
+    async def _signal(self, caller: Caller, content: SignalByKey, message: QueueMessage) -> Signalled:
+        signal = of_message(content, message.id)
+        answer = await self._store.tasks.join_signal(caller, signal)
+        if answer.conflict:
+            task_id = ids.show(answer.task)
+            raise KeyConflict(
+                f"task {task_id} knows a signal {signal.name!r} of the id {signal.id!r} with another value, or for another step: pass id= to "
+                f"Signal.of for another signal",
+                task_id=task_id,
+                key=signal.id,
+            )
         return answer
 
 
@@ -284,7 +306,13 @@ class _Reader:
             else:
                 await self._failed(message, fault)
         else:
-            result = "no task" if answer is None else f"task {ids.show(answer.id)}"
+            match answer:
+                case None:
+                    result = "no task"
+                case Signalled(task=number):
+                    result = f"a signal to task {ids.show(number)}"
+                case _:
+                    result = f"task {ids.show(answer.id)}"
             log.debug("message %s of %s made %s", message.id, self.inbox.where, result)
 
     async def _failed(self, message: QueueMessage, fault: BaseException) -> None:

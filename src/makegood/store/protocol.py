@@ -31,6 +31,7 @@ from makegood.store.records import (
     Taken,
     TaskMessages,
 )
+from makegood.store.signals import OutgoingSignal, Signalled
 from makegood.store.views import (
     AuditView,
     EventView,
@@ -55,7 +56,27 @@ from makegood.transactions import Caller
 T = TypeVar("T")
 
 
-class Tasks(Protocol):
+class Signalling(Protocol):
+    """Signals to tasks. A sender locks no task: it only inserts."""
+
+    async def signal(self, signal: OutgoingSignal, act: Act | None = None) -> Signalled:
+        """Send a signal in one commit; ``act``: an operator's, which is audited.
+
+        If the task knows a signal of this name and id, it keeps what it has: ``created=False``, whatever
+        became of the task meanwhile. Raises ``TaskNotFoundError``, and ``SignalRefused`` when the task has
+        ended or is being undone, no step of it waits for this name, or ``signals.MOST_BACKLOG`` signals are
+        unused: then nothing was sent. Concurrent sends may not see each other, and all be accepted.
+        """
+
+    async def join_signal(self, caller: Caller, signal: OutgoingSignal) -> Signalled:
+        """Send a signal in the caller's open transaction, using only ``caller``.
+
+        Returns and raises as ``signal``, and raises what ``join`` raises. Its own errors leave the
+        transaction as it was.
+        """
+
+
+class Tasks(Signalling, Protocol):
     """Tasks, their steps and their inboxes: clients submit tasks, and the Scheduler that
     holds one advances it.
     """
@@ -596,8 +617,9 @@ class Store(Protocol):
         subscription.
         """
 
-    def joined(self, *references: int | tuple[str, str]) -> None:
-        """Watch for a task that ``join`` inserted (its id), or a message of ``put`` (its queue and id).
+    def joined(self, *references: int | tuple[str, str] | tuple[int, str, str]) -> None:
+        """Watch for a task that ``join`` inserted (its id), a message of ``put`` (its queue and id), or a
+        signal (its task, name and id).
 
         Subscribers are woken soon after the caller's commit. One item stands for all that is committed with
         it. May be called in any thread.

@@ -143,6 +143,16 @@ def read_static(data: bytes) -> tuple[tuple[bytes, ...], Template, ReplyTo | Non
     return tuple(bytes(i) for i in read.inputs), read.returns, read.reply, read.names
 
 
+def signals_of(data: bytes) -> dict[str, str]:
+    """Return the names of the signals that a task's steps wait for, each with the JSON schema of its values;
+    nothing if they are not known.
+    """
+    try:
+        return dict(_static(data).signals)
+    except UNREADABLE:
+        return {}
+
+
 def known_task(id_: int, data: bytes | None) -> Submitted:
     """Return the answer for a draft whose key a task has; ``data``: what ``static`` wrote for that task, if
     its fingerprint is another.

@@ -10,7 +10,7 @@ from makegood.base.stored_values import record_of, text
 from makegood.errors import TaskNotFoundError
 from makegood.model.attributes import LONGEST_INDEXED, LONGEST_NAME, LONGEST_VALUE, MOST, Attribute, text_of
 from makegood.model.states import TaskState
-from makegood.store import rows
+from makegood.store import rows, signals
 from makegood.store.transaction import ReadTx, Sql
 from makegood.store.views import EventView, Exact, Filter, Prefix, StepView, TaskDetail, TaskView
 
@@ -21,13 +21,14 @@ ended_at, complete_by, start_at, start_wall
 """The columns of a ``TaskView`` in a list: without the result, which may be large."""
 STEP_COLUMNS = "idx, kind, name, agent, action, state, attempt, round, failure_count, flags, spec, result, error, first_sent"
 HAS_ATTRIBUTES = "exists (select 1 from makegood.attribute where task = $1)"
+HAS_SIGNALS = "exists (select 1 from makegood.signal where task = $1)"
 _ATTRIBUTES = Sql(f"""
 select substr(name, 1, {LONGEST_NAME}), substr(value, 1, {LONGEST_VALUE}) from makegood.attribute where task = $1 order by 1 limit {MOST}
 """)  # noqa: S608 - our own numbers
 # literals, so that the index on tasks in error is used
 _STATES = {state: f"state = '{state}'" for state in get_args(TaskState)}
 _TASK = Sql(f"""
-select {LISTED}, result, trace, static, (select store_id from makegood.generation), {{now}}, {HAS_ATTRIBUTES}
+select {LISTED}, result, trace, static, (select store_id from makegood.generation), {{now}}, {HAS_ATTRIBUTES}, {HAS_SIGNALS}
 from makegood.task where id = $1
 """)  # noqa: S608 - our own columns
 _STORE = Sql("select store_id from makegood.generation")
@@ -171,7 +172,7 @@ async def detail(
     records = await tx.rows(_TASK, task)
     if not records:
         return None
-    *columns, trace, static, store_id, now, has_attributes = records[0]
+    *columns, trace, static, store_id, now, has_attributes, has_signals = records[0]
     requests = await tx.rows(_REQUESTS, task)
     unreadable: list[str] = []
     steps = step_views(plans, await tx.rows(_STEPS, task), requests, unreadable)
@@ -181,9 +182,10 @@ async def detail(
     unreadable += unknown_values(view)
     acts = rows.asked(await tx.rows(ASKED, task), unreadable) if with_asked else ()
     labels = await attributes(tx, task) if has_attributes else {}
+    signal_views = await signals.views(tx, task) if has_signals else ()
     return TaskDetail(
-        view, steps, inputs, to, tuple(unreadable), acts, returns, trace, store_id, now, names, labels
-    )
+        view, steps, inputs, to, tuple(unreadable), acts, returns, trace, store_id, now, names, labels, None, signal_views, rows.signals_of(static)
+    )  # fmt: skip
 
 
 async def attributes(tx: ReadTx, task: int) -> dict[str, str]:

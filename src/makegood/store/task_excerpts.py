@@ -13,10 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base.sizes import KIB, MIB
-from makegood.store import rows
+from makegood.store import rows, signals
 from makegood.store.search import (
     ASKED,
     HAS_ATTRIBUTES,
+    HAS_SIGNALS,
     LISTED,
     STEP_COLUMNS,
     attributes,
@@ -60,7 +61,7 @@ _WITH_REQUESTS = (
 _TASK = Sql(f"""
 select {LISTED}, case when octet_length(result) <= $2 then result end, octet_length(result), trace,
     case when octet_length(static) <= $2 then static end, octet_length(static), (select store_id from makegood.generation), {{now}},
-    (select max(idx) from makegood.step where task = $1), (select sum(octet_length(spec)) from makegood.step where task = $1), {HAS_ATTRIBUTES}
+    (select max(idx) from makegood.step where task = $1), (select sum(octet_length(spec)) from makegood.step where task = $1), {HAS_ATTRIBUTES}, {HAS_SIGNALS}
 from makegood.task where id = $1
 """)  # noqa: S608 - our own columns
 _SHORTENED = STEP_COLUMNS.replace("result, error", f"octet_length(result), substr(error, 1, {ERROR})")
@@ -113,7 +114,19 @@ async def excerpt(
     row = await tx.rows(_TASK, task, VALUE)
     if not row:
         return None
-    *columns, result_size, trace, static, static_size, store_id, now, last, specs, has_attributes = row[0]
+    (
+        *columns,
+        result_size,
+        trace,
+        static,
+        static_size,
+        store_id,
+        now,
+        last,
+        specs,
+        has_attributes,
+        has_signals,
+    ) = row[0]
     unreadable: list[str] = []
     whole = (last or 0) < WHOLE and (specs or 0) <= SPECS
     blocks = [] if whole else await _blocks(tx, task, last)
@@ -131,6 +144,7 @@ async def excerpt(
         view, steps, inputs, None if reply is None else reply.to, tuple(unreadable),
         rows.asked(await tx.rows(ASKED, task), unreadable), returns, trace, store_id, now, names,
         await attributes(tx, task) if has_attributes else {}, None if whole else _tally(blocks),
+        await signals.views(tx, task) if has_signals else (), {} if static is None else rows.signals_of(static),
     )  # fmt: skip
     return TaskExcerpt(detail, (last or 0) + 1, blocks, window, next_, sizes)
 

@@ -351,6 +351,24 @@ class Asked(msgspec.Struct, frozen=True):
     at: float
 
 
+class SignalView(msgspec.Struct, frozen=True):
+    """A signal that was sent to a task. Its value is the result of the step that used it."""
+
+    name: str
+    id: str
+    at: float
+    """When it was sent."""
+    who: str = ""
+    """The operator who sent it; "" for an application."""
+    used: str | None = None
+    """The step that used it; None: none has."""
+    used_at: float | None = None
+    step: str = ""
+    """The only step that may use it; "": any that waits for ``name``."""
+    kept: bool = False
+    """Its task has read it, and keeps it for a step that has not begun to wait."""
+
+
 class TaskDetail(msgspec.Struct, frozen=True):
     """A task with its steps and inputs."""
 
@@ -384,6 +402,12 @@ class TaskDetail(msgspec.Struct, frozen=True):
     """By which it can be found."""
     tally: Mapping[str, int] | None = None
     """How many actions are in which state, if ``steps`` are only some of the task's steps; else None."""
+    signals: tuple[SignalView, ...] = ()
+    """The signals that were sent to it, newest first."""
+    signal_types: Mapping[str, str] = {}
+    """The signals that its steps wait for by name, each with the JSON schema of its values, "" if that is not
+    known; empty if the names are not known.
+    """
 
     def count(self, *states: str) -> int:
         """Return how many of all actions of the task are in one of these states."""

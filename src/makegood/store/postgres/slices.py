@@ -18,7 +18,7 @@ from makegood.store import queue_records, records, rows, search, task_excerpts
 from makegood.store import views as views_
 from makegood.store.generation import restored
 from makegood.store.operator_commands import TaskVerbs
-from makegood.store.postgres import doctor, joined_submit, load, take, upkeep
+from makegood.store.postgres import doctor, joined_submit, load, signals, take, upkeep
 from makegood.store.postgres import queues as mails
 from makegood.store.postgres import requests as queues
 from makegood.store.postgres.commit import BLOCKED_FOR, Commit, put_to_error
@@ -35,6 +35,7 @@ from makegood.store.queue_records import Depths, Outgoing, Receipt, Room, Sent
 from makegood.store.requests import RequestVerbs
 from makegood.store.rows import Interner
 from makegood.store.scan_floors import Floors
+from makegood.store.signals import OutgoingSignal, Signalled
 from makegood.store.soundness import broken
 from makegood.store.upkeep import NodeVerbs, UpkeepVerbs, heartbeat, register
 from makegood.transactions import Caller
@@ -130,6 +131,15 @@ class TaskSlice(Slice, TaskVerbs):
                 return await work(SharedTx(connection))
 
         return await self._db.read(look)
+
+    async def signal(self, signal: OutgoingSignal, act: Act | None = None) -> Signalled:
+        """Send a signal."""
+        return await self._db.write(partial(signals.send, signal=signal, act=act))
+
+    async def join_signal(self, caller: Caller, signal: OutgoingSignal) -> Signalled:
+        """Send a signal in a caller's transaction."""
+        await joined_submit.verify(caller, self._db.place())
+        return await signals.put(caller, signal)
 
 
 class RequestSlice(Slice, RequestVerbs):

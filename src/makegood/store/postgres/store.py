@@ -98,7 +98,7 @@ class PostgresStore:
         """
         return self._database.subscribers.subscribe(topic, wake)
 
-    def joined(self, *keys: int | tuple[str, str]) -> None:
+    def joined(self, *keys: int | tuple[str, str] | tuple[int, str, str]) -> None:
         """Do nothing: the caller's commit notifies subscribers."""
 
     async def transact(

@@ -1,4 +1,4 @@
-"""Detects the commit of tasks and messages that were written in the caller's transaction.
+"""Detects the commit of tasks, messages and signals that were written in the caller's transaction.
 
 SQLite does not announce commits, and the caller's connection wakes nobody. So the store that wrote into the
 transaction polls for one row of it: at short intervals at first, then at longer ones, for 10 seconds. A later
@@ -22,10 +22,11 @@ _log = logging.getLogger("makegood.store")
 _FIRST, _GROWTH, _LONGEST, _SPAN = 0.002, 1.2, 0.1, 10.0
 _MOST = 1000
 _TASKS = "select id from makegood_task where id in ({marks})"
+_SIGNAL = "select task, name, id from makegood_signal where task = ? and name = ? and id = ?"
 _MESSAGE = "select queue, id from makegood_message where queue = ? and id = ?"
 
-Wanted: TypeAlias = int | tuple[str, str]
-"""A task by its id, a message by its queue and id."""
+Wanted: TypeAlias = int | tuple[str, str] | tuple[int, str, str]
+"""A task by its id, a message by its queue and id, a signal by its task, name and id."""
 
 
 class RunOnReader(Protocol):
@@ -37,7 +38,7 @@ class RunOnReader(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Lookout:
-    """Calls ``on_sight`` soon after expected tasks or messages were committed.
+    """Calls ``on_sight`` soon after expected tasks, messages or signals were committed.
 
     A lookout belongs to one event loop; ``expect`` may be called in any thread.
     """
@@ -45,7 +46,7 @@ class Lookout:
     read: RunOnReader
     """Runs an action on the store's reading thread."""
     on_sight: Callable[[set[Wanted]], None]
-    """Called with the tasks and messages that were found."""
+    """Called with those that were found."""
     _loop: asyncio.AbstractEventLoop | None = None
     _context: Context = field(default_factory=Context)
     _keys: dict[Wanted, float] = field(default_factory=dict)
@@ -57,7 +58,7 @@ class Lookout:
         self._loop, self._context = loop, home_context()
 
     def expect(self, key: Wanted) -> None:
-        """Poll for a task or a message, for 10 seconds."""
+        """Poll for a task, a message or a signal, for 10 seconds."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._expect, key, context=self._context.copy())
 
@@ -100,5 +101,5 @@ def _there(tx: WriteTransaction, keys: Sequence[Wanted]) -> set[Wanted]:
     hits: set[Wanted] = {task for (task,) in tx.among(_TASKS, [key for key in keys if isinstance(key, int)])}
     for key in keys:
         if not isinstance(key, int):
-            hits.update((queue, id_) for queue, id_ in tx.rows(_MESSAGE, key))
+            hits.update(map(tuple, tx.rows(_SIGNAL if len(key) == 3 else _MESSAGE, key)))
     return hits

@@ -15,8 +15,9 @@ from makegood.store.priority_ageing import Ageing
 from makegood.store.queue_operations import QueueVerbs
 from makegood.store.queue_records import Depths, Outgoing, Receipt, Room, Sent
 from makegood.store.requests import RequestVerbs
+from makegood.store.signals import OutgoingSignal, Signalled
 from makegood.store.soundness import broken
-from makegood.store.sqlite import doctor, leases, load, requests, upkeep
+from makegood.store.sqlite import doctor, leases, load, requests, signals, upkeep
 from makegood.store.sqlite import queues as mails
 from makegood.store.sqlite.commit import commit, put_to_error
 from makegood.store.sqlite.database import Database, Slice, reads, writes
@@ -75,6 +76,15 @@ class TaskSlice(Slice, TaskVerbs):
     async def excerpt(self, task: int, page: views_.StepPage | None = None) -> views_.TaskExcerpt | None:
         """Return what a page shows of a task."""
         return await self._db.read(lambda tx: tx.do(task_excerpts.excerpt, tx.plans, task, page))
+
+    async def signal(self, signal: OutgoingSignal, act: Act | None = None) -> Signalled:
+        """Send a signal."""
+        return await self._db.write(partial(signals.send, signal=signal, act=act))
+
+    async def join_signal(self, caller: Caller, signal: OutgoingSignal) -> Signalled:
+        """Send a signal in the caller's transaction."""
+        await verify(caller, self._db.path, self._db.identity.store_id)
+        return await signals.put(caller, signal, self._db.clock.now())
 
 
 class RequestSlice(Slice, RequestVerbs):

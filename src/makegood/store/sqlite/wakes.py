@@ -103,7 +103,7 @@ class Wakes:
         """Wake all processes for tasks and messages that were committed on a connection that wakes
         nobody.
         """
-        topics = {f"queue:{key[0]}" for key in keys if not isinstance(key, int)}
+        topics = {f"queue:{key[0]}" if len(key) == 2 else "inbox" for key in keys if not isinstance(key, int)}
         if any(isinstance(key, int) for key in keys):
             topics |= {"pending", "sleeping"}
         if self._socket is not None:

@@ -1,0 +1,158 @@
+"""Signals to tasks: what a sender writes, and what it is told, the same for every store.
+
+A sender only inserts: a row of ``signal``, which remembers its id, and a row of ``inbox``, which wakes the
+task's Scheduler. It locks no task: in a caller's transaction such a lock would hold up the batch of a
+Scheduler for as long as the caller likes.
+"""
+
+from hashlib import blake2b
+from typing import Final, Protocol
+
+import msgspec
+
+from makegood.base.ids import show
+from makegood.base.stored_values import record_of
+from makegood.errors import SignalRefused, TaskNotFoundError
+from makegood.model.messages import Act, SignalRef, TaskMessage
+from makegood.store import rows
+from makegood.store.transaction import ReadTx, Sql
+from makegood.store.views import SignalView
+
+MOST_BACKLOG: Final = 1000
+"""Signals of a task that no step has used yet, at most."""
+
+_ENDED = {
+    "processed": "the task had ended: processed; nothing in it waits any more",
+    "undone": "the task had ended: undone; resubmit it first",
+    "undoing": "the task is being undone; resubmit it once it is undone",
+}
+_VIEWS = Sql(f"""
+select s.name, s.id, s.at, substr(s.who, 1, {rows.MOST_TEXT}), case when s.used is not null then coalesce(p.name, '') end, s.used_at, s.step,
+    s.body is not null
+from makegood.signal s left join makegood.step p on p.task = s.task and p.idx = s.used
+where s.task = $1 order by s.seq desc limit {MOST_BACKLOG}
+""")  # noqa: S608 - our own numbers
+
+
+class TaskKey(msgspec.Struct, frozen=True):
+    """A task by its key."""
+
+    app: str
+    workflow: str
+    key: str
+
+
+class OutgoingSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal to send."""
+
+    to: int | TaskKey
+    name: str
+    id: str
+    value: bytes
+    """JSON."""
+    step: str = ""
+    """The only step that may use it; "": any that waits for ``name``."""
+
+    @property
+    def digest(self) -> bytes:
+        """What tells this signal from another one under its id."""
+        return blake2b(self.step.encode() + b"\0" + self.value, digest_size=16).digest()
+
+    @property
+    def message(self) -> bytes:
+        """The message to the task."""
+        ref = SignalRef(self.name, self.id, self.step)
+        return rows.message(TaskMessage("signal", value=self.value, signal=ref))
+
+
+class Signalled(msgspec.Struct, frozen=True):
+    """The result of sending a signal."""
+
+    id: str
+    created: bool
+    """False if the task already knows a signal of this name and id, whatever became of it."""
+    conflict: bool = False
+    """Whether the known signal has another value, or is for another step."""
+    task: int = 0
+    """The task that has it, as a number."""
+
+
+class Addressee(msgspec.Struct, frozen=True, array_like=True):
+    """What a sender must know of a task."""
+
+    task: int
+    state: str
+    goal: str
+    static: bytes
+    digest: bytes | None
+    """Of the signal of the same name and id, if there is one."""
+    backlog: int
+    """Its signals that no step has used, counted up to the limit."""
+
+
+class SignalTables(Protocol):
+    """The statements of one transaction, of the store or of a caller."""
+
+    async def state(self, signal: OutgoingSignal) -> Addressee | None:
+        """Return the state of the task to which a signal goes; None if there is no such task."""
+
+    async def insert(self, task: int, signal: OutgoingSignal, who: str) -> bool:
+        """Insert a signal and its message; False if the task has one of this name and id by now."""
+
+
+async def send(tables: SignalTables, signal: OutgoingSignal, who: str = "") -> Signalled:
+    """Send a signal. Raises ``TaskNotFoundError`` and ``SignalRefused``: then nothing was written."""
+    while True:
+        task = await tables.state(signal)
+        if task is None:
+            raise _unknown(signal.to)
+        if (
+            task.digest is not None
+        ):  # asked first: a repeated signal is no new one, whatever became of the task
+            conflict = bytes(task.digest) != signal.digest
+            return Signalled(signal.id, created=False, conflict=conflict, task=task.task)
+        if (refusal := _refusal(task, signal)) is not None:
+            raise refusal
+        if await tables.insert(task.task, signal, who):
+            return Signalled(signal.id, created=True, task=task.task)
+        # somebody sent it at the same moment
+
+
+def _unknown(to: int | TaskKey) -> TaskNotFoundError:
+    if isinstance(to, int):
+        text = f"there is no task {show(to)} in this store: see `makegood task list`"
+        return TaskNotFoundError(text, task_id=show(to))
+    return TaskNotFoundError(
+        f"no task of {to.app}.{to.workflow} has the key {to.key!r}: submit it under this key first (you may submit and signal in one "
+        f"transaction)"
+    )
+
+
+def _refusal(task: Addressee, signal: OutgoingSignal) -> SignalRefused | None:
+    name = show(task.task)
+    state = "undoing" if task.goal == "undo" and task.state not in ("undone", "error") else task.state
+    if (end := _ENDED.get(state)) is not None:
+        text = f"task {name} takes no signal {signal.name!r}: {end}"
+    elif (names := rows.signals_of(task.static)) and signal.name not in names:
+        text = f"task {name} waits for no signal {signal.name!r}; it has {', '.join(names)}"
+    elif task.backlog >= MOST_BACKLOG:
+        text = (
+            f"task {name} takes no signal {signal.name!r}: {MOST_BACKLOG:,} signals to it are unused, which is the most; send it again "
+            f"once its steps have used some, or the one that is meant under the same id"
+        )
+    else:
+        return None
+    return SignalRefused(text, task_id=name, signal=signal.name, state=task.state)
+
+
+def audited(act: Act, signal: OutgoingSignal, answer: Signalled) -> list[rows.AuditRow]:
+    """Return an operator's signal as its row in the audit; none if it was known."""
+    if not answer.created:
+        return []
+    step = f" for {signal.step}" if signal.step else ""
+    return [(act.id, answer.task, "signal", act.who, act.why, f"sent {signal.name} ({signal.id}){step}", "")]
+
+
+async def views(tx: ReadTx, task: int) -> tuple[SignalView, ...]:
+    """Return the signals of a task, newest first."""
+    return tuple(record_of(SignalView, row) for row in await tx.rows(_VIEWS, task))

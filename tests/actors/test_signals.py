@@ -1,0 +1,150 @@
+"""A message of an inbox becomes a signal in the transaction of its acknowledgement; a client sends them by handle, id and key."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import makegood as mg
+from makegood.client.client import Client
+from makegood.node.node import Node
+from makegood.options import Options
+from makegood.store.protocol import Store
+from tests.actors.conftest import QUIET
+from tests.actors.test_inbox import SOON, pause, send, until_empty
+from tests.conformance.worlds import World
+
+
+@dataclass
+class Approval:
+    """What the boss says."""
+
+    id: str
+    cents: int
+
+
+shop = mg.App("shop")
+approval: mg.Signal[int] = mg.Signal("approval", int, "shop")
+
+
+@shop.workflow
+def travel(place: str) -> str:
+    return place
+
+
+@mg.App("other").workflow
+def elsewhere(place: str) -> str:
+    return place
+
+
+def app(*, blocking: bool, **options: Any) -> mg.App:
+    """Return an app whose inbox signals the task of the key "trip"."""
+    desk = mg.App("desk")
+
+    def accept(answer: Approval, tx: mg.Transaction) -> mg.SignalByKey | None:
+        return approval.of(travel, key="trip", value=answer.cents) if answer.cents else None
+
+    async def accepting(answer: Approval, tx: mg.Transaction) -> mg.SignalByKey | None:
+        await asyncio.sleep(0)
+        return accept(answer, tx)
+
+    desk.inbox("orders", **options)(accept if blocking else accepting)
+    return desk
+
+
+@pytest.mark.parametrize("blocking", [True, False], ids=["def", "async def"])
+async def test_a_message_becomes_a_signal_of_its_id(store: Store, world: World, blocking: bool) -> None:
+    async with Client(store) as client:
+        task = await client.submit(travel, "Rome", key="trip")
+        async with Node(app(blocking=blocking), store, roles=("inbox",), options=QUIET):
+            for _ in range(3):
+                await send(store, ("a-1", 5), ("none", 0))
+                await until_empty(store)
+        (view,) = (await task.status()).signals
+        assert (view.name, view.id) == ("approval", "a-1")
+    ((body,),) = await world.rows("select body from {inbox}")
+    assert bytes(body) == b'{"kind":"signal","value":"NQ==","signal":["approval","a-1",""]}'
+
+
+async def test_a_message_for_no_task_comes_again_and_is_a_dead_letter_in_the_end(
+    store: Store, world: World
+) -> None:
+    options = Options(poll_every="10ms", alerts_every=None, leaderless_after=None)
+    async with Node(app(blocking=True, retry=SOON), store, roles=("inbox",), options=options):
+        await send(store, ("a-1", 5))
+        await until_empty(store, world)
+    (dead,) = await store.queues.messages("orders", dead=True)
+    assert dead.message.tries == 3
+    assert dead.message.error == (
+        "TaskNotFoundError: no task of shop.travel has the key 'trip': submit it under this key first (you may submit and signal in one "
+        "transaction)"
+    )
+    assert await world.rows("select 1 from {signal}") == []
+
+
+async def test_another_value_under_a_known_id_is_a_dead_letter_at_once(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Client(store) as client:
+        task = await client.submit(travel, "Rome", key="trip")
+        await task.signal(approval, 4, id="a-1")
+    await send(store, ("a-1", 5))
+    async with Node(app(blocking=True), store, roles=("inbox",), options=QUIET), asyncio.timeout(60):
+        while "goes to the dead letters" not in caplog.text:
+            await pause(0.01)
+    assert "delivery 1, goes to the dead letters: KeyConflict: task" in caplog.text
+    assert "knows a signal 'approval' of the id 'a-1' with another value" in caplog.text
+
+
+async def test_a_client_sends_by_handle_id_and_key(store: Store) -> None:
+    async with Client(store) as client:
+        task = await client.submit(travel, "Rome", key="trip")
+        answers = [
+            await client.signal(task, approval, 1),
+            await client.signal(task.id, approval, 1),
+            await client.signal(travel, approval, 1, key="trip"),
+            await task.signal("approval", {"any": "value"}),
+            await task.signal("nothing"),
+        ]
+        assert all(answer.created and answer.task == task.number for answer in answers)
+        assert len({answer.id for answer in answers}) == 5, "an id is drawn for each"
+        with pytest.raises(mg.TaskNotFoundError):
+            await client.signal("0000000000009", approval, 1)
+
+
+async def test_an_operators_signal_needs_a_name_or_a_reason(store: Store) -> None:
+    async with Client(store) as client:
+        task = await client.submit(travel, "Rome")
+        answer = await task.signal(approval, 1, who="ann", why="by phone")
+        await task.signal(approval, 2)
+        (audit,) = await client.audit(task.id)
+        assert (audit.kind, audit.who, audit.why, audit.act) == ("signal", "ann", "by phone", answer.id)
+        assert [view.who for view in (await task.status()).signals] == ["", "ann"]
+
+
+Wrong = tuple[Any, Any, Any, dict[str, Any], type[Exception], str]
+"""Task, signal, value and options of a call; the error and its text."""
+WRONG: list[Wrong] = [
+    (travel, approval, 1, {}, mg.DefinitionError, "goes to the task that has a key: pass key="),
+    ("7", approval, 1, {"key": "k"}, mg.DefinitionError, "takes a function decorated with @app.workflow"),
+    (elsewhere, approval, 1, {"key": "k"}, mg.DefinitionError, "signal approval is one of app shop"),
+    (1, 7, 1, {}, mg.DefinitionError, r"takes what app.signal\(...\) returned, or its name, not int"),
+    (1, approval, "1", {}, mg.PayloadError, "the value of signal approval is str, its annotation says int"),
+    (1, "approval", "x" * 2_000_000, {}, mg.PayloadError, "the value of signal approval"),
+    (1, "approval", 1, {"id": ""}, mg.ConfigError, "id='': a text of 1 to 300 characters"),
+    (1, "approval", 1, {"id": "x" * 301}, mg.ConfigError, "a text of 1 to 300 characters"),
+    (1, "approval", 1, {"id": "\x00"}, mg.ConfigError, "texts must be Unicode without NUL"),
+    (travel, "approval", 1, {"key": "\x00"}, mg.ConfigError, "texts must be Unicode without NUL"),
+    (1, "approval", 1, {"stepp": "x"}, mg.ConfigError, "there is no option 'stepp'"),
+]
+
+
+@pytest.mark.parametrize("case", WRONG, ids=[case[-1] for case in WRONG])
+async def test_what_is_wrong_is_refused_with_a_remedy(store: Store, world: World, case: Wrong) -> None:
+    task, signal, value, options, error, text = case
+    async with Client(store) as client:
+        await client.submit(travel, "Rome", key="k")
+        with pytest.raises(error, match=text):
+            await client.signal(task, signal, value, **options)
+    assert await world.rows("select 1 from {signal}") == []
