@@ -4,15 +4,17 @@ messages.
 
 import asyncio
 import random
+from contextlib import suppress
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
-from makegood.errors import MakegoodError, StoreUnavailableError, TaskNotFoundError
+from makegood.errors import MakegoodError, SignalRefused, StoreUnavailableError, TaskNotFoundError
 from makegood.testing.simulator.customers import Customers, CustomerWorld, Order
 from makegood.testing.simulator.faults import Faults
 from makegood.testing.simulator.members import FleetMember
+from proofs.storms.shop import CONSENT
 from proofs.storms.surroundings import ORDERS, QUEUE, RECEIVERS, SENDING, Around
 from proofs.storms.swarm import StormSwarm
 
@@ -62,6 +64,50 @@ class RandomCustomers(Customers):
                 self._world.loop.create_task(action, context=door.process.context.copy())
                 await asyncio.sleep(_PATIENCE)
             await asyncio.sleep(self._rng.uniform(0.0, 0.5))
+        if order.signals:
+            await self._signal_all(order, random.Random(f"{self._world.seed} signals {order.key}"))
+
+    async def _signal_all(self, order: Order, rng: random.Random) -> None:
+        """Send signals to an order's task: soon or late, some of them twice, each again until it is answered."""
+        for n in range(order.signals):
+            await asyncio.sleep(rng.choice((0.0, 0.5, 2.0, 2.99, 3.0, 6.0)) * rng.uniform(0.9, 1.1))
+            by_key, id_ = rng.random() < 0.3, f"click-{n}"
+            for _ in range(rng.choice((1, 1, 2))):
+                answer = asyncio.Event()
+                while not answer.is_set():
+                    door = self._door()
+                    if door is not None and door.client is not None:
+                        sending = self._signal(door, door.client, order, id_, answer, by_key=by_key)
+                        self._world.loop.create_task(sending, context=door.process.context.copy())
+                        with suppress(TimeoutError):
+                            await asyncio.wait_for(answer.wait(), _PATIENCE)
+                    await asyncio.sleep(rng.uniform(0.0, 0.2))
+
+    async def _signal(
+        self,
+        door: FleetMember,
+        client: Client,
+        order: Order,
+        id_: str,
+        answer: asyncio.Event,
+        *,
+        by_key: bool,
+    ) -> None:
+        """Send one signal in a process of the world."""
+        try:
+            if by_key or order.key not in self.acks:
+                sent = await client.signal(order.workflow, CONSENT, "yes", key=order.key, id=id_)
+            else:
+                sent = await client.signal(client.task(self.acks[order.key]), CONSENT, "yes", id=id_)
+        except (SignalRefused, TaskNotFoundError):
+            answer.set()
+        except StoreUnavailableError:
+            return
+        else:
+            self._world.history.note(
+                "acknowledged", door.name, sent.task, name=CONSENT, id=sent.id, created=sent.created
+            )
+            answer.set()
 
     def _door(self) -> FleetMember | None:
         doors = [

@@ -4,11 +4,12 @@
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from makegood.declare.action import Agent, AsyncAction
 from makegood.declare.outcomes import NOTHING, Happened, NotHappened
+from makegood.declare.signal import Signal
 from makegood.errors import Permanent
 from makegood.model.breaker import Breaker
 from makegood.model.plan import Plan
@@ -16,6 +17,7 @@ from makegood.model.policy import NEVER, Recover, Retry
 from makegood.testing.simulator.customers import Order
 from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
+from makegood.workflow.signal_waits import wait_for
 from makegood.workflow.verbs import branches, each, parallel, when
 from proofs.storms.services import KEEPS, SERVICES, Kind, service
 from proofs.storms.surroundings import ACCEPTING, ORDERS
@@ -33,6 +35,10 @@ SOON: Final = Recover(threshold=1, wait="500ms", extended="2s", then="undo")
 HOLD: Final = Recover(threshold=1, wait="500ms", extended="2s", then="hold")
 
 
+CONSENT: Final = "consent"
+"""The signal that workflows wait for."""
+ASKING: Final = ("approval", "approval_in_time", "approval_or_default", "approval_held")
+"""Workflows that wait for a signal."""
 BRIEFLY: Final = ("brief_order", "brief_hasty", "brief_held", "brief_settle")
 """Workflows of steps whose keys are forgotten soon."""
 _BRIEF_WORLDS, _BRIEF_ORDERS = 0.3, 0.6
@@ -102,6 +108,7 @@ def storm_app(*, breakers: bool = False) -> App:
     _brief(app, (stock, payments, _settling(app, reserve)), reserve)
     _unkeyed(app, reserve)
     _shapes(app, stock, (reserve, pack, email))
+    _approvals(app, reserve)
     _submission(app)
     return app
 
@@ -338,6 +345,35 @@ def _shapes(app: App, stock: Agent, actions: tuple[Reserve, Pack, Email]) -> Non
         return promises
 
 
+def _approvals(app: App, reserve: Reserve) -> None:
+    """Waits for signals: without a timeout, with one, one after another, side by side, and in the items of a list."""
+    consent = app.signal(CONSENT, str)
+
+    @app.workflow(complete_within="1m")
+    def approval(order: str) -> str:
+        return reserve(wait_for(consent) if len(order) % 2 else wait_for(reserve_first(order)))
+
+    def reserve_first(order: str) -> Signal[str]:
+        reserve(order)
+        return consent
+
+    @app.workflow(complete_within="1m")
+    def approval_in_time(order: str) -> str:
+        hold = reserve(order)
+        parallel(wait_for(consent, timeout="6s"), reserve(hold))
+        return reserve(hold)
+
+    @app.workflow()
+    def approval_or_default(order: str) -> str:
+        first = wait_for(consent, timeout="3s", otherwise="nobody")
+        second = wait_for(consent, timeout="4s", otherwise=reserve(first))
+        return reserve(second)
+
+    @app.workflow(on_failure="hold")
+    def approval_held(order: str) -> str:
+        return reserve(wait_for(consent, timeout="5s"))
+
+
 def _submission(app: App) -> None:
     """The submission process: a message names the workflow and its input."""
 
@@ -351,6 +387,18 @@ def _submission(app: App) -> None:
         workflow: Any = app._find_workflow(order["workflow"])
         plan: Plan[Any] = workflow.plan(order["order"])
         return plan
+
+
+def asking(app: App, orders: Sequence[Order], share: float, rng: random.Random) -> list[Order]:
+    """Return the orders, a share of them for workflows that wait for signals, which their customers send."""
+    return [
+        order._replace(
+            workflow=app._find_workflow(name), key=f"{name}-{n}", signals=rng.choice((0, 1, 1, 2, 2, 3))
+        )
+        if rng.random() < share and (name := rng.choice(ASKING))
+        else order
+        for n, order in enumerate(orders)
+    ]
 
 
 def orders(app: App, rng: random.Random, count: int, only: str | None = None) -> list[Order]:

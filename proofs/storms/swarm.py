@@ -8,6 +8,8 @@ from makegood.testing.simulator.swarm import LAYOUTS
 from proofs.storms import surroundings
 from proofs.storms.surroundings import Around
 
+_ASKING = 0.2
+"""The share of worlds in which tasks wait for signals."""
 _DELAYING = 0.2
 """The share of worlds in which tasks begin later."""
 
@@ -20,6 +22,8 @@ class StormSwarm(swarm.Swarm):
     """The surroundings of the engine; None: there are none."""
     delayed: float = 0.0
     """The share of orders whose tasks begin later."""
+    asking: float = 0.0
+    """The share of orders whose tasks wait for signals."""
 
 
 def drawn(seed: int) -> StormSwarm:
@@ -28,7 +32,9 @@ def drawn(seed: int) -> StormSwarm:
     options = {field.name: getattr(settings, field.name) for field in fields(settings)}
     rng = random.Random(f"{seed} delays")
     delayed = rng.uniform(0.2, 1.0) if rng.random() < _DELAYING else 0.0
-    return StormSwarm(**options, around=surroundings.draw(seed), delayed=delayed)
+    rng = random.Random(f"{seed} signals")
+    asking = rng.uniform(0.3, 1.0) if rng.random() < _ASKING else 0.0
+    return StormSwarm(**options, around=surroundings.draw(seed), delayed=delayed, asking=asking)
 
 
 def calm(*, tasks: int = 1, layout: tuple[tuple[str, ...], ...] = LAYOUTS[0]) -> StormSwarm:

@@ -24,6 +24,7 @@ from proofs.storms.operator import RandomOperator
 from proofs.storms.recorder import StormRecorder
 from proofs.storms.rules import RULES
 from proofs.storms.services import Kind, StormService
+from proofs.storms.shop import asking
 from proofs.storms.surroundings import SWEEP
 from proofs.storms.swarm import StormSwarm, drawn
 
@@ -63,6 +64,8 @@ class StormWorld(SimulatedWorld):
         self.recorder = StormRecorder(self.history, self.store_id)
         self.services = {name: StormService(self, name, kind=kind) for name, kind in services.items()}
         drawn_orders = orders(app, random.Random(f"{seed} orders"), self.swarm.tasks)
+        if self.swarm.asking:
+            drawn_orders = asking(app, drawn_orders, self.swarm.asking, random.Random(f"{seed} asking"))
         self.customers = RandomCustomers(self, drawn_orders)
         self.operator = RandomOperator(self, random.Random(f"{seed} operator"))
 

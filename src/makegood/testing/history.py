@@ -15,7 +15,7 @@ The kinds, with their fields:
   written
 - acknowledged: name, id, created: the sender of a signal has its answer
 - kept: name, id: a Decision keeps a signal;  used: name, id, idx: it ends a wait
-- timeout: idx, due (by the store's clock): a step waits for a signal until then
+- timeout: idx, due, now (both by the store's clock): a step waits for a signal until then
 - waited: idx, reason, now: a wait for a signal ended, by a signal or by its timeout
 - answered: idx, doing, attempt, complete_by, now: a reply was left in the store, in time by its clock
 - accepted: idx, doing ("do", "probe", "undo"), attempt, reply (its kind), complete_by, now (the store's clock

@@ -200,16 +200,29 @@ class NothingLeftOver(Rule):
 
 
 class FewCommits(Rule):
-    """L5: an undisturbed task needs at most one commit per step that was asked (to do or to undo), and one
-    more.
+    """L5: an undisturbed task needs at most one commit per step that was asked (to do or to undo), one for each
+    signal that it keeps and each wait that ends, and one more.
 
     Undisturbed: it met no fault, no operator and no failing service.
     """
 
     name: ClassVar[str] = "L5"
-    says: ClassVar[str] = "a task that met no fault needs one commit per step and one more"
+    says: ClassVar[str] = "a task that met no fault needs one commit per step, signal and wait, and one more"
     kinds: ClassVar[frozenset[str]] = frozenset(
-        {"submitted", "claimed", "moved", "sent", "accepted", "act", "judged", "released", "fault", "ended"}
+        {
+            "submitted",
+            "claimed",
+            "moved",
+            "sent",
+            "accepted",
+            "act",
+            "judged",
+            "released",
+            "fault",
+            "ended",
+            "kept",
+            "waited",
+        }
     )
 
     def __init__(self, report: Report) -> None:
@@ -227,7 +240,7 @@ class FewCommits(Rule):
             return
         first, _ = self._span.get(task, (event.at, event.at))
         self._span[task] = (first, event.at)
-        if kind == "sent":
+        if kind in ("sent", "kept", "waited"):
             self._dispatches[task] = self._dispatches.get(task, 0) + 1
         elif (
             kind in ("act", "judged", "released")

@@ -100,6 +100,7 @@ class TimeoutsRead(Rule):
         """Look for the signals that a timeout has passed over."""
         if event.kind == "timeout":
             self._due[event.task, event["idx"]] = event["due"]
+            self._began(event, world)
         elif event.kind == "signalled":
             self._unused[key_of(event)] = event
         elif event.kind == "used":
@@ -107,6 +108,15 @@ class TimeoutsRead(Rule):
         elif event["reason"] in TIMEOUTS:
             self.saw()
             self._timed_out(event, world)
+
+    def _began(self, event: Event, world: HistoryState) -> None:
+        plan = world.task(event.task).plans.get(event["idx"])
+        if plan is None or plan.args is None:
+            return
+        self.saw()
+        length, declared = event["due"] - event["now"], float(plan.args.parts[0])
+        if abs(length - declared) > EPSILON:
+            self.wrong(f"{plan.name} waits for {length:.3f} s {when(event)}, and declares {declared:.3f} s")
 
     def _timed_out(self, event: Event, world: HistoryState) -> None:
         task, idx = world.task(event.task), event["idx"]

@@ -28,6 +28,8 @@ class Order(NamedTuple):
     """Whether it is sent as a message."""
     delay: float = 0.0
     """Seconds after which its task begins; 0: at once."""
+    signals: int = 0
+    """How many signals its customer sends."""
     is_dated: bool = False
     """Whether its task begins at the moment, by the calendar, that is so far away."""
 

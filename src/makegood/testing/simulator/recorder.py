@@ -281,7 +281,7 @@ class Recorder:
                 if reason in _WAITS_END:
                     self._note("waited", task, idx=self.indices[task][name], reason=reason, now=changes.now)
         for task, idx, due, *_ in changes.of("timeout"):
-            self._note("timeout", task, idx=idx, due=due)
+            self._note("timeout", task, idx=idx, due=due, now=changes.now)
 
     def _requests(self, changes: LoggedChanges) -> None:
         for row in changes.of("sent"):
