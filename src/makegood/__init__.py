@@ -34,7 +34,6 @@ __getattr__, __dir__, __all__ = names(
         "declare.action": "Action Agent",
         "declare.call": "Call Token current_call",
         "declare.inbox": "Inbox",
-        "declare.signal": "Signal",
         "declare.outcomes": "Happened NOTHING NOT_HAPPENED NotHappened",
         "declare.signal": "Signal SignalByKey",
         "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError ClosedError CompleteByPassed ConfigError "

@@ -28,6 +28,7 @@ from tests.simulation import (
     mutants_more,
     mutants_rewind,
     mutants_rules,
+    mutants_signals,
     mutants_sleeping,
     mutants_store,
 )
@@ -42,6 +43,7 @@ MUTANTS = (
     | named_in(mutants_around)
     | named_in(mutants_keeps)
     | named_in(mutants_sleeping)
+    | named_in(mutants_signals)
 )
 """All of them, by name."""
 

@@ -1,0 +1,108 @@
+"""Mutants of signals and of the steps that wait for them."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from makegood.model.messages import TaskMessage
+from makegood.model.shape import KeptSignal
+from makegood.model.task import Step
+from makegood.saga import forward, rules, signals
+from makegood.saga.decision_builder import DecisionBuilder
+from makegood.scheduler.task_table import TaskTable
+from makegood.scheduler.wakeups import Wakeups
+from makegood.store.sqlite import decision_rows, slices
+from tests.simulation.mutants_making import mutant
+from tests.simulation.mutants_worlds import APART, FAULTS_OF_ALL_KINDS, QUICK
+
+ASKING = replace(FAULTS_OF_ALL_KINDS, tasks=6, asking=1.0)
+"""A little of everything, and all tasks wait for signals."""
+UNHEARD = replace(ASKING, layout=APART, wake_loss=1.0, engine=replace(QUICK, poll_every=5.0))
+"""The same, and Schedulers hear of signals only when they read their inbox, which is seldom."""
+
+
+@mutant(ASKING)
+def signal_used_twice(m: pytest.MonkeyPatch) -> None:
+    """A signal that has ended a wait is still there for the next one."""
+
+    def take(work: DecisionBuilder, step: Step) -> KeptSignal | None:
+        signal = next((each for each in work.signals if rules.may_use(step, each)), None)
+        if signal is not None:
+            work.out.used_signals.append((signal.name, signal.id, step.plan.idx))
+        return signal
+
+    m.setattr(signals, "take", take)
+
+
+@mutant(ASKING)
+def early_signal_dropped(m: pytest.MonkeyPatch) -> None:
+    """A signal that nobody waits for yet is used up and forgotten."""
+    m.setitem(decision_rows._ROWS, "kept", decision_rows._ROWS["kept"] + " and 0")
+
+
+@mutant(ASKING)
+def newest_signal_first(m: pytest.MonkeyPatch) -> None:
+    """Of the signals that are kept the last one is used first."""
+    true = signals.take
+
+    def take(work: DecisionBuilder, step: Step) -> KeptSignal | None:
+        work.signals = [*reversed(work.signals)]
+        signal = true(work, step)
+        work.signals = [*reversed(work.signals)]
+        return signal
+
+    m.setattr(signals, "take", take)
+
+
+@mutant(ASKING)
+def signal_id_ignored(m: pytest.MonkeyPatch) -> None:
+    """Each time that a signal is sent it is another one, whatever its id."""
+    true, count = slices.signals.send, iter(range(1_000_000))
+
+    def send(tx: Any, signal: Any, act: Any) -> Any:
+        answer = true(tx, msgspec.structs.replace(signal, id=f"{signal.id}/{next(count)}"), act)
+        return msgspec.structs.replace(answer, id=signal.id)
+
+    m.setattr(slices.signals, "send", send)
+
+
+@mutant(UNHEARD)
+def timeout_unread(m: pytest.MonkeyPatch) -> None:
+    """A wait times out at its moment, without a look at the inbox."""
+    rest = Wakeups.rest
+
+    async def for_a_timer(self: Wakeups, due: float | None) -> None:
+        inbox = self.inbox
+        await rest(self, due)
+        if due is not None and self._clock.monotonic() >= due:
+            self.inbox = inbox
+
+    m.setattr(Wakeups, "rest", for_a_timer)
+
+    def fire(self: TaskTable) -> None:
+        for task, idx in self.timers.pop(self.clock.monotonic()):
+            held_task = self.in_memory.get(task)
+            if held_task is not None and held_task.steps[idx].waiting:
+                self.messages.setdefault(task, []).append(TaskMessage("retry", idx))
+
+    m.setattr(TaskTable, "fire", fire)
+
+
+@mutant(ASKING)
+def timeout_cut_short(m: pytest.MonkeyPatch) -> None:
+    """A wait lasts for half of its timeout."""
+    true = signals.timeout
+
+    def timeout(step: Step) -> float | None:
+        length = true(step)
+        return None if length is None else length / 2
+
+    m.setattr(forward.signals, "timeout", timeout)
+
+
+@mutant(ASKING)
+def signals_left_behind(m: pytest.MonkeyPatch) -> None:
+    """A Scheduler that takes a task over does not read the signals that the task keeps."""
+    m.setattr("makegood.store.rows.may_wait", lambda _static: False)
