@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from makegood.model.plan import StepPlan
+from makegood.model.plan import StepPlan, Template
 from makegood.model.policy import Policy
 from makegood.model.states import Move, StepState, TaskState
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
@@ -19,8 +19,10 @@ STEPS = ("reserve", "charge")
 THRESHOLD = 1
 KEEPS = 60.0
 """For how many seconds services remember a key."""
+WITHIN = 5.0
+"""For how many seconds a step waits for a signal."""
 PLANS = tuple(
-    StepPlan(idx, name=name, agent="a", action=name, after=(0,) * idx, policy=Policy(within=10.0, threshold=THRESHOLD, undo_threshold=THRESHOLD, keeps=KEEPS))
+    StepPlan(idx, name=name, agent="a", action=name, args=Template((str(WITHIN),)), after=(0,) * idx, policy=Policy(within=10.0, threshold=THRESHOLD, undo_threshold=THRESHOLD, keeps=KEEPS))
     for idx, name in enumerate(STEPS)
 )  # fmt: skip
 
@@ -238,6 +240,19 @@ class Story:
             standing=STEPS,
         )  # fmt: skip
 
+    def signalled(self, task: int) -> None:
+        """One of two signals ends a wait; another wait times out, and what comes then is kept. (Steps stand for waits here.)"""
+        for seq, (id_, name, now) in enumerate((("a", "charge", 1.0), ("b", "charge", 2.0)), 1):
+            self.note("signalled", "c", task, name=name, id=id_, step="", seq=seq, now=now)
+        self.note("acknowledged", "c", task, name="charge", id="a", created=True)
+        self.note("kept", "s1", task, name="charge", id="b")
+        self.note("timeout", "s1", task, idx=0, due=WITHIN + 3.0, now=3.0)
+        self.note("used", "s1", task, name="charge", id="a", idx=1)
+        self.note("waited", "s1", task, idx=1, reason="signal_came", now=3.5)
+        self.note("signalled", "c", task, name="reserve", id="c", step="", seq=3, now=WITHIN + 3.1)
+        self.note("waited", "s1", task, idx=0, reason="timed_out", now=WITHIN + 3.2)
+        self.note("kept", "s1", task, name="reserve", id="c")
+
     def removed(self, task: int) -> None:
         """A task is removed long after its end."""
         self.note(
@@ -272,6 +287,7 @@ def good() -> History:
     story.held(4)
     story.lead("v2", 2)
     story.messages(4)
+    story.signalled(4)
     story.guarded(5)
     story.rest(5)
     story.removed(2)
