@@ -4,8 +4,8 @@ messages.
 
 import asyncio
 import random
-from contextlib import suppress
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from makegood.client.client import Client
@@ -68,7 +68,7 @@ class RandomCustomers(Customers):
             await self._signal_all(order, random.Random(f"{self._world.seed} signals {order.key}"))
 
     async def _signal_all(self, order: Order, rng: random.Random) -> None:
-        """Send signals to an order's task: soon or late, some of them twice, each again until it is answered."""
+        """Send signals to an order's task: soon or late, some twice, each again until it is answered."""
         for n in range(order.signals):
             await asyncio.sleep(rng.choice((0.0, 0.5, 2.0, 2.99, 3.0, 6.0)) * rng.uniform(0.9, 1.1))
             by_key, id_ = rng.random() < 0.3, f"click-{n}"

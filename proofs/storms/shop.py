@@ -346,7 +346,7 @@ def _shapes(app: App, stock: Agent, actions: tuple[Reserve, Pack, Email]) -> Non
 
 
 def _approvals(app: App, reserve: Reserve) -> None:
-    """Waits for signals: without a timeout, with one, one after another, side by side, and in the items of a list."""
+    """Waits for signals: without a timeout, with one, one after another, beside an action, held."""
     consent = app.signal(CONSENT, str)
 
     @app.workflow(complete_within="1m")

@@ -9,11 +9,12 @@ import pytest
 from makegood.model.messages import TaskMessage
 from makegood.model.shape import KeptSignal
 from makegood.model.task import Step
-from makegood.saga import forward, rules, signals
+from makegood.saga import rules, signals
 from makegood.saga.decision_builder import DecisionBuilder
 from makegood.scheduler.task_table import TaskTable
 from makegood.scheduler.wakeups import Wakeups
-from makegood.store.sqlite import decision_rows, slices
+from makegood.store.sqlite import decision_rows
+from makegood.store.sqlite import signals as sending
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_worlds import APART, FAULTS_OF_ALL_KINDS, QUICK
 
@@ -59,13 +60,13 @@ def newest_signal_first(m: pytest.MonkeyPatch) -> None:
 @mutant(ASKING)
 def signal_id_ignored(m: pytest.MonkeyPatch) -> None:
     """Each time that a signal is sent it is another one, whatever its id."""
-    true, count = slices.signals.send, iter(range(1_000_000))
+    true, count = sending.send, iter(range(1_000_000))
 
     def send(tx: Any, signal: Any, act: Any) -> Any:
         answer = true(tx, msgspec.structs.replace(signal, id=f"{signal.id}/{next(count)}"), act)
         return msgspec.structs.replace(answer, id=signal.id)
 
-    m.setattr(slices.signals, "send", send)
+    m.setattr(sending, "send", send)
 
 
 @mutant(UNHEARD)
@@ -99,7 +100,7 @@ def timeout_cut_short(m: pytest.MonkeyPatch) -> None:
         length = true(step)
         return None if length is None else length / 2
 
-    m.setattr(forward.signals, "timeout", timeout)
+    m.setattr(signals, "timeout", timeout)
 
 
 @mutant(ASKING)

@@ -14,13 +14,14 @@ from makegood.base.did_you_mean import meant
 from makegood.base.ids import show
 from makegood.client.client import Client
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
+from makegood.model.states import AT_REST
 from makegood.testing.kit.services import FakeService
 from makegood.testing.simulator import world as simulated
 from makegood.testing.simulator.customers import Customers, Order
 from makegood.testing.simulator.faults import Plan
 from makegood.testing.simulator.loop import SimulatedProcess
 from makegood.testing.simulator.members import FleetMember
-from makegood.testing.simulator.quiescence import Eye, Failed, StepCalls, TaskAtRest
+from makegood.testing.simulator.quiescence import Eye, Failed, Listening, StepCalls, TaskAtRest
 from makegood.testing.simulator.swarm import Swarm
 from makegood.testing.simulator.world_files import Grounds
 from makegood.workflow.app import App
@@ -38,6 +39,8 @@ decorators.
 """
 _HOUR: Final = 3_600.0
 _MOMENT: Final = 0.05
+_IN_VAIN: Final = 30.0
+"""Seconds after which a test fails whose tasks wait for signals that nobody sends."""
 _UNKNOWN: Final = TaskAtRest("unknown", "")
 
 
@@ -120,10 +123,13 @@ class Stage(simulated.SimulatedWorld):
         """How far undos and probes came: see ``Eye.coverage``."""
         self.ends = ""
         """How all tasks ended, in words."""
+        self.answers: dict[str, Callable[[Listening], Awaitable[bool]]] = {}
+        """What is sent to steps that wait, by the name of the signal; False: nothing yet."""
         self._position = 0
         self._given_up: asyncio.Future[None] | None = None
         self._script = script
         self._storm: asyncio.Task[None] | None = None
+        self._answering: asyncio.Task[None] | None = None
 
     @property
     def look(self) -> float:
@@ -181,8 +187,16 @@ class Stage(simulated.SimulatedWorld):
             self.heal()
             try:
                 await self.to_rest()
-            except NotAtRestError as error:
+            except Exception as error:  # noqa: BLE001 - an answer of the test may raise anything
                 self.error = self.error or error
+        if self._answering is not None:
+            self._answering.cancel()
+
+    def on_wait(self, signal: str, send: Callable[[Listening], Awaitable[bool]]) -> None:
+        """Let ``send`` be called for each step that waits for a signal."""
+        self.answers[signal] = send
+        if self._answering is None:
+            self._answering = self.loop.create_task(self.answer())
 
     async def _play(self) -> None:
         try:
@@ -258,13 +272,45 @@ class Stage(simulated.SimulatedWorld):
         ``NotAtRestError``.
         """
         assert self.eye is not None
-        end = self.loop.now + self.longest
+        end, waits = self.loop.now + self.longest, 0.0
         while not self._rests(self.eye):
+            if self._answering is not None and self._answering.done():
+                self._answering.result()  # raises what an answer of the test has raised
+            waits = waits + self.look if self._waits_in_vain(self.eye) else 0.0
+            if waits > _IN_VAIN:
+                raise NotAtRestError(
+                    f"nothing will happen any more: {self.said_of_tasks()}. Send it with world.signal(task, ...), or say with "
+                    f"world.on_wait(...) what is sent to each task that waits for it"
+                )
             if self.loop.now >= end:
                 raise NotAtRestError(
                     f"not at rest after {self.longest:.0f} virtual seconds of waiting: {self.eye.rest()}; {self.said_of_tasks()}"
                 )
             await asyncio.sleep(self.look)
+
+    def _waits_in_vain(self, eye: Eye) -> bool:
+        """Whether all tasks that have not ended wait for signals that nobody sends, without a limit."""
+        lone = {each.task: each for each in eye.listening() if each.is_lone}
+        return (
+            bool(lone)
+            and all(task.state in AT_REST or n in lone for n, task in eye.tasks().items())
+            and not any(each.signal in self.answers for each in lone.values())
+        )
+
+    async def answer(self) -> None:
+        """Send each step that waits for a signal of ``answers`` what is said there, once in each round."""
+        assert self.eye is not None
+        keys: set[tuple[int, str, int]] = set()
+        count, pause = 0, _MOMENT
+        while True:
+            if count != len(self.history.events):
+                count, pause = len(self.history.events), _MOMENT
+            for each in self.eye.listening():
+                send = self.answers.get(each.signal)
+                if send is not None and each[:3] not in keys and await send(each):
+                    keys.add(each[:3])
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.05, self.look)
 
     def _rests(self, eye: Eye) -> bool:
         return (
@@ -276,8 +322,10 @@ class Stage(simulated.SimulatedWorld):
     def said_of_tasks(self) -> str:
         """Return the current state of all tasks, as text."""
         tasks = self.eye.tasks().items() if self.eye is not None else ()
+        listening = self.eye.listening() if self.eye is not None else ()
+        waits = {each.task: f", and waits for {each.signal}, a signal" for each in listening}
         lines = [
-            f"task {show(task)} is {task_at_rest.state}{task_at_rest.cause and f' ({task_at_rest.cause})'}"
+            f"task {show(task)} is {task_at_rest.state}{task_at_rest.cause and f' ({task_at_rest.cause})'}{waits.get(task, '')}"
             for task, task_at_rest in tasks
         ]
         return "; ".join(lines) or "there is no task"

@@ -4,23 +4,29 @@ the rest.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from makegood.base import ids
 from makegood.base.did_you_mean import meant
 from makegood.base.durations import Duration, seconds
 from makegood.client.client import Client
-from makegood.errors import ConfigError, KeyConflict, TaskNotFoundError
+from makegood.declare.signal import Signal
+from makegood.errors import ConfigError, KeyConflict, SignalRefused, TaskNotFoundError
 from makegood.model.messages import Answer
 from makegood.model.plan import Plan
 from makegood.model.states import AT_REST
+from makegood.store.signals import Signalled
 from makegood.testing.checker import timeline
 from makegood.testing.kit.services import FakeService
 from makegood.testing.kit.stage import DAY, NotAtRestError, Stage
 from makegood.testing.simulator.customers import Order
+from makegood.testing.simulator.quiescence import Listening
 from makegood.workflow.workflow import Workflow
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +194,8 @@ class World:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._submit_count = 0
+        self._submit_count = self._signal_count = 0
+        self._tasks: dict[int, Task] = {}
         self._plans: dict[str, Plan[Any]] = {}
         self.operator = Operator(stage)
         self.scheduler = Role("scheduler", stage)
@@ -260,12 +267,54 @@ class World:
             )
         self._stage.longest = max(self._stage.longest, 4 * (workflow.within or DAY / 4))
         number = await self._stage.shoppers.place(Order(workflow, inputs, task_key))
-        return Task(number, task_key, plan.returns_type, self._stage)
+        return self._tasks.setdefault(number, Task(number, task_key, plan.returns_type, self._stage))
+
+    async def signal(
+        self,
+        task: Task,
+        signal: Signal[T] | str,
+        value: Any = None,
+        *,
+        id: str | None = None,  # noqa: A002 - as the client names it
+    ) -> Signalled:
+        """Send a signal to a task: ``await world.signal(task, approval, Approval(yes=True))``.
+
+        ``id``: by default "test-1" and so on. Raises what ``client.signal`` raises.
+        """
+        self._signal_count += 1
+        name = id or f"test-{self._signal_count}"
+        return await self._stage.in_office(
+            lambda client: client.signal(client.task(task.number), signal, value, id=name)
+        )
+
+    def on_wait(self, signal: Signal[T], answer: Callable[[Task], T]) -> None:
+        """Send a signal to each step that waits for it, whenever there is one.
+
+        ``answer`` is called with the task, once in each round of the step, and returns the value::
+
+            world.on_wait(approval, lambda task: Approval(yes=True))
+        """
+
+        async def send(waiting: Listening) -> bool:
+            task = self._tasks.get(waiting.task)
+            if task is None:  # its submission is not acknowledged yet
+                return False
+            value, name = answer(task), f"{waiting.step}/{waiting.round}"
+            with suppress(SignalRefused):  # the task has turned meanwhile
+                await self._stage.in_office(
+                    lambda client: client.signal(
+                        client.task(task.number), signal, value, id=name, step=waiting.step
+                    )
+                )
+
+            return True
+
+        self._stage.on_wait(signal.name, send)
 
     async def run_to_rest(self) -> None:
         """Wait until every task has ended and nothing is in flight. In a storm, the storm passes first.
 
-        Fails if the world does not come to rest.
+        Fails if the world does not come to rest, and soon if tasks wait for signals that nobody sends.
         """
         await self._stage.run_to_rest()
 

@@ -18,6 +18,11 @@ select (select count(*) from makegood_task where state not in ('processed', 'und
     + (select count(*) from makegood_inbox) + (select count(*) from makegood_request)
     + (select count(*) from makegood_message where state = 'waiting' and task is null)
 """
+_LISTENING = """
+select s.task, s.name, s.round, s.action, t.complete_by is null and not exists (select 1 from makegood_request r where r.task = s.task)
+        and not exists (select 1 from makegood_inbox i where i.task = s.task)
+from makegood_step s join makegood_task t on t.id = s.task where s.kind = 'wait_for' and s.state = 'ready' order by s.task, s.idx
+"""
 _MOST_ASKED = """
 select task, name, state, attempt, coalesce(error, '') from makegood_step where kind = 'action' and attempt > 0
 order by attempt desc, task, idx limit 1
@@ -52,6 +57,17 @@ class StepCalls(NamedTuple):
     attempts: int
     answer: str
     """The answer of its last attempt that was not done; "" for none."""
+
+
+class Listening(NamedTuple):
+    """A step that waits for a signal."""
+
+    task: int
+    step: str
+    round: int
+    signal: str
+    is_lone: bool
+    """Whether nothing else will move its task: no timeout, deadline, request or message."""
 
 
 class Failed(NamedTuple):
@@ -95,6 +111,10 @@ class Eye:
         ):
             tasks[task].steps.append((name, state, round_, kind))
         return tasks
+
+    def listening(self) -> list[Listening]:
+        """Return the steps that wait for a signal now."""
+        return [Listening(*row) for row in self.rows(_LISTENING)]
 
     def most_asked(self) -> StepCalls | None:
         """Return the step that was asked most often; None before the first."""
