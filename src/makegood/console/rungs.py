@@ -21,7 +21,7 @@ from makegood.saga.rules import SETTLED
 from makegood.store.views import StepView, TaskDetail
 from makegood.story.steps import JOINS, MOST_ODD, ODD, ORDER, TURNED, outermost, stem
 from makegood.story.undo_preview import fate, span_text, turns
-from makegood.story.waits import listens, signal_text
+from makegood.story.waits import listens, signal_text, sleep_text
 
 MOST_TICKS = 12
 
@@ -200,6 +200,8 @@ def _note(reading: _Reading, view: StepView, outcome: ForwardEnd) -> str:
         return _in_flight(reading, view)
     if listens(view):
         return signal_text(view, reading.now)
+    if text := sleep_text(view, reading.now):
+        return text
     if view.waiting and view.state == "ready" and view.due is not None:
         return f"again at {day_time(reading.now + view.due)}" + (f": {view.error}" if view.error else "")
     if outcome.by == "probe":

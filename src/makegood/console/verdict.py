@@ -14,7 +14,7 @@ from makegood.store.views import StepView, TaskDetail
 from makegood.story.steps import listed
 from makegood.story.trouble import cause_sentence, trouble
 from makegood.story.undo_preview import Preview, needs_settling, undo_order
-from makegood.story.waits import listens, signal_text, start_text
+from makegood.story.waits import is_asleep, listens, signal_text, sleep_text, start_text
 
 AGAIN: Final = "{} asked again, under the same key"
 MOST_TRIES: Final = 1000
@@ -188,7 +188,31 @@ def _pending(detail: TaskDetail, _course: Course) -> TaskVerdict:
 
 
 def _sleeping(detail: TaskDetail, _course: Course) -> TaskVerdict:
-    return _verdict("sleeping", f"Sleeping: it {start_text(detail.task, detail.now)}")
+    if text := start_text(detail.task, detail.now):
+        return _verdict("sleeping", f"Sleeping: it {text}")
+    return _asleep(detail) or _verdict("sleeping", "Sleeping")
+
+
+def _asleep(detail: TaskDetail) -> TaskVerdict | None:
+    """Return the verdict on a task that waits for a moment: the first of them; None if it waits for none."""
+    asleep = [step for step in detail.steps if is_asleep(step)]
+    if not asleep:
+        return None
+    step = min(asleep, key=lambda s: s.due or 0.0)
+    return _verdict("sleeping", f"Sleeping: {step.name} {sleep_text(step, detail.now)}".rstrip())
+
+
+def _listening(detail: TaskDetail) -> TaskVerdict | None:
+    """Return the verdict on a task that waits for a signal: that with the first timeout; None if it waits for
+    none.
+    """
+    listening = [step for step in detail.steps if listens(step)]
+    if not listening:
+        return None
+    step = min(listening, key=lambda s: math.inf if s.due is None else s.due)
+    left = None if step.due is None else _countdown(step, "to its timeout", step.due)
+    text = signal_text(step).removeprefix("waits for ")
+    return _verdict("later", f"Waiting for {text}", countdown=left)
 
 
 def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
@@ -204,16 +228,14 @@ def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
     if step := next((step for step in running + resting if step.failures), None):
         title = f"{step.name} has not succeeded yet: attempt {step.attempt}"
         return _verdict("failing", title, step.error, fill=step.attempt)
+    if not running and not resting and (verdict := _asleep(detail)) is not None:
+        return verdict
     if not running and resting:
         step = min(resting, key=lambda s: s.due or 0.0)
         ring = _countdown(step, "to the next attempt", step.due or 0.0)
         return _verdict("later", f"Waiting: {step.name} is asked again later", step.error, countdown=ring)
-    if not running and (listening := [step for step in detail.steps if listens(step)]):
-        step = min(listening, key=lambda s: math.inf if s.due is None else s.due)
-        left = None if step.due is None else _countdown(step, "to its timeout", step.due)
-        return _verdict("later", f"Waiting: {step.name} {signal_text(step)}", countdown=left)
     if not running:
-        return _verdict("processing", "Processing")
+        return _listening(detail) or _verdict("processing", "Processing")
     names = [step.name for step in running]
     if all(step.taken_by is None and step.doing is not None for step in running):
         agents = listed(sorted({f"{detail.task.app}/{step.agent}" for step in running}))
