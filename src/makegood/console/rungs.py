@@ -198,9 +198,7 @@ def _note(reading: _Reading, view: StepView, outcome: ForwardEnd) -> str:
         return view.error or ""
     if view.doing in ("do", "probe") and view.state == "running":
         return _in_flight(reading, view)
-    if listens(view):
-        return signal_text(view, reading.now)
-    if text := sleep_text(view, reading.now):
+    if text := signal_text(view, reading.now) if listens(view) else sleep_text(view, reading.now):
         return text
     if view.waiting and view.state == "ready" and view.due is not None:
         return f"again at {day_time(reading.now + view.due)}" + (f": {view.error}" if view.error else "")

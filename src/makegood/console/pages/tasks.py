@@ -17,7 +17,7 @@ from makegood.model.attributes import LONGEST_INDEXED
 from makegood.store.filters import LONGEST, parsed, text_of, wanted
 from makegood.store.views import Exact, Filter, Found, Prefix, StepBrief, Tally, TaskView, UnendedTally
 from makegood.story.batch_progress import batch_progress
-from makegood.story.waits import LATER, SLEEPS, is_asleep, wait_of
+from makegood.story.waits import SLEEPS, is_asleep, wait_of
 
 PAGE: Final = 50
 """Tasks on a page."""
@@ -109,10 +109,10 @@ def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
     moving = [step for step in steps if step.doing is not None]
     if moving and all(map(is_asleep, moving)):
         return "sleeping", SLEEPS
-    if not moving and (text := next(filter(None, map(wait_of, steps)), "")):
+    if all(step.doing == "timer" for step in moving) and (
+        text := next(filter(None, map(wait_of, steps)), "")
+    ):
         return "waiting", shortened(text)
-    if moving and all(step.doing == "timer" for step in moving):
-        return "waiting", shortened(next(filter(None, map(wait_of, moving)), LATER))
     return task.state, ""
 
 
