@@ -73,7 +73,7 @@ def test_every_command_is_there_with_help_and_the_common_flags() -> None:
         assert {"--store", "--json", "--color", "--debug"} <= options, path
     assert paths == {
         "run", "scheduler", "agent", "supervisor", "inbox", "console", "demo", "check", "schedule", "schedule next", "agents", "leader", "election", "alerts", "audit", "task", "store",
-        "task submit", "task list", "task show", "task watch", "task follow", "task history", "task cancel", "task undo", "task resubmit", "task wake",
+        "task submit", "task list", "task show", "task watch", "task follow", "task history", "task cancel", "task undo", "task resubmit", "task wake", "task signal",
         "task settle", "task extend", "election run", "store migrate", "store status", "store check", "store grants", "store prune", "store restored", "doctor", "queue", "queue list",
         "queue send", "queue receive", "queue ack", "queue replay", "queue drop", "notices", "notices list", "notices retry",
         "notices drop",

@@ -46,6 +46,7 @@ TASKS: Mapping[str, Place] = {
     "settle": ("commands.acts:settle", "State how a step of a task in error really ended."),
     "extend": ("commands.acts:extend", "Move the deadlines of tasks."),
     "wake": ("commands.acts:wake", "Let tasks that sleep continue now."),
+    "signal": ("commands.signal:signal", "Send a value to a task that waits for it."),
 }
 QUEUES: Mapping[str, Place] = {
     "list": ("commands.queue:list_", "List queues, their messages, or dead letters."),

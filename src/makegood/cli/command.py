@@ -55,6 +55,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         'makegood task extend 01j5zk3v8x2ab --by 2h --reason "the carrier answers again at six"',
     ),
     "task wake": ('makegood task wake 01j5zk3v8x2ab --reason "the customer cannot wait"',),
+    "task signal": (
+        """makegood task signal 01j5zk3v8x2ab approval '{"yes": true}' --reason "she said so on the phone\"""",
+        "makegood task signal travel approval @answer.json --key trip-7 --id mail-4711",
+    ),
     "task settle": (
         'makegood task settle 01j5zk3v8x2ab --step charge --undone --reason "refunded by hand, receipt 4711"',
     ),

@@ -25,6 +25,7 @@ from makegood.store.views import (
     AuditView,
     EventView,
     NodeView,
+    SignalView,
     StepKeys,
     StepView,
     TaskDetail,
@@ -98,6 +99,11 @@ def step_keys(keys: StepKeys | None) -> Shape:
     return dict(_NO_KEYS) if keys is None else picked(keys, " ".join(_NO_KEYS))
 
 
+def signal(view: SignalView) -> Shape:
+    """Return a signal to a task; its value is the result of the step that used it."""
+    return picked(view, "name id at who? step? used kept")
+
+
 def detail(task_detail: TaskDetail) -> Shape:
     """Return a task with its inputs and steps."""
     inputs, steps = (
@@ -106,7 +112,13 @@ def detail(task_detail: TaskDetail) -> Shape:
     )
     return (
         task(task_detail.task)
-        | picked(task_detail, "inputs reply_to attributes steps unreadable", inputs=inputs, steps=steps)
+        | picked(
+            task_detail,
+            "inputs reply_to attributes signals steps unreadable",
+            inputs=inputs,
+            steps=steps,
+            signals=[*map(signal, task_detail.signals)],
+        )
         | {"waits": signal_waits(task_detail)}
     )
 

@@ -15,10 +15,17 @@ from makegood.base.counts import counted
 from makegood.base.text import kept
 from makegood.client.handle import TaskHandle
 from makegood.console.outcomes import ActOutcome, Outcomes
+from makegood.console.signal_forms import fields_of, value_of
 from makegood.console.users import Role
 from makegood.console.visits import Denied, Route, Visit, act, number_in
-from makegood.errors import ActRefusedError, AlertNotFoundError, TaskNotFoundError, WaitExpiredError
-from makegood.model.messages import Alert, Answer
+from makegood.errors import (
+    ActRefusedError,
+    AlertNotFoundError,
+    SignalRefused,
+    TaskNotFoundError,
+    WaitExpiredError,
+)
+from makegood.model.messages import Act, Alert, Answer
 from makegood.payload.codec import UNREADABLE, shallow
 from makegood.store.views import Filter, TaskView
 
@@ -54,7 +61,7 @@ class TaskActs:
             label = (await task_of(visit)).key or task.id
             try:
                 outcome = _answered(title, label, back, await do(task, visit))
-            except ActRefusedError as refusal:
+            except (ActRefusedError, SignalRefused) as refusal:
                 outcome = ActOutcome("need", f"Refused: {label}", str(refusal), back, 409)
             except WaitExpiredError:
                 text = "No Scheduler has answered yet. The command is in the task's inbox, and will be decided when one runs."
@@ -146,6 +153,25 @@ async def _settle(task: TaskHandle[Any], visit: Visit) -> Answer:
     )
 
 
+async def _signal(task: TaskHandle[Any], visit: Visit) -> Answer:
+    name = visit.field("signal")
+    detail = await task.status()
+    try:
+        value = value_of(fields_of(detail.signal_types.get(name, "")), visit.form)
+    except ValueError as wrong:
+        raise Denied(400, "Not understood", f"{wrong}.") from None
+    who, why = who_of(visit), why_of(visit)
+    answer = await task.signal(name, value, id=visit.field("id") or None, who=who, why=why)
+    if answer.conflict:
+        raise ActRefusedError(
+            f"somebody has sent {name} with another value meanwhile", act="signal", state=detail.task.state
+        )
+    act = Act(answer.id, who, why)
+    if not answer.created:
+        return Answer(act, "signal", "noop", f"{name} was sent already", detail.task.state)
+    return Answer(act, "signal", "applied", f"{name} is sent", detail.task.state)
+
+
 def _json(text: str, label: str) -> Any:
     """Return a value that a form holds as JSON. Raises ``Denied``."""
     try:
@@ -161,6 +187,7 @@ _FORMS: Final[Mapping[str, tuple[Role, str, Do]]] = {
     "resubmit": ("operator", "Resubmitted", lambda task, visit: task.resubmit(**_said(visit))),
     "edit": ("admin", "Resubmitted with other input", _edit),
     "settle": ("admin", "Settled", _settle),
+    "signal": ("operator", "Sent", _signal),
     "extend": (
         "admin",
         "The deadline is later",

@@ -91,6 +91,16 @@ class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
     reason: Reason = ""
 
 
+class SignalBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Send a signal to a task. A task takes each ``id`` of a name once."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=100, description="The signal's name.")]
+    value: Any = None
+    id: Annotated[str, Meta(min_length=1, max_length=300)] | UnsetType = UNSET
+    step: StepName | UnsetType = UNSET
+    reason: Reason = ""
+
+
 class BulkBody(msgspec.Struct, forbid_unknown_fields=True):
     """Act on all tasks that match. ``expected``: how many were counted; refused if it is another number by
     now.
@@ -229,6 +239,7 @@ class Api:
             act("resubmit", ResubmitBody, "Restart a task in error, or an undone one."),
             act("settle", SettleBody, "State the outcome of a step of a task in error.", "admin"),
             act("extend", ExtendBody, "Give a task more time.", "admin"),
+            Endpoint("/tasks/{task}/signal", self._signal, "Send a value to a task that waits for it, or will.", "Signalled", "operator", SignalBody),
             get("/alerts", self._alerts, "Alerts, newest first.", "Alerts", query=(LIMIT, TASK, Parameter("ended", {"type": "boolean"}, "Only those that have ended; or only those that have not."))),
             Endpoint("/alerts/{alert}/acknowledge", self._acknowledge, "Acknowledge an alert.", "Alert", "operator", Why),
             Endpoint("/alerts/test", self._test, "Raise a test alert.", "Done", "operator", Why),
@@ -378,6 +389,22 @@ class Api:
 
     async def _extend(self, visit: Visit) -> Any:
         return await self._acted(visit, ExtendBody, lambda task, body, terms: task.extend(body.by, **terms))
+
+    async def _signal(self, visit: Visit) -> Any:
+        body, task = await _body(visit, SignalBody), visit.client.task(visit.params["task"])
+        try:
+            answer = await task.signal(
+                body.name, body.value, id=_given(body.id), step=_given(body.step), who=who_of(visit), why=body.reason
+            )  # fmt: skip
+        finally:
+            visit.reads.forget()
+        return {
+            "task": task.id,
+            "signal": body.name,
+            "id": answer.id,
+            "created": answer.created,
+            "conflict": answer.conflict,
+        }
 
     async def _acted(
         self,

@@ -60,7 +60,9 @@ from makegood.errors import (
     AlertNotFoundError,
     BulkNotFoundError,
     ConfigError,
+    PayloadError,
     SchemaMismatchError,
+    SignalRefused,
     StoreUnavailableError,
     TaskNotFoundError,
 )
@@ -282,7 +284,7 @@ class ConsoleApp:
             return self._entrance(exchange, challenge)
         except BrokenOffError as interruption:
             return Response(status_code=interruption.status)
-        except (*_NOT_FOUND, Denied, ActRefusedError, ConfigError) as denial:
+        except (*_NOT_FOUND, Denied, ActRefusedError, SignalRefused, ConfigError, PayloadError) as denial:
             return self._problem(exchange, denial)
         except (StoreUnavailableError, SchemaMismatchError) as away:
             log.warning("request %s: the store cannot be used: %s", exchange.id, away)
@@ -506,9 +508,9 @@ def _status(failure: Exception) -> tuple[int, str]:
             return failure.status, failure.title
         case AlertNotFoundError() | BulkNotFoundError() | TaskNotFoundError():
             return 404, "Not found"
-        case ActRefusedError():
+        case ActRefusedError() | SignalRefused():
             return 409, "Refused"
-        case ConfigError():
+        case ConfigError() | PayloadError():
             return 400, "Not understood"
         case _:
             return 503, "The store does not answer"

@@ -11,17 +11,21 @@ from makegood.base import ids
 from makegood.base.counts import counted
 from makegood.client.remedies import allowed
 from makegood.console.in_place import Undoing, undo_preview
+from makegood.console.signal_forms import FormField, fields_of
 from makegood.errors import StoreError
 from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.saga import rules
 from makegood.store.views import TaskDetail
 from makegood.story.held_tasks import held, task_of
+from makegood.story.signals import receivable
 from makegood.story.steps import listed
 from makegood.story.undo_preview import TOUCHED, needs_settling
 
 MOST_SETTLED = 5
 """Steps that get a form of their own, at most."""
+MOST_SIGNALS = 10
+"""Signals that get a form of their own, at most."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,6 +54,12 @@ class ActOffer:
     icon: str = "undoing"
     reason: str = "kept in the audit"
     required: bool = False
+    signal: str = ""
+    """The name of the signal that it sends."""
+    signal_id: str = ""
+    """The same for all who look at the page now: of two who send, the second is told."""
+    fields: tuple[FormField, ...] = ()
+    """For the signal's value."""
 
     @property
     def id(self) -> str:
@@ -94,6 +104,7 @@ def offers(detail: TaskDetail) -> Offers:
     first = [_settle(detail, *settlement) for settlement in list(settlements.items())[:MOST_SETTLED]]
     result.more = max(0, len(settlements) - MOST_SETTLED)
     result.acts = first + result.acts if needs_settling(detail) else result.acts + first
+    result.acts += [_signal(detail, *numbered) for numbered in enumerate(receivable(detail)[:MOST_SIGNALS])]
     if rules.may_be_later(replace(task_of(detail), timed=detail.task.complete_by is not None)):
         result.acts.append(_extend(detail))
     if task is None and result.acts:
@@ -201,6 +212,17 @@ def _settle(detail: TaskDetail, idx: int, outcomes: Sequence[str]) -> ActOffer:
         command=_command(detail, "settle", "--step", step, *flag, "--reason", "HOW YOU KNOW"), step=step,
         settled=tuple((outcome, _MEANS[outcome]) for outcome in outcomes),
         reason="how do you know? Kept in the audit with your name", required=True,
+    )  # fmt: skip
+
+
+def _signal(detail: TaskDetail, idx: int, name: str) -> ActOffer:
+    number = sum(signal.name == name for signal in detail.signals) + 1
+    title = f"Send {name} to {_name(detail)}"
+    return ActOffer(
+        act="signal", icon="send", idx=idx, label=f"Send {name}…", verb=f"Send {name}", title=title,
+        means="The step that waits for it gets the value; if none waits yet, the task keeps it.",
+        command=_command(detail, "signal", name, "VALUE"), signal=name, signal_id=f"console-{number}",
+        fields=fields_of(detail.signal_types[name]),
     )  # fmt: skip
 
 

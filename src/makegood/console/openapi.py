@@ -30,6 +30,8 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "Session": "user:text role:text csrf:text",
     "Done": "done:text",
     "Answer": "task:id verdict:text outcome:text state:text?",
+    "Signalled": "task:id signal:text id:text created:yes conflict:yes",
+    "Signal": "name:text id:text at:time who:text? step:text? used:text? kept:yes",
     "Task": "id:id app:text workflow:text key:text? state:text goal:text submission:whole priority:whole cause:text failure_count:whole "
     "locked_by:whole? epoch:whole correlation_id:text? created:time? starts:time? ended:time? complete_by:time? result:any",
     "Tasks": "tasks:[Task] older:id?",
@@ -38,7 +40,7 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "undoable:yes result:any error:text? doing:text? waiting:yes taken_by:whole? due:number? "
     "first_sent:time? key:text? service_key:text? undo_key:text? undo_service_key:text?",
     "Allowed": "act:text step:text? command:text",
-    "TaskDetail": "+Task inputs:[any] reply_to:text? attributes:texts steps:[Step] unreadable:[text] allowed:[Allowed] next:whole? left_out:counts",
+    "TaskDetail": "+Task inputs:[any] reply_to:text? attributes:texts signals:[Signal] steps:[Step] unreadable:[text] allowed:[Allowed] next:whole? left_out:counts",
     "Move": "step:text? from:text to:text reason:text why:text",
     "Event": "event:text seq:whole task:id at:time node:whole? moves:[Move] note:text attempts:[AttemptEnd]",
     "AttemptEnd": "idx:whole attempt:whole doing:text kind:text node:whole? took:number? error:text? frame:text? traceback:text? late:truth",

@@ -46,6 +46,7 @@ from makegood.payload.unknown_fields import refuse_unknown
 from makegood.store import filters
 from makegood.store.views import EventView, Filter, NodeView, TaskDetail, TaskView
 from makegood.story.batch_progress import batch_progress
+from makegood.story.signals import fate
 from makegood.story.trouble import reasons
 from makegood.story.waits import is_asleep, sleep_text, start_text, wait_of
 from makegood.workflow.workflow import Workflow
@@ -387,6 +388,10 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
             cli.out.text(f"{name:<14}{text}")
         for line in _key_lines(detail, task_id, most):
             cli.out.text(f"{'key':<14}{line}")
+        for signal in detail.signals[:most]:
+            author = f", sent by {signal.who}" if signal.who else ""
+            text = f"{date_time(signal.at)}  {signal.name} ({signal.id}), {fate(signal, detail.task.state)}{author}"
+            cli.out.text(f"{'signal':<14}{text}")
         for name, (at, answer) in probed.items():
             cli.out.text(f"{'probe':<14}{name}: {answer} ({date_time(at)})")
         for line in _silent(detail, views):

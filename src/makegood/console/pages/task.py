@@ -42,8 +42,11 @@ from makegood.store.views import (
     TaskEvents,
     TaskExcerpt,
 )
+from makegood.story.signals import fate
 from makegood.story.steps import ORDER
 
+MOST_SIGNALS = 20
+"""Signals that the page lists, at most."""
 SHOWS = ("all", "decisions", "acts")
 
 
@@ -140,6 +143,8 @@ class TaskPage:
     preview: list[Undoing]
     offers: Offers
     facts: list[tuple[str, str]]
+    signals: list[tuple[str, str, float, str, str]]
+    """Name, id, when it was sent, who sent it, and what became of it."""
     skipped: int
     """Steps whose branch was not taken."""
     opened: str
@@ -265,6 +270,7 @@ def task_page(sources: TaskSources, choice: TaskChoice) -> TaskPage:
         preview=undo_preview(detail) if detail.task.state not in ("undone", "error") else [],
         offers=offers(detail) if submission == current else Offers(),
         facts=_facts(detail, names, way, now),
+        signals=[(s.name, s.id, s.at, s.who, fate(s, detail.task.state)) for s in detail.signals[:MOST_SIGNALS]],
         skipped=0 if is_long else sum(s.kind == "action" and s.state == "skipped" for s in detail.steps),
         opened=choice.open_each if any(step.anchor == choice.open_each for step in steps) else "",
         states=counted_states(states),

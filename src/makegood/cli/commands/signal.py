@@ -1,0 +1,115 @@
+"""``makegood task signal``: an operator sends a value to a task whose workflow waits for it, or will."""
+
+from typing import Any
+
+import click
+import msgspec
+
+from makegood.base import ids
+from makegood.cli import exits
+from makegood.cli.client import MOST_NAMED, carried_out
+from makegood.cli.commands.task import read
+from makegood.cli.context import Cli, command, who_option, why_option
+from makegood.cli.import_app import load_app
+from makegood.client.client import Client
+from makegood.declare.signal import Signal
+from makegood.errors import ConfigError, TaskNotFoundError
+from makegood.payload.codec import UNREADABLE, shallow
+from makegood.store.signals import Signalled
+from makegood.store.views import Exact, Filter
+from makegood.workflow.app import App
+
+
+@command()
+@click.argument("task", metavar="ID|WORKFLOW")
+@click.argument("name", metavar="NAME")
+@click.argument("value", metavar="[VALUE|@FILE|-]", default="null")
+@click.option(
+    "--key", metavar="KEY", help="The key of the task: then its workflow is named in place of its ID."
+)
+@click.option("--id", "id", metavar="ID", help="The signal's id: a task takes each id of a NAME once.")
+@click.option("--step", metavar="STEP", help="The only step that may use it, such as 'approval[3]'.")
+@click.option(
+    "--check",
+    metavar="APP",
+    help="Your code, such as trips:shop, which checks VALUE against the signal's type.",
+)
+@why_option("Why, for the audit.")
+@who_option
+def signal(
+    cli: Cli,
+    /,
+    *,
+    task: str,
+    name: str,
+    value: str,
+    key: str | None,
+    check: str | None,
+    who: str | None,
+    **options: Any,
+) -> int:
+    """Send a signal NAME to a task: a JSON value, @FILE to read it from a file, or - from stdin. Writes its
+    id.
+
+    The first step that waits for NAME gets the value; if none waits yet, the task keeps it. Exit 4 when the
+    task takes no such signal, or knows one of that --id with another value: then nothing was sent.
+    """
+    content = _content(value)
+    declared = None if check is None else _declared(load_app(check), name)
+
+    async def send(client: Client) -> Signalled:
+        number = client.task(task).number if key is None else await _number(client, task, key)
+        author = client.acts.new(who, "").who
+        return await client.task(number).signal(declared or name, content, who=author, **options)
+
+    answer = carried_out(cli, send)
+    address = ids.show(answer.task)
+    if not answer.created:
+        difference = ", with another value" if answer.conflict else ""
+        cli.note(
+            f"makegood: task {address} knows a signal {name} {answer.id} already{difference}: nothing was sent"
+        )
+    shape = {
+        "task": address,
+        "signal": name,
+        "id": answer.id,
+        "created": answer.created,
+        "conflict": answer.conflict,
+    }
+    cli.out.result(shape, *(() if answer.conflict else (answer.id,)))
+    return exits.REFUSED if answer.conflict else exits.DONE
+
+
+def _content(value: str) -> Any:
+    """Return a signal's value that was given as JSON, @FILE or -; raises ``click.UsageError``."""
+    try:
+        return msgspec.json.decode(shallow(read(value).encode(), "the VALUE"))
+    except UNREADABLE as wrong:
+        raise click.UsageError(
+            f"the VALUE is not JSON: {wrong}; a text needs its quotes: '\"text\"'"
+        ) from wrong
+
+
+def _declared(app: App, name: str) -> Signal[Any]:
+    signals: dict[str, Signal[Any]] = getattr(app, "signals", {})
+    if name not in signals:
+        names = ", ".join(signals) or "none"
+        raise ConfigError(f"--check: app {app.name!r} declares no signal {name!r}; it declares {names}")
+    return signals[name]
+
+
+async def _number(client: Client, workflow: str, key: str) -> int:
+    """Return the task of a workflow, "APP.NAME" or "NAME", that has a key. Raises ``TaskNotFoundError``."""
+    views = await client.find(Filter(key=Exact(key), limit=MOST_NAMED + 1))
+    tasks = [view for view in views if workflow in (view.workflow, f"{view.app}.{view.workflow}")]
+    if len(tasks) == 1:
+        return tasks[0].id
+    if tasks:
+        names = ", ".join(f"{ids.show(view.id)} ({view.app}.{view.workflow})" for view in tasks)
+        raise TaskNotFoundError(
+            f"workflows of several apps have the key {key!r}: {names}; name the task by its id"
+        )
+    others = "".join(f"; {view.app}.{view.workflow} has {ids.show(view.id)}" for view in views[:MOST_NAMED])
+    raise TaskNotFoundError(
+        f"no task of {workflow} has the key {key!r}{others}: see `makegood task list --filter key={key}`"
+    )

@@ -1,0 +1,115 @@
+"""``makegood task signal``: a value for a task by its id or key, its refusals, and what ``task show`` says of it."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from tests.doors.conftest import Shop
+
+CHECKED = """
+import makegood as mg
+from makegood.declare.signal import Signal
+
+kiosk = mg.App("kiosk")
+vars(kiosk).setdefault("signals", {})["approval"] = Signal("approval", bool, "kiosk")
+"""
+
+
+def change(shop: Shop, sql: str) -> None:
+    """Carry out a statement on the shop's file."""
+    with closing(sqlite3.connect(shop.folder / "kiosk.db")) as file, file:
+        file.execute(sql)
+
+
+@pytest.fixture
+def task(shop: Shop) -> str:
+    """A task that no Scheduler has claimed, with the key "o-1"."""
+    return shop.done("task", "submit", "kiosk:buy", '{"id": "o-1"}', "--key", "o-1").strip()
+
+
+def test_a_signal_is_sent_by_id_or_by_workflow_and_key(shop: Shop, task: str) -> None:
+    id_ = shop.done(
+        "task", "signal", task, "approval", '{"yes": true}', "--reason", "by phone", "--who", "ann"
+    ).strip()
+    answer = shop.json(
+        "task",
+        "signal",
+        "buy",
+        "approval",
+        "false",
+        "--key",
+        "o-1",
+        "--id",
+        "mail-7",
+        "--step",
+        "approval[3]",
+    )
+    assert answer == {"task": task, "signal": "approval", "id": "mail-7", "created": True, "conflict": False}
+    assert shop.json("task", "signal", "kiosk.buy", "ping", "--key", "o-1")["created"], "null is a value"
+    ping, second, first = shop.json("task", "show", task)["signals"]
+    assert (ping["name"], first["name"], first["id"], first["who"], first["used"]) == (
+        "ping",
+        "approval",
+        id_,
+        "ann",
+        None,
+    )
+    assert (second["id"], second["step"], second["kept"]) == ("mail-7", "approval[3]", False)
+    text = shop.done("task", "show", task)
+    assert "approval (mail-7), unread, sent by " in text
+    assert f"approval ({id_}), unread, sent by ann" in text
+    acts = shop.json("audit")
+    assert [(act["kind"], act["task"]) for act in acts] == [("signal", task)] * 3
+    assert (acts[-1]["who"], acts[-1]["why"], acts[-1]["outcome"]) == (
+        "ann",
+        "by phone",
+        f"sent approval ({id_})",
+    )
+
+
+def test_a_signal_is_known_by_its_id(shop: Shop, task: str) -> None:
+    """The same again is done, another value is refused, as in a queue."""
+    words = ("task", "signal", task, "approval")
+    shop.done(*words, "true", "--id", "mail-7")
+    again = shop.call(*words, "true", "--id", "mail-7")
+    assert (again.exit_code, again.stdout.strip()) == (0, "mail-7")
+    assert f"makegood: task {task} knows a signal approval mail-7 already: nothing was sent" in again.stderr
+    other = shop.call(*words, "false", "--id", "mail-7")
+    assert (other.exit_code, other.stdout) == (4, "")
+    assert "knows a signal approval mail-7 already, with another value: nothing was sent" in other.stderr
+    assert len(shop.json("audit")) == 1
+
+
+def test_a_signal_that_no_task_takes_is_refused_with_the_remedy(shop: Shop, task: str) -> None:
+    unknown = shop.call("task", "signal", "0000000000007", "approval", "true")
+    assert (unknown.exit_code, "there is no task 0000000000007 in this store" in unknown.stderr) == (3, True)
+    unknown = shop.call("task", "signal", "sell", "approval", "true", "--key", "o-1")
+    assert unknown.exit_code == 3
+    assert f"no task of sell has the key 'o-1'; kiosk.buy has {task}" in unknown.stderr
+    assert shop.call("task", "signal", task, "approval", "yes").exit_code == 2
+    assert "a text needs its quotes" in shop.call("task", "signal", task, "approval", "yes").stderr
+    change(shop, "update makegood_task set state = 'undone'")
+    refusal = shop.call("task", "signal", task, "approval", "true")
+    assert refusal.exit_code == 4
+    assert "takes no signal 'approval': the task had ended: undone; resubmit it first" in refusal.stderr
+
+
+def test_a_value_is_checked_against_the_code(shop: Shop, task: str) -> None:
+    (shop.folder / "desk.py").write_text(CHECKED)
+    words = ("task", "signal", task, "approval", "--check", "desk:kiosk")
+    refusal = shop.call(*words, '"yes"')
+    assert refusal.exit_code == 2
+    assert "the value of signal approval is str, its annotation says bool" in refusal.stderr
+    missing = shop.call("task", "signal", task, "aproval", "--check", "desk:kiosk", "true")
+    assert missing.exit_code == 2
+    assert "app 'kiosk' declares no signal 'aproval'; it declares approval" in missing.stderr
+    assert shop.json(*words, "true")["created"]
+
+
+def test_a_late_signal_is_listed_as_late(shop: Shop, task: str) -> None:
+    shop.done("task", "signal", task, "approval", "true")
+    change(shop, "update makegood_task set state = 'processed'")
+    assert "late: no step used it before the task ended" in shop.done("task", "show", task)
+    assert json.loads(shop.call("task", "show", task, "--json").stdout)["signals"][0]["used"] is None
