@@ -53,6 +53,28 @@ def test_a_test_sends_a_signal_and_every_crash_is_survived() -> None:
     assert set(ends) == {"paid rome"}
 
 
+def test_a_signal_to_a_held_task_is_two_commits_the_senders_and_the_schedulers() -> None:
+    """The second ends the wait and dispatches the next step: n steps, waits counted, are n + 1 commits."""
+    counts: list[tuple[int, int]] = []
+
+    @crash_everywhere(at_most=1)
+    async def test_travel(world: World) -> None:
+        task = await world.submit(travel, "rome")
+        history = world._stage.history
+        await world.until(lambda: any(e.kind == "moved" for e in history.events))
+        before = len(history.events)
+        await world.signal(task, approval, value=True)
+        await world.until(lambda: any(e.kind == "sent" for e in history.events))
+        commits = [e for e in history.events[before:] if e.kind == "store" and e["outcome"] == "committed"]
+        writes = [e for e in commits if {"send", "commit"} & {*e["verbs"]}]
+        await world.run_to_rest()
+        task.assert_processed()
+        counts.append((len(writes), sum(e.kind == "moved" for e in history.events)))
+
+    test_travel()
+    assert counts[0] == (2, 3)
+
+
 def test_whoever_waits_is_answered_in_each_round() -> None:
     trips: list[str] = []
 

@@ -32,7 +32,7 @@ from makegood.store.views import (
     TaskView,
 )
 from makegood.story.batch_progress import BatchProgress
-from makegood.story.waits import signal_waits
+from makegood.story.waits import waits_of
 
 Shape = dict[str, Any]
 
@@ -119,7 +119,7 @@ def detail(task_detail: TaskDetail) -> Shape:
             steps=steps,
             signals=[*map(signal, task_detail.signals)],
         )
-        | {"waits": signal_waits(task_detail)}
+        | {"waits": waits_of(task_detail)}
     )
 
 

@@ -40,7 +40,8 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "undoable:yes result:any error:text? doing:text? waiting:yes taken_by:whole? due:number? "
     "first_sent:time? key:text? service_key:text? undo_key:text? undo_service_key:text?",
     "Allowed": "act:text step:text? command:text",
-    "TaskDetail": "+Task inputs:[any] reply_to:text? attributes:texts signals:[Signal] steps:[Step] unreadable:[text] allowed:[Allowed] next:whole? left_out:counts",
+    "Wait": "step:text for:text name:text? until:time?",
+    "TaskDetail": "+Task inputs:[any] reply_to:text? attributes:texts signals:[Signal] waits:[Wait] steps:[Step] unreadable:[text] allowed:[Allowed] next:whole? left_out:counts",
     "Move": "step:text? from:text to:text reason:text why:text",
     "Event": "event:text seq:whole task:id at:time node:whole? moves:[Move] note:text attempts:[AttemptEnd]",
     "AttemptEnd": "idx:whole attempt:whole doing:text kind:text node:whole? took:number? error:text? frame:text? traceback:text? late:truth",

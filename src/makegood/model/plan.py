@@ -156,8 +156,7 @@ def described(plan: StepPlan) -> str:
     ('sleep 3d', 'when')
     """
     if plan.kind == "wait_for":
-        limit = "" if plan.args is None else f", {shown(float(plan.args.parts[0]))}"
-        return f"waits for {plan.action}{limit}"
+        return f"waits for {plan.action}{'' if plan.args is None else f', {_length(plan.args.parts[0])}'}"
     if plan.kind not in ("sleep", "fail") or plan.args is None or plan.args.refs:
         return plan.kind
     try:
@@ -167,6 +166,13 @@ def described(plan: StepPlan) -> str:
     if plan.kind == "fail":
         return f"fail: {value}"
     return f"sleep {shown(value) if isinstance(value, float) else f'until {value}'}"
+
+
+def _length(text: str) -> str:
+    try:
+        return shown(float(text))
+    except ValueError:  # of another version
+        return "?"
 
 
 class Comparison(Protocol):

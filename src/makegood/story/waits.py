@@ -33,17 +33,19 @@ def signal_text(step: StepView | StepBrief, now: float | None = None) -> str:
     return f"{text}{until}, {shown(max(0.0, step.due))} left"
 
 
-def signal_waits(detail: TaskDetail) -> list[dict[str, str | None]]:
-    """Return which steps of a task wait for signals now: the step, "signal", its name, and until when."""
+def waits_of(detail: TaskDetail) -> list[dict[str, str | None]]:
+    """Return the waits of a task: the step, what it waits for ("signal" or "moment"), the signal's name, and
+    until when.
+    """
     return [
         {
             "step": step.name,
-            "for": "signal",
-            "name": step.action,
-            "until": None if step.due is None else f"{iso(detail.now + step.due)[:19]}Z",
+            "for": "signal" if listens(step) else "moment",
+            "name": step.action if listens(step) else None,
+            "until": None if step.due is None else iso(detail.now + step.due),
         }
         for step in detail.steps
-        if listens(step)
+        if listens(step) or is_asleep(step)
     ]
 
 
