@@ -47,7 +47,7 @@ SIMPLE: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "rate-per-tenant": ("synchronise", ("blue", "r"), "PUT /records/r"),
 }
 OTHERS = {
-    "wait-for-a-person", "wait-for-a-moment", "start-later",  # tests/docs/test_workaround_recipes.py, too
+    "ask-a-person", "wait-for-a-person", "wait-for-a-moment", "start-later",  # tests/docs/test_workaround_recipes.py, too
     "webhook-service", "every-night", "follow-up-an-email", "stripe", "carry-the-tenant", "django-orm", "sentry",
     "follow-a-batch",
 }  # fmt: skip
@@ -84,6 +84,25 @@ def test_a_batch_is_followed_to_its_end(tmp_path: Path) -> None:
         assert await client.count(mg.Filter(attributes={"customer": "ada"})) == 1
 
     played(module.shop, tmp_path, play)
+
+
+def test_a_person_is_asked(tmp_path: Path) -> None:
+    """Yes, clicked twice, pays; no undoes the task."""
+    module = recipe(tmp_path, "ask-a-person")
+
+    async def play(client: mg.Client) -> None:
+        for trip in ("rome", "oslo"):
+            await client.submit(module.travel, trip, key=trip)
+        for _ in range(2):
+            await module.clicked(client, "rome", "click-1", True)
+        await module.clicked(client, "oslo", "click-2", False)
+        rome = await client.submit(module.travel, "rome", key="rome")
+        assert await rome.result("60s") == "paid rome, approved by ann"
+        oslo = await client.submit(module.travel, "oslo", key="oslo")
+        with pytest.raises(mg.TaskUndone, match="the boss said no"):
+            await oslo.result("60s")
+
+    played(module.office, tmp_path, play)
 
 
 def test_a_person_says_no(tmp_path: Path) -> None:

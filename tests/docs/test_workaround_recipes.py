@@ -26,7 +26,7 @@ def written(page: str, folder: Path) -> None:
 @pytest.fixture
 def office(shop: Shop) -> Shop:
     """A folder with the modules of three recipes."""
-    for page in ("wait-for-a-person", "wait-for-a-moment", "start-later"):
+    for page in ("ask-a-person", "wait-for-a-person", "wait-for-a-moment", "start-later"):
         written(page, shop.folder)
     (shop.folder / "answers").mkdir()
     return shop
@@ -60,6 +60,30 @@ def test_a_task_that_waits_for_a_person_takes_no_slot(office: Shop) -> None:
     (bern,) = office.json("task", "list", "--key", "bern-1")
     assert bern["state"] == "processing"
     office.done("task", "cancel", bern["id"], "--wait")
+
+
+def test_a_person_is_asked_and_answers_by_a_signal(office: Shop) -> None:
+    """Both wait without a slot; the list finds them, and the command ends one wait."""
+    office.serve("run", "approvals:office")
+    *submissions, listing, sending = block("ask-a-person", "sh asking").splitlines()
+    typed(office, "\n".join(submissions))
+    while len(office.json("task", "list", "--filter", "waits:approval")) < 2:
+        pass
+    output, _ = typed(office, f"{listing}\n{sending}")
+    assert re.search(r"waits for approval, a signal, (7d|6d23h\S*) left", output)
+    (rome,) = office.json("task", "list", "--key", "rome")
+    office.done("task", "watch", rome["id"], "--timeout", "60s")
+    assert office.json("task", "show", rome["id"])["result"] == "paid rome, approved by ann"
+    (oslo,) = office.json("task", "list", "--filter", "waits:approval")
+    detail = office.json("task", "show", oslo["id"])
+    assert [(wait["step"], wait["for"], wait["name"]) for wait in detail["waits"]] == [
+        ("approval", "signal", "approval")
+    ]
+    assert re.search(
+        r"waits for approval, a signal, until \S+Z, (7d|6d23h\S*) left",
+        office.done("task", "show", oslo["id"]),
+    )
+    office.done("task", "cancel", oslo["id"], "--wait")
 
 
 def test_a_moment_is_waited_for_with_one_look(office: Shop) -> None:
