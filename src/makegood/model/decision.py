@@ -76,6 +76,8 @@ class Decision(msgspec.Struct):
     """
     notices: Sequence[Notice] = ()
     """Notifications of the task's submitter, in order; only for tasks with a ``reply``."""
+    wakes: float | None = None
+    """The task goes to sleep: seconds until it is to be claimed again, ``inf`` for by a message only."""
     release: bool = False
     """The task is at rest or released: its lock is cleared."""
     extends: float = 0.0

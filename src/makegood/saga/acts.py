@@ -262,6 +262,8 @@ def _wake(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     task = work.task
     if task.state != "sleeping":
         return "noop", f"the task does not sleep: it is {task.state}"
+    if work.any(rules.is_waiting):
+        return "noop", "the task has begun, and waits: only a start can be brought forward"
     work.task = rules.with_deadline(task)
     work.move_task("processing", "woken", **_by(message))
     look_at_all(work)

@@ -1,5 +1,6 @@
 """Folds messages into one Decision."""
 
+import math
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from makegood.saga.decision_builder import DecisionBuilder
 from makegood.saga.fast_path import straight
 from makegood.saga.forward import advance, dispatch, look_at_all, turn
 from makegood.saga.replies import late, reply, retry
+from makegood.saga.suspension import NOTHING_DUE, Due, suspend
 from makegood.saga.undo import backward, clear, rest_when_drained, rest_when_undone, undo_failed
 
 _OF_A_STEP = frozenset(
@@ -22,24 +24,38 @@ _OF_A_STEP = frozenset(
 )
 
 
-def decide(held_task: HeldTask, messages: Sequence[TaskMessage], now: float = 0.0) -> Decision:
+def decide(
+    held_task: HeldTask,
+    messages: Sequence[TaskMessage],
+    now: float = 0.0,
+    due: Due = NOTHING_DUE,
+    linger: float = math.inf,
+) -> Decision:
     """Return what follows from ``messages`` for ``held_task``, which stays unchanged.
 
-    ``now``: the store's clock, by which keys grow too old to be sent again (0: none does).
+    ``now``: the store's clock, by which keys grow too old to be sent again (0: none does). ``due``: seconds
+    until the timer of each step that waits fires. ``linger``: a task that only waits, and longer than these
+    seconds, goes to sleep.
 
     A pending task is claimed: ``claim`` comes first. So is one that sleeps, once its moment has come; until
     then, and at rest (error, processed, undone), a task may be claimed for the one decision that an operator
     command needs. Raises ``IllegalTransitionError`` for a move outside the table, and for a reply that is
     folded into a pending task without a claim: both are defects of makegood.
     """
-    if len(messages) == 1 and (decision := straight(held_task, messages[0])) is not None:
+    if len(messages) == 1 and not due and (decision := straight(held_task, messages[0])) is not None:
         return decision
-    return folded(held_task, messages, now)
+    return folded(held_task, messages, now, due, linger)
 
 
-def folded(held_task: HeldTask, messages: Sequence[TaskMessage], now: float = 0.0) -> Decision:
+def folded(
+    held_task: HeldTask,
+    messages: Sequence[TaskMessage],
+    now: float = 0.0,
+    due: Due = NOTHING_DUE,
+    linger: float = math.inf,
+) -> Decision:
     """Return what ``decide`` returns, without the fast path."""
-    return _Folding(held_task, messages, now).decide()
+    return _Folding(held_task, messages, now).decide(due, linger)
 
 
 class _Folding:
@@ -55,7 +71,7 @@ class _Folding:
         self.work = DecisionBuilder(held_task, now)
         self.messages = messages
 
-    def decide(self) -> Decision:
+    def decide(self, due: Due, linger: float) -> Decision:
         """Fold in all messages, then do what follows."""
         messages = self.messages
         if len(messages) > 1:
@@ -69,7 +85,7 @@ class _Folding:
             if message.seq:
                 self.work.out.seqs.append(message.seq)
             self._fold(message)
-        self._follow()
+        self._follow(due, linger)
         return self.work.out
 
     def _fold(self, message: TaskMessage) -> None:
@@ -144,7 +160,7 @@ class _Folding:
         if task.goal == "forward" and task.state == "processing":
             advance(self.work)
 
-    def _follow(self) -> None:
+    def _follow(self, due: Due, linger: float) -> None:
         """Do everything that follows without a further event."""
         work = self.work
         if self.claim:
@@ -152,7 +168,9 @@ class _Folding:
         self._advance()
         if self.releases and work.task.state in ("processing", "undoing"):
             _leave_to_next_scheduler(work)
-            work.move_task("pending", "released")
+            suspend(work, due, 0.0)
+            if work.task.state != "sleeping":
+                work.move_task("pending", "released")
         if work.task.state == "processing" and work.task.goal == "forward":
             dispatch(work)
         if work.task.state == "processing" and work.task.goal == "hold":
@@ -160,6 +178,8 @@ class _Folding:
         if work.task.state == "undoing":
             backward(work)
             rest_when_undone(work)
+        if due or work.out.timers:
+            suspend(work, due, linger)
         if (
             work.out.withdraw and work.out.used_requests
         ):  # answered in the same batch, after the task had turned

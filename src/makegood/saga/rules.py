@@ -54,6 +54,16 @@ def idle(step: Step) -> bool:
     return step.doing is None and not step.waiting
 
 
+def is_waiting(step: Step) -> bool:
+    """Whether a timer of the step is set."""
+    return step.waiting
+
+
+def is_in_flight(step: Step) -> bool:
+    """Whether a request of the step awaits its reply."""
+    return step.doing is not None
+
+
 # -- what an answer means ------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """One turn of a Scheduler: decide messages, commit the Decisions, bring memory up to the store, dispatch."""
 
 import logging
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -38,6 +39,8 @@ class _Turn:
     """Their timers."""
     messages: dict[int, list[TaskMessage]] = field(default_factory=dict)
     """The messages that were decided for them, if somebody watches."""
+    wakes: float = math.inf
+    """In how many seconds the first of the tasks is due that were let go."""
 
 
 class Commits:
@@ -113,13 +116,15 @@ class Commits:
     ) -> list[tuple[HeldTask, Decision]]:
         """Decide on tasks that are held. What the rules cannot even put to error, the store will."""
         decisions: list[tuple[HeldTask, Decision]] = []
-        tasks, now = self._tasks.in_memory, turn.slots.now
+        tasks, now, timers = self._tasks.in_memory, turn.slots.now, self._tasks.timers
+        monotonic, linger = self._tasks.clock.monotonic(), self._turns.claims.linger
         for task, messages in inbox.items():
             held_task = tasks.get(task)
             if held_task is None:
                 continue
             try:
-                decisions.append((held_task, _decide(held_task, messages, now)))
+                decision = _decide(held_task, messages, now, timers.left(task, monotonic), linger)
+                decisions.append((held_task, decision))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 self._turns.doubts.condemn(task, defect)
@@ -136,6 +141,7 @@ class Commits:
         turn.claims, faults = [each.task.id for each in tasks], turn.batch.unfit
         faults.clear()
         decisions: list[tuple[HeldTask, Decision]] = []
+        linger = self._turns.claims.linger
         for each in tasks:
             task = each.task.id
             if task in self._turns.doubts.unclaimable:
@@ -146,7 +152,7 @@ class Commits:
                 turn.dues[task] = each.due
                 if self._turns.listeners.watch is not None:
                     turn.messages[task] = waiting
-                decisions.append((held_task, _decide(held_task, waiting, turn.slots.now)))
+                decisions.append((held_task, _decide(held_task, waiting, turn.slots.now, each.due, linger)))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 faults[task] = unfit(task, defect)
@@ -197,6 +203,7 @@ class Commits:
                 tasks.hear(task, TaskMessage("withdrawn", idx, earlier.steps[idx].doing or "do", attempt))
         if turn.batch.claim is not None:
             self._turns.claims.made(turn.batch.claim, more=outcome.more, next_start=outcome.next_start)
+        self._turns.claims.sleeps(turn.wakes)
         # of those at rest only the inbox tells
         self._tasks.wakeups.inbox = self._tasks.wakeups.inbox or outcome.left
 
@@ -216,13 +223,30 @@ class Commits:
         if task.state in AT_REST:
             self._turns.listeners.on_end(held_task)
         if decision.release:
+            if decision.wakes is not None:
+                self._let_go(decision.task.id, decision.wakes, turn)
             self._tasks.forget(task.id)
 
+    def _let_go(self, task: int, wakes: float, turn: _Turn) -> None:
+        """Leave to the next claim what has come for a task since the Decision that let it sleep.
 
-def _decide(held_task: HeldTask, messages: Sequence[TaskMessage], now: float) -> Decision:
-    """Return what the rules make of messages. ``now``: the store's clock."""
+        Messages of the inbox were read here, and no Scheduler reads them a second time by itself.
+        """
+        turn.wakes = min(turn.wakes, wakes)
+        messages = self._tasks.messages.get(task, ())
+        resend(self._agents, turn.batch.node, {task: messages})
+        if any(message.seq for message in messages):
+            self._turns.claims.call([task])
+
+
+def _decide(
+    held_task: HeldTask, messages: Sequence[TaskMessage], now: float, due: saga.Due, linger: float
+) -> Decision:
+    """Return what the rules make of messages. ``now``: the store's clock; ``due`` and ``linger``: see
+    ``saga.decide``.
+    """
     try:
-        decision = saga.decide(held_task, messages, now)
+        decision = saga.decide(held_task, messages, now, due, linger)
     except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
         decision = rejection(held_task, messages, defect)
     if held_task.task.lost and decision.used_requests:

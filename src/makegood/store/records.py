@@ -105,8 +105,13 @@ class Loaded(msgspec.Struct):
     due: dict[int, float] = {}
     """Seconds until the timer of each waiting step fires (0 when past)."""
     sleeps: bool = False
-    """It was claimed for its messages alone: its start has not come."""
+    """It was claimed for its messages alone: its start has not come. (One that was let go continues with any
+    message.)
+    """
 
+
+NEVER: Final = 2**63 - 1
+"""The ``ready_seq`` of a task that sleeps until a message comes."""
 
 MOST_LOST: Final = 3
 """A task that lost its Scheduler this many times in a row is claimed alone: it may be what kills them."""
@@ -124,7 +129,7 @@ class Claim(msgspec.Struct, frozen=True):
     longest waiting.
     """
     at_rest: tuple[int, ...] = ()
-    """Tasks in error, undone, processed or asleep, without a lock, for which an operator command waits."""
+    """Tasks in error, undone, processed or asleep, without a lock, for which a message waits."""
     room: int = NO_LIMIT
     """Bytes of large values to read for all of them; the first task is claimed whatever its size."""
     sleepers: bool = False

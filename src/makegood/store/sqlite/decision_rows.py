@@ -22,6 +22,7 @@ from makegood.store.changes import (
     KEEP,
     SET,
     is_plain,
+    moment_of,
     rare_rows,
     step_row,
     task_kind,
@@ -130,6 +131,7 @@ select x.value, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?1
 """,
 }
 """The statement of each kind of change whose rows may share everything except the task."""
+_GROUPS["asleep"] = _GROUPS["task"].replace("set ", "set start_at = null, start_wall = null, ", 1)
 _ROWS = {
     "count": """
 update makegood_step set failure_count = case when ?3 then 0 else failure_count end + ?4 where task = ?1 and idx = ?2
@@ -334,8 +336,10 @@ class Writing:
             self.pairs["processed", now].append((task.id, task.result))
         else:
             row = task_row(d, self.node, begins=task.id in self.begins, extension=d.extends)
-            ready_seq = self._draw() if row[11] else None
-            self.groups["task", *row[1:11], ready_seq, *row[12:], now].append(task.id)
+            kind, ready_seq = "task", self._draw() if row[11] else None
+            if d.wakes is not None:
+                kind, ready_seq = "asleep", moment_of(now, d.wakes)
+            self.groups[kind, *row[1:11], ready_seq, *row[12:], now].append(task.id)
 
     def _draw(self) -> int:
         self.ready_seq = self.ready_seq + 1 if self.ready_seq else draw_ready(self.tx, self.most)
