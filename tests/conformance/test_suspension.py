@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -47,7 +48,7 @@ def let_go(memory: Memory, seconds: float, decision: OpenDecision | None = None)
     return builder
 
 
-async def asleep(store: Store, seconds: float, *ids: int, **changes: object) -> Hand:
+async def asleep(store: Store, seconds: float, *ids: int, **changes: Any) -> Hand:
     """Return a Scheduler that has let tasks go whose first step waits for so many seconds."""
     scheduler = await running(store, *ids, **changes)
     await scheduler.commit(*(let_go(scheduler[n], seconds, later(scheduler[n], seconds)) for n in ids))

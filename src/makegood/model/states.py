@@ -153,13 +153,13 @@ TASK_MOVES: Moves[TaskState] = _frozen(
             "undoing": ("cancelled", "deadline", "step_failed", "result_missing"),
             "error": ("held", "unreadable"),
             "pending": _FREED,
-            "sleeping": ("suspended",),
+            "sleeping": ("suspended", "released"),
         },
         "undoing": {
             "undone": ("reverted",),
             "error": ("undo_incomplete", "unreadable"),
             "pending": _FREED,
-            "sleeping": ("suspended",),
+            "sleeping": ("suspended", "released"),
         },
         "error": {
             "pending": ("resubmitted",),

@@ -168,8 +168,7 @@ class _Folding:
         self._advance()
         if self.releases and work.task.state in ("processing", "undoing"):
             _leave_to_next_scheduler(work)
-            suspend(work, due, 0.0)
-            if work.task.state != "sleeping":
+            if not suspend(work, due, 0.0, "released"):
                 work.move_task("pending", "released")
         if work.task.state == "processing" and work.task.goal == "forward":
             dispatch(work)

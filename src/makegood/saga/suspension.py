@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from makegood.model.states import Reason
 from makegood.saga import rules
 from makegood.saga.decision_builder import DecisionBuilder
 
@@ -18,17 +19,19 @@ Due = Mapping[int, float]
 NOTHING_DUE: Final[Due] = MappingProxyType({})
 
 
-def suspend(work: DecisionBuilder, due: Due, linger: float) -> None:
-    """Let a task sleep if it only waits, and for more than ``linger`` seconds."""
+def suspend(work: DecisionBuilder, due: Due, linger: float, reason: Reason = "suspended") -> bool:
+    """Let a task sleep if it only waits, and for more than ``linger`` seconds; returns whether it sleeps."""
     if work.task.state not in ("processing", "undoing"):
-        return
-    seconds = wait_left(work, due)
-    if seconds is not None and seconds > linger:
-        work.out.wakes = seconds
-        work.move_task("sleeping", "suspended")
+        return False
+    seconds = _wait_left(work, due)
+    if seconds is None or seconds <= linger:
+        return False
+    work.out.wakes = seconds
+    work.move_task("sleeping", reason)
+    return True
 
 
-def wait_left(work: DecisionBuilder, due: Due) -> float | None:
+def _wait_left(work: DecisionBuilder, due: Due) -> float | None:
     """Return the seconds until the first timer of a task of which nothing runs; None if it does not only
     wait.
     """

@@ -166,6 +166,8 @@ def task_topic(d: Decision) -> str | None:
     state = d.task.state
     if state in AT_REST:
         return "ended" if state != d.before.state else None
+    if state == "sleeping":  # who lets a task go looks for it in time, unless that Scheduler ends
+        return "sleeping" if any(move.reason == "released" for move in d.moves) else None
     return "pending" if state == "pending" else None
 
 

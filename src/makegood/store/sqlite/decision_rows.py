@@ -336,10 +336,10 @@ class Writing:
             self.pairs["processed", now].append((task.id, task.result))
         else:
             row = task_row(d, self.node, begins=task.id in self.begins, extension=d.extends)
-            kind, ready_seq = "task", self._draw() if row[11] else None
+            name, ready_seq = "task", self._draw() if row[11] else None
             if d.wakes is not None:
-                kind, ready_seq = "asleep", moment_of(now, d.wakes)
-            self.groups[kind, *row[1:11], ready_seq, *row[12:], now].append(task.id)
+                name, ready_seq = "asleep", moment_of(now, d.wakes)
+            self.groups[name, *row[1:11], ready_seq, *row[12:], now].append(task.id)
 
     def _draw(self) -> int:
         self.ready_seq = self.ready_seq + 1 if self.ready_seq else draw_ready(self.tx, self.most)
