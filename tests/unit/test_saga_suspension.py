@@ -1,7 +1,5 @@
 """Letting go: when a task that only waits goes to sleep, and how it continues."""
 
-import math
-
 import pytest
 
 from makegood import saga
@@ -14,7 +12,7 @@ LINGER = 10.0
 
 def say(case: Case, *messages: TaskMessage, due: saga.Due = saga.NOTHING_DUE) -> Decision:
     """Decide and commit as a Scheduler that lets tasks go. ``due``: the timers that it knows."""
-    case.last = decision = saga.decide(case.held, messages, case.now, due, LINGER)
+    case.last = decision = saga.decide(case.held, messages, saga.At(linger=LINGER), due)
     saga.apply(case.held, decision)
     return decision
 
@@ -51,7 +49,7 @@ def test_the_last_reply_beside_a_wait_lets_it_go_by_the_short_way_too() -> None:
     case = Case(action(0), action(1))
     later(case, 0, 60.0)
     assert saga.decide(case.held, [case.reply(1, "done")]).wakes is None
-    assert saga.decide(case.held, [case.reply(1, "done")], 0.0, {0: 50.0}, LINGER).wakes == 50.0
+    assert saga.decide(case.held, [case.reply(1, "done")], saga.At(linger=LINGER), {0: 50.0}).wakes == 50.0
 
 
 def test_it_wakes_with_the_first_of_its_timers() -> None:
@@ -162,5 +160,5 @@ def test_a_wake_does_not_end_the_wait_of_a_task_that_has_begun() -> None:
 
 def test_without_a_linger_nothing_is_let_go() -> None:
     case = Case(action(0))
-    decision = saga.decide(case.held, [case.reply(0, "later", wait=1e6)], 0.0, {}, math.inf)
+    decision = saga.decide(case.held, [case.reply(0, "later", wait=1e6)])
     assert decision.wakes is None

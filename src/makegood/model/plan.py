@@ -16,8 +16,16 @@ from makegood.model.policy import Policy
 
 R_co = TypeVar("R_co", covariant=True)
 
-Kind = Literal["action", "when", "merge", "each", "gather"]
-"""Kinds of steps. All except "action" are control steps: the rules do them as soon as they are ready."""
+Kind = Literal["action", "when", "merge", "each", "gather", "sleep", "wait_for", "fail"]
+"""Kinds of steps. All except "action" are control steps: the rules do them as soon as they are ready.
+Those in ``WAITS`` may stay ready for a while.
+"""
+
+WAITS: Final = frozenset({"sleep", "wait_for"})
+"""Kinds of steps that wait: for a moment, or for a signal."""
+
+UNTIL: Final = "until"
+"""The ``action`` of a sleep until a moment."""
 
 OnFailure = Literal["undo", "hold"]
 
@@ -91,7 +99,10 @@ class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     Control steps carry their data here. ``when``: its ``condition``. ``merge``: its ``when`` in ``of``, and
     in ``sides`` the value's templates for (True, False). ``each``: its list in ``args``, ``limit``,
     ``at_once`` and ``body``. ``gather``: its ``each`` in ``of``, and in ``sides`` the one template of an
-    item's value.
+    item's value. ``sleep``: in ``args`` one value, a length of time (seconds, or a ``timedelta`` as JSON), or
+    with ``action`` "until" a moment (``base.wall_times.moment_text``). ``wait_for``: in ``action`` the name
+    of the signal, in ``args`` the timeout in seconds or null, in ``sides`` the value that a timeout gives, if
+    there is one. ``fail``: in ``args`` the reason, a text.
 
     Every index in ``after``, ``guards``, ``of`` and refs that names a step of the same body is written as
     ``-1 - n`` (n: position in the body, from 0), and so is the ``idx`` of a body's step; indices >= 0 name

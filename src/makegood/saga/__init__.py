@@ -25,6 +25,7 @@ modules:
 - ``decision_builder``: the Decision under construction;  ``held``: the task that a Scheduler holds.
 """
 
+from makegood.model.decision import At
 from makegood.saga.acts import allowed, tried, warnings
 from makegood.saga.corrected_inputs import Replanned
 from makegood.saga.decision_builder import arguments
@@ -36,6 +37,7 @@ from makegood.saga.suspension import NOTHING_DUE, Due
 
 __all__ = [
     "NOTHING_DUE",
+    "At",
     "Due",
     "Replanned",
     "Shapes",

@@ -1,11 +1,10 @@
 """Folds messages into one Decision."""
 
-import math
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from makegood.model.decision import Decision
+from makegood.model.decision import NEVER, At, Decision
 from makegood.model.messages import ACTS, Alert, Answer, TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.model.states import UNBEGUN
@@ -25,17 +24,12 @@ _OF_A_STEP = frozenset(
 
 
 def decide(
-    held_task: HeldTask,
-    messages: Sequence[TaskMessage],
-    now: float = 0.0,
-    due: Due = NOTHING_DUE,
-    linger: float = math.inf,
+    held_task: HeldTask, messages: Sequence[TaskMessage], at: At = NEVER, due: Due = NOTHING_DUE
 ) -> Decision:
     """Return what follows from ``messages`` for ``held_task``, which stays unchanged.
 
-    ``now``: the store's clock, by which keys grow too old to be sent again (0: none does). ``due``: seconds
-    until the timer of each step that waits fires. ``linger``: a task that only waits, and longer than these
-    seconds, goes to sleep.
+    ``at``: when it is decided. Without it no key grows too old to be sent again, no moment has come, and no
+    task is let go. ``due``: seconds until the timer of each step that waits fires.
 
     A pending task is claimed: ``claim`` comes first. So is one that sleeps, once its moment has come; until
     then, and at rest (error, processed, undone), a task may be claimed for the one decision that an operator
@@ -44,18 +38,14 @@ def decide(
     """
     if len(messages) == 1 and not due and (decision := straight(held_task, messages[0])) is not None:
         return decision
-    return folded(held_task, messages, now, due, linger)
+    return folded(held_task, messages, at, due)
 
 
 def folded(
-    held_task: HeldTask,
-    messages: Sequence[TaskMessage],
-    now: float = 0.0,
-    due: Due = NOTHING_DUE,
-    linger: float = math.inf,
+    held_task: HeldTask, messages: Sequence[TaskMessage], at: At = NEVER, due: Due = NOTHING_DUE
 ) -> Decision:
     """Return what ``decide`` returns, without the fast path."""
-    return _Folding(held_task, messages, now).decide(due, linger)
+    return _Folding(held_task, messages, at).decide(due)
 
 
 class _Folding:
@@ -67,11 +57,11 @@ class _Folding:
     verdicts: frozenset[tuple[int, int]] = frozenset()
     results: Sequence[tuple[TaskMessage, ActResult, bytes | None]] = ()
 
-    def __init__(self, held_task: HeldTask, messages: Sequence[TaskMessage], now: float) -> None:
-        self.work = DecisionBuilder(held_task, now)
+    def __init__(self, held_task: HeldTask, messages: Sequence[TaskMessage], at: At) -> None:
+        self.work = DecisionBuilder(held_task, at)
         self.messages = messages
 
-    def decide(self, due: Due, linger: float) -> Decision:
+    def decide(self, due: Due) -> Decision:
         """Fold in all messages, then do what follows."""
         messages = self.messages
         if len(messages) > 1:
@@ -85,7 +75,7 @@ class _Folding:
             if message.seq:
                 self.work.out.seqs.append(message.seq)
             self._fold(message)
-        self._follow(due, linger)
+        self._follow(due)
         return self.work.out
 
     def _fold(self, message: TaskMessage) -> None:
@@ -133,7 +123,10 @@ class _Folding:
                 look_at_all(work)
 
     def _act(self, message: TaskMessage) -> None:
-        if message.kind == "extend" and self.claim:  # its time begins with the claim
+        waking = message.kind == "wake" and self.work.any(rules.has_begun)
+        if self.claim and (
+            waking or message.kind == "extend"
+        ):  # its time, and its waits, begin with the claim
             self._claim()
         self._advance()
         if self.poison:
@@ -160,7 +153,7 @@ class _Folding:
         if task.goal == "forward" and task.state == "processing":
             advance(self.work)
 
-    def _follow(self, due: Due, linger: float) -> None:
+    def _follow(self, due: Due) -> None:
         """Do everything that follows without a further event."""
         work = self.work
         if self.claim:
@@ -178,7 +171,7 @@ class _Folding:
             backward(work)
             rest_when_undone(work)
         if due or work.out.timers:
-            suspend(work, due, linger)
+            suspend(work, due, work.at.linger)
         if (
             work.out.withdraw and work.out.used_requests
         ):  # answered in the same batch, after the task had turned

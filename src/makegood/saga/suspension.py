@@ -41,6 +41,6 @@ def _wait_left(work: DecisionBuilder, due: Due) -> float | None:
     waits = [
         timers[idx] if (idx := step.plan.idx) in timers else due.get(idx, 0.0)
         for step in work.steps()
-        if rules.is_waiting(step)
+        if step.waiting
     ]
     return min(waits, default=None)

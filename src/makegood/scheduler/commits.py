@@ -33,6 +33,8 @@ class _Turn:
     batch: Batch
     slots: Reservation
     """Slots of this process's agents for the requests of the commit."""
+    at: saga.At
+    """When it is decided."""
     claims: Sequence[int] = ()
     """The tasks that were claimed."""
     dues: dict[int, dict[int, float]] = field(default_factory=dict)
@@ -61,7 +63,8 @@ class Commits:
         """Decide, commit, settle, dispatch."""
         doubts = self._turns.doubts
         with self._agents.reserve(self._store.clock()) as slots:
-            turn = _Turn(Batch(self._tasks.node, claim=claim), slots)
+            at = saga.At(slots.now, self._store.calendar(), self._turns.claims.linger)
+            turn = _Turn(Batch(self._tasks.node, claim=claim), slots, at)
             self.writing[slots] = inbox
             try:
                 decisions = self._decided(inbox, turn)
@@ -116,14 +119,14 @@ class Commits:
     ) -> list[tuple[HeldTask, Decision]]:
         """Decide on tasks that are held. What the rules cannot even put to error, the store will."""
         decisions: list[tuple[HeldTask, Decision]] = []
-        tasks, now, timers = self._tasks.in_memory, turn.slots.now, self._tasks.timers
-        monotonic, linger = self._tasks.clock.monotonic(), self._turns.claims.linger
+        tasks, timers = self._tasks.in_memory, self._tasks.timers
+        monotonic = self._tasks.clock.monotonic()
         for task, messages in inbox.items():
             held_task = tasks.get(task)
             if held_task is None:
                 continue
             try:
-                decision = _decide(held_task, messages, now, timers.left(task, monotonic), linger)
+                decision = _decide(held_task, messages, turn.at, timers.left(task, monotonic))
                 decisions.append((held_task, decision))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
@@ -141,7 +144,6 @@ class Commits:
         turn.claims, faults = [each.task.id for each in tasks], turn.batch.unfit
         faults.clear()
         decisions: list[tuple[HeldTask, Decision]] = []
-        linger = self._turns.claims.linger
         for each in tasks:
             task = each.task.id
             if task in self._turns.doubts.unclaimable:
@@ -152,7 +154,7 @@ class Commits:
                 turn.dues[task] = each.due
                 if self._turns.listeners.watch is not None:
                     turn.messages[task] = waiting
-                decisions.append((held_task, _decide(held_task, waiting, turn.slots.now, each.due, linger)))
+                decisions.append((held_task, _decide(held_task, waiting, turn.at, each.due)))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 faults[task] = unfit(task, defect)
@@ -239,14 +241,10 @@ class Commits:
             self._turns.claims.call([task])
 
 
-def _decide(
-    held_task: HeldTask, messages: Sequence[TaskMessage], now: float, due: saga.Due, linger: float
-) -> Decision:
-    """Return what the rules make of messages. ``now``: the store's clock; ``due`` and ``linger``: see
-    ``saga.decide``.
-    """
+def _decide(held_task: HeldTask, messages: Sequence[TaskMessage], at: saga.At, due: saga.Due) -> Decision:
+    """Return what the rules make of messages."""
     try:
-        decision = saga.decide(held_task, messages, now, due, linger)
+        decision = saga.decide(held_task, messages, at, due)
     except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
         decision = rejection(held_task, messages, defect)
     if held_task.task.lost and decision.used_requests:

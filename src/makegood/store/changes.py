@@ -14,7 +14,7 @@ from makegood.model.shape import ShapeStep, spec
 from makegood.model.states import AT_REST, ENDED, UNBEGUN
 from makegood.model.task import Step
 from makegood.store import rows
-from makegood.store.records import NEVER
+from makegood.store.records import NO_MOMENT
 
 Row = tuple[Any, ...]
 
@@ -26,7 +26,7 @@ whether the task is released; whether requests are handed over in memory.
 
 def moment_of(now: float, wakes: float) -> int:
     """Return the ``ready_seq`` of a task that is let go: never before the timer that is due then."""
-    return NEVER if wakes == math.inf else math.ceil((now + wakes) * 1e6)
+    return NO_MOMENT if wakes == math.inf else math.ceil((now + wakes) * 1e6)
 
 
 KEEP, CLEAR, SET = 0, 1, 2

@@ -110,7 +110,7 @@ class Loaded(msgspec.Struct):
     """
 
 
-NEVER: Final = 2**63 - 1
+NO_MOMENT: Final = 2**63 - 1
 """The ``ready_seq`` of a task that sleeps until a message comes."""
 
 MOST_LOST: Final = 3

@@ -5,7 +5,7 @@ import msgspec
 from makegood.base.stored_values import record_of, seconds, text
 from makegood.store import rows, task_lists
 from makegood.store.alerts import audit
-from makegood.store.records import NEVER, Pruned
+from makegood.store.records import NO_MOMENT, Pruned
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, asking, reading, writing
 from makegood.store.views import NodeInfo, NodeView, TaskFigures
 
@@ -51,7 +51,7 @@ _ORPHANS = Sql(f"""
 select t.id from makegood.task t left join makegood.node n on n.id = t.locked_by
 where (
         (t.state in ('processing', 'undoing') and (n.id is null or n.dead or n.stopped_at is not null or n.alive_until <= {{now}}))
-        or (t.state = 'sleeping' and t.ready_seq = {NEVER}
+        or (t.state = 'sleeping' and t.ready_seq = {NO_MOMENT}
             and not exists (select 1 from makegood.step s where s.task = t.id and s.kind = 'wait_for' and s.state = 'ready'))
     )
     and not exists (select 1 from makegood.request r where r.task = t.id)

@@ -48,7 +48,7 @@ import msgspec
 
 from makegood.model.messages import MOST_EXTENSION
 from makegood.store.notice_records import KEPT
-from makegood.store.records import NEVER
+from makegood.store.records import NO_MOMENT
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -325,7 +325,7 @@ delete from makegood.inbox i using at cross join @rows where at.ok and i.seq bet
 _DRAW = (
     "case when x.draws then (extract(epoch from clock_timestamp()) * 1000000)::bigint else t.ready_seq end"
 )
-_SLEEP = f"case when x.wakes = 'infinity' then {NEVER} else ceil((at.now + x.wakes) * 1000000)::bigint end, start_at = null, start_wall = null"
+_SLEEP = f"case when x.wakes = 'infinity' then {NO_MOMENT} else ceil((at.now + x.wakes) * 1000000)::bigint end, start_at = null, start_wall = null"
 _USUAL["asleep"] = Part(
     tuple(("wakes", "float8") if name == "draws" else (name, kind) for name, kind in _USUAL["task"].columns),
     _USUAL["task"].text.replace(_DRAW, _SLEEP),
