@@ -30,6 +30,7 @@ from tests.simulation import (
     mutants_rules,
     mutants_sleeping,
     mutants_store,
+    mutants_suspension,
 )
 from tests.simulation.mutants_making import Mutant, named_in
 
@@ -42,6 +43,7 @@ MUTANTS = (
     | named_in(mutants_around)
     | named_in(mutants_keeps)
     | named_in(mutants_sleeping)
+    | named_in(mutants_suspension)
 )
 """All of them, by name."""
 
