@@ -57,7 +57,7 @@ async def asleep(node: Node, count: int = 1) -> None:
     await until(enough, f"{count} tasks to sleep")
 
 
-def held(node: Node) -> int:
+def in_memory(node: Node) -> int:
     """Return how many tasks the Scheduler of a Node holds."""
     assert node._scheduler is not None
     return node._scheduler.held()
@@ -68,7 +68,7 @@ async def test_a_task_sleeps_while_it_waits_and_continues_at_its_moment(store: S
     async with Node(service.app, store, roles=BOTH, options=BRIEF) as node:
         task = await node.client.submit(service.paid, "a")
         await asleep(node)
-        assert held(node) == 0
+        assert in_memory(node) == 0
         assert (await task.status()).task.locked_by is None
         await world.elapse(0.5)
         assert await task.result(timeout="60s") == "a"
@@ -110,7 +110,7 @@ async def test_a_command_that_changes_nothing_leaves_it_asleep(store: Store) -> 
         await asleep(node)
         assert (await task.wake(who="ann")).verdict == "noop"
         assert (await task.extend("1h", who="ann")).verdict == "applied"
-        assert ((await task.status()).task.state, held(node)) == ("sleeping", 0)
+        assert ((await task.status()).task.state, in_memory(node)) == ("sleeping", 0)
 
 
 async def test_the_backlog_of_a_dead_service_does_not_stop_others(store: Store) -> None:
@@ -123,7 +123,7 @@ async def test_the_backlog_of_a_dead_service_does_not_stop_others(store: Store) 
         for task in others:
             await task.result(timeout="60s")
         await asleep(node, 200)
-        assert held(node) == 0
+        assert in_memory(node) == 0
 
 
 async def test_a_scheduler_that_ends_lets_it_sleep_and_another_wakes_it(
@@ -152,16 +152,16 @@ async def test_a_scheduler_that_ends_lets_it_sleep_and_another_wakes_it(
 async def test_beside_a_step_that_runs_it_stays(store: Store) -> None:
     app, go = mg.App("shop"), asyncio.Event()
     bank = app.agent("bank")
-    asked = asyncio.Event()
+    question = asyncio.Event()
 
     @bank.action(complete_within="1m", undo=mg.NOTHING)
     async def later(order: str) -> str:
-        asked.set()
+        question.set()
         raise mg.Later("2h")
 
     @bank.action(complete_within="1m", undo=mg.NOTHING)
     async def slow(order: str) -> str:
-        await asked.wait()
+        await question.wait()
         await go.wait()
         return order
 
@@ -176,7 +176,7 @@ async def test_beside_a_step_that_runs_it_stays(store: Store) -> None:
             return any(step.waiting for step in (await task.status()).steps)
 
         await until(waits, "the service to ask to wait")
-        assert ((await task.status()).task.state, held(node)) == ("processing", 1)
+        assert ((await task.status()).task.state, in_memory(node)) == ("processing", 1)
         go.set()
         await asleep(node)
-        assert held(node) == 0
+        assert in_memory(node) == 0

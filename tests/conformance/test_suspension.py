@@ -81,11 +81,11 @@ async def test_whoever_claims_it_finds_its_timer_due(store: Store, world: World)
     """Else its claim would only set a timer again, of some microseconds, and each wake would be two commits."""
     scheduler = await asleep(store, 0.3, *range(1, 50))
     await world.elapse(0.1)
-    woken: list[int] = []
-    while len(woken) < 49:
+    claims: list[int] = []
+    while len(claims) < 49:
         await world.elapse(0.05)
         scheduler.seen = []
-        woken += await scheduler.claim(100, sleepers=True)
+        claims += await scheduler.claim(100, sleepers=True)
         assert all(load.due == {0: 0.0} for load in scheduler.seen)
 
 

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from makegood.saga import rules
-from makegood.scheduler import commits, task_table
+from makegood.scheduler import claims, task_table
 from makegood.store.sqlite import claim, decision_rows
-from makegood.store.sqlite import requests as inbox
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_worlds import BAD_SERVICES, EVERY, FAULTS_OF_ALL_KINDS, QUICK
 
@@ -30,13 +29,13 @@ UNWATCHED = replace(
 """Nothing makes up for a wake-up that is forgotten."""
 
 
-@mutant(WAITING)
+@mutant(WAITING, within=24)
 def let_go_while_it_runs(m: pytest.MonkeyPatch) -> None:
     """A task is let go although another of its steps is in flight."""
     m.setattr(rules, "is_in_flight", lambda _step: False)
 
 
-@mutant(WAITING)
+@mutant(WAITING, within=24)
 def last_reply_beside_a_wait(m: pytest.MonkeyPatch) -> None:
     """The timers of a task are forgotten when a reply is decided: the last one beside a wait takes the fast path."""
     m.setattr(task_table.Timers, "left", lambda *_: {})
@@ -49,24 +48,6 @@ def slept_too_long(m: pytest.MonkeyPatch) -> None:
     m.setattr(decision_rows, "moment_of", lambda now, wakes: true(now, wakes * 3 + 5))
 
 
-@mutant(replace(WAITING, rates={"operator": 3.0}))
-def sleeper_not_rung(m: pytest.MonkeyPatch) -> None:
-    """Nobody looks for messages of tasks that sleep."""
-    m.setattr(
-        inbox, "INBOX", inbox.INBOX.replace("t.state <> 'pending'", "t.state not in ('pending', 'sleeping')")
-    )
-
-
-@mutant(UNWATCHED, within=60)
-def messages_of_the_let_go_forgotten(m: pytest.MonkeyPatch) -> None:
-    """What comes for a task while it is let go is forgotten with it."""
-
-    def forget(self: Any, _task: int, wakes: float, turn: Any) -> None:
-        turn.wakes = min(turn.wakes, wakes)
-
-    m.setattr(commits.Commits, "_let_go", forget)
-
-
 @mutant(UNWATCHED)
 def moment_of_the_let_go_forgotten(m: pytest.MonkeyPatch) -> None:
     """A Scheduler does not remember when a task is due that it lets go."""
@@ -74,7 +55,7 @@ def moment_of_the_let_go_forgotten(m: pytest.MonkeyPatch) -> None:
     def forget(*_: Any) -> None:
         """Remember nothing."""
 
-    m.setattr(commits.Claims, "sleeps", forget)
+    m.setattr(claims.Claims, "sleeps", forget)
 
 
 @mutant(WAITING)

@@ -71,7 +71,7 @@ class Rows:
         )
         if self.apart.random() < 0.2:
             self.task = replace(self.task, state="sleeping")
-        self.begun = False
+        self.has_begun = False
         self.linger = random.Random(repr(self.apart.getstate())).choice((1.0, math.inf))
         self.rows: dict[int, Row] = {}
         self.timers: set[int] = set()
@@ -106,16 +106,16 @@ class Rows:
         self.held = memory = saga.hold(self.task, self.load())
         for _ in range(2):  # as if one of its shape had come before
             self.shapes.share(memory)
-        due = self.task.state == "pending" or self.begun or not self.inbox or self.apart.random() < 0.3
+        due = self.task.state == "pending" or self.has_begun or not self.inbox or self.apart.random() < 0.3
         first = [TaskMessage("claim")] if self.task.state in UNBEGUN and due else []
-        woken = self.task.state == "sleeping" and self.begun and not self.inbox
+        wakes = self.task.state == "sleeping" and self.has_begun and not self.inbox
         if first and self.task.lost >= 3:
             first.append(TaskMessage("poison"))
             self.record.seen["poison"] += 1
         repairs = saga.repair(memory, self.inbox)
         for message in repairs:
             self.record.seen[f"repaired {message.doing} {message.kind}"] += 1
-        timers = [i for i in self.timers if self.apart.random() < 0.5] or [*self.timers][:woken]
+        timers = [i for i in self.timers if self.apart.random() < 0.5] or [*self.timers][:wakes]
         self.decide([*first, *repairs, *self.inbox, *(TaskMessage("retry", i) for i in timers if first)])
 
     def commit(self, memory: HeldTask, decision: Decision) -> bool:
@@ -182,7 +182,7 @@ class Rows:
             self.memory += saga.repair(memory, self.inbox)
             return
         saga.apply(memory, decision)
-        self.begun |= any(m.of_task and m.after in ("processing", "undoing") for m in decision.moves)
+        self.has_begun |= any(m.of_task and m.after in ("processing", "undoing") for m in decision.moves)
         self.check(old, decision)
         self._note(decision)
         if decision.release:

@@ -45,8 +45,8 @@ class Claims:
     @property
     def linger(self) -> float:
         """For how many seconds a task that only waits may stay in memory now."""
-        crowded = 2 * len(self.tasks.in_memory) > self._hold
-        return min(self._linger, _CROWDED) if crowded else self._linger
+        is_crowded = 2 * len(self.tasks.in_memory) > self._hold
+        return min(self._linger, _CROWDED) if is_crowded else self._linger
 
     def takes(self, count: int) -> bool:
         """Return whether a task submitted here may be held from the beginning, beside ``expected`` others.

@@ -326,7 +326,7 @@ _DRAW = (
     "case when x.draws then (extract(epoch from clock_timestamp()) * 1000000)::bigint else t.ready_seq end"
 )
 _SLEEP = f"case when x.wakes = 'infinity' then {NO_MOMENT} else ceil((at.now + x.wakes) * 1000000)::bigint end, start_at = null, start_wall = null"
-_USUAL["asleep"] = Part(
+_ASLEEP = Part(
     tuple(("wakes", "float8") if name == "draws" else (name, kind) for name, kind in _USUAL["task"].columns),
     _USUAL["task"].text.replace(_DRAW, _SLEEP),
 )
@@ -345,7 +345,8 @@ PARTS: dict[str, Part] = {
     "corrected": _with_columns(_USUAL["task"], _STATIC),
     "told": _with_columns(_USUAL["task"], *_TOLD),
     "corrected_told": _with_columns(_USUAL["task"], _STATIC, *_TOLD),
-    "asleep_told": _with_columns(_USUAL["asleep"], *_TOLD),
+    "asleep": _ASLEEP,
+    "asleep_told": _with_columns(_ASLEEP, *_TOLD),
 }
 """All parts, by name. Those that change a step or a task:
 

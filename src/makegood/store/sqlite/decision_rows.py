@@ -111,8 +111,7 @@ update makegood_step set state = ?3, attempt = ?4, result = {result}, round = ?6
     error = ?11, first_sent = ?12, failure_count = case when ?13 then 0 else failure_count end + ?14
 """
 _STEP_RESULT = f"""{_STEP.format(result=SPAN.replace("?2", "?5"))} from json_each(?1) x where idx = ?2 and task = cast(x.key as integer)"""
-_GROUPS = {
-    "task": f"""
+_TASK = f"""
 update makegood_task set state = ?2, goal = ?3, cause = ?4, submission = ?5, failure_count = failure_count + ?6, lost = ?7,
     result = ?8, locked_by = ?9, epoch = ?10, ready_seq = coalesce(?12, ready_seq),
     ended_at = case ?11 when {KEEP} then ended_at when {SET} then ?15 end,
@@ -122,7 +121,10 @@ update makegood_task set state = ?2, goal = ?3, cause = ?4, submission = ?5, fai
     undo_by = case ?14 when {KEEP} then undo_by when {SET} then ?15 + undo_within end,
     task_expired = case when ?13 in ({KEEP}, {SET}) then task_expired else 0 end
 where id in (select x.value from json_each(?1) x)
-""",  # noqa: S608 - our own numbers
+"""  # noqa: S608 - our own numbers
+_GROUPS = {
+    "task": _TASK,
+    "asleep": _TASK.replace("set ", "set start_at = null, start_wall = null, ", 1),
     "step_row": f"""{_STEP.format(result="?5")} where idx = ?2 and task in (select x.value from json_each(?1) x)""",  # noqa: S608
     "added": """
 insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
@@ -131,7 +133,6 @@ select x.value, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?1
 """,
 }
 """The statement of each kind of change whose rows may share everything except the task."""
-_GROUPS["asleep"] = _GROUPS["task"].replace("set ", "set start_at = null, start_wall = null, ", 1)
 _ROWS = {
     "count": """
 update makegood_step set failure_count = case when ?3 then 0 else failure_count end + ?4 where task = ?1 and idx = ?2

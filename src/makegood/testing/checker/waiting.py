@@ -1,4 +1,4 @@
-"""I18, L7 and L8: tasks that only wait are let go, and come back in time."""
+"""I28, L7 and L8: tasks that only wait are let go, and come back in time."""
 
 from typing import ClassVar
 
@@ -14,9 +14,9 @@ _SLACK = 0.02
 
 
 class LetGoAtRest(Rule):
-    """I18: a task is let go only while no attempt of it runs, and until its first timer at most."""
+    """I28: a task is let go only while no attempt of it runs, and until its first timer at most."""
 
-    name: ClassVar[str] = "I18"
+    name: ClassVar[str] = "I28"
     says: ClassVar[str] = "a task is let go only when it only waits, and for no longer"
     part: ClassVar[tuple[str, str] | None] = ("suspended", "no task was let go")
     kinds: ClassVar[frozenset[str]] = frozenset({"suspended"})
@@ -43,7 +43,6 @@ class WokenInTime(Rule):
 
     name: ClassVar[str] = "L7"
     says: ClassVar[str] = "in the end no task sleeps whose moment has passed"
-    part: ClassVar[tuple[str, str] | None] = ("suspended", "no task was let go")
     kinds: ClassVar[frozenset[str]] = frozenset({"suspended"})
 
     def __init__(self, report: Report) -> None:
@@ -58,14 +57,13 @@ class WokenInTime(Rule):
         """Look for tasks that are due."""
         if world.rest is None:
             return
-        for number, event in self._moments.items():
+        for number, task in world.tasks.items():
             self.saw()
+            event = self._moments.get(number)
+            if event is None or task.state != "sleeping":
+                continue
             wakes = event["wakes"]
-            if (
-                world.task(number).state == "sleeping"
-                and wakes is not None
-                and event.at + wakes < world.rest.at
-            ):
+            if wakes is not None and event.at + wakes < world.rest.at:
                 self.wrong(
                     f"the task was let go for {wakes:.3f} s {when(event)}, and sleeps on", event, task=number
                 )
@@ -76,7 +74,7 @@ class NothingLingers(Rule):
 
     name: ClassVar[str] = "L8"
     says: ClassVar[str] = "no Scheduler holds a task that only waits, and for long"
-    kinds: ClassVar[frozenset[str]] = frozenset({"lingers", "suspended"})
+    kinds: ClassVar[frozenset[str]] = frozenset({"lingers", "claimed"})
 
     def before(self, event: Event, _world: HistoryState) -> None:
         """Report each that was kept."""
