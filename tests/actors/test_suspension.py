@@ -38,14 +38,14 @@ class Service:
         async def unnote(order: str, *, result: str | None) -> None: ...
 
         @app.workflow(complete_within="1h")
-        def paid(order: str) -> str:
+        def payment(order: str) -> str:
             return charge(note(order))
 
         @app.workflow()
-        def noted(order: str) -> str:
+        def note_flow(order: str) -> str:
             return note(order)
 
-        self.paid, self.noted = paid, noted
+        self.payment, self.note_flow = payment, note_flow
 
 
 async def asleep(node: Node, count: int = 1) -> None:
@@ -66,7 +66,7 @@ def in_memory(node: Node) -> int:
 async def test_a_task_sleeps_while_it_waits_and_continues_at_its_moment(store: Store, world: World) -> None:
     service = Service("400ms")
     async with Node(service.app, store, roles=BOTH, options=BRIEF) as node:
-        task = await node.client.submit(service.paid, "a")
+        task = await node.client.submit(service.payment, "a")
         await asleep(node)
         assert in_memory(node) == 0
         assert (await task.status()).task.locked_by is None
@@ -87,7 +87,7 @@ async def test_a_task_sleeps_while_it_waits_and_continues_at_its_moment(store: S
 async def test_a_short_wait_is_spent_in_memory(store: Store, world: World) -> None:
     service = Service("100ms")
     async with Node(service.app, store, roles=BOTH, options=QUIET) as node:
-        task = await node.client.submit(service.paid, "a")
+        task = await node.client.submit(service.payment, "a")
         await world.elapse(0.5)
         assert await task.result(timeout="60s") == "a"
         assert (await task.status()).task.epoch == 1
@@ -96,7 +96,7 @@ async def test_a_short_wait_is_spent_in_memory(store: Store, world: World) -> No
 async def test_a_cancel_reaches_it_at_once(store: Store) -> None:
     service = Service("2h", 100)
     async with Node(service.app, store, roles=BOTH, options=QUIET) as node:
-        task = await node.client.submit(service.paid, "a")
+        task = await node.client.submit(service.payment, "a")
         await asleep(node)
         answer = await task.cancel(why="too late", who="ann")
         assert (answer.verdict, answer.outcome) == ("applied", "what was done is being undone")
@@ -106,7 +106,7 @@ async def test_a_cancel_reaches_it_at_once(store: Store) -> None:
 async def test_a_command_that_changes_nothing_leaves_it_asleep(store: Store) -> None:
     service = Service("2h", 100)
     async with Node(service.app, store, roles=BOTH, options=QUIET) as node:
-        task = await node.client.submit(service.paid, "a")
+        task = await node.client.submit(service.payment, "a")
         await asleep(node)
         assert (await task.wake(who="ann")).verdict == "noop"
         assert (await task.extend("1h", who="ann")).verdict == "applied"
@@ -118,8 +118,8 @@ async def test_the_backlog_of_a_dead_service_does_not_stop_others(store: Store) 
     service = Service("2h", 100)
     few = replace(QUIET, max_tasks=50)
     async with Node(service.app, store, roles=BOTH, options=few) as node:
-        await node.client.submit_many(service.paid, [f"{n}" for n in range(200)])
-        others = await node.client.submit_many(service.noted, [f"other {n}" for n in range(20)])
+        await node.client.submit_many(service.payment, [f"{n}" for n in range(200)])
+        others = await node.client.submit_many(service.note_flow, [f"other {n}" for n in range(20)])
         for task in others:
             await task.result(timeout="60s")
         await asleep(node, 200)
@@ -135,7 +135,7 @@ async def test_a_scheduler_that_ends_lets_it_sleep_and_another_wakes_it(
         assert second._scheduler is not None
         second._scheduler.turns.claims.open = False
         async with first:
-            task = await second.client.submit(service.paid, "a")
+            task = await second.client.submit(service.payment, "a")
 
             async def waits() -> bool:
                 view = await task.status()

@@ -84,7 +84,7 @@ async def test_whoever_claims_it_finds_its_timer_due(store: Store, world: World)
     claims: list[int] = []
     while len(claims) < 49:
         await world.elapse(0.05)
-        scheduler.seen = []
+        scheduler.seen.clear()
         claims += await scheduler.claim(100, sleepers=True)
         assert all(load.due == {0: 0.0} for load in scheduler.seen)
 

@@ -7,6 +7,7 @@ import pytest
 
 from makegood.saga import rules
 from makegood.scheduler import claims, task_table
+from makegood.store import changes
 from makegood.store.sqlite import claim, decision_rows
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_worlds import BAD_SERVICES, EVERY, FAULTS_OF_ALL_KINDS, QUICK
@@ -44,7 +45,7 @@ def last_reply_beside_a_wait(m: pytest.MonkeyPatch) -> None:
 @mutant(WAITING)
 def slept_too_long(m: pytest.MonkeyPatch) -> None:
     """A task that was let go wakes long after its timer."""
-    true = decision_rows.moment_of
+    true = changes.moment_of
     m.setattr(decision_rows, "moment_of", lambda now, wakes: true(now, wakes * 3 + 5))
 
 
