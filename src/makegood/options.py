@@ -98,6 +98,8 @@ class Options:
     """Bytes of the tasks in memory (inputs, results, steps) above which nothing more is claimed."""
     claim_batch: int = field(default=500, metadata=_COUNT)
     """Tasks claimed in one commit at most."""
+    linger: Duration = field(default=10.0, metadata={"least": 0.0})
+    """A task that only waits, for longer than this, is not kept in memory: it sleeps in the store."""
     retention: Duration | None = field(default="30d", metadata={"least": 0.0})
     """How long a processed or undone task is kept; None: forever."""
     cleanup_every: Duration = field(default="10m", metadata={"least": 0.01})

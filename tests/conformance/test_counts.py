@@ -2,7 +2,11 @@
 
 import asyncio
 
+from msgspec.structs import replace
+
+from makegood.model.decision import OpenDecision
 from makegood.model.messages import TaskMessage
+from makegood.model.states import Move
 from makegood.store.protocol import Store
 from makegood.store.views import Filter
 from tests.conformance.builders import (
@@ -18,6 +22,7 @@ from tests.conformance.builders import (
     steps,
     term,
     to_state,
+    unchanged,
 )
 from tests.conformance.worlds import Counts, World
 
@@ -173,3 +178,44 @@ async def test_looking_writes_nothing(counting_store: Store, counts: Counts) -> 
     await counting_store.supervision.horizon(2, 5)
     await counting_store.nodes.views()
     assert await counts.commits() == 0
+
+
+def wait_of(scheduler: Hand, task: int, *, let_go: bool) -> OpenDecision:
+    """Return the Decision on a step whose service asks to come back in an hour."""
+    memory = scheduler[task]
+    decision = unchanged(memory) if not let_go else to_state(memory, "sleeping")
+    decision.used_requests.append((0, memory.steps[0].attempt))
+    decision.steps[0] = replace(memory.steps[0], state="ready", doing=None, waiting=True)
+    decision.timers[0] = 3600.0
+    decision.moves.append(Move("s0", "running", "ready", "later"))
+    decision.wakes = 3600.0 if let_go else None
+    return decision
+
+
+async def test_letting_go_is_in_the_commit_of_the_wait_and_no_statement_more(
+    counting_store: Store, counts: Counts, world: World
+) -> None:
+    """SQLite changes one row more, by a statement of the same transaction; 500 tasks that wait alike share it."""
+    scheduler = await running(counting_store, *range(1, 1003))
+    await counting_store.now()
+    statements: list[int] = []
+    for tasks in (range(1, 2), range(2, 502)):
+        for let_go, shift in ((False, 0), (True, 501)):
+            await counts.reset()
+            await scheduler.commit(*(wait_of(scheduler, n + shift, let_go=let_go) for n in tasks))
+            assert await counts.commits() == 1
+            statements.append(counts.statements)
+    more = 1 if world.dialect == "sqlite" else 0
+    assert statements[1] <= statements[0] + more
+    assert statements[3] <= statements[2] + more
+
+
+async def test_500_wakes_are_one_commit(counting_store: Store, counts: Counts, world: World) -> None:
+    scheduler = await running(counting_store, *range(1, 501))
+    await scheduler.commit(*(wait_of(scheduler, n, let_go=True) for n in range(1, 501)))
+    await world.elapse(3601)
+    await counting_store.now()
+    await counts.reset()
+    assert len(await scheduler.claim(500, sleepers=True)) == 500
+    assert await counts.commits() == 1
+    assert counts.statements <= MOST_STATEMENTS + 2

@@ -252,6 +252,24 @@ class Story:
         self.note("signalled", "c", task, name="reserve", id="c", step="", seq=3, now=WITHIN + 3.1)
         self.note("waited", "s1", task, idx=0, reason="timed_out", now=WITHIN + 3.2)
         self.note("kept", "s1", task, name="reserve", id="c")
+    def slept(self, task: int) -> None:
+        """Its second step's service asks to come back later: the task is let go, and claimed at that moment."""
+        self.begin(task)
+        self.ask(task, 1, 1, net=None, reply="later")
+        self.commit(
+            task, (1, "running", "ready"), ("task", "processing", "sleeping"), acceptance=(1, "do", 1, "later")
+        )  # fmt: skip
+        at = self.now
+        self.history.note("suspended", "s1", task, wakes=0.3, due=0.3)
+        self.now = at + 0.3
+        self.commit(
+            task, ("task", "sleeping", "processing"), (1, "ready", "running"), claim=2, node="s2", requests=[(1, "do", 2)]
+        )  # fmt: skip
+        self.ask(task, 1, 2, reply="done")
+        self.commit(
+            task, (1, "running", "done"), ("task", "processing", "processed"), acceptance=(1, "do", 2, "done"), end="processed",
+            standing=STEPS, node="s2",
+        )  # fmt: skip
 
     def removed(self, task: int) -> None:
         """A task is removed long after its end."""
@@ -288,8 +306,9 @@ def good() -> History:
     story.lead("v2", 2)
     story.messages(4)
     story.signalled(4)
+    story.slept(6)
     story.guarded(5)
-    story.rest(5)
+    story.rest(6)
     story.removed(2)
     return story.history
 

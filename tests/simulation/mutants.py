@@ -31,6 +31,7 @@ from tests.simulation import (
     mutants_signals,
     mutants_sleeping,
     mutants_store,
+    mutants_suspension,
 )
 from tests.simulation.mutants_making import Mutant, named_in
 
@@ -44,6 +45,7 @@ MUTANTS = (
     | named_in(mutants_keeps)
     | named_in(mutants_sleeping)
     | named_in(mutants_signals)
+    | named_in(mutants_suspension)
 )
 """All of them, by name."""
 

@@ -57,6 +57,13 @@ def decided_by_another(history: History) -> History:
     return History(events=events)
 
 
+def lingering(history: History) -> History:
+    """A Scheduler keeps a task that only waits."""
+    at = find(history, picks("suspended"))
+    event = replace(history.events[at], kind="lingers", fields={"wait": 60.0, "linger": 10.0})
+    return History(events=[*history.events[:at], event, *history.events[at + 1 :]])
+
+
 def two_canaries(history: History) -> History:
     """The circuit stays half-open, its canary is not answered, and another call begins."""
     history = dropped(history, picks("reply", 5, attempt=2))
@@ -311,6 +318,12 @@ FALSE: list[tuple[str, str, Falsify]] = [
     ("I22", "is neither used nor kept", lambda h: dropped(h, picks("kept", id="c"))),
     ("I22", "is not in the store", lambda h: changed(h, picks("acknowledged"), id="z")),
     ("I22", "was accepted twice", lambda h: repeated(h, picks("acknowledged"))),
+    ("I28", "was let go while attempt 1 of charge was in flight", lambda h: dropped(h, picks("accepted", 6, reply="later"))),
+    ("I28", "it sleeps until 90.000 s from then", lambda h: changed(h, picks("suspended"), wakes=90.0)),
+    ("I28", "it sleeps until only a message", lambda h: changed(h, picks("suspended"), wakes=None)),
+    ("L7", "was let go for 0.300 s", lambda h: changed(h, moving(6, "task", "processing", "processed"),
+        moves=[("task", "processing", "sleeping")])),
+    ("L8", "which only waits, for 60.000 s", lingering),
     ("L3", "notice 3 of it was never written", lambda h: dropped(h, picks("notice", 1, state="processed"))),
     ("L3", "was written as the 3. of its task", lambda h: changed(h, picks("notice", 1, state="processed"), sequence=4)),
     ("L3", "it came to processing", lambda h: changed(h, picks("notice", 1, sequence=2), state="undoing")),
@@ -388,8 +401,8 @@ def test_a_task_that_never_ends_breaks_l1() -> None:
 
 def test_a_store_that_holds_fewer_tasks_than_it_acknowledged_breaks_i12() -> None:
     """Even when nobody hands in the rows."""
-    report = check(changed(good(), picks("rest"), tasks=4))
-    assert "5 submissions were acknowledged" in report.of("I12")[0].text
+    report = check(changed(good(), picks("rest"), tasks=5))
+    assert "6 submissions were acknowledged" in report.of("I12")[0].text
 
 
 def test_no_rule_is_vacuous() -> None:
@@ -541,4 +554,4 @@ def test_the_report_shows_the_rule_the_words_and_the_events() -> None:
     sentence = f"the silence of attempt 1 of charge was counted twice: at {at:.3f} s by v1 and at {at + 0.01:.3f} s by v1"
     assert sentence in text
     assert "judged    task 2" in text
-    assert "looked at: I1 7" in text
+    assert "looked at: I1 8" in text

@@ -6,6 +6,7 @@ whole, or not at all when a request that it uses up was judged meanwhile.
 
 import collections
 import json
+import math
 import random
 from dataclasses import dataclass, field
 
@@ -71,6 +72,8 @@ class Rows:
         )
         if self.apart.random() < 0.2:
             self.task = replace(self.task, state="sleeping")
+        self.has_begun = False
+        self.linger = random.Random(repr(self.apart.getstate())).choice((1.0, math.inf))
         self.rows: dict[int, Row] = {}
         self.timers: set[int] = set()
         self.kept: list[KeptSignal] = []
@@ -107,15 +110,17 @@ class Rows:
         self.held = memory = saga.hold(self.task, self.load(), tuple(self.kept))
         for _ in range(2):  # as if one of its shape had come before
             self.shapes.share(memory)
-        due = self.task.state == "pending" or not self.inbox or self.apart.random() < 0.3
+        due = self.task.state == "pending" or self.has_begun or not self.inbox or self.apart.random() < 0.3
         first = [TaskMessage("claim")] if self.task.state in UNBEGUN and due else []
+        wakes = self.task.state == "sleeping" and self.has_begun and not self.inbox
         if first and self.task.lost >= 3:
             first.append(TaskMessage("poison"))
             self.record.seen["poison"] += 1
         repairs = saga.repair(memory, self.inbox)
         for message in repairs:
             self.record.seen[f"repaired {message.doing} {message.kind}"] += 1
-        self.decide([*first, *repairs, *self.inbox])
+        timers = [i for i in self.timers if self.apart.random() < 0.5] or [*self.timers][:wakes]
+        self.decide([*first, *repairs, *self.inbox, *(TaskMessage("retry", i) for i in timers if first)])
 
     def commit(self, memory: HeldTask, decision: Decision) -> bool:
         """Write a Decision, whole or (when a request it consumes was judged meanwhile) not at all."""
@@ -179,7 +184,8 @@ class Rows:
         memory = self.held
         assert memory is not None
         before = (list(memory.steps), list(memory.followers), list(memory.open), memory.left, memory.task)
-        decision = saga.decide(memory, messages, saga.At(self.now, self.now))
+        due = {i: 60.0 for i in self.timers if not any(m.kind == "retry" and m.idx == i for m in self.memory)}
+        decision = saga.decide(memory, messages, saga.At(self.now, self.now, self.linger), due)
         assert before == (memory.steps, memory.followers, memory.open, memory.left, memory.task), (
             "the held was changed"
         )
@@ -197,6 +203,7 @@ class Rows:
             self.memory += saga.repair(memory, self.inbox)
             return
         saga.apply(memory, decision)
+        self.has_begun |= any(m.of_task and m.after in ("processing", "undoing") for m in decision.moves)
         self.check(old, decision)
         self._note(decision)
         if decision.release:

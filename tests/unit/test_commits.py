@@ -1,6 +1,7 @@
 """One turn of a Scheduler, whatever the store answers: memory is what the store is, and no slot is lost."""
 
 import pytest
+from msgspec.structs import replace
 
 from makegood.errors import StoreUnavailableError
 from makegood.model.decision import Decision
@@ -89,3 +90,52 @@ async def test_a_claim_that_the_store_decides_twice_takes_its_slots_once() -> No
     assert parts.pool.queued == [f"shop/{BANK}"]
     assert [*parts.tasks.in_memory] == [7, 8]
     assert parts.wakeups.pending
+
+
+async def test_a_task_that_is_let_go_is_forgotten_and_looked_for_at_its_moment() -> None:
+    parts = waiting_parts()
+    await parts.commits.carry_out({7: [TaskMessage("later", 0, "do", 1, wait=60.0)]}, None)
+    assert (parts.tasks.in_memory, parts.claims.at_rest) == ({}, [])
+    moment = parts.claims.next_start
+    assert moment is not None
+    assert moment - parts.tasks.clock.monotonic() == pytest.approx(60, abs=5)
+    parts.claims.fire(moment)
+    claim = parts.claims.wanted(None)
+    assert claim is not None
+    assert claim.sleepers
+
+
+async def test_a_message_that_came_while_it_was_let_go_brings_it_back() -> None:
+    """It was read, so no reading of the inbox would find it before the next sweep."""
+    parts = waiting_parts()
+
+    def meanwhile(_batch: Batch) -> Committed:
+        parts.tasks.hear(7, TaskMessage("cancel", seq=5))
+        return Committed()
+
+    parts.store.committed = meanwhile
+    await parts.commits.carry_out({7: [TaskMessage("later", 0, "do", 1, wait=60.0)]}, None)
+    assert (parts.tasks.in_memory, parts.claims.at_rest) == ({}, [7])
+
+
+async def test_a_late_reply_in_memory_for_one_that_is_let_go_goes_to_the_store() -> None:
+    parts = waiting_parts()
+
+    def meanwhile(_batch: Batch) -> Committed:
+        parts.tasks.hear(7, TaskMessage("done", 0, "do", 1))
+        return Committed()
+
+    parts.store.committed = meanwhile
+    await parts.commits.carry_out({7: [TaskMessage("later", 0, "do", 1, wait=60.0)]}, None)
+    assert parts.pool.resent == [(MINE, 7, "done")]
+
+
+def waiting_parts() -> Parts:
+    """Return a Scheduler that lets tasks go, with one whose only step runs."""
+    parts = Parts()
+    parts.claims._linger = 10.0
+    parts.hold(7, PLAN)
+    held_task = parts.tasks.in_memory[7]
+    held_task.task = replace(held_task.task, state="processing")
+    held_task.steps[0] = replace(held_task.steps[0], state="running", doing="do", attempt=1)
+    return parts

@@ -2,10 +2,7 @@
 
 import pytest
 
-from makegood import saga
-from makegood.model.task import Step, TaskRecord
 from makegood.scheduler.task_table import Review, Timers
-from tests.unit.saga_case import action
 
 
 def test_what_is_held_is_reviewed_in_turn_and_not_too_often() -> None:
@@ -35,5 +32,5 @@ def test_a_task_that_is_let_go_has_no_timers_any_more() -> None:
     timers = Timers()
     timers.set(7, 0, 10.0)
     timers.set(8, 0, 10.0)
-    timers.drop(saga.hold(TaskRecord(7, "shop", "order"), [Step(action(0))]))
+    timers.drop(7)
     assert timers.pop(10.0) == [(8, 0)]

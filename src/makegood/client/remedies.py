@@ -12,7 +12,7 @@ from makegood import saga
 from makegood.base import ids
 from makegood.errors import StoreError
 from makegood.model.messages import TaskMessage
-from makegood.model.states import AT_REST
+from makegood.model.states import AT_REST, UNBEGUN
 from makegood.saga.acts import may_settle
 from makegood.store.views import TaskDetail
 from makegood.story.held_tasks import held, step_of, task_of
@@ -81,7 +81,9 @@ def allowed(detail: TaskDetail) -> list[TaskMessage]:
         if step.plan is not None
         for outcome in may_settle(task, step_of(step, step.plan))
     ]
-    kinds = _BY_STATE.get(task.state, ()) if task.goal == "forward" or task.state != "pending" else ()
+    kinds = _BY_STATE.get(task.state, ()) if task.goal == "forward" or task.state not in UNBEGUN else ()
+    if detail.task.state == "sleeping" and detail.task.starts is None:  # only a start is brought forward
+        kinds = kinds[1:]
     return [*map(TaskMessage, kinds), *settlements]
 
 

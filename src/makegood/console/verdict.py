@@ -90,7 +90,10 @@ def verdict_of(detail: TaskDetail, course: Course, *, has_scheduler: bool = True
         text = "; ".join(detail.unreadable)
         return _verdict("unreadable", "Rows of this task cannot be read", text, fill=detail.task.state)
     verdict = _AT[detail.task.state](detail, course)
-    if not has_scheduler and detail.task.state in ("pending", "processing", "undoing"):
+    waits = (
+        detail.task.state in ("pending", "sleeping", "processing", "undoing") and detail.task.starts is None
+    )
+    if not has_scheduler and waits:
         title = "No Scheduler is running: nothing continues until one does"
         verdict = replace(
             verdict, tone="need", icon="error", title=title, more=verdict.title, next=(), countdown=None
@@ -187,10 +190,10 @@ def _pending(detail: TaskDetail, _course: Course) -> TaskVerdict:
     return _verdict("pending", f"Pending: the next free Scheduler claims it{goal}")
 
 
-def _sleeping(detail: TaskDetail, _course: Course) -> TaskVerdict:
-    if text := start_text(detail.task, detail.now):
-        return _verdict("sleeping", f"Sleeping: it {text}")
-    return _asleep(detail) or _verdict("sleeping", "Sleeping")
+def _sleeping(detail: TaskDetail, course: Course) -> TaskVerdict:
+    if detail.task.starts is None:  # it was let go: what it waits for says all
+        return _undoing(detail, course) if detail.task.goal == "undo" else _processing(detail, course)
+    return _verdict("sleeping", f"Sleeping: it {start_text(detail.task, detail.now)}")
 
 
 def _asleep(detail: TaskDetail) -> TaskVerdict | None:

@@ -5,6 +5,7 @@ A Decision is data. The store writes all of it or nothing, under the fence of th
 every request row that it consumes.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
@@ -30,8 +31,8 @@ class At(msgspec.Struct, frozen=True):
     """The wall clock, in seconds since 1970, by which a moment has come: the server's on PostgreSQL, this
     machine's on SQLite; 0: unknown, and then none has.
     """
-    linger: float = 0.0
-    """Seconds for which a task that only waits stays with its Scheduler; 0: for as long as it waits."""
+    linger: float = math.inf
+    """Seconds for which a task that only waits stays with its Scheduler; inf: for as long as it waits."""
 
 
 NEVER: Final = At()
@@ -93,6 +94,8 @@ class Decision(msgspec.Struct):
     """
     notices: Sequence[Notice] = ()
     """Notifications of the task's submitter, in order; only for tasks with a ``reply``."""
+    wakes: float | None = None
+    """The task goes to sleep: seconds until it is to be claimed again, ``inf`` for by a message only."""
     release: bool = False
     """The task is at rest or released: its lock is cleared."""
     extends: float = 0.0

@@ -157,6 +157,7 @@ def _scheduler(parts: Parts, agents: Agents | None) -> Scheduler | None:
         hold=options.max_tasks,
         memory=options.size("max_task_memory"),
         claim=options.claim_batch,
+        linger=options.number("linger"),
         poll=options._poll_seconds,
         on_end=parts.client.waiters.came_to_rest,
         watch=None if parts.telemetry is None else parts.telemetry.watch,

@@ -17,7 +17,8 @@ modules:
   what is undone and what bars it, when the round rises;
 - ``replies``: what an answer, a silence, a withdrawn request does to its step;
 - ``forward``: which steps begin, what follows a doubt, the verdict;  ``control``: when, merge, each, gather;
-- ``undo``: withdrawing, draining, undoing in reverse order, coming to rest;
+- ``undo``: withdrawing, draining, undoing in reverse order, coming to rest;  ``suspension``: a task that only
+  waits goes to sleep;
 - ``fast_path``: the quick way of nearly every message;  ``first_decision``: decisions on tasks being
   submitted;
 - ``acts``: operator commands;  ``corrected_inputs``: other inputs for what runs again;
@@ -32,9 +33,12 @@ from makegood.saga.decisions import decide, progressed, put_to_error
 from makegood.saga.fast_path import Shapes
 from makegood.saga.first_decision import begin
 from makegood.saga.held import apply, hold, repair
+from makegood.saga.suspension import NOTHING_DUE, Due
 
 __all__ = [
+    "NOTHING_DUE",
     "At",
+    "Due",
     "Replanned",
     "Shapes",
     "allowed",

@@ -263,7 +263,7 @@ def _wake(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     task = work.task
     if message.idx >= 0 and work.find(message.idx) is None:
         return "refused", "the task has no such step"
-    if task.state == "sleeping" and message.idx < 0:
+    if task.state == "sleeping" and message.idx < 0 and not work.any(rules.has_begun):
         work.task = rules.with_deadline(task)
         work.move_task("processing", "woken", **_by(message))
         look_at_all(work)

@@ -15,6 +15,7 @@ from makegood.saga.decision_builder import DecisionBuilder
 from makegood.saga.fast_path import straight
 from makegood.saga.forward import advance, dispatch, look_at_all, turn
 from makegood.saga.replies import late, reply, retry
+from makegood.saga.suspension import NOTHING_DUE, Due, suspend
 from makegood.saga.undo import backward, clear, rest_when_drained, rest_when_undone, undo_failed
 
 _OF_A_STEP = frozenset(
@@ -22,24 +23,29 @@ _OF_A_STEP = frozenset(
 )
 
 
-def decide(held_task: HeldTask, messages: Sequence[TaskMessage], at: At = NEVER) -> Decision:
+def decide(
+    held_task: HeldTask, messages: Sequence[TaskMessage], at: At = NEVER, due: Due = NOTHING_DUE
+) -> Decision:
     """Return what follows from ``messages`` for ``held_task``, which stays unchanged.
 
-    ``at``: when it is decided. Without it no key grows too old to be sent again, and no moment has come.
+    ``at``: when it is decided. Without it no key grows too old to be sent again, no moment has come, and no
+    task is let go. ``due``: seconds until the timer of each step that waits fires.
 
     A pending task is claimed: ``claim`` comes first. So is one that sleeps, once its moment has come; until
     then, and at rest (error, processed, undone), a task may be claimed for the one decision that an operator
     command needs. Raises ``IllegalTransitionError`` for a move outside the table, and for a reply that is
     folded into a pending task without a claim: both are defects of makegood.
     """
-    if len(messages) == 1 and (decision := straight(held_task, messages[0])) is not None:
+    if len(messages) == 1 and not due and (decision := straight(held_task, messages[0])) is not None:
         return decision
-    return folded(held_task, messages, at)
+    return folded(held_task, messages, at, due)
 
 
-def folded(held_task: HeldTask, messages: Sequence[TaskMessage], at: At = NEVER) -> Decision:
+def folded(
+    held_task: HeldTask, messages: Sequence[TaskMessage], at: At = NEVER, due: Due = NOTHING_DUE
+) -> Decision:
     """Return what ``decide`` returns, without the fast path."""
-    return _Folding(held_task, messages, at).decide()
+    return _Folding(held_task, messages, at).decide(due)
 
 
 class _Folding:
@@ -55,7 +61,7 @@ class _Folding:
         self.work = DecisionBuilder(held_task, at)
         self.messages = messages
 
-    def decide(self) -> Decision:
+    def decide(self, due: Due) -> Decision:
         """Fold in all messages, then do what follows."""
         messages = self.messages
         if len(messages) > 1:
@@ -70,7 +76,7 @@ class _Folding:
             if message.seq:
                 self.work.out.seqs.append(message.seq)
             self._fold(message)
-        self._follow()
+        self._follow(due)
         return self.work.out
 
     def _fold(self, message: TaskMessage) -> None:
@@ -121,7 +127,7 @@ class _Folding:
                 look_at_all(work)
 
     def _act(self, message: TaskMessage) -> None:
-        waking = message.kind == "wake" and self.work.task.state == "pending"
+        waking = message.kind == "wake" and self.work.any(rules.has_begun)
         if self.claim and (
             waking or message.kind == "extend"
         ):  # its time, and its waits, begin with the claim
@@ -151,7 +157,7 @@ class _Folding:
         if task.goal == "forward" and task.state == "processing":
             advance(self.work)
 
-    def _follow(self) -> None:
+    def _follow(self, due: Due) -> None:
         """Do everything that follows without a further event."""
         work = self.work
         if self.claim:
@@ -159,7 +165,8 @@ class _Folding:
         self._advance()
         if self.releases and work.task.state in ("processing", "undoing"):
             _leave_to_next_scheduler(work)
-            work.move_task("pending", "released")
+            if not suspend(work, due, 0.0, "released"):
+                work.move_task("pending", "released")
         if work.task.state == "processing" and work.task.goal == "forward":
             dispatch(work)
         if work.task.state == "processing" and work.task.goal == "hold":
@@ -167,6 +174,8 @@ class _Folding:
         if work.task.state == "undoing":
             backward(work)
             rest_when_undone(work)
+        if due or work.out.timers:
+            suspend(work, due, work.at.linger)
         if (
             work.out.withdraw and work.out.used_requests
         ):  # answered in the same batch, after the task had turned

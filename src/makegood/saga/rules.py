@@ -76,6 +76,16 @@ def idle(step: Step) -> bool:
     return step.doing is None and not step.waiting
 
 
+def has_begun(step: Step) -> bool:
+    """Whether anything became of the step yet; of a task whose start has not come, nothing of any step."""
+    return step.state != "waiting" or step.attempt > 0
+
+
+def is_in_flight(step: Step) -> bool:
+    """Whether a request of the step awaits its reply."""
+    return step.doing is not None
+
+
 # -- what an answer means ------------------------------------------------------------------------------------
 
 

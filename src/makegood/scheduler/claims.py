@@ -3,6 +3,7 @@ rest, or asleep, that an operator acts on.
 """
 
 import logging
+import math
 
 from makegood.base.sizes import shown
 from makegood.scheduler.task_table import TaskTable
@@ -10,11 +11,20 @@ from makegood.store.records import Claim
 
 log = logging.getLogger("makegood.scheduler")
 
+_CROWDED = 0.5
+"""Seconds that replace a longer ``linger`` while more than half of the tasks that may be held are."""
+_FAR = 1e9
+"""Seconds from which on nobody waits for a moment."""
+
 
 class Claims:
-    """Says what to claim next. ``hold``: the most tasks in memory."""
+    """Says what to claim next, and what to let go.
 
-    def __init__(self, tasks: TaskTable, *, hold: int, most: int) -> None:
+    ``hold``: the most tasks in memory. ``linger``: a task that only waits stays in memory if that is for no
+    more than these seconds.
+    """
+
+    def __init__(self, tasks: TaskTable, *, hold: int, most: int, linger: float = math.inf) -> None:
         self.open = True
         """Whether it claims at all; not any more once the process is to stop."""
         self.at_rest: list[int] = []
@@ -26,8 +36,17 @@ class Claims:
         self.tasks = tasks
         self._wakeups = tasks.wakeups
         self._hold = hold
+        self._linger = linger
+        self._last_look = -math.inf
+        """When tasks that sleep were last looked for, on the monotonic clock."""
         self._full = False
         self._calls: set[int] = set()
+
+    @property
+    def linger(self) -> float:
+        """For how many seconds a task that only waits may stay in memory now."""
+        is_crowded = 2 * len(self.tasks.in_memory) > self._hold
+        return min(self._linger, _CROWDED) if is_crowded else self._linger
 
     def takes(self, count: int) -> bool:
         """Return whether a task submitted here may be held from the beginning, beside ``expected`` others.
@@ -55,11 +74,12 @@ class Claims:
         self._report_full(full=room == 0)
         if room == 0 and not (self.at_rest and self._heeds_operators()):
             return None
-        at_rest, self.at_rest = self.at_rest, []
+        calls = min(max(1, self.most // 2), max(0, 2 * self._hold - len(self.tasks.in_memory)))
         if most is None:
             most = self.most
-        elif at_rest:
-            at_rest, self.at_rest, most = at_rest[:1], at_rest[1:], 0
+        elif self.at_rest:
+            calls, most = min(calls, 1), 0
+        at_rest, self.at_rest = self.at_rest[:calls], self.at_rest[calls:]
         limit = min(most, self._hold - len(self.tasks.in_memory), room // weights.mean + 1) if room else 0
         if limit <= 0 or not self._wakeups.pending:
             return Claim(0, tuple(at_rest), room) if at_rest else None
@@ -67,19 +87,36 @@ class Claims:
         self._wakeups.pending = self._wakeups.sleepers = False
         return Claim(limit, tuple(at_rest), room, sleepers)
 
+    def call(self, tasks: list[int]) -> None:
+        """Note tasks at rest, or asleep, for which messages wait, in an order of this Scheduler's own: two
+        shall not want the same ones first.
+        """
+        self.at_rest = list(dict.fromkeys([*self.at_rest, *self._wakeups.shuffled(tasks)]))
+
     def fire(self, now: float) -> None:
-        """Look for tasks that sleep if the next one is due. ``now``: the monotonic clock."""
+        """Look for tasks that sleep if the next one is due, or if nobody looked for long: what other
+        processes let go wakes nobody here. ``now``: the monotonic clock.
+        """
         if self.next_start is not None and now >= self.next_start:
             self.next_start = None
             self._wakeups.pending = self._wakeups.sleepers = True
+        elif now - self._last_look > self._wakeups.longest_rest:
+            self._wakeups.pending = self._wakeups.sleepers = True
+
+    def sleeps(self, seconds: float) -> None:
+        """Note that a task sleeps that is due in so many seconds."""
+        if seconds < _FAR:
+            moment = self.tasks.clock.monotonic() + seconds
+            self.next_start = moment if self.next_start is None else min(self.next_start, moment)
 
     def made(self, claim: Claim, *, more: bool, next_start: float | None) -> None:
         """Note that a claim is committed; ``more``: others may be claimed. ``next_start``: seconds until the
         next task that sleeps is due, if the claim looked for such.
         """
         if claim.sleepers:
-            now = self.tasks.clock.monotonic()
-            self.next_start = None if next_start is None else now + next_start
+            self._last_look, self.next_start = self.tasks.clock.monotonic(), None
+            if next_start is not None:
+                self.sleeps(next_start)
             self._wakeups.sleepers = self._wakeups.sleepers or more
         if claim.at_rest:
             self._calls.update(claim.at_rest)

@@ -1,6 +1,7 @@
 """One turn of a Scheduler: decide messages, commit the Decisions, bring memory up to the store, dispatch."""
 
 import logging
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -40,6 +41,8 @@ class _Turn:
     """Their timers."""
     messages: dict[int, list[TaskMessage]] = field(default_factory=dict)
     """The messages that were decided for them, if somebody watches."""
+    wakes: float = math.inf
+    """In how many seconds the first of the tasks is due that were let go."""
 
 
 class Commits:
@@ -60,9 +63,8 @@ class Commits:
         """Decide, commit, settle, dispatch."""
         doubts = self._turns.doubts
         with self._agents.reserve(self._store.clock()) as slots:
-            turn = _Turn(
-                Batch(self._tasks.node, claim=claim), slots, saga.At(slots.now, self._store.calendar())
-            )
+            at = saga.At(slots.now, self._store.calendar(), self._turns.claims.linger)
+            turn = _Turn(Batch(self._tasks.node, claim=claim), slots, at)
             self.writing[slots] = inbox
             try:
                 decisions = self._decided(inbox, turn)
@@ -117,13 +119,15 @@ class Commits:
     ) -> list[tuple[HeldTask, Decision]]:
         """Decide on tasks that are held. What the rules cannot even put to error, the store will."""
         decisions: list[tuple[HeldTask, Decision]] = []
-        tasks = self._tasks.in_memory
+        tasks, timers = self._tasks.in_memory, self._tasks.timers
+        monotonic = self._tasks.clock.monotonic()
         for task, messages in inbox.items():
             held_task = tasks.get(task)
             if held_task is None:
                 continue
             try:
-                decisions.append((held_task, _decide(held_task, messages, turn.at)))
+                decision = _decide(held_task, messages, turn.at, timers.left(task, monotonic))
+                decisions.append((held_task, decision))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 self._turns.doubts.condemn(task, defect)
@@ -150,7 +154,7 @@ class Commits:
                 turn.dues[task] = each.due
                 if self._turns.listeners.watch is not None:
                     turn.messages[task] = waiting
-                decisions.append((held_task, _decide(held_task, waiting, turn.at)))
+                decisions.append((held_task, _decide(held_task, waiting, turn.at, each.due)))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 faults[task] = unfit(task, defect)
@@ -201,6 +205,7 @@ class Commits:
                 tasks.hear(task, TaskMessage("withdrawn", idx, earlier.steps[idx].doing or "do", attempt))
         if turn.batch.claim is not None:
             self._turns.claims.made(turn.batch.claim, more=outcome.more, next_start=outcome.next_start)
+        self._turns.claims.sleeps(turn.wakes)
         # of those at rest only the inbox tells
         self._tasks.wakeups.inbox = self._tasks.wakeups.inbox or outcome.left
 
@@ -220,13 +225,26 @@ class Commits:
         if task.state in AT_REST:
             self._turns.listeners.on_end(held_task)
         if decision.release:
+            if decision.wakes is not None:
+                self._let_go(decision.task.id, decision.wakes, turn)
             self._tasks.forget(task.id)
 
+    def _let_go(self, task: int, wakes: float, turn: _Turn) -> None:
+        """Leave to the next claim what has come for a task since the Decision that let it sleep.
 
-def _decide(held_task: HeldTask, messages: Sequence[TaskMessage], at: saga.At) -> Decision:
+        Messages of the inbox were read here, and no Scheduler reads them a second time by itself.
+        """
+        turn.wakes = min(turn.wakes, wakes)
+        messages = self._tasks.messages.get(task, ())
+        resend(self._agents, turn.batch.node, {task: messages})
+        if any(message.seq for message in messages):
+            self._turns.claims.call([task])
+
+
+def _decide(held_task: HeldTask, messages: Sequence[TaskMessage], at: saga.At, due: saga.Due) -> Decision:
     """Return what the rules make of messages."""
     try:
-        decision = saga.decide(held_task, messages, at)
+        decision = saga.decide(held_task, messages, at, due)
     except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
         decision = rejection(held_task, messages, defect)
     if held_task.task.lost and decision.used_requests:

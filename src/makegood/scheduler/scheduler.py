@@ -62,9 +62,10 @@ class Scheduler(Actor):
 
     ``agents``: those of the same process, if any, for handing over in memory. ``hold``: the most tasks in
     memory. ``memory``: bytes of tasks in memory above which nothing more is claimed; one task, and the
-    replies to what is held, may exceed it. ``claim``: the most tasks claimed in one commit. ``poll``: seconds
-    between reads of the store when no wake-up arrives, None: never. ``on_end``: called for each task
-    that came to rest here. ``watch``: notified of each commit.
+    replies to what is held, may exceed it. ``claim``: the most tasks claimed in one commit. ``linger``: a
+    task that only waits, and for longer than these seconds, is let go. ``poll``: seconds between reads of the
+    store when no wake-up arrives, None: never. ``on_end``: called for each task that came to rest here.
+    ``watch``: notified of each commit.
     """
 
     def __init__(
@@ -77,13 +78,14 @@ class Scheduler(Actor):
         hold: int = 10_000,
         memory: int = 256 * MIB,
         claim: int = 500,
+        linger: float = 10.0,
         poll: float | None = 1.0,
         on_end: Callable[[HeldTask], None] = lambda _task: None,
         watch: Watch | None = None,
     ) -> None:
         self.wakeups = Wakeups(store, clock, rng, poll)
         self.tasks = tasks = TaskTable(clock, memory, self.wakeups)
-        claims = Claims(tasks, hold=hold, most=claim)
+        claims = Claims(tasks, hold=hold, most=claim, linger=linger)
         self.turns = turns = Turns(tasks, claims, Listeners(on_end, watch), store.parallel_from)
         self._agents = agents = agents or NoAgents()
         self._reader = StoreReader(store.tasks, agents, turns)

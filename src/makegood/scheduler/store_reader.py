@@ -38,7 +38,7 @@ class StoreReader:
                     tasks.weights.grow(task, sum([len(m.value) for m in fresh if m.value is not None]))
             elif fresh:  # the store says that it is ours, memory does not: read it
                 tasks.reload.add(task)
-        self._turns.claims.at_rest = inbox.at_rest
+        self._turns.claims.call(inbox.at_rest)
         self._tasks.wakeups.inbox = self._tasks.wakeups.inbox or inbox.more
 
     async def read_again(self) -> None:

@@ -7,6 +7,7 @@ from makegood import saga
 from makegood.base.clock import Clock
 from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
+from makegood.saga import NOTHING_DUE, Due
 from makegood.scheduler.task_memory import SMALL, Weights
 from makegood.scheduler.wakeups import Wakeups
 
@@ -45,7 +46,7 @@ class Timers:
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int]] = []
-        self._due: dict[tuple[int, int], float] = {}
+        self._due: dict[int, dict[int, float]] = {}
 
     @property
     def first(self) -> float | None:
@@ -58,22 +59,28 @@ class Timers:
 
     def set(self, task: int, idx: int, moment: float) -> None:
         """Note when a step is due, in place of what was said of it before."""
-        self._due[task, idx] = moment
+        self._due.setdefault(task, {})[idx] = moment
         heapq.heappush(self._heap, (moment, task, idx))
 
-    def drop(self, held_task: HeldTask) -> None:
+    def left(self, task: int, now: float) -> Due:
+        """Return the seconds until the timers of a task fire, by step."""
+        due = self._due.get(task)
+        return NOTHING_DUE if due is None else {idx: moment - now for idx, moment in due.items()}
+
+    def drop(self, task: int) -> None:
         """Forget a task's steps."""
-        if self._due:
-            for step in held_task.steps:
-                self._due.pop((held_task.task.id, step.idx), None)
+        self._due.pop(task, None)
 
     def pop(self, now: float) -> list[tuple[int, int]]:
         """Return the task and idx of each step that is due, and forget them."""
         due: list[tuple[int, int]] = []
         while self.due(now):
             moment, task, idx = heapq.heappop(self._heap)
-            if self._due.get((task, idx)) == moment:
-                del self._due[task, idx]
+            moments = self._due.get(task)
+            if moments is not None and moments.get(idx) == moment:
+                del moments[idx]
+                if not moments:
+                    del self._due[task]
                 due.append((task, idx))
         return due
 
@@ -164,11 +171,10 @@ class TaskTable:
 
     def forget(self, task: int) -> None:
         """Let a task go, with all that waits for it."""
-        held_task = self.in_memory.pop(task, None)
+        self.in_memory.pop(task, None)
         self.weights.drop(task)
         self.messages.pop(task, None)
-        if held_task is not None:
-            self.timers.drop(held_task)
+        self.timers.drop(task)
 
     def renamed(self, node: int) -> dict[int, list[TaskMessage]]:
         """Release all tasks and restart as ``node``; returns the messages that waited."""

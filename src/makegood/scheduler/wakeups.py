@@ -1,6 +1,7 @@
 """Wake-ups: what wakes a Scheduler, and what it must then read from the store."""
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 from typing import Protocol
@@ -67,9 +68,19 @@ class Wakeups:
         self.pending = self.sleepers = self.inbox = True
 
     @property
+    def longest_rest(self) -> float:
+        """The most seconds that pass between two reads without a wake-up."""
+        return math.inf if self._poll is None else self._poll * 1.2
+
+    @property
     def polls(self) -> bool:
         """Whether the store is looked at although nobody wakes it."""
         return self._poll is not None
+
+    def shuffled(self, tasks: list[int]) -> list[int]:
+        """Return tasks in an order of this Scheduler's own."""
+        self._rng.shuffle(tasks)
+        return tasks
 
     async def rest(self, due: float | None) -> None:
         """Wait for a wake-up, until ``due`` on the monotonic clock, or for the slow poll."""

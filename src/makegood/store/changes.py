@@ -4,15 +4,17 @@ A store knows how to write each kind of row. Rows name their values in the order
 (``commit_statement``); SQLite's statements number their values in the same order.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from makegood.model.decision import Decision
 from makegood.model.shape import ShapeStep, spec
-from makegood.model.states import AT_REST, ENDED
+from makegood.model.states import AT_REST, ENDED, UNBEGUN
 from makegood.model.task import Step
 from makegood.store import rows
+from makegood.store.records import NO_MOMENT
 
 Row = tuple[Any, ...]
 
@@ -20,6 +22,12 @@ ShapeGroups = Mapping[tuple[ShapeStep, int, int, bool, bool], Sequence[Decision]
 """Decisions of which only task, result and arguments differ, by: the ``ShapeStep``, epoch and priority;
 whether the task is released; whether requests are handed over in memory.
 """
+
+
+def moment_of(now: float, wakes: float) -> int:
+    """Return the ``ready_seq`` of a task that is let go: never before the timer that is due then."""
+    return NO_MOMENT if wakes == math.inf else math.ceil((now + wakes) * 1e6)
+
 
 KEEP, CLEAR, SET = 0, 1, 2
 """What happens to a time in a row of a task."""
@@ -123,7 +131,8 @@ def task_kind(d: Decision, *, is_claimed: bool) -> Literal["claimed", "processed
     if state == "processed" and was == "processing" and d.release and not is_claimed:
         return "processed"
     if (
-        (was, state, task.goal) == ("pending", "processing", "forward")
+        was in UNBEGUN
+        and (state, task.goal) == ("processing", "forward")
         and task.result is None
         and not d.release
     ):
@@ -148,7 +157,7 @@ def task_row(d: Decision, node: int | None, *, begins: bool, extension: float) -
     undo = KEEP
     if state in AT_REST:
         undo = CLEAR
-    elif state == "undoing" and was != "undoing" and not (was == "pending" and before.goal == "undo"):
+    elif state == "undoing" and was != "undoing" and not (was in UNBEGUN and before.goal == "undo"):
         undo = SET
     return (
         task.id, state, task.goal, task.cause, task.submission, _failures(d), task.lost, task.result, None if d.release else node,
@@ -161,6 +170,8 @@ def task_topic(d: Decision) -> str | None:
     state = d.task.state
     if state in AT_REST:
         return "ended" if state != d.before.state else None
+    if state == "sleeping":  # who lets a task go looks for it in time, unless that Scheduler ends
+        return "sleeping" if any(move.reason == "released" for move in d.moves) else None
     return "pending" if state == "pending" else None
 
 

@@ -63,9 +63,9 @@ _PLACES = (
 )
 _LONGEST = 300
 _TRIED_AGAIN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "do": {"pending": ("ready", "running", "in_doubt"), "processing": ("ready", "running", "in_doubt")},
-    "probe": dict.fromkeys(("pending", "processing", "undoing"), ("in_doubt",)),
-    "undo": {"pending": ("undoing",), "undoing": ("undoing",)},
+    "do": dict.fromkeys(("pending", "sleeping", "processing"), ("ready", "running", "in_doubt")),
+    "probe": dict.fromkeys(("pending", "sleeping", "processing", "undoing"), ("in_doubt",)),
+    "undo": dict.fromkeys(("pending", "sleeping", "undoing"), ("undoing",)),
 }
 """What was asked -> the task's state -> the step's states in which it is asked again."""
 _OBSTACLES: Mapping[str, tuple[str, ...]] = {"undo": ("undo_failed", "in_doubt")}

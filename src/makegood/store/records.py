@@ -109,8 +109,13 @@ class Loaded(msgspec.Struct):
     signals: Sequence[KeptSignal] = ()
     """Signals that no step has used yet, in the order in which they came."""
     sleeps: bool = False
-    """It was claimed for its messages alone: its start has not come."""
+    """It was claimed for its messages alone: its start has not come. (One that was let go continues with any
+    message.)
+    """
 
+
+NO_MOMENT: Final = 2**63 - 1
+"""The ``ready_seq`` of a task that sleeps until a message comes."""
 
 MOST_LOST: Final = 3
 """A task that lost its Scheduler this many times in a row is claimed alone: it may be what kills them."""
@@ -128,7 +133,7 @@ class Claim(msgspec.Struct, frozen=True):
     longest waiting.
     """
     at_rest: tuple[int, ...] = ()
-    """Tasks in error, undone, processed or asleep, without a lock, for which an operator command waits."""
+    """Tasks in error, undone, processed or asleep, without a lock, for which a message waits."""
     room: int = NO_LIMIT
     """Bytes of large values to read for all of them; the first task is claimed whatever its size."""
     sleepers: bool = False

@@ -5,7 +5,7 @@ import msgspec
 from makegood.base.stored_values import record_of, seconds, text
 from makegood.store import rows, task_lists
 from makegood.store.alerts import audit
-from makegood.store.records import Pruned
+from makegood.store.records import NO_MOMENT, Pruned
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, asking, reading, writing
 from makegood.store.views import NodeInfo, NodeView, TaskFigures
 
@@ -47,13 +47,16 @@ from makegood.request where taken_by is null and kind <> 'timer' group by agent
 """)
 STANDING = Sql("select kind, count(*) from makegood.alert where ended_at is null group by kind")
 
-_ORPHANS = Sql("""
+_ORPHANS = Sql(f"""
 select t.id from makegood.task t left join makegood.node n on n.id = t.locked_by
-where t.state in ('processing', 'undoing')
-    and (n.id is null or n.dead or n.stopped_at is not null or n.alive_until <= {now})
+where (
+        (t.state in ('processing', 'undoing') and (n.id is null or n.dead or n.stopped_at is not null or n.alive_until <= {{now}}))
+        or (t.state = 'sleeping' and t.ready_seq = {NO_MOMENT}
+            and not exists (select 1 from makegood.step s where s.task = t.id and s.kind = 'wait_for' and s.state = 'ready'))
+    )
     and not exists (select 1 from makegood.request r where r.task = t.id)
 order by t.id limit $1
-""")
+""")  # noqa: S608 - our own number
 
 # Ids rise with the time of submission, so a window of ids is a window of time. No other rows are read to find
 # old tasks.
@@ -144,8 +147,8 @@ async def figures(tx: ReadTx) -> TaskFigures:
 
 
 async def orphans(tx: ReadTx, limit: int) -> list[int]:
-    """Return tasks under way that nothing will continue: no living Scheduler holds them, and they have no
-    request.
+    """Return tasks under way that nothing will continue: they have no request, and no living Scheduler holds
+    them, or they sleep until a message comes that no step waits for.
     """
     return [task for (task,) in await tx.rows(_ORPHANS, limit)]
 

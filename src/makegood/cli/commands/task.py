@@ -300,7 +300,8 @@ async def _rows(cli: Cli, client: Client, tasks: Sequence[TaskView]) -> list[tup
     for view in tasks:  # of a task that goes, or went, backward the cause includes the problem of its undo
         if view.state in ("error", "undoing") and (detail := await client.store.tasks.detail(view.id)):
             texts[view.id] = reasons(detail)
-    briefs = await client.store.tasks.briefs([view.id for view in tasks if view.state == "processing"])
+    may_wait = [view.id for view in tasks if view.state in ("processing", "sleeping")]
+    briefs = await client.store.tasks.briefs(may_wait)
     for task, steps in briefs.items():
         texts[task] = "; ".join(dict.fromkeys(filter(None, map(wait_of, steps))))
     progress = await client.store.tasks.progress([view.id for view in tasks])

@@ -57,7 +57,8 @@ def fate(group: ErrorGroup) -> str:
 def group_of(group: ErrorGroup, now: float, span: float) -> Group:
     """Return a group as the page shows it."""
     becomes, states = fate(group), group.states
-    undone_count, forward = states.get("undone", 0), states.get("pending", 0) + states.get("processing", 0)
+    undone_count = states.get("undone", 0)
+    forward = sum(states.get(state, 0) for state in ("pending", "sleeping", "processing"))
     going = forward + states.get("undoing", 0)
     if becomes == "need":
         count, label = group.blocking, "in error"

@@ -37,7 +37,7 @@ _ACTS = (
     ("undo", "undoing", ("processed", "error")),
     ("resubmit", "again", ("error", "undone")),
 )
-_GOING = ("pending", "processing")
+_GOING = ("pending", "sleeping", "processing")
 _UNDER_WAY = ("ready", "running", "in_doubt")
 
 
@@ -99,7 +99,7 @@ def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
         return "error", "undo incomplete" if incomplete else "held"
     if task.starts is not None:
         return task.state, f"starts at {iso(task.starts)[:16]}Z"
-    if task.state not in ("pending", "processing"):
+    if task.state not in _GOING:
         return task.state, ""
     if failing := [step for step in steps if step.failures and step.state in _UNDER_WAY]:
         attempt = max(step.attempt + (step.doing == "timer") for step in failing)

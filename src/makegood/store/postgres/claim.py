@@ -123,8 +123,9 @@ async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Agein
     if raws:
         result = await read(tx.connection, tx.plans, raws, claim.room)
         claims.tasks, claims.unreadable = result.tasks, result.unreadable
+        starts = {row["id"] for row in rest if row["state"] == "sleeping" and row["start_at"] is not None}
         for load in claims.tasks:
-            load.sleeps = load.task.state == "sleeping" and load.task.id not in due
+            load.sleeps = load.task.id in starts
         claims.left = bool(result.left)
         claims.more = claims.more or claims.left
         left = set(result.left)

@@ -48,6 +48,7 @@ import msgspec
 
 from makegood.model.messages import MOST_EXTENSION
 from makegood.store.notice_records import KEPT
+from makegood.store.records import NO_MOMENT
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -335,6 +336,16 @@ delete from makegood.inbox i using at cross join @rows where at.ok and i.seq bet
 }  # fmt: skip
 
 
+_DRAW = (
+    "case when x.draws then (extract(epoch from clock_timestamp()) * 1000000)::bigint else t.ready_seq end"
+)
+_SLEEP = f"case when x.wakes = 'infinity' then {NO_MOMENT} else ceil((at.now + x.wakes) * 1000000)::bigint end, start_at = null, start_wall = null"
+_ASLEEP = Part(
+    tuple(("wakes", "float8") if name == "draws" else (name, kind) for name, kind in _USUAL["task"].columns),
+    _USUAL["task"].text.replace(_DRAW, _SLEEP),
+)
+
+
 def _with_columns(part: Part, *columns: tuple[str, str]) -> Part:
     """Return a part that also writes columns that rarely change."""
     assignments = "".join(f"{name} = x.{name}, " for name, _ in columns)
@@ -348,6 +359,8 @@ PARTS: dict[str, Part] = {
     "corrected": _with_columns(_USUAL["task"], _STATIC),
     "told": _with_columns(_USUAL["task"], *_TOLD),
     "corrected_told": _with_columns(_USUAL["task"], _STATIC, *_TOLD),
+    "asleep": _ASLEEP,
+    "asleep_told": _with_columns(_ASLEEP, *_TOLD),
 }
 """All parts, by name. Those that change a step or a task:
 
@@ -361,6 +374,8 @@ PARTS: dict[str, Part] = {
 ``corrected``        as ``task``, and what only an operator's correction changes
 ``told``             as ``task``, and what the submitter was notified of
 ``corrected_told``   both
+``asleep``           as ``task``, of tasks that are let go, and when they wake
+``asleep_told``      as ``asleep``, and what the submitter was notified of
 
 ``ends``, ``complete`` and ``undo`` say what happens to a time: 0 keep, 1 clear, 2 set. A
 higher ``complete`` moves the deadline by this many seconds less 2.

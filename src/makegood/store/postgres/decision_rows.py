@@ -195,11 +195,13 @@ class Writing:
             extension = max(1, round(decision.extends)) if decision.extends else 0
             row = task_row(decision, self.node, begins=bool(begins), extension=extension)
             name = "task"
+            if decision.wakes is not None:
+                name, row = "asleep", (*row[:11], decision.wakes, *row[12:])
             if task.inputs is not before.inputs and task.returns is not None:
                 name = "corrected"
                 row += (rows.static(task.inputs, task.returns, task.reply, task.names, task.signals),)
             if decision.notices:
-                name = "corrected_told" if name == "corrected" else "told"
+                name = "told" if name == "task" else f"{name}_told"
                 row += (task.told, task.notified)
             self.parts[name].append(row)
 

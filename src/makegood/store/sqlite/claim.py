@@ -105,7 +105,8 @@ def find(tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int) -> Claim
     result = read(tx, raws, claim.room)
     claims.tasks = result.tasks
     for load in claims.tasks:
-        load.sleeps = load.task.state == "sleeping" and load.task.id in rest
+        message_only = load.task.state == "sleeping" and load.task.id in rest
+        load.sleeps = message_only and rest[load.task.id][_START_AT] is not None
     claims.unreadable += result.unreadable
     for task in result.left:
         claims.complete_by.pop(task, None)

@@ -22,6 +22,7 @@ from makegood.store.changes import (
     KEEP,
     SET,
     is_plain,
+    moment_of,
     rare_rows,
     step_row,
     task_kind,
@@ -110,8 +111,7 @@ update makegood_step set state = ?3, attempt = ?4, result = {result}, round = ?6
     error = ?11, first_sent = ?12, failure_count = case when ?13 then 0 else failure_count end + ?14
 """
 _STEP_RESULT = f"""{_STEP.format(result=SPAN.replace("?2", "?5"))} from json_each(?1) x where idx = ?2 and task = cast(x.key as integer)"""
-_GROUPS = {
-    "task": f"""
+_TASK = f"""
 update makegood_task set state = ?2, goal = ?3, cause = ?4, submission = ?5, failure_count = failure_count + ?6, lost = ?7,
     result = ?8, locked_by = ?9, epoch = ?10, ready_seq = coalesce(?12, ready_seq),
     ended_at = case ?11 when {KEEP} then ended_at when {SET} then ?15 end,
@@ -121,7 +121,10 @@ update makegood_task set state = ?2, goal = ?3, cause = ?4, submission = ?5, fai
     undo_by = case ?14 when {KEEP} then undo_by when {SET} then ?15 + undo_within end,
     task_expired = case when ?13 in ({KEEP}, {SET}) then task_expired else 0 end
 where id in (select x.value from json_each(?1) x)
-""",  # noqa: S608 - our own numbers
+"""  # noqa: S608 - our own numbers
+_GROUPS = {
+    "task": _TASK,
+    "asleep": _TASK.replace("set ", "set start_at = null, start_wall = null, ", 1),
     "step_row": f"""{_STEP.format(result="?5")} where idx = ?2 and task in (select x.value from json_each(?1) x)""",  # noqa: S608
     "added": """
 insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
@@ -339,8 +342,10 @@ class Writing:
             self.pairs["processed", now].append((task.id, task.result))
         else:
             row = task_row(d, self.node, begins=task.id in self.begins, extension=d.extends)
-            ready_seq = self._draw() if row[11] else None
-            self.groups["task", *row[1:11], ready_seq, *row[12:], now].append(task.id)
+            name, ready_seq = "task", self._draw() if row[11] else None
+            if d.wakes is not None:
+                name, ready_seq = "asleep", moment_of(now, d.wakes)
+            self.groups[name, *row[1:11], ready_seq, *row[12:], now].append(task.id)
 
     def _draw(self) -> int:
         self.ready_seq = self.ready_seq + 1 if self.ready_seq else draw_ready(self.tx, self.most)

@@ -20,13 +20,14 @@ from makegood.testing.checker.report import Report, Violation
 from makegood.testing.checker.rule import Rule
 from makegood.testing.checker.signals import OneSignalOneWait, SignalsKept, TimeoutsRead
 from makegood.testing.checker.timeline import timeline
+from makegood.testing.checker.waiting import LetGoAtRest, NothingLingers, WokenInTime
 from makegood.testing.history import History
 
 __all__ = ["RULES", "Final", "Report", "Violation", "check", "timeline"]
 
 RULES: Sequence[type[Rule]] = (
     OnceOrNotAtAll, KeysAndTokens, CallsInTime, NothingLost, KeysNotForgotten, StartsInTime, OneSignalOneWait, TimeoutsRead,
-    SignalsKept, EverythingEnds, EffectsAsRecorded, NothingLeftOver, FewCommits,
+    SignalsKept, LetGoAtRest, EverythingEnds, EffectsAsRecorded, NothingLeftOver, FewCommits, WokenInTime, NothingLingers,
 )  # fmt: skip
 """One rule per invariant."""
 

@@ -27,6 +27,7 @@ _ORDER = (
     ("notice",),
     ("sent", "taken", "given back"),
     ("alert",),
+    ("suspended", "lingers"),
     ("ended",),
 )
 _RANK = {kind: rank for rank, kinds in enumerate(_ORDER) for kind in kinds}

@@ -6,6 +6,7 @@ commit the log becomes events of the history, which are kept if the commit truly
 nothing of it.
 """
 
+import math
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import msgspec
 from makegood.base import ids
 from makegood.model.states import AT_REST
 from makegood.store import rows
+from makegood.store.records import NO_MOMENT
 from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.testing.history import Event, History
 
@@ -38,6 +40,7 @@ _TRIGGERS: tuple[Trigger, ...] = (
      "new.id, old.epoch, new.epoch, new.locked_by, new.lost, old.state, new.state, old.locked_by, new.cause"),
     ("sleeps", "update of start_at", "makegood_task", "new.id"),
     ("began", "update of state", "makegood_task", "old.id, old.start_at, old.start_wall"),
+    ("suspended", "update of ready_seq", "makegood_task", "new.id, new.ready_seq"),
     ("event", "insert", "makegood_event", "new.task, new.node, new.moves, new.note"),
     ("used", "delete", "makegood_inbox", "old.task, old.kind, old.seq, old.body"),
     ("signal", "insert", "makegood_signal", "new.task, new.name, new.id, new.step, new.seq"),
@@ -51,9 +54,11 @@ _TRIGGERS: tuple[Trigger, ...] = (
     ("node", "insert", "makegood_node", "new.id, new.name"),
 )  # fmt: skip
 _WHEN = dict.fromkeys(("sent", "taken", "answered", "gone"), " when {row}.kind <> 'timer'") | {
-    "began": " when old.state = 'sleeping' and new.state = 'processing'",
     "timeout": " when new.kind = 'timer' and exists (select 1 from makegood_step s where s.task = new.task and s.idx = new.idx"
     " and s.kind = 'wait_for')",
+    "sleeps": " when new.start_at is not null",
+    "began": " when old.state = 'sleeping' and new.state = 'processing' and old.start_at is not null",
+    "suspended": " when new.state = 'sleeping' and new.start_at is null",
 }
 """Conditions of the triggers: other rows are not logged."""
 
@@ -106,6 +111,8 @@ class Recorder:
     """Name, attempt and round of each step as last committed."""
     indices: dict[int, dict[str, int]] = field(default_factory=dict)
     failures: dict[tuple[int, int], int] = field(default_factory=dict)
+    linger: float = math.inf
+    """Seconds for which a Scheduler of this world may keep a task that only waits."""
     came: dict[tuple[int, int, int], float] = field(default_factory=dict)
     """When other replies were left in the store, by its clock."""
     _pending: list[Event] = field(default_factory=list)
@@ -158,6 +165,7 @@ class Recorder:
         self._requests(changes)
         self._said(changes)
         self._around(changes)
+        self._suspended(changes, tx.connection)
         self._ends(changes, tx.connection)
 
     def keep(self, outcome: str, verbs: Sequence[str]) -> None:
@@ -320,6 +328,19 @@ class Recorder:
     def _around(self, changes: LoggedChanges) -> None:
         """Note what happened around the engine."""
 
+    def _suspended(self, changes: LoggedChanges, connection: sqlite3.Connection) -> None:
+        """Note when a task that was let go is to wake, and which tasks are kept that only wait for long."""
+        for task, ready_seq, *_ in changes.of("suspended"):
+            ((due,),) = connection.execute(_FIRST_TIMER, (task,)).fetchall()
+            wakes = None if ready_seq == NO_MOMENT else ready_seq / 1e6 - changes.now
+            self._note("suspended", task, wakes=wakes, due=None if due is None else due - changes.now)
+        if changes.verb != "commit" or self.linger == math.inf:
+            return
+        for task in sorted({row[0] for row in changes.of("event")}):
+            for (due,) in connection.execute(_ONLY_WAITS, (task,)).fetchall():
+                if due - changes.now > self.linger:
+                    self._note("lingers", task, wait=due - changes.now, linger=self.linger)
+
     def _ends(self, changes: LoggedChanges, connection: sqlite3.Connection) -> None:
         for task, _, _, _, _, was, state, *_ in changes.of("task"):
             if state in AT_REST and state != was:
@@ -332,6 +353,11 @@ class Recorder:
 
 _WAITS_END = frozenset({"signal_came", "timed_out", "no_signal"})
 """Reasons for which a wait for a signal ends."""
+_FIRST_TIMER = "select min(complete_by) from makegood_request where task = ? and kind = 'timer'"
+_ONLY_WAITS = (
+    "select min(r.complete_by) from makegood_task t join makegood_request r on r.task = t.id where t.id = ? and t.locked_by is not null "
+    "and t.state in ('processing', 'undoing') group by t.id having max(r.kind <> 'timer') = 0"
+)
 _STANDING = (
     "select name from makegood_step where task = ? and kind = 'action' and state in ('done', 'in_doubt', 'kept', 'undoing', "
     "'undo_failed', 'running') order by idx"

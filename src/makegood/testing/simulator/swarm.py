@@ -115,6 +115,8 @@ def draw(rng: random.Random) -> Swarm:
         parallel_from=apart.choice((None, 1, 2)),
         engine=engine,
     )  # fmt: skip
+    lingers = random.Random(repr(apart.getstate()))
+    swarm = replace(swarm, engine=replace(swarm.engine, linger=0.1 * 50.0 ** lingers.random()))
     reliable = not swarm.wake_loss and "kill" not in swarm.points and "kill" not in swarm.rates
     if reliable and apart.random() < _UNWATCHED:
         return replace(swarm, engine=replace(engine, poll_every=None))

@@ -1,0 +1,85 @@
+"""I28, L7 and L8: tasks that only wait are let go, and come back in time."""
+
+from typing import ClassVar
+
+from makegood.testing.checker.reading import HistoryState
+from makegood.testing.checker.report import Report
+from makegood.testing.checker.rule import Rule, when
+from makegood.testing.history import Event
+
+_LATER = 0.05
+"""The share by which a moment may be after the timer: clocks of processes run a little too fast or slow."""
+_SLACK = 0.02
+"""Seconds that a commit may take."""
+
+
+class LetGoAtRest(Rule):
+    """I28: a task is let go only while no attempt of it runs, and until its first timer at most."""
+
+    name: ClassVar[str] = "I28"
+    says: ClassVar[str] = "a task is let go only when it only waits, and for no longer"
+    part: ClassVar[tuple[str, str] | None] = ("suspended", "no task was let go")
+    kinds: ClassVar[frozenset[str]] = frozenset({"suspended"})
+
+    def before(self, event: Event, world: HistoryState) -> None:
+        """Look for attempts in flight, and compare the moment with the timer."""
+        self.saw()
+        task = world.task(event.task)
+        for idx, step in task.steps.items():
+            last = step.last
+            if last is not None and last.open:
+                self.wrong(
+                    f"the task was let go while attempt {last.attempt} of {task.name(idx)} was in flight",
+                    last.event,
+                )
+        wakes, due = event["wakes"], event["due"]
+        if due is not None and (wakes is None or wakes > due * (1 + _LATER) + _SLACK):
+            until = "only a message" if wakes is None else f"{wakes:.3f} s from then"
+            self.wrong(f"its first timer is due {due:.3f} s after it was let go, and it sleeps until {until}")
+
+
+class WokenInTime(Rule):
+    """L7: in the end nothing due sleeps on."""
+
+    name: ClassVar[str] = "L7"
+    says: ClassVar[str] = "in the end no task sleeps whose moment has passed"
+    kinds: ClassVar[frozenset[str]] = frozenset({"suspended"})
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self._moments: dict[int, Event] = {}
+
+    def before(self, event: Event, _world: HistoryState) -> None:
+        """Note when a task is due."""
+        self._moments[event.task] = event
+
+    def end(self, world: HistoryState) -> None:
+        """Look for tasks that are due."""
+        if world.rest is None:
+            return
+        for number, task in world.tasks.items():
+            self.saw()
+            event = self._moments.get(number)
+            if event is None or task.state != "sleeping":
+                continue
+            wakes = event["wakes"]
+            if wakes is not None and event.at + wakes < world.rest.at:
+                self.wrong(
+                    f"the task was let go for {wakes:.3f} s {when(event)}, and sleeps on", event, task=number
+                )
+
+
+class NothingLingers(Rule):
+    """L8: no Scheduler keeps a task that only waits for longer than it may."""
+
+    name: ClassVar[str] = "L8"
+    says: ClassVar[str] = "no Scheduler holds a task that only waits, and for long"
+    kinds: ClassVar[frozenset[str]] = frozenset({"lingers", "claimed"})
+
+    def before(self, event: Event, _world: HistoryState) -> None:
+        """Report each that was kept."""
+        self.saw()
+        if event.kind == "lingers" and event["wait"] > event["linger"] * (1 + _LATER) + _SLACK:
+            self.wrong(
+                f"its Scheduler keeps the task, which only waits, for {event['wait']:.3f} s {when(event)}"
+            )
