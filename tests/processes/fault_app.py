@@ -1,8 +1,8 @@
 """The app of the fault tests: few actions, each of which can be told by its order to meet with a fault.
 
 ``Order.faults`` names, per step and direction, what happens when the action begins for the first, second, ... time:
-``kill``, ``stop`` or ``hang``, ``before`` or ``after`` the effect (such as ``"kill before"``), ``permanent``, or ``""`` for
-nothing. The effects stand in the books of the service (``books``), in the folder that FLOOR_FOLDER names.
+``kill``, ``stop`` or ``hang``, ``before`` or ``after`` the effect (such as ``"kill before"``), ``permanent``, ``later``, or
+``""`` for nothing. The effects stand in the books of the service (``books``), in the folder that FLOOR_FOLDER names.
 """
 
 import asyncio
@@ -73,6 +73,8 @@ def meet(fault: str, when: str) -> None:
             time.sleep(0.01)
     elif fault == "permanent" and when == "before":
         raise mg.Permanent("the service will never do that")
+    elif fault == f"later {when}":
+        raise mg.Later("2s", "the service is closed")
 
 
 def bring_about(order: Order) -> str:

@@ -220,3 +220,32 @@ async def test_scheduler_stopped_with_a_retry_in_its_hands(world: World) -> None
         assert world.service.arrivals("charge") == 2
         assert await world.left_over() == []
         world.audit({"a": ALL_STAND})
+
+
+async def test_scheduler_killed_after_it_let_a_task_go(world: World) -> None:
+    """Nobody held the task, so no Supervisor is needed: another Scheduler claims it at its moment, and no failure counts."""
+    async with world:
+        agent = world.start("agent", "agent")
+        first = world.start("scheduler-1", "scheduler", linger=0.2)
+        await world.started(first, agent)
+        task = await world.submit(fault_app.fill, "a", {"charge": ["later before"]})
+
+        async def sleeps() -> bool:
+            return (await world.view(task)).state == "sleeping"
+
+        await world.until(sleeps, "the task sleeps", first, agent)
+        assert (await world.view(task)).locked_by is None
+        first.kill()
+        world.start("scheduler-2", "scheduler", linger=0.2)
+        view = await world.ended(task, "processed")
+        assert (view.epoch, view.failure_count) == (2, 0)
+        assert await world.moves(task, "task") == [
+            "pending",
+            "processing",
+            "sleeping",
+            "processing",
+            "processed",
+        ]
+        assert (await world.steps(task))["charge"] == ("done", 2, 1, 0)
+        assert await world.left_over() == []
+        world.audit({"a": ALL_STAND})
