@@ -252,6 +252,7 @@ class Story:
         self.note("signalled", "c", task, name="reserve", id="c", step="", seq=3, now=WITHIN + 3.1)
         self.note("waited", "s1", task, idx=0, reason="timed_out", now=WITHIN + 3.2)
         self.note("kept", "s1", task, name="reserve", id="c")
+
     def slept(self, task: int) -> None:
         """Its second step's service asks to come back later: the task is let go, and claimed at that moment."""
         self.begin(task)

@@ -36,7 +36,11 @@ def decide(
     command needs. Raises ``IllegalTransitionError`` for a move outside the table, and for a reply that is
     folded into a pending task without a claim: both are defects of makegood.
     """
-    if len(messages) == 1 and not due and (decision := straight(held_task, messages[0])) is not None:
+    if (
+        len(messages) == 1
+        and not (due or held_task.task.signals)
+        and (decision := straight(held_task, messages[0])) is not None
+    ):
         return decision
     return folded(held_task, messages, at, due)
 
@@ -174,7 +178,7 @@ class _Folding:
         if work.task.state == "undoing":
             backward(work)
             rest_when_undone(work)
-        if due or work.out.timers:
+        if due or work.out.timers or work.task.signals:
             suspend(work, due, work.at.linger)
         if (
             work.out.withdraw and work.out.used_requests

@@ -48,6 +48,11 @@ def is_wait(plan: StepPlan) -> bool:
     return plan.kind in WAITS
 
 
+def listens(step: Step) -> bool:
+    """Whether a step waits for a signal now."""
+    return step.plan.kind == "wait_for" and step.state == "ready"
+
+
 def may_use(step: Step, signal: KeptSignal) -> bool:
     """Whether a step waits for signals of this name, and the signal is for any step or for this one."""
     plan = step.plan

@@ -5,6 +5,7 @@ are, so no Scheduler has to keep it in memory: it goes to sleep, and whoever cla
 message, continues as after any take-over.
 """
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -32,8 +33,8 @@ def suspend(work: DecisionBuilder, due: Due, linger: float, reason: Reason = "su
 
 
 def _wait_left(work: DecisionBuilder, due: Due) -> float | None:
-    """Return the seconds until the first timer of a task of which nothing runs; None if it does not only
-    wait.
+    """Return the seconds until the first timer of a task of which nothing runs, without end if only a signal
+    can move it; None if it does not only wait.
     """
     if work.any(rules.is_in_flight):
         return None
@@ -43,4 +44,6 @@ def _wait_left(work: DecisionBuilder, due: Due) -> float | None:
         for step in work.steps()
         if step.waiting
     ]
+    if not waits and work.any(rules.listens):
+        return math.inf
     return min(waits, default=None)
