@@ -31,9 +31,9 @@ HARDY = Options(
 )  # fmt: skip
 TABLES = (
     "task", "attribute", "step", "request", "inbox", "event", "audit", "alert", "node", "lease", "lease_term", "message", "listener", "notice",
-    "rate",
+    "rate", "signal",
 )  # fmt: skip
-DRAWN = frozenset({("inbox", "seq"), ("message", "seq"), ("alert", "id"), ("node", "id")})
+DRAWN = frozenset({("inbox", "seq"), ("message", "seq"), ("alert", "id"), ("node", "id"), ("signal", "seq")})
 """Columns whose numbers SQLite draws, each above all before: behind a row with its highest number there is none left for anybody."""
 DEEP = '{"a":' + "[" * 3000 + "]" * 3000 + "}"
 TEXTS = (
@@ -248,7 +248,8 @@ async def test_no_role_ends_of_a_broken_row_and_innocent_tasks_are_processed(
             for n in range(60):
                 with contextlib.suppress(mg.MakegoodError, TypeError, ValueError):
                     to = rng.choice(("queue:told", None))
-                    await node.client.submit(place, {"n": n}, reply_to=to, priority=rng.randrange(10))
+                    task = await node.client.submit(place, {"n": n}, reply_to=to, priority=rng.randrange(10))
+                    await task.signal("approval", {"n": n})
                     await node.client.send("orders", {"n": n})
                 for _ in range(5):
                     await fuzzer.write()

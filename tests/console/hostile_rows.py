@@ -180,6 +180,8 @@ MORE: Final = (
     ("listener (task, host, url, sent, last, due_at, error)", "1, 'shop.example', 'https://shop.example/told', 0, 1, 1.8e9, '500'", ()),
     ("listener (task, host, url, sent, last, dead, error)", "2, 'shop.example', 'https://shop.example/told', 0, 1, true, '500'", ()),
     ("notice (task, sequence, body)", "1, 1, ?", (b'{"id": "a"}',)),
+    ("signal (task, name, id, step, at, who, digest, body)", "1, 'approval', 's1', 'approval[3]', 1.8e9, 'ann', ?, ?", (b"d", b"true")),
+    ("signal (task, name, id, at, digest, used, used_at)", "1, 'approval', 's2', 1.8e9, ?, 0, 1.8e9", (b"d",)),
     ("rate (agent, next)", "'shop/payments', 1.8e9", ()),
     ("supervisor_decision (at, epoch, kind, tasks, task)", "1.8e9, 1, 'judged', 4, 7", ()),
     ("supervisor_decision (at, epoch, kind, tasks, task)", "1.8e9, 1, 'freed', 2, 8", ()),

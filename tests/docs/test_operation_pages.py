@@ -18,6 +18,7 @@ from makegood.agent import attempts
 from makegood.base import ids, name_lookups, webhook_signature
 from makegood.base.durations import seconds
 from makegood.client import queues, submission
+from makegood.client import signals as client_signals
 from makegood.console import access, limited_server, live
 from makegood.console import app as console_app
 from makegood.election.preference import tcp
@@ -27,6 +28,7 @@ from makegood.model import notices
 from makegood.options import Options
 from makegood.saga.rules import MOST_DEATHS
 from makegood.store import alerts, filters
+from makegood.store import signals as store_signals
 from makegood.store.notice_records import KEPT
 from makegood.store.postgres import connection as link
 from makegood.store.records import MOST_LOST
@@ -278,6 +280,8 @@ def test_the_numbers_are_those_of_the_code() -> None:
         ("bytes of the messages", options.size("queue_bytes")),
         ("a notification waits unread", KEPT),
         ("the id of a message", queues._MOST_ID),
+        ("signals of a task", store_signals.MOST_BACKLOG),
+        ("the id of a signal", client_signals.MOST_ID),
         ("tasks that a Scheduler holds", options.max_tasks),
         ("bytes of the tasks", options.size("max_task_memory")),
         ("tasks that it claims", options.claim_batch),
@@ -315,6 +319,6 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"{connection._OLDEST[0]}.{connection._OLDEST[1]} or newer" in rows["SQLite"]
     with pytest.raises(DefinitionError, match="up to 100 ASCII"):
         ids.checked_name("a" * 101, "an app's")
-    assert "100 characters" in rows["a name of an app, agent, action or workflow"]
+    assert "100 characters" in rows["a name of an app, agent, action, workflow or signal"]
     last = ids.drawn_at(2**63 - 1)
     assert f"the year {1970 + int(last // (365.2425 * 86400))}" in PAGES["reference/limits.md"]

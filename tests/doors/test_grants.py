@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 import makegood as mg
@@ -13,7 +14,7 @@ from makegood.base import ids
 from makegood.election.stores.postgres import PostgresLeases
 from makegood.errors import ConfigError
 from makegood.messaging.outbox import ddl
-from makegood.model.messages import Act, Alert, TaskMessage
+from makegood.model.messages import Act, Alert, SignalRef, TaskMessage
 from makegood.store import open_store, rows
 from makegood.store.grants import ROLES, script, wanted
 from tests.doors.cli_app import Order, buy
@@ -200,7 +201,8 @@ def breached_shop(guarded_shop: Guarded) -> Iterator[Guarded]:
     yield guarded_shop
     guarded_shop.sql(
         "delete from makegood.task where id = 1; delete from makegood.step where task = 1; delete from makegood.request;"
-        "delete from makegood.inbox; delete from makegood.rate; delete from makegood.audit where act = 'forged'"
+        "delete from makegood.inbox; delete from makegood.rate; delete from makegood.audit where act = 'forged' or kind = 'signal';"
+        "delete from makegood.signal"
     )
 
 
@@ -217,6 +219,7 @@ _ONE_TASK = """
     insert into makegood.rate values ('kiosk/till', 0);
 """
 STOCK = "agent_kiosk_stock"
+NOW = "extract(epoch from clock_timestamp())"
 NOTHING = (
     "select 1 from makegood.request where agent = 'kiosk/till'",
     "select 1 from makegood.rate",
@@ -250,6 +253,29 @@ BARRED = [
     ("scheduler", "insert into makegood.attribute values (1, 'customer', 'mallory') returning 1"),
     ("operator", "delete from makegood.attribute"),
     (STOCK, "select * from makegood.attribute"),
+    (
+        "submitter",
+        f"insert into makegood.signal (task, name, id, at, digest, who) values (1, 'a', 'b', {NOW}, '', 'ceo') returning 1",
+    ),
+    ("submitter", "insert into makegood.signal (task, name, id, at, digest) values (1, 'a', 'b', 0, '')"),
+    (
+        "submitter",
+        f"insert into makegood.signal (task, name, id, at, digest, used) values (1, 'a', 'b', {NOW}, '', 0)",
+    ),
+    ("submitter", "update makegood.signal set used = 0 returning 1"),
+    ("submitter", "delete from makegood.signal"),
+    ("inbox", "update makegood.signal set used = 0 returning 1"),
+    (
+        "scheduler",
+        f"insert into makegood.signal (task, name, id, at, digest) values (1, 'a', 'b', {NOW}, '')",
+    ),
+    ("scheduler", "delete from makegood.signal"),
+    ("supervisor", "update makegood.signal set used = 0 returning 1"),
+    ("operator", "update makegood.signal set body = '' returning 1"),
+    ("operator", "delete from makegood.signal"),
+    ("reader", f"insert into makegood.signal (task, name, id, at, digest) values (1, 'a', 'b', {NOW}, '')"),
+    (STOCK, "select * from makegood.signal"),
+    (STOCK, f"insert into makegood.signal (task, name, id, at, digest) values (1, 'a', 'b', {NOW}, '')"),
     (
         "submitter",
         "insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, at) values ('a', 1, '', '', '', '', '', '', 0)",
@@ -308,6 +334,62 @@ def test_nobody_but_an_operator_leaves_an_operators_act(
     """Nor under the name of another message."""
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         breached_shop.sql(LEFT, kind, as_kind, CANCEL)
+
+
+SIGNAL = TaskMessage("signal", value=b"true", signal=SignalRef("approval", "s-1"))
+
+
+@pytest.mark.parametrize("kind", ["submitter", "inbox", "console"])
+def test_who_sends_signals_adds_no_other_message_to_an_inbox(breached_shop: Guarded, kind: str) -> None:
+    """Nor a command under the name of a signal, nor one of another time."""
+    left = f"insert into makegood.inbox (task, kind, at, body) values (1, $1, {NOW}, $2)"
+    body = rows.message(SIGNAL)
+    disguised = rows.message(msgspec.structs.replace(SIGNAL, act=Act("forged", "ceo@bank")))
+    for as_kind, content in (
+        ("cancel", CANCEL),
+        ("cancel", body),
+        ("signal", CANCEL),
+        ("signal", disguised),
+        ("done", _reply(0)),
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            breached_shop.sql(left, kind, as_kind, content)
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        breached_shop.sql(LEFT, kind, "signal", body)
+    breached_shop.sql(left, kind, "signal", body)
+
+
+@pytest.mark.parametrize("kind", ["scheduler", "reader", STOCK])
+def test_nobody_else_leaves_a_signal(breached_shop: Guarded, kind: str) -> None:
+    left = f"insert into makegood.inbox (task, kind, at, body) values (1, $1, {NOW}, $2)"
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        breached_shop.sql(left, kind, "signal", rows.message(SIGNAL))
+
+
+def test_each_role_that_sends_signals_does(breached_shop: Guarded) -> None:
+    """A submitter, also in a transaction of its application, and an inbox; an operator with who and why."""
+    task = ids.show(1)
+
+    async def send(kind: str) -> None:
+        async with mg.Client(breached_shop.as_(kind)) as client:
+            assert (await client.signal(task, "approval", True, id=kind)).created
+            assert not (await client.signal(task, "approval", True, id=kind)).created
+            connection = await asyncpg.connect(breached_shop.as_(kind))
+            async with connection.transaction():
+                assert (await client.signal(task, "approval", True, connection=connection)).created
+            await connection.close()
+
+    for kind in ("submitter", "inbox"):
+        asyncio.run(send(kind))
+    breached_shop.may(
+        "operator", "task", "signal", task, "approval", "true", "--who", "ann", "--reason", "by phone"
+    )
+    assert breached_shop.sql("select count(*) from makegood.signal where task = 1") == [(5,)]
+    assert breached_shop.sql("select who, db_user from makegood.audit where kind = 'signal'") == [
+        ("ann", f"{breached_shop.prefix}operator")
+    ]
+    refusal = breached_shop.may("submitter", "task", "signal", task, "approval", "true", code=2)
+    assert "permission denied" in refusal
 
 
 def test_an_operator_leaves_acts_under_the_own_login_alone(breached_shop: Guarded) -> None:

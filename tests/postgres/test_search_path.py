@@ -188,6 +188,12 @@ async def test_a_submission_in_the_callers_transaction_springs_none(trap_url: st
                         shop.place_order, "a", key=f"k-{n}", reply_to=to, connection=connection
                     )
                     assert task.id
+                    signal = await client.signal(task, "approval", "yes", id="s-1", connection=connection)
+                    assert signal.task == task.number
+                    by_key: Any = {"key": f"k-{n}", "connection": connection}
+                    assert (
+                        await client.signal(shop.place_order, "approval", "no", id="s-1", **by_key)
+                    ).conflict
         await connection.close()
 
 

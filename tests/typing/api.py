@@ -253,3 +253,27 @@ def submit_blocking(order: Order) -> None:
         assert_type(task, mg.SyncTaskHandle[str])
         assert_type(task.result(timeout=60), str)
         assert_type(client.submit(place_order.plan(order)), mg.SyncTaskHandle[str])
+
+
+async def signals(
+    client: mg.Client, blocking: mg.SyncClient, approval: mg.Signal[bool], ping: mg.Signal[None], order: Order
+) -> None:
+    task = await client.submit(place_order, order)
+    assert_type(await client.signal(task, approval, True), mg.Signalled)
+    await client.signal(task.id, approval, True, id="click-1", step="approval[3]", connection=object())
+    await client.signal(place_order, approval, True, key=order.id, who="ann", why="by phone")
+    await client.signal(place_order, "approval", {"any": "value"}, key=order.id)
+    await client.signal(task, "approval")
+    await client.signal(task, ping)
+    await task.signal(approval, False, id="click-2")
+    answer = blocking.signal(blocking.submit(place_order, order), approval, True)
+    assert_type(answer.created, bool)
+    blocking.task(answer.task).signal(ping)
+    blocking.signal(place_order, approval, True, key=order.id, connection=object())
+    assert_type(approval.of(place_order, key=order.id, value=True), mg.SignalByKey)
+    assert_type((await task.status()).signals, tuple[mg.SignalView, ...])
+
+
+@shop.inbox("approvals")
+def approve(order: Order, tx: mg.Transaction) -> mg.SignalByKey | mg.Plan[str] | None:
+    return None

@@ -86,3 +86,13 @@ def unknown_option(order: Order) -> None: ...
 
 @shop.workflow(on_failure="stop")  # wrong: undo or hold
 def stop(order: Order) -> None: ...
+
+
+async def signals(client: mg.Client, approval: mg.Signal[bool], ping: mg.Signal[None], order: Order) -> None:
+    task = await client.submit(place_order, order)
+    await client.signal(task, approval, "yes")  # wrong: type of the value
+    await client.signal(task, approval)  # wrong: the value is missing
+    await client.signal(place_order, approval, True)  # wrong: the key is missing
+    await client.signal(task, approval, True, kee="x")  # wrong: no such option
+    await task.signal(approval, 1)  # wrong: type of the value
+    approval.of(place_order, key=order.id, value=7)  # wrong: type of the value

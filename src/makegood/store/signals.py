@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from makegood.base.ids import show
-from makegood.base.stored_values import record_of
+from makegood.base.stored_values import data, record_of
 from makegood.errors import SignalRefused, TaskNotFoundError
 from makegood.model.messages import Act, SignalRef, TaskMessage
 from makegood.store import rows
@@ -109,7 +109,7 @@ async def send(tables: SignalTables, signal: OutgoingSignal, who: str = "") -> S
         if (
             task.digest is not None
         ):  # asked first: a repeated signal is no new one, whatever became of the task
-            conflict = bytes(task.digest) != signal.digest
+            conflict = data(task.digest) != signal.digest
             return Signalled(signal.id, created=False, conflict=conflict, task=task.task)
         if (refusal := _refusal(task, signal)) is not None:
             raise refusal
