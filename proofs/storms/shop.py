@@ -5,6 +5,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from makegood.declare.action import Agent, AsyncAction
@@ -18,7 +19,7 @@ from makegood.testing.simulator.customers import Order
 from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
 from makegood.workflow.signal_waits import wait_for
-from makegood.workflow.verbs import branches, each, parallel, when
+from makegood.workflow.verbs import branches, each, fail, parallel, sleep, sleep_until, when
 from proofs.storms.services import KEEPS, SERVICES, Kind, service
 from proofs.storms.surroundings import ACCEPTING, ORDERS
 
@@ -42,6 +43,11 @@ ASKING: Final = ("approval", "approval_in_time", "approval_or_default", "approva
 BRIEFLY: Final = ("brief_order", "brief_hasty", "brief_held", "brief_settle")
 """Workflows of steps whose keys are forgotten soon."""
 _BRIEF_WORLDS, _BRIEF_ORDERS = 0.3, 0.6
+NAPS: Final = ("nap", "nap", "unwanted")
+"""Workflows that wait."""
+_NAP_WORLDS, _NAPS = 0.2, 0.5
+NOON: Final = 1_767_225_600.0
+"""When a world begins, by the calendar."""
 
 Reserve = AsyncAction[[str], str]
 Pack = AsyncAction[[str, str], str]
@@ -110,6 +116,7 @@ def storm_app(*, breakers: bool = False) -> App:
     _shapes(app, stock, (reserve, pack, email))
     _approvals(app, reserve)
     _submission(app)
+    _waits(app, reserve, charge)
     return app
 
 
@@ -374,6 +381,28 @@ def _approvals(app: App, reserve: Reserve) -> None:
         return reserve(wait_for(consent, timeout="5s"))
 
 
+def _waits(app: App, reserve: Reserve, charge: Charge) -> None:
+    """Sleeps of both kinds, in a row and beside other steps, and a workflow that fails by itself."""
+
+    @app.workflow(complete_within="2m")
+    def nap(order: str) -> str:
+        hold = reserve(order)
+        sleep(1.5 * len(order))
+        payment, _ = branches(lambda: charge(order, hold), lambda: sleep(4))
+        sleep_until(datetime.fromtimestamp(NOON + 4 * len(order), UTC))
+        return when(
+            payment == order, then=lambda: fail("nobody wants it"), otherwise=lambda: reserve(payment)
+        )
+
+    @app.workflow(complete_within="2m")
+    def unwanted(order: str) -> str:
+        hold = reserve(order)
+        sleep(0.5)
+        return when(
+            hold != order, then=lambda: fail("nobody wants it"), otherwise=lambda: charge(order, hold)
+        )
+
+
 def _submission(app: App) -> None:
     """The submission process: a message names the workflow and its input."""
 
@@ -425,5 +454,10 @@ def orders(app: App, rng: random.Random, count: int, only: str | None = None) ->
         for n, long in enumerate(batch):
             if rng.random() < _BRIEF_ORDERS:
                 name = rng.choice(BRIEFLY)
+                batch[n] = long._replace(workflow=app._find_workflow(name), key=f"{name}-{n}")
+    if only is None and rng.random() < _NAP_WORLDS:
+        for n, long in enumerate(batch):
+            if rng.random() < _NAPS:
+                name = rng.choice(NAPS)
                 batch[n] = long._replace(workflow=app._find_workflow(name), key=f"{name}-{n}")
     return batch

@@ -21,7 +21,7 @@ _ORDER = (
     ("claimed",),
     ("accepted", "withdrawn", "late", "refused", "counted"),
     ("act",),
-    ("began",),
+    ("began", "slept"),
     ("moved",),
     ("kept", "used", "waited", "timeout"),
     ("notice",),
