@@ -7,10 +7,13 @@ from msgspec.structs import replace
 
 from makegood.model.decision import OpenDecision
 from makegood.model.messages import SignalRef, TaskMessage
+from makegood.model.plan import StepPlan
 from makegood.model.shape import KeptSignal
+from makegood.model.states import Move
 from makegood.store import rows
 from makegood.store.protocol import Store
-from tests.conformance.builders import Hand, hand, running, to_state, unchanged
+from makegood.store.views import Filter
+from tests.conformance.builders import Hand, Memory, done, hand, running, steps, to_state, unchanged
 from tests.conformance.worlds import Counts, World
 
 SIGNALS = (("approval", '{"type":"boolean"}'),)
@@ -143,6 +146,30 @@ async def test_a_signal_for_a_task_that_has_ended_is_read_with_a_claim_of_its_ow
     ((body, idx),) = await world.rows("select body, used from {signal}")
     assert (bytes(body), idx) == (b"true", None)
     assert await world.rows("select 1 from {inbox}") == []
+
+
+def listening(memory: Memory) -> OpenDecision:
+    """Let the second step, a wait, begin; with a timeout in tasks with an odd id."""
+    decision = done(memory, 0)
+    decision.steps[1] = replace(memory.steps[1], state="ready", waiting=memory.id % 2 == 1)
+    decision.moves.append(Move("approval", "waiting", "ready", "preceded"))
+    if memory.id % 2:
+        decision.timers[1] = 60.0
+    return decision
+
+
+async def test_lists_find_the_tasks_that_wait_for_a_signal_now(store: Store) -> None:
+    first, _, last = steps(3)
+    plan = (first, StepPlan(1, "wait_for", "approval", action="approval", after=(0,)), last)
+    scheduler = await running(store, 1, 2, 3, 4, steps=plan, signals=SIGNALS)
+    await scheduler.commit(*[listening(scheduler[task]) for task in (1, 2, 3)])
+    for condition in (Filter(waits="approval"), Filter(waits="approval", states=("processing",))):
+        assert [view.id for view in (await store.tasks.search(condition)).tasks] == [3, 2, 1]
+    for other in (Filter(waits="refusal"), Filter(waits="approval", states=("undone",))):
+        assert (await store.tasks.search(other)).tasks == []
+    ((text, count),) = (await store.tasks.waits()).items()
+    assert text.startswith("signal approval, since 20")
+    assert count == 2  # those with a timeout
 
 
 @pytest.mark.parametrize("signals", [(), SIGNALS])
