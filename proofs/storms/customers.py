@@ -96,16 +96,16 @@ class RandomCustomers(Customers):
         """Send one signal in a process of the world."""
         try:
             if by_key or order.key not in self.acks:
-                sent = await client.signal(order.workflow, CONSENT, "yes", key=order.key, id=id_)
+                receipt = await client.signal(order.workflow, CONSENT, "yes", key=order.key, id=id_)
             else:
-                sent = await client.signal(client.task(self.acks[order.key]), CONSENT, "yes", id=id_)
+                receipt = await client.signal(client.task(self.acks[order.key]), CONSENT, "yes", id=id_)
         except (SignalRefused, TaskNotFoundError):
             answer.set()
         except StoreUnavailableError:
             return
         else:
             self._world.history.note(
-                "acknowledged", door.name, sent.task, name=CONSENT, id=sent.id, created=sent.created
+                "acknowledged", door.name, receipt.task, name=CONSENT, id=receipt.id, created=receipt.created
             )
             answer.set()
 

@@ -60,9 +60,11 @@ class Checked(Rows):
             if step.plan.kind != "wait_for":
                 continue
             if step.state == "ready":
-                assert not any(rules.may_use(step, each) for each in self.kept), "a kept signal is not used"
+                assert not any(rules.may_use(step, each) for each in self.signals), (
+                    "a kept signal is not used"
+                )
             if step.name in timeouts:
-                names = [each.name for each in [*self.kept, *unread] if each.step in ("", step.name)]
+                names = [each.name for each in [*self.signals, *unread] if each.step in ("", step.name)]
                 assert step.plan.action not in names, "timed out over a signal"
 
     def _check_memory(self, memory: HeldTask) -> None:
@@ -70,7 +72,7 @@ class Checked(Rows):
         again = saga.hold(self.task, self.steps)
         assert again.open == memory.open
         assert again.left == memory.left
-        assert [*memory.signals] == self.kept
+        assert [*memory.signals] == self.signals
         assert [sorted(f) for f in again.followers] == [sorted(f) for f in memory.followers]
         unread = {m.idx for m in [*self.inbox, *self.memory]}
         for i, step in enumerate(self.load()):

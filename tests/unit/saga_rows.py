@@ -76,7 +76,7 @@ class Rows:
         self.linger = random.Random(repr(self.apart.getstate())).choice((1.0, math.inf))
         self.rows: dict[int, Row] = {}
         self.timers: set[int] = set()
-        self.kept: list[KeptSignal] = []
+        self.signals: list[KeptSignal] = []
         self.uses: dict[str, int] = {}
         """The step that used a signal, by the signal's id."""
         self.inbox: list[TaskMessage] = []
@@ -107,7 +107,7 @@ class Rows:
 
     def claim(self) -> None:
         """A Scheduler takes the task (pending, asleep, or at rest with messages waiting), and decides at once."""
-        self.held = memory = saga.hold(self.task, self.load(), tuple(self.kept))
+        self.held = memory = saga.hold(self.task, self.load(), tuple(self.signals))
         for _ in range(2):  # as if one of its shape had come before
             self.shapes.share(memory)
         due = self.task.state == "pending" or self.has_begun or not self.inbox or self.apart.random() < 0.3
@@ -166,12 +166,12 @@ class Rows:
             self.uses[signal] = idx
             step = self.steps[idx]
             assert step.plan.action == name, "a signal of another name is used"
-            older = [each.id for each in self.kept if rules.may_use(step, each)]
-            assert signal not in {each.id for each in self.kept} or signal == older[0], (
+            older = [each.id for each in self.signals if rules.may_use(step, each)]
+            assert signal not in {each.id for each in self.signals} or signal == older[0], (
                 "a later one is used first"
             )
-            self.kept = [each for each in self.kept if each.id != signal]
-        self.kept += decision.kept_signals
+            self.signals = [each for each in self.signals if each.id != signal]
+        self.signals += decision.kept_signals
         self.record.seen["kept signal"] += len(decision.kept_signals)
         self.record.seen["used signal"] += len(decision.used_signals)
 
@@ -197,7 +197,7 @@ class Rows:
         if not self.commit(memory, decision):
             self.memory.clear()
             self._silence()
-            self.held = memory = saga.hold(self.task, self.load(), tuple(self.kept))
+            self.held = memory = saga.hold(self.task, self.load(), tuple(self.signals))
             for _ in range(2):  # as if one of its shape had come before
                 self.shapes.share(memory)
             self.memory += saga.repair(memory, self.inbox)

@@ -56,7 +56,7 @@ class World(Checked):
         self.trouble = r.choice([0.05, 0.2, 0.5])
         self.arrives = r.choice([0.01, 0.05, 0.2])
         self.zombies: list[Callable[[], object]] = []
-        self.operated = self.signalled = 0
+        self.operated = self.signal_count = 0
         self.asking = random.Random(f"signals {r.getstate()}")
         """Draws signals, so that the other choices stay what they are."""
         self.sent: dict[str, float] = {}
@@ -374,12 +374,12 @@ class World(Checked):
 
     def _signal(self) -> None:
         """Somebody outside sends a signal."""
-        self.signalled += 1
+        self.signal_count += 1
         steps = [step for step in self.steps if step.plan.kind == "wait_for"]
         ready = [step for step in steps if step.state == "ready"]
         step = self.asking.choice(ready or steps)
         name = step.name if self.asking.random() < 0.2 else ""
-        ref = SignalRef(step.plan.action, str(self.signalled), name)
+        ref = SignalRef(step.plan.action, str(self.signal_count), name)
         self.post(TaskMessage("signal", value=b'{"b": true}', signal=ref))
 
     def _fire(self, idx: int) -> None:

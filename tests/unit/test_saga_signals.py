@@ -43,7 +43,7 @@ def between(timeout: float | None = 60.0, otherwise: Template | None = None, **t
     return case
 
 
-def kept(case: Case) -> Sequence[str]:
+def ids(case: Case) -> Sequence[str]:
     """Return the ids of the signals that a task keeps."""
     return [each.id for each in case.held.signals]
 
@@ -76,10 +76,10 @@ def test_a_signal_without_a_value_is_null() -> None:
 def test_an_early_signal_is_kept_and_ends_the_wait_at_once_without_a_timer() -> None:
     case = Case(action(0), wait(1, 0, timeout=60.0), action(2, 1))
     case.say(signal())
-    assert (case.states, kept(case)) == ("running waiting waiting", ["1"])
+    assert (case.states, ids(case)) == ("running waiting waiting", ["1"])
     assert case.last.kept_signals == [KeptSignal("approval", "1", "", YES)]
     case.done(0)
-    assert (case.states, kept(case), dict(case.last.timers)) == ("done done running", [], {})
+    assert (case.states, ids(case), dict(case.last.timers)) == ("done done running", [], {})
     assert (case.last.used_signals, case.last.kept_signals) == ([("approval", "1", 1)], [])
 
 
@@ -87,7 +87,7 @@ def test_a_signal_in_the_batch_of_the_reply_before_it_is_never_kept() -> None:
     for order in (slice(None), slice(None, None, -1)):
         case = Case(action(0), wait(1, 0, timeout=60.0), action(2, 1))
         case.say(*[case.reply(0, "done"), signal()][order])
-        assert (case.states, kept(case), case.last.kept_signals) == ("done done running", [], [])
+        assert (case.states, ids(case), case.last.kept_signals) == ("done done running", [], [])
 
 
 def test_a_signal_that_comes_before_the_claim_is_used() -> None:
@@ -101,7 +101,7 @@ def test_a_signal_that_comes_between_two_schedulers_ends_the_wait_with_the_claim
         case = between(timeout)
         case.say(TaskMessage("dead"))
         case.say(TaskMessage("claim"), signal())
-        assert (case.states, kept(case)) == ("done done running", [])
+        assert (case.states, ids(case)) == ("done done running", [])
 
 
 def test_one_signal_ends_one_wait_and_the_oldest_is_used_first() -> None:
@@ -122,7 +122,7 @@ def test_of_two_ready_waits_the_first_one_gets_it_and_a_step_may_be_named() -> N
     case.say(signal("2", step="approval-2"))
     assert case.states == "done ready done"
     case.say(signal("3", step="approval-2"), signal("4", name="refusal"))
-    assert (case.states, kept(case)) == ("done ready done", ["3", "4"])
+    assert (case.states, ids(case)) == ("done ready done", ["3", "4"])
 
 
 def test_a_timeout_without_otherwise_fails_the_task() -> None:
@@ -176,7 +176,7 @@ def test_another_scheduler_leaves_the_timeout_as_it_is_and_keeps_what_is_kept() 
     case.say(signal("1", name="refusal"))
     case.say(TaskMessage("dead"))
     case.say(TaskMessage("claim"))
-    assert (case.states, dict(case.last.timers), kept(case)) == ("done ready waiting", {}, ["1"])
+    assert (case.states, dict(case.last.timers), ids(case)) == ("done ready waiting", {}, ["1"])
     case.say(signal("2"))
     assert case.states == "done done running"
 
@@ -193,15 +193,15 @@ def test_a_cancel_drops_the_wait_and_leaves_what_comes_later_for_a_resubmission(
     case.act("cancel")
     assert (case.states, [*case.last.stale_timers]) == ("undoing waiting waiting", [1])
     case.say(signal())
-    assert (case.states, kept(case)) == ("undoing waiting waiting", ["1"])
+    assert (case.states, ids(case)) == ("undoing waiting waiting", ["1"])
     case.answer(0)
     assert case.task.state == "undone"
     case.say(signal("2"))
-    assert (case.task.state, kept(case), case.last.release) == ("undone", ["1", "2"], True)
+    assert (case.task.state, ids(case), case.last.release) == ("undone", ["1", "2"], True)
     case.act("resubmit")
     case.say(TaskMessage("claim"))
     case.done(0)
-    assert (case.states, kept(case), case.last.used_signals) == (
+    assert (case.states, ids(case), case.last.used_signals) == (
         "done done running",
         ["2"],
         [("approval", "1", 1)],
@@ -238,7 +238,7 @@ def test_what_is_failed_begins_again_with_a_signal_that_came_meanwhile() -> None
     case = between(on_failure="hold")
     case.due(1)
     case.say(signal())
-    assert (case.task.state, kept(case)) == ("error", ["1"])
+    assert (case.task.state, ids(case)) == ("error", ["1"])
     case.act("resubmit")
     case.say(TaskMessage("claim"))
     assert (case.states, case.step(1).result) == ("done done running", YES)
@@ -249,7 +249,7 @@ def test_signals_of_an_ended_task_are_kept() -> None:
     case.done(0)
     assert case.task.state == "processed"
     case.say(signal())
-    assert (case.task.state, kept(case), [*case.last.moves]) == ("processed", ["1"], [])
+    assert (case.task.state, ids(case), [*case.last.moves]) == ("processed", ["1"], [])
 
 
 def test_a_task_with_waits_alone_is_not_begun_at_its_submission() -> None:

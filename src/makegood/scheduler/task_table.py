@@ -161,20 +161,21 @@ class TaskTable:
                 self.timers.ends[task, idx] = self._store_clock() + wait
 
     def fire(self) -> None:
-        """Let steps continue whose timers are due, and sleeps whose moment has come by the store's clock too:
+        """Let steps continue whose timers are due, and waits whose moment has come by the store's clock too:
         this process's own may be faster, or was ahead after its machine was suspended.
 
         A task that waits for a signal is read again first, with all of its inbox: no wait times out over a
-        signal that was committed before. The read finds which timers are due by the store's clock.
+        signal that was committed before.
         """
-        for task, idx in self.timers.pop(self.clock.monotonic()):
+        now = self.clock.monotonic()
+        for task, idx in self.timers.pop(now):
             held_task, end = self.in_memory.get(task), self.timers.ends.pop((task, idx), None)
             if held_task is None or not (step := held_task.steps[idx]).waiting:
                 continue
-            if step.plan.kind == "wait_for":
-                self.reload.add(task)
-            elif end is not None and (left := end - self._store_clock()) > 0:
+            if end is not None and (left := end - self._store_clock()) > 0:
                 self.arm(task, {idx: left})
+            elif step.plan.kind == "wait_for":
+                self.reload.add(task)
             else:
                 self.messages.setdefault(task, []).append(TaskMessage("retry", idx))
 

@@ -95,10 +95,10 @@ def rare_rows(d: Decision) -> Iterator[tuple[str, Row]]:
     for idx in d.stale_timers:
         if idx not in d.timers:  # set again in the same Decision: a row may be changed only once
             yield "dropped", (id_, idx)
-    for name, signal, idx in d.used_signals:
-        yield "used", (id_, name, signal, idx)
-    for kept in d.kept_signals:
-        yield "kept", (id_, kept.name, kept.id, kept.value)
+    for name, signal_id, idx in d.used_signals:
+        yield "used", (id_, name, signal_id, idx)
+    for signal in d.kept_signals:
+        yield "kept", (id_, signal.name, signal.id, signal.value)
     for row in rows.decided(d) if d.alerts else ():
         yield "alert", row
     for ending in rows.eased(d) if d.alert_ends else ():

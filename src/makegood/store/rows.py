@@ -347,10 +347,10 @@ def note(answers: Sequence[Answer], signals: Sequence[KeptSignal] = (), state: s
     """Return the history's text on operator commands, and on signals that a task in this state keeps; "" when
     there are none.
     """
-    return "; ".join([*map(_act, answers), *(_kept(signal, state) for signal in signals)])
+    return "; ".join([*map(_act, answers), *(_signal_note(signal, state) for signal in signals)])
 
 
-def _kept(signal: KeptSignal, state: str) -> str:
+def _signal_note(signal: KeptSignal, state: str) -> str:
     reason = f"the task is {state}" if state in AT_REST else "no step waits for it now"
     return f"signal {signal.name} [{signal.id}] is kept: {reason}"
 

@@ -148,9 +148,9 @@ def read(tx: WriteTransaction, raws: Sequence[Raw], room: int = NO_LIMIT) -> Rea
                 rows.read_message(body, seq) for seq, body in pieces.inbox.get(id_, ())
             ]
             parts = [_step(tx, row, doing.get((id_, row[1])), row[1] in timers) for row in pieces.steps[id_]]
-            task, signals = raw.record(pieces.static.get(id_)), pieces.signals.get(id_, ())
-            kept = [KeptSignal(*row[1:]) for row in signals]
-            result.tasks.append(Loaded(task, rows.checked(parts, raw.row[5]), messages, timers, kept))
+            task, signal_rows = raw.record(pieces.static.get(id_)), pieces.signals.get(id_, ())
+            signals = [KeptSignal(*row[1:]) for row in signal_rows]
+            result.tasks.append(Loaded(task, rows.checked(parts, raw.row[5]), messages, timers, signals))
         except Exception as fault:  # noqa: BLE001 - only this task's rows are involved here
             result.fault(id_, fault)
     return result

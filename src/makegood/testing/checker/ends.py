@@ -224,8 +224,8 @@ class NothingLeftOver(Rule):
 
 
 class FewCommits(Rule):
-    """L5: an undisturbed task needs at most one commit per step that was asked (to do or to undo), one for
-    each signal that it keeps and each wait that ends, and one more.
+    """L5: an undisturbed task needs at most one commit per step that was asked (to do or to undo), one per
+    wait that ended, one per signal that it keeps, and one more.
 
     Undisturbed: it met no fault, no operator and no failing service.
     """

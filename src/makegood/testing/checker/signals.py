@@ -36,7 +36,7 @@ class OneSignalOneWait(Rule):
         super().__init__(report)
         self._signals: dict[Key, Event] = {}
         self._uses: dict[Key, Event] = {}
-        self._kept: dict[Key, Event] = {}
+        self._keeps: dict[Key, Event] = {}
         self._by_step: dict[tuple[int, int], int] = {}
         """Signals used by a step whose wait has not ended yet."""
 
@@ -49,7 +49,7 @@ class OneSignalOneWait(Rule):
         if event.kind == "signalled":
             self._signals[key] = event
         elif event.kind == "kept":
-            self._kept[key] = event
+            self._keeps[key] = event
             if key in self._uses:
                 self.wrong(
                     f"signal {event['name']} was used, and is kept again {when(event)}", self._uses[key]
@@ -71,7 +71,7 @@ class OneSignalOneWait(Rule):
         if not fits(signal, event["name"], name):
             self.wrong(f"{name} used a signal for the step {signal['step']} {when(event)}", signal)
         for other, older in self._signals.items():
-            waits = other in self._kept and other not in self._uses and other[0] == event.task
+            waits = other in self._keeps and other not in self._uses and other[0] == event.task
             if waits and fits(older, event["name"], name) and older["seq"] < signal["seq"]:
                 self.wrong(f"{name} used signal {event['id']} before {older['id']}, which came first", older)
 
@@ -93,7 +93,7 @@ class TimeoutsRead(Rule):
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
-        self._unused: dict[Key, Event] = {}
+        self._open: dict[Key, Event] = {}
         self._due: dict[tuple[int, int], float] = {}
 
     def before(self, event: Event, world: HistoryState) -> None:
@@ -102,9 +102,9 @@ class TimeoutsRead(Rule):
             self._due[event.task, event["idx"]] = event["due"]
             self._began(event, world)
         elif event.kind == "signalled":
-            self._unused[key_of(event)] = event
+            self._open[key_of(event)] = event
         elif event.kind == "used":
-            self._unused.pop(key_of(event), None)
+            self._open.pop(key_of(event), None)
         elif event["reason"] in TIMEOUTS:
             self.saw()
             self._timed_out(event, world)
@@ -114,9 +114,9 @@ class TimeoutsRead(Rule):
         if plan is None or plan.args is None:
             return
         self.saw()
-        length, declared = event["due"] - event["now"], float(plan.args.parts[0])
-        if abs(length - declared) > EPSILON:
-            self.wrong(f"{plan.name} waits for {length:.3f} s {when(event)}, and declares {declared:.3f} s")
+        length, timeout = event["due"] - event["now"], float(plan.args.parts[0])
+        if abs(length - timeout) > EPSILON:
+            self.wrong(f"{plan.name} waits for {length:.3f} s {when(event)}, and declares {timeout:.3f} s")
 
     def _timed_out(self, event: Event, world: HistoryState) -> None:
         task, idx = world.task(event.task), event["idx"]
@@ -125,7 +125,7 @@ class TimeoutsRead(Rule):
         if due is None or event["now"] < due - EPSILON:
             self.wrong(f"{name} timed out {when(event)}, and its moment had not come")
             return
-        for (number, _, _), signal in self._unused.items():
+        for (number, _, _), signal in self._open.items():
             if (
                 number == event.task
                 and plan is not None
@@ -149,7 +149,7 @@ class SignalsKept(Rule):
     def __init__(self, report: Report) -> None:
         super().__init__(report)
         self._signals: dict[Key, Event] = {}
-        self._decided: set[Key] = set()
+        self._decisions: set[Key] = set()
         self._acks: dict[Key, Event] = {}
 
     def before(self, event: Event, _world: HistoryState) -> None:
@@ -168,12 +168,12 @@ class SignalsKept(Rule):
                     f"signal {event['name']} [{event['id']}] was acknowledged, and is not in the store"
                 )
         else:
-            self._decided.add(key)
+            self._decisions.add(key)
 
     def end(self, world: HistoryState) -> None:
         """Look for signals that nobody has decided on."""
         if world.rest is None:
             return
         for key, signal in self._signals.items():
-            if key not in self._decided and key[0] not in world.removals:
+            if key not in self._decisions and key[0] not in world.removals:
                 self.wrong(f"signal {signal['name']} [{signal['id']}] is neither used nor kept", signal)

@@ -292,7 +292,7 @@ class World:
     def on_wait(self, signal: Signal[T], answer: Callable[[Task], T]) -> None:
         """Send a signal to each step that waits for it, whenever there is one.
 
-        ``answer`` is called with the task, once in each round of the step, and returns the value::
+        ``answer`` is called with the task, once in each round of the step, and returns the value.
 
             world.on_wait(approval, lambda task: Approval(yes=True))
         """

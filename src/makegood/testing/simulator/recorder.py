@@ -279,6 +279,13 @@ class Recorder:
                         self._slept(task, idx, new, changes)
             self._note("moved", task, moves=moves, cause=causes.get(task, ""), note=note)
 
+    def _slept(self, task: int, idx: int, state: str, changes: LoggedChanges) -> None:
+        if state == "ready":
+            self.sleeps[task, idx] = changes.now
+        elif state == "done":
+            length = changes.now - self.sleeps[task, idx]
+            self._note("slept", task, idx=idx, length=length, calendar=changes.calendar)
+
     def _signals(self, changes: LoggedChanges) -> None:
         """Note signals, what becomes of them, and the ends of the waits for them."""
         for task, name, signal, step, seq, *_ in changes.of("signal"):
@@ -295,13 +302,6 @@ class Recorder:
                     self._note("waited", task, idx=self.indices[task][name], reason=reason, now=changes.now)
         for task, idx, due, *_ in changes.of("timeout"):
             self._note("timeout", task, idx=idx, due=due, now=changes.now)
-
-    def _slept(self, task: int, idx: int, state: str, changes: LoggedChanges) -> None:
-        if state == "ready":
-            self.sleeps[task, idx] = changes.now
-        elif state == "done":
-            length = changes.now - self.sleeps[task, idx]
-            self._note("slept", task, idx=idx, length=length, calendar=changes.calendar)
 
     def _requests(self, changes: LoggedChanges) -> None:
         for row in changes.of("sent"):
