@@ -1,6 +1,6 @@
 """What tasks cost that only wait: many of them asleep in the store, beside a Node that works.
 
-    python -m benchmarks.sleeping sqlite:////tmp/sleeping.db 100000
+    python -m benchmarks.sleeping sqlite:///sleeping.db 100000
     python -m benchmarks.sleeping postgresql://postgres@127.0.0.1/sleeping 100000 --others 5000
 
 One process runs all roles. A service asks each task to come back at one moment, the same for all; ``--after`` says in how many
