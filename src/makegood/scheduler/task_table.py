@@ -11,6 +11,8 @@ from makegood.saga import NOTHING_DUE, Due
 from makegood.scheduler.task_memory import SMALL, Weights
 from makegood.scheduler.wakeups import Wakeups
 
+_STALE = 1000
+"""Timers of tasks that are forgotten that may stay in memory."""
 _REVIEW_EVERY, _REVIEW_MOST = 30.0, 1000
 """Seconds, and tasks each time."""
 
@@ -42,10 +44,11 @@ class Review:
 class Timers:
     """When waiting steps are due, on the monotonic clock. The last time set for a step counts."""
 
-    __slots__ = ("_due", "_heap")
+    __slots__ = ("_due", "_heap", "_stale")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int]] = []
+        self._stale = 0  # entries of the heap, about, whose steps were dropped
         self._due: dict[int, dict[int, float]] = {}
 
     @property
@@ -68,8 +71,12 @@ class Timers:
         return NOTHING_DUE if due is None else {idx: moment - now for idx, moment in due.items()}
 
     def drop(self, task: int) -> None:
-        """Forget a task's steps."""
-        self._due.pop(task, None)
+        """Forget a task's steps. Their entries, which may be due only in months, do not stay for long."""
+        self._stale += len(self._due.pop(task, ()))
+        if self._stale > max(_STALE, len(self._heap) // 2):
+            self._heap = [(at, of, idx) for of, moments in self._due.items() for idx, at in moments.items()]
+            heapq.heapify(self._heap)
+            self._stale = 0
 
     def pop(self, now: float) -> list[tuple[int, int]]:
         """Return the task and idx of each step that is due, and forget them."""
