@@ -18,7 +18,18 @@ from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask, KeptSignal, ShapeStep
 from makegood.model.task import Step
-from makegood.saga import acts, control, decisions, fast_path, forward, replies, rules, signals, undo
+from makegood.saga import (
+    acts,
+    control,
+    decisions,
+    fast_path,
+    forward,
+    replies,
+    rules,
+    signals,
+    suspension,
+    undo,
+)
 from makegood.saga.decision_builder import DecisionBuilder
 from tests.unit.saga_rows import Record
 from tests.unit.saga_world import World
@@ -506,6 +517,18 @@ def agent_hides_its_tries(_: pytest.MonkeyPatch) -> dict[str, bool]:
 def hasty_operator(_: pytest.MonkeyPatch) -> dict[str, bool]:
     """An operator says *failed* while something can still arrive."""
     return {"hasty": True}
+
+
+@mutant
+def let_go_while_it_runs(m: pytest.MonkeyPatch) -> None:
+    """A task is let go although another of its steps is in flight."""
+    m.setattr(rules, "is_in_flight", lambda _step: False)
+
+
+@mutant
+def sleeps_until_its_last_timer(m: pytest.MonkeyPatch) -> None:
+    """A task with several timers wakes with the last of them."""
+    m.setattr(suspension, "min", max, raising=False)
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -34,3 +34,14 @@ def test_a_task_that_is_let_go_has_no_timers_any_more() -> None:
     timers.set(8, 0, 10.0)
     timers.drop(7)
     assert timers.pop(10.0) == [(8, 0)]
+
+
+def test_timers_of_tasks_that_are_forgotten_do_not_stay_until_they_are_due() -> None:
+    """Tasks that are let go wait for months, and many of them."""
+    timers = Timers()
+    timers.set(0, 0, 5.0)
+    for task in range(1, 10_000):
+        timers.set(task, 0, 1e9 + task)
+        timers.drop(task)
+    assert len(timers._heap) < 3000
+    assert timers.pop(6.0) == [(0, 0)]

@@ -218,7 +218,7 @@ class Commits:
     def _accept(self, held_task: HeldTask, decision: Decision, turn: _Turn) -> None:
         saga.apply(held_task, decision)
         task = held_task.task
-        if decision.timers and turn.batch.node == self._tasks.node:
+        if decision.timers and decision.wakes is None and turn.batch.node == self._tasks.node:
             self._tasks.arm(task.id, decision.timers)
         if decision.new_steps:
             self._tasks.weights.grow(task.id, weigh_added(decision.new_steps))

@@ -12,6 +12,8 @@ from makegood.saga import NOTHING_DUE, Due
 from makegood.scheduler.task_memory import SMALL, Weights
 from makegood.scheduler.wakeups import Wakeups
 
+_STALE = 1000
+"""Timers of tasks that are forgotten that may stay in memory."""
 _REVIEW_EVERY, _REVIEW_MOST = 30.0, 1000
 """Seconds, and tasks each time."""
 
@@ -43,10 +45,11 @@ class Review:
 class Timers:
     """When waiting steps are due, on the monotonic clock. The last time set for a step counts."""
 
-    __slots__ = ("_due", "_heap", "ends")
+    __slots__ = ("_due", "_heap", "_stale", "ends")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int]] = []
+        self._stale = 0  # entries of the heap, about, whose steps were dropped
         self._due: dict[int, dict[int, float]] = {}
         self.ends: dict[tuple[int, int], float] = {}
         """When waits end, on the store's clock."""
@@ -71,9 +74,15 @@ class Timers:
         return NOTHING_DUE if due is None else {idx: moment - now for idx, moment in due.items()}
 
     def drop(self, task: int) -> None:
-        """Forget a task's steps."""
-        for idx in self._due.pop(task, ()):
+        """Forget a task's steps. Their entries, which may be due only in months, do not stay for long."""
+        due = self._due.pop(task, ())
+        for idx in due:
             self.ends.pop((task, idx), None)
+        self._stale += len(due)
+        if self._stale > max(_STALE, len(self._heap) // 2):
+            self._heap = [(at, of, idx) for of, moments in self._due.items() for idx, at in moments.items()]
+            heapq.heapify(self._heap)
+            self._stale = 0
 
     def pop(self, now: float) -> list[tuple[int, int]]:
         """Return the task and idx of each step that is due, and forget them."""
