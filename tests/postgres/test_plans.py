@@ -198,6 +198,12 @@ LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
     "past": (supervision.PAST.postgres, (100, -1.0), {"task by task_complete_by"}),
     "late undo": (supervision.LATE_UNDO.postgres, (100,), {"task by task_undo_by"}),
     "starved": (supervision.STARVED.postgres, (-1000.0, 100), {"request by request_take"}),
+    "sleepers": (upkeep.SLEEPERS.postgres, (100,), {"task by task_sleeping"}),
+    "listed sleepers": (
+        "select app, result from makegood.task where state = 'sleeping' and id < $1 order by id desc limit 9",
+        (1 << 40,),
+        {"task by task_asleep"},
+    ),
     "unclaimed": (alerts.WATCHED.postgres, (100, -1000.0), {"task by task_claim"}),
 }
 

@@ -6,7 +6,7 @@ carries a number by which the store finds it again), so callers never see one. D
 Points in time are seconds since 1970 on *the store's* clock and come only from the store.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from makegood.election.protocol import Grant, LeaseView, PastTerm
@@ -459,9 +459,14 @@ class Admin(Protocol):
     async def touch(self) -> None:
         """Commit a small write, as durably as any other, to measure how long a commit takes."""
 
-    async def figures(self) -> TaskFigures:
+    async def figures(
+        self, sleepers: Mapping[tuple[str, str], int] | None = None, count_limit: int = ...
+    ) -> TaskFigures:
         """Return how much work there is and what is wrong. The cost grows with unended tasks,
         never with ended ones.
+
+        If more than ``count_limit`` tasks sleep, ``sleepers``, the field of that name of earlier figures, spares the
+        count of them all.
         """
 
     async def sizes(self, scan_limit: int = ...) -> dict[str, Tally]:

@@ -1,8 +1,8 @@
 """Lists and counts of tasks whose cost does not grow with the tasks that have ended.
 
 ``find`` reads until it has enough, be it the whole table; a search looks at a limited number of tasks. It
-takes them by the index that fits: those of an id or key; those in error; those that have not ended; or else
-the newest. The answer says where the search stopped.
+takes them by the index that fits: those of an id or key; those in error, or asleep; those that have not
+ended; or else the newest. The answer says where the search stopped.
 """
 
 from collections import Counter
@@ -74,6 +74,8 @@ SIZES = Sql(
 )
 # Ids rise with the time of submission, by the clock of the submitter: an hour is allowed for its error.
 _DRAWN = "id < ((((select {now}) - ?::float8 - 1704063600) * 1000)::bigint << 22)"
+_INDEXED = (("error",), ("sleeping",))
+"""States whose tasks an index finds by their ids: a search looks at such tasks alone, newest first."""
 _ALIVE = frozenset({"pending", "sleeping", "processing", "undoing", "error"})
 
 
@@ -85,7 +87,7 @@ class _Source:
         """Whether an index finds every task that may match; else the newest tasks are the source."""
         self.columns = f"{LISTED}, result" if condition.results else LISTED
         values: list[Any] = []
-        clauses = ["state = 'error'"] if condition.states == ("error",) else []
+        clauses = [f"state = '{condition.states[0]}'"] if condition.states in _INDEXED else []
         for clause, value in (
             ("id = any (?::bigint[])", alive),
             ("id < ?", condition.before),
@@ -112,7 +114,7 @@ class _Source:
         condition = await named(tx, condition)
         alive: list[int] | None = None
         only = _ALIVE.issuperset(condition.states) if condition.states else condition.failing is True
-        if scan_limit is not None and only and condition.states != ("error",) and not _by_index(condition):
+        if scan_limit is not None and only and condition.states not in _INDEXED and not _by_index(condition):
             alive = [task for (task,) in await tx.rows(UNENDED, scan_limit + 1)]
             if "sleeping" in condition.states:
                 alive += [task for (task,) in await tx.rows(SLEEPING, scan_limit + 1)]

@@ -1,5 +1,8 @@
 """What runs in the store and how much work there is; the removal of tasks that ended long ago."""
 
+from collections.abc import Mapping
+from typing import Final
+
 import msgspec
 
 from makegood.base.stored_values import record_of, seconds, text
@@ -36,11 +39,20 @@ union all
 select app, workflow, state, count(*) from makegood.task where locked_by is not null group by app, workflow, state
 union all
 select app, workflow, state, count(*) from makegood.task where state = 'error' and locked_by is null group by app, workflow, state
-union all
-select app, workflow, 'sleeping', count(*) from makegood.task where state = 'sleeping' and locked_by is null group by app, workflow
 """)
-"""Tasks waiting to be claimed, held, in error, and asleep: each part uses an index that holds nothing else.
+"""Tasks waiting to be claimed, held, and in error: each part uses an index that holds nothing else."""
+_SLEEPERS = """
+select app, workflow, count(*) from (
+    select app, workflow from makegood.task where state = 'sleeping' and locked_by is null order by {} limit $1
+) sleepers group by app, workflow
 """
+# The index of the claim has the app and the workflow, too; its order makes sure that it is read.
+SLEEPERS = Sql(
+    _SLEEPERS.format("priority, ready_seq"), _SLEEPERS.format("(start_wall is null), priority, ready_seq")
+)
+_ALL: Final = 2**62
+COUNT_LIMIT: Final = 10_000
+"""Sleeping tasks up to which they are counted at each look."""
 _QUEUES = Sql("""
 select agent, count(*), greatest(0, {now} - min(sent_at))
 from makegood.request where taken_by is null and kind <> 'timer' group by agent
@@ -132,15 +144,28 @@ async def depths(tx: ReadTx) -> dict[str, int]:
     return {text(agent): count for agent, count in await tx.rows(DEPTHS)}
 
 
-async def figures(tx: ReadTx) -> TaskFigures:
-    """Return how much work there is, and what is wrong."""
+async def figures(
+    tx: ReadTx, sleepers: Mapping[tuple[str, str], int] | None = None, count_limit: int = COUNT_LIMIT
+) -> TaskFigures:
+    """Return how much work there is, and what is wrong; ``sleepers``: an earlier count of the many."""
     tasks: dict[tuple[str, str, str], int] = {}
     for app, workflow, state, count in await tx.rows(UNENDED):
         kind = (text(app), text(workflow), text(state))
         tasks[kind] = tasks.get(kind, 0) + count
+    few, many = await _sleepers(tx, count_limit + 1), None
+    if sum(few.values()) > count_limit:
+        many = sleepers if sleepers is not None else await _sleepers(tx, _ALL)
+    for (app, workflow), count in (few if many is None else many).items():
+        kind = (app, workflow, "sleeping")
+        tasks[kind] = tasks.get(kind, 0) + count
     queues = {text(agent): (count, seconds(oldest)) for agent, count, oldest in await tx.rows(_QUEUES)}
     alerts = {text(kind): count for kind, count in await tx.rows(STANDING)}
-    return TaskFigures(tasks, queues, alerts)
+    return TaskFigures(tasks, queues, alerts, many)
+
+
+async def _sleepers(tx: ReadTx, limit: int) -> dict[tuple[str, str], int]:
+    """Return how many tasks sleep by app and workflow, as far as ``limit`` of them show."""
+    return {(text(app), text(workflow)): count for app, workflow, count in await tx.rows(SLEEPERS, limit)}
 
 
 async def orphans(tx: ReadTx, limit: int) -> list[int]:

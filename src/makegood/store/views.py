@@ -547,6 +547,8 @@ class TaskFigures(msgspec.Struct, frozen=True):
     """For each agent ("APP/AGENT"), how many requests wait, and the seconds that the oldest has waited."""
     alerts: dict[str, int]
     """Open alerts, by kind."""
+    sleepers: Mapping[tuple[str, str], int] | None = None
+    """Sleeping tasks by (app, workflow), if they are too many to be counted at each look."""
 
 
 class Found(msgspec.Struct, frozen=True):
