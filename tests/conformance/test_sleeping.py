@@ -282,6 +282,24 @@ async def test_many_sleepers_are_not_counted_at_each_look(counting_store: Store,
     assert (await store.admin.figures(many.sleepers, count_limit=9)).tasks[kind] == 4
 
 
+async def test_those_that_should_have_begun_are_found_once_both_clocks_say_so(
+    store: Store, world: World
+) -> None:
+    start = await at_moment(world, 50)
+    await store.tasks.submit([draft(1, start=later(100)), draft(2, start=start), draft(3, start=later(HOUR))])
+    assert await store.admin.late_starts(1e10, 0.0, 9) == []
+    await world.elapse(200)
+    now = await store.now()
+    late = await store.admin.late_starts(now, 60.0, 9)
+    assert [task for task, _ in late] == [2, 1]
+    assert late[-1][1] == pytest.approx(100, abs=20)
+    assert await store.admin.late_starts(now - 140, 60.0, 9) == []
+    assert len(await store.admin.late_starts(1e10, 0.0, 1)) == 1
+    scheduler = await hand(store)
+    await scheduler.claim(5, sleepers=True)
+    assert await store.admin.late_starts(1e10, 0.0, 9) == []
+
+
 async def test_a_search_for_sleepers_looks_at_no_other_task(store: Store, world: World) -> None:
     """However many there are, and however many tasks are newer: its pages lead to the last of them."""
     await store.tasks.submit([draft(n, start=later(HOUR)) for n in range(1, 8)])

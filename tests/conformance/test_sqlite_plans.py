@@ -56,6 +56,7 @@ STATEMENTS = {
     "held": (UNENDED[1], "makegood_task_held"),
     "in error": (UNENDED[2], "makegood_task_error"),
     "asleep": (upkeep.SLEEPERS.sqlite, "makegood_task_sleeping"),
+    "late": (upkeep.LATE_STARTS.sqlite, "makegood_task_sleeping"),
     "listed asleep": (
         "select app from makegood_task where state = 'sleeping' and id < 9 order by id desc limit 9",
         "makegood_task_asleep",
@@ -81,6 +82,7 @@ MAY_SORT = {
     "held",
     "in error",
     "asleep",
+    "late",
     "standing",
     *(f"count {text}" for text in BATCHES),
     *(f"find {text}" for text in BATCHES),

@@ -450,6 +450,11 @@ class Admin(Protocol):
         without a live holder.
         """
 
+    async def late_starts(self, calendar: float, grace: float, limit: int) -> list[tuple[int, float]]:
+        """Return tasks that sleep although their moment passed more than ``grace`` seconds ago, and by how many
+        seconds each is late; the latest first. ``calendar``: the caller's wall clock, seconds since 1970.
+        """
+
     async def broken(self, limit: int) -> list[str]:
         """Return at most ``limit`` unreadable rows, one sentence each that names the row.
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from makegood.base.stored_values import record_of, seconds, text
+from makegood.base.stored_values import record_of, seconds, text, whole
 from makegood.store import rows, task_lists
 from makegood.store.alerts import audit
 from makegood.store.records import Pruned
@@ -66,6 +66,18 @@ where t.state in ('processing', 'undoing')
     and not exists (select 1 from makegood.request r where r.task = t.id)
 order by t.id limit $1
 """)
+
+_LATE_STARTS = """
+select id, {{now}} - ready_seq / 1000000.0{real} from makegood.task
+where state = 'sleeping' and locked_by is null and {clocks}priority in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+    and ready_seq <= ((least({{now}}, $1::float8) - $2::float8) * 1000000){integer}
+order by ready_seq limit $3
+"""
+LATE_STARTS = Sql(
+    _LATE_STARTS.format(clocks="", real="::float8", integer="::bigint"),
+    _LATE_STARTS.format(clocks="(start_wall is null) in (0, 1) and ", real="", integer=""),
+)
+"""Sleeping tasks that should have begun: by the store's clock, and by the calendar as the caller knows it."""
 
 # Ids rise with the time of submission, so a window of ids is a window of time. No other rows are read to find
 # old tasks.
@@ -175,6 +187,14 @@ async def orphans(tx: ReadTx, limit: int) -> list[int]:
     return [task for (task,) in await tx.rows(_ORPHANS, limit)]
 
 
+async def late_starts(tx: ReadTx, calendar: float, grace: float, limit: int) -> list[tuple[int, float]]:
+    """Return tasks that sleep although their moment passed more than ``grace`` seconds ago, the latest first,
+    and by how many seconds each is late. ``calendar``: the caller's wall clock.
+    """
+    records = await tx.rows(LATE_STARTS, calendar, grace, limit)
+    return [(whole(task), seconds(late)) for task, late in records]
+
+
 async def _window(tx: ReadTx, older: float, after: int, limit: int) -> tuple[list[int], Pruned]:
     """Return the tasks to remove from a window of ids, and what that would amount to."""
     window = await tx.rows(_WINDOW, older, after, limit)
@@ -222,6 +242,7 @@ class UpkeepVerbs(Verbs):
     """Removal of what ended long ago, stuck tasks, figures, and the audit."""
 
     orphans = reading(orphans)
+    late_starts = reading(late_starts)
     figures = reading(figures)
     audit = reading(audit)
     sizes = reading(task_lists.sizes)
