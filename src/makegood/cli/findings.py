@@ -177,8 +177,9 @@ def orphaned(tasks: Sequence[int], most: int, *, has_scheduler: bool) -> Finding
 
 
 def late_starts(tasks: Sequence[tuple[int, float]], most: int, alive: Sequence[NodeView]) -> list[Finding]:
-    """Judge tasks that still sleep, each with the seconds since it should have begun. ``alive``: the processes
-    that run.
+    """Judge tasks that still sleep, each with the seconds since it should have begun.
+
+    ``alive``: the processes that run.
     """
     if not tasks:
         return []

@@ -47,6 +47,7 @@ from makegood.store.views import (
     TaskEvents,
     TaskExcerpt,
     TaskFigures,
+    TaskGroups,
     TaskView,
     UnendedTally,
 )
@@ -125,6 +126,16 @@ class Tasks(Protocol):
         """Return a page of matching tasks, newest first, and where the next page begins.
 
         Looks at no more than ``scan_limit`` tasks, so a page may be short although more tasks match.
+        """
+
+    async def groups(
+        self, condition: Filter, below: int | None = None, scan_limit: int = ..., sample_limit: int = ...
+    ) -> TaskGroups:
+        """Return a page of matching tasks by their correlation ids, and where the next page begins.
+
+        Looks at no more than ``scan_limit`` tasks, in the same number of statements whatever the groups hold.
+        ``below``: a page that begins there, as the one before says. Each group names at most ``sample_limit``
+        tasks.
         """
 
     async def tally(self, condition: Filter, scan_limit: int = ...) -> Tally:
@@ -451,8 +462,8 @@ class Admin(Protocol):
         """
 
     async def late_starts(self, calendar: float, grace: float, limit: int) -> list[tuple[int, float]]:
-        """Return tasks that sleep although their moment passed more than ``grace`` seconds ago, and by how many
-        seconds each is late; the latest first. ``calendar``: the caller's wall clock, seconds since 1970.
+        """Return tasks that sleep although their moment passed more than ``grace`` seconds ago, the latest
+        first, and by how many seconds each is late. ``calendar``: the caller's wall clock.
         """
 
     async def broken(self, limit: int) -> list[str]:
@@ -470,8 +481,8 @@ class Admin(Protocol):
         """Return how much work there is and what is wrong. The cost grows with unended tasks,
         never with ended ones.
 
-        If more than ``count_limit`` tasks sleep, ``sleepers``, the field of that name of earlier figures, spares the
-        count of them all.
+        If more than ``count_limit`` tasks sleep, ``sleepers``, the field of that name of earlier figures,
+        spares the count of them all.
         """
 
     async def sizes(self, scan_limit: int = ...) -> dict[str, Tally]:

@@ -559,6 +559,29 @@ class Found(msgspec.Struct, frozen=True):
     """The next page holds tasks with ids below this one; None: there is none."""
 
 
+class TaskGroup(msgspec.Struct, frozen=True):
+    """Tasks with one correlation id, or a single task that has none."""
+
+    newest: int
+    correlation_id: str | None
+    states: dict[TaskState, int]
+    """How many are in each state."""
+    sample: tuple[int, ...] = ()
+    """Some of them: those in error first, then the newest."""
+
+
+class TaskGroups(msgspec.Struct, frozen=True):
+    """A page of groups, those with the newest tasks first."""
+
+    groups: list[TaskGroup]
+    below: int | None = None
+    """The next page holds the groups whose newest task has an id below this one; None: there is none among
+    the tasks that were looked at.
+    """
+    older: int | None = None
+    """The tasks that were not looked at have ids below this one; None: all were."""
+
+
 class Tally(msgspec.Struct, frozen=True):
     """How many tasks match, as far as was looked."""
 
