@@ -62,7 +62,7 @@ class Case:
     def say(self, *messages: TaskMessage) -> Decision:
         """Decide and commit."""
         before = (list(self.held.steps), list(self.held.open), self.held.left, self.held.task)
-        self.last = decision = saga.decide(self.held, messages, self.now)
+        self.last = decision = saga.decide(self.held, messages, saga.At(self.now, self.now))
         assert before == (self.held.steps, self.held.open, self.held.left, self.held.task)
         saga.apply(self.held, decision)
         again = saga.hold(self.held.task, self.held.steps)

@@ -16,6 +16,9 @@ Place = tuple[int, int]
 """A step while a plan is drawn: how deep the body that holds it lies (0: the plan itself), and its position there."""
 
 ITEMS = ("[]", "[1]", "[1, 2]", '["a", "b", "c"]')
+LENGTHS = ("0", "2.5", '"PT3S"', "20")
+MOMENTS = ('"1970-01-12T13:46:30Z"', '"1970-01-12T14:48:00+01:00[Europe/Berlin]"', '"1970-01-01T00:00:00Z"')
+"""The runs begin on 12 January 1970, at 13:46:40."""
 DEEPEST = 2
 
 
@@ -62,6 +65,9 @@ class Planner:
         self.named = 0
         self.bodies: list[list[StepPlan]] = [[]]
         self.around: list[list[Place]] = []
+        self.apart = random.Random(repr(r.getstate()))
+        """Draws waits, so that the other choices stay what they are."""
+        self.waits = 0.2 if self.apart.random() < 0.4 else 0.0
 
     def plan(self) -> tuple[StepPlan, ...]:
         """Return the steps of a plan."""
@@ -102,6 +108,8 @@ class Planner:
         self, depth: int, front: list[Place], guards: tuple[tuple[Place, bool], ...]
     ) -> list[Place]:
         for _ in range(self.r.randint(1, 3)):
+            if self.apart.random() < self.waits:
+                front = [self._wait(front, guards)]
             x = self.r.random()
             if x < 0.55 or depth >= DEEPEST:
                 front = [self._action(front, guards)]
@@ -141,6 +149,17 @@ class Planner:
             place,
             lambda s: msgspec.structs.replace(s, agent="a", action=service, policy=policy, args=args),
         )
+        return place
+
+    def _wait(self, front: list[Place], guards: tuple[tuple[Place, bool], ...]) -> Place:
+        kind = "fail" if guards and self.apart.random() < 0.1 else "sleep"
+        place = self._make(kind, front, guards)
+        until = kind == "sleep" and self.apart.random() < 0.4
+        text = self.apart.choice(MOMENTS if until else LENGTHS) if kind == "sleep" else '"no"'
+        if self.apart.random() < 0.01:
+            text = "null"
+        action = "until" if until else ""
+        self._set(place, lambda s: msgspec.structs.replace(s, action=action, args=template(text)))
         return place
 
     def _around(self, depth: int) -> int:

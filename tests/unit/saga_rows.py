@@ -158,7 +158,7 @@ class Rows:
         memory = self.held
         assert memory is not None
         before = (list(memory.steps), list(memory.followers), list(memory.open), memory.left, memory.task)
-        decision = saga.decide(memory, messages, self.now)
+        decision = saga.decide(memory, messages, saga.At(self.now, self.now))
         assert before == (memory.steps, memory.followers, memory.open, memory.left, memory.task), (
             "the held was changed"
         )

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from makegood.model.messages import Act, Request, TaskMessage
 from makegood.model.states import AT_REST, UNBEGUN
 from makegood.model.task import Step, standing
+from makegood.saga import waits
 from tests.unit.saga_checks import Checked
 from tests.unit.saga_plans import ITEMS
 from tests.unit.saga_rows import Record, Row
@@ -240,6 +241,8 @@ class World(Checked):
         kind = self.r.choice(["cancel", "undo", "resubmit", "settle", "settle", "settle"])
         if self.task.state == "sleeping":
             kind = self.apart.choice(["wake", "wake", "cancel", "undo", "resubmit"])
+        elif self.apart.random() < 0.3 and any(map(waits.sleeps, self.steps)):
+            kind = "wake"
         act = Act(f"act{self.operated}", "ada", self.r.choice(["", "a reason"]))
         if kind != "settle":
             self.post(TaskMessage(kind, act=act))  # type: ignore[arg-type]

@@ -43,6 +43,8 @@ class Answers:
         """Return the store's time."""
         return 1_800_000_000.0
 
+    calendar = clock
+
     async def commit(self, batch: Batch) -> Committed:
         """Answer a commit."""
         self.commits.append(batch)

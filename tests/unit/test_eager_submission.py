@@ -39,6 +39,8 @@ class Store:
         """Return the store's time."""
         return 1_800_000_000.0
 
+    calendar = clock
+
     async def submit(self, drafts: Sequence[Submission]) -> list[Submitted]:
         """Write submissions."""
         self.written.append([*drafts])

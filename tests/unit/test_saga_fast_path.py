@@ -25,8 +25,8 @@ from tests.unit.saga_world import World
 def test_every_decision_of_many_worlds_is_the_same_by_either_road(monkeypatch: pytest.MonkeyPatch) -> None:
     roads = {"straight": 0, "long": 0, "ended": 0, "shared": 0}
 
-    def both(memory: HeldTask, messages: list[TaskMessage], now: float) -> Decision:
-        long = folded(memory, messages, now)
+    def both(memory: HeldTask, messages: list[TaskMessage], at: saga.At) -> Decision:
+        long = folded(memory, messages, at)
         short = straight(memory, messages[0]) if len(messages) == 1 else None
         roads["long" if short is None else "straight"] += 1
         if short is not None:
@@ -36,7 +36,7 @@ def test_every_decision_of_many_worlds_is_the_same_by_either_road(monkeypatch: p
         return long
 
     monkeypatch.setattr(saga, "decide", both)
-    for seed in range(400):
+    for seed in range(450):
         World(random.Random(seed), Record(), hostile=seed % 4 == 0).run()
     assert roads["straight"] > 250
     assert roads["ended"] > 20

@@ -404,7 +404,7 @@ def old_key_is_certain(m: pytest.MonkeyPatch) -> None:
     given_up = forward._give_up
 
     def wrong(work: DecisionBuilder, step: Step, wait: float = 0.0) -> None:
-        if rules.forgotten(step, work.now + wait):
+        if rules.forgotten(step, work.at.now + wait):
             step = work.put(replace(step, doubt=False))
         given_up(work, step, wait)
 

@@ -50,6 +50,36 @@ def moment(value: object, *, name: str = "at") -> tuple[float, str]:
     return seconds, f"{value.replace(tzinfo=None, fold=0).isoformat()}[{key}]{_SECOND * value.fold}"
 
 
+def moment_text(value: datetime, *, name: str = "at") -> str:
+    """Return a moment as a plan keeps it: ISO 8601 with its offset, and its zone in brackets.
+
+    ``name``: the parameter's name for messages. Raises ``ConfigError`` for what is not an aware datetime.
+
+    >>> moment_text(datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin")))
+    '2026-10-25T02:30:00+01:00[Europe/Berlin]~'
+    >>> moment_text(datetime(1970, 1, 1, 1, tzinfo=UTC))
+    '1970-01-01T01:00:00+00:00'
+    """
+    _, wall = moment(value, name=name)
+    return value.isoformat() + wall[len(value.replace(tzinfo=None).isoformat()) :]
+
+
+def kept_moment(text: str) -> tuple[float, str]:
+    """Return what ``moment`` returned for the moment that a text names: one of ``moment_text``, or ISO 8601
+    as in JSON. Raises ``ConfigError``.
+
+    >>> kept_moment("2026-10-25T02:30:00+01:00[Europe/Berlin]~")
+    (1792891800.0, '2026-10-25T02:30:00[Europe/Berlin]~')
+    """
+    time, bracket, zone_and_fold = text.partition("[")
+    try:
+        value = datetime.fromisoformat(time)
+    except ValueError as wrong:
+        raise ConfigError(f"{text!r:.60} is not a moment: return a datetime with a time zone") from wrong
+    seconds, _ = moment(value, name="the moment")
+    return seconds, value.replace(tzinfo=None).isoformat() + bracket + zone_and_fold if bracket else ""
+
+
 def read_moment(text: str, *, name: str = "at") -> datetime:
     """Return the moment that a text names: ISO 8601 with an offset, or a wall time with its zone in brackets.
 

@@ -21,6 +21,23 @@ from makegood.model.task import Step, TaskRecord
 _NONE: Final[Mapping[int, Any]] = MappingProxyType({})
 
 
+class At(msgspec.Struct, frozen=True):
+    """When a Decision is made, and what else of its Scheduler the rules may read."""
+
+    now: float = 0.0
+    """The store's clock, by which keys grow too old to be sent again; 0: unknown, and then no key does."""
+    calendar: float = 0.0
+    """The wall clock, in seconds since 1970, by which a moment has come: the server's on PostgreSQL, this
+    machine's on SQLite; 0: unknown, and then none has.
+    """
+    linger: float = 0.0
+    """Seconds for which a task that only waits stays with its Scheduler; 0: for as long as it waits."""
+
+
+NEVER: Final = At()
+"""No time is known."""
+
+
 class Decision(msgspec.Struct):
     """The change of one task.
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from makegood.base.arguments import judge_calls
-from makegood.base.durations import Duration, seconds
+from makegood.base.durations import Duration, seconds, shown
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.base.wall_times import moment
 from makegood.errors import ConfigError
@@ -16,8 +16,16 @@ from makegood.model.policy import Policy
 
 R_co = TypeVar("R_co", covariant=True)
 
-Kind = Literal["action", "when", "merge", "each", "gather"]
-"""Kinds of steps. All except "action" are control steps: the rules do them as soon as they are ready."""
+Kind = Literal["action", "when", "merge", "each", "gather", "sleep", "wait_for", "fail"]
+"""Kinds of steps. All except "action" are control steps: the rules do them as soon as they are ready.
+Those in ``WAITS`` may stay ready for a while.
+"""
+
+WAITS: Final = frozenset({"sleep", "wait_for"})
+"""Kinds of steps that wait: for a moment, or for a signal."""
+
+UNTIL: Final = "until"
+"""The ``action`` of a sleep until a moment."""
 
 OnFailure = Literal["undo", "hold"]
 
@@ -91,7 +99,10 @@ class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     Control steps carry their data here. ``when``: its ``condition``. ``merge``: its ``when`` in ``of``, and
     in ``sides`` the value's templates for (True, False). ``each``: its list in ``args``, ``limit``,
     ``at_once`` and ``body``. ``gather``: its ``each`` in ``of``, and in ``sides`` the one template of an
-    item's value.
+    item's value. ``sleep``: in ``args`` one value, a length of time (seconds, or a ``timedelta`` as JSON), or
+    with ``action`` "until" a moment (``base.wall_times.moment_text``). ``wait_for``: in ``action`` the name
+    of the signal, in ``args`` the timeout in seconds or null, in ``sides`` the value that a timeout gives, if
+    there is one. ``fail``: in ``args`` the reason, a text.
 
     Every index in ``after``, ``guards``, ``of`` and refs that names a step of the same body is written as
     ``-1 - n`` (n: position in the body, from 0), and so is the ``idx`` of a body's step; indices >= 0 name
@@ -133,6 +144,23 @@ class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """The arguments for the next round, if an operator corrected the step's inputs while it was done."""
     payload_limit: int = PAYLOAD_LIMIT
     """The app's limit in bytes; an argument must keep to it once it is filled in."""
+
+
+def described(plan: StepPlan) -> str:
+    """Return what a control step is, for people: its kind, and of a wait or a ``fail`` what is known of it.
+
+    >>> described(StepPlan(0, "sleep", args=Template(("259200.0",)))), described(StepPlan(0, "when"))
+    ('sleep 3d', 'when')
+    """
+    if plan.kind not in ("sleep", "fail") or plan.args is None or plan.args.refs:
+        return plan.kind
+    try:
+        value = msgspec.json.decode(plan.args.parts[0], type=float | str)
+    except msgspec.MsgspecError:  # of another version
+        return plan.kind
+    if plan.kind == "fail":
+        return f"fail: {value}"
+    return f"sleep {shown(value) if isinstance(value, float) else f'until {value}'}"
 
 
 class Comparison(Protocol):
@@ -252,6 +280,6 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
         lines = [f"{self.app}.{self.workflow}: {len(self.steps)} steps"]
         for step in self.steps:
             after = ", ".join(self.steps[i].name for i in step.after) or "-"
-            where = f"{step.agent}.{step.action}" if step.kind == "action" else f"({step.kind})"
+            where = f"{step.agent}.{step.action}" if step.kind == "action" else f"({described(step)})"
             lines.append(f"  {step.idx:>3}  {step.name:<24} {where:<28} after {after}")
         return "\n".join(lines)

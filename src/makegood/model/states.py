@@ -37,6 +37,7 @@ StepReason = Literal[
     "preceded", "branch_not_taken", "item_gone", "dispatched", "goal_changed", "arguments_missing", "key_too_old", "decided", "reply",
     "refused", "permanent", "permanent_after_silence", "gave_up", "expired", "undecided", "later", "withdrawn", "retry", "definite",
     "probe", "fenced", "by_hand", "undo", "undo_again", "nothing_to_undo", "past_return", "undo_failed", "new_round", "put_to_error",
+    "moment_came", "woken_early", "workflow_fails",
 ]  # fmt: skip
 Reason = TaskReason | StepReason
 """Why a task or a step moved: a fact of the history. Programs read the code, people its text (``words``)."""
@@ -62,11 +63,14 @@ TEXTS: Final[Mapping[str, str]] = MappingProxyType(
         "definite": "driven to a definite answer", "probe": "probe", "fenced": "a fencing probe", "by_hand": "by hand", "undo": "undo",
         "undo_again": "asked again", "nothing_to_undo": "nothing to undo", "past_return": "past return",
         "undo_failed": "the undo failed", "new_round": "a new round", "put_to_error": "put to error",
+        "moment_came": "its moment has come", "woken_early": "woken before its moment", "workflow_fails": "the workflow fails there",
     }
 )  # fmt: skip
 """What people read for a reason, everywhere."""
 
-_TELLING: Final = frozenset({"step_failed", "undo_failed", "arguments_missing", "unreadable"})
+_TELLING: Final = frozenset(
+    {"step_failed", "undo_failed", "arguments_missing", "unreadable", "workflow_fails"}
+)
 """Reasons for which the detail says all."""
 
 
@@ -214,15 +218,19 @@ STEP_MOVES: Moves[StepState] = _frozen(
 CONTROL_MOVES: Moves[StepState] = _frozen(
     {
         "waiting": _PRECEDED,
-        "ready": {"done": ("decided",), "failed": ("arguments_missing",)},
+        "ready": {
+            "done": ("decided", "moment_came", "woken_early"),
+            "failed": ("arguments_missing", "workflow_fails"),
+            "waiting": ("goal_changed",),
+        },
         "done": {"kept": ("nothing_to_undo",)},
         "failed": {"waiting": _ROUND},
         "kept": {"waiting": _ROUND},
         "skipped": {"waiting": _ROUND},
     }
 )
-"""Moves of control steps (when, merge, each, gather): the rules do them themselves, so they are never in
-flight.
+"""Moves of control steps (when, merge, each, gather, sleep, wait_for, fail): the rules do them themselves, so
+they are never in flight.
 """
 
 
@@ -232,7 +240,7 @@ def check_task(move: Move) -> None:
 
 
 def check_step(move: Move, *, control: bool = False) -> None:
-    """Raise ``IllegalTransitionError`` unless a step (``control``: when, merge, each, gather) may make this
+    """Raise ``IllegalTransitionError`` unless a step (``control``: any but an action) may make this
     move for this reason.
     """
     if control:

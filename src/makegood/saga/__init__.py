@@ -24,6 +24,7 @@ modules:
 - ``decision_builder``: the Decision under construction;  ``held``: the task that a Scheduler holds.
 """
 
+from makegood.model.decision import At
 from makegood.saga.acts import allowed, tried, warnings
 from makegood.saga.corrected_inputs import Replanned
 from makegood.saga.decision_builder import arguments
@@ -33,6 +34,7 @@ from makegood.saga.first_decision import begin
 from makegood.saga.held import apply, hold, repair
 
 __all__ = [
+    "At",
     "Replanned",
     "Shapes",
     "allowed",

@@ -9,11 +9,12 @@ from msgspec import json
 from msgspec.structs import replace
 
 from makegood.base.durations import shown
+from makegood.model.decision import At
 from makegood.model.messages import MOST_EXTENSION, Act, Answer, TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.model.states import AT_REST, UNBEGUN, words
 from makegood.model.task import Step, TaskRecord
-from makegood.saga import rules
+from makegood.saga import rules, waits
 from makegood.saga.corrected_inputs import correct, correction_text, next_round
 from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.forward import finish, look_at_all
@@ -70,7 +71,7 @@ def tried(held_task: HeldTask, message: TaskMessage, now: float) -> Answer:
 
     ``now``: the store's clock.
     """
-    work = DecisionBuilder(held_task, now)
+    work = DecisionBuilder(held_task, At(now))
     verdict, outcome = act(work, message)
     return Answer(message.act or Act(""), message.kind, verdict, outcome, work.task.state, work.change)
 
@@ -129,7 +130,7 @@ def _undo(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     if task.state not in ("error", "processed"):
         return _cancel(work, message)
     work.task = replace(task, lost=0, result=None)
-    warnings = _warnings(work.steps(), "undo", work.now)
+    warnings = _warnings(work.steps(), "undo", work.at.now)
     steps = [s.name for s in work.steps() if s.state == "undo_failed"]
     begin_undo(work, "operator_undo", **_by(message))
     return "applied", "; ".join(
@@ -186,14 +187,14 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         return "refused", refusal
     restarts = {s.plan.idx for s in work.steps() if rules.restarts(s)}
     restarts |= _restarts_of_decisions(work, restarts)
-    cautions = _warnings(work.steps(), "resubmit", work.now)
+    cautions = _warnings(work.steps(), "resubmit", work.at.now)
     for step in work.steps():
         if step.failures:
             work.reset(step.plan.idx)
         fresh = replace(
             step, failures=0, deaths=0, final=False, stuck=False, again=False, probe_answer=False, tally=None
         )
-        if rules.forgotten(step, work.now):  # sent all the same: to the service it is a first request
+        if rules.forgotten(step, work.at.now):  # sent all the same: to the service it is a first request
             fresh = replace(fresh, first_sent=0.0)
         if step.plan.idx in restarts:
             _begin_round(work, fresh)
@@ -260,12 +261,21 @@ def _restarts_of_decisions(work: DecisionBuilder, restarts: set[int]) -> set[int
 
 def _wake(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     task = work.task
-    if task.state != "sleeping":
-        return "noop", f"the task does not sleep: it is {task.state}"
-    work.task = rules.with_deadline(task)
-    work.move_task("processing", "woken", **_by(message))
-    look_at_all(work)
-    return "applied", "it begins now"
+    if message.idx >= 0 and work.find(message.idx) is None:
+        return "refused", "the task has no such step"
+    if task.state == "sleeping" and message.idx < 0:
+        work.task = rules.with_deadline(task)
+        work.move_task("processing", "woken", **_by(message))
+        look_at_all(work)
+        return "applied", "it begins now"
+    steps = work.steps() if message.idx < 0 else [work.step(message.idx)]
+    asleep = [step for step in steps if waits.sleeps(step)]
+    if not asleep:
+        what = "the task does not sleep" if message.idx < 0 else f"{steps[0].name} does not sleep"
+        return "noop", f"{what}: it is {task.state if message.idx < 0 else steps[0].state}"
+    for step in asleep:
+        waits.end(work, step, "woken_early", **_by(message))
+    return "applied", f"{', '.join(step.name for step in asleep)} {'ends' if len(asleep) == 1 else 'end'} now"
 
 
 # -- extend ----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from makegood.base import sizes
 from makegood.errors import IllegalTransitionError, MissingValueError
-from makegood.model.decision import OpenDecision
+from makegood.model.decision import NEVER, At, OpenDecision
 from makegood.model.messages import Alert, Request, TaskMessage
 from makegood.model.notices import notice_of
 from makegood.model.plan import INPUTS, Ref, StepPlan, Template
@@ -31,7 +31,7 @@ NULL, EMPTY = b"null", b"{}"
 class Agenda:
     """The steps to examine before the Decision is made, by index and by reason."""
 
-    __slots__ = ("doubts", "due", "everything", "free", "news", "ready")
+    __slots__ = ("doubts", "due", "everything", "free", "news", "ready", "waits")
 
     def __init__(self) -> None:
         self.free: list[int] = []
@@ -42,6 +42,8 @@ class Agenda:
         """In doubt, to be followed up when the task goes forward."""
         self.due: set[int] = set()
         """Their timer has fired."""
+        self.waits: list[int] = []
+        """Waits that are ready, to be looked at: their timer is due, or the task was just claimed."""
         self.news: list[int] = []
         """Something was said about them."""
         self.everything = False
@@ -57,18 +59,17 @@ class DecisionBuilder:
         "_lists",
         "_open",
         "agenda",
+        "at",
         "change",
         "held_task",
         "left",
-        "now",
         "out",
         "task",
     )
 
-    def __init__(self, held_task: HeldTask, now: float = 0.0) -> None:
+    def __init__(self, held_task: HeldTask, at: At = NEVER) -> None:
         self.held_task = held_task
-        self.now = now
-        """The store's clock; 0: unknown, and then no key counts as too old."""
+        self.at = at
         self.task: TaskRecord = held_task.task
         self.out = OpenDecision(held_task.task, held_task.task)
         self.agenda = Agenda()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from makegood.model.decision import Decision
+from makegood.model.decision import NEVER, At, Decision
 from makegood.model.messages import ACTS, Alert, Answer, TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.model.states import UNBEGUN
@@ -22,10 +22,10 @@ _OF_A_STEP = frozenset(
 )
 
 
-def decide(held_task: HeldTask, messages: Sequence[TaskMessage], now: float = 0.0) -> Decision:
+def decide(held_task: HeldTask, messages: Sequence[TaskMessage], at: At = NEVER) -> Decision:
     """Return what follows from ``messages`` for ``held_task``, which stays unchanged.
 
-    ``now``: the store's clock, by which keys grow too old to be sent again (0: none does).
+    ``at``: when it is decided. Without it no key grows too old to be sent again, and no moment has come.
 
     A pending task is claimed: ``claim`` comes first. So is one that sleeps, once its moment has come; until
     then, and at rest (error, processed, undone), a task may be claimed for the one decision that an operator
@@ -34,12 +34,12 @@ def decide(held_task: HeldTask, messages: Sequence[TaskMessage], now: float = 0.
     """
     if len(messages) == 1 and (decision := straight(held_task, messages[0])) is not None:
         return decision
-    return folded(held_task, messages, now)
+    return folded(held_task, messages, at)
 
 
-def folded(held_task: HeldTask, messages: Sequence[TaskMessage], now: float = 0.0) -> Decision:
+def folded(held_task: HeldTask, messages: Sequence[TaskMessage], at: At = NEVER) -> Decision:
     """Return what ``decide`` returns, without the fast path."""
-    return _Folding(held_task, messages, now).decide()
+    return _Folding(held_task, messages, at).decide()
 
 
 class _Folding:
@@ -51,8 +51,8 @@ class _Folding:
     verdicts: frozenset[tuple[int, int]] = frozenset()
     results: Sequence[tuple[TaskMessage, ActResult, bytes | None]] = ()
 
-    def __init__(self, held_task: HeldTask, messages: Sequence[TaskMessage], now: float) -> None:
-        self.work = DecisionBuilder(held_task, now)
+    def __init__(self, held_task: HeldTask, messages: Sequence[TaskMessage], at: At) -> None:
+        self.work = DecisionBuilder(held_task, at)
         self.messages = messages
 
     def decide(self) -> Decision:
@@ -117,7 +117,10 @@ class _Folding:
                 look_at_all(work)
 
     def _act(self, message: TaskMessage) -> None:
-        if message.kind == "extend" and self.claim:  # its time begins with the claim
+        waking = message.kind == "wake" and self.work.task.state == "pending"
+        if self.claim and (
+            waking or message.kind == "extend"
+        ):  # its time, and its waits, begin with the claim
             self._claim()
         self._advance()
         if self.poison:

@@ -13,7 +13,7 @@ from makegood.errors import MissingValueError
 from makegood.model.messages import Alert
 from makegood.model.states import Reason, words
 from makegood.model.task import Doing, Step
-from makegood.saga import control, rules
+from makegood.saga import control, rules, waits
 from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.undo import begin_undo, clear
 
@@ -27,13 +27,18 @@ def look_at_all(work: DecisionBuilder) -> None:
         if step.state == "waiting" and work.open(idx) == 0:
             work.agenda.free.append(idx)
         elif step.state == "ready":
-            work.agenda.ready.append(idx)
+            (work.agenda.waits if rules.is_wait(step.plan) else work.agenda.ready).append(idx)
         elif step.state == "in_doubt":
             work.agenda.doubts.append(idx)
 
 
 def advance(work: DecisionBuilder) -> None:
     """Take the task as far forward as possible without a request."""
+    for idx in work.agenda.waits:
+        _look(work, work.step(idx))
+        if work.task.goal != "forward":
+            return
+    work.agenda.waits.clear()
     for idx in work.agenda.free:  # the list grows meanwhile: deciding one control step frees others
         _begin(work, idx)
         if work.task.goal != "forward":
@@ -54,12 +59,42 @@ def _begin(work: DecisionBuilder, idx: int) -> None:
         work.agenda.ready.append(idx)
     else:
         step = work.move(step, "ready", "preceded")
-        try:
-            result = control.decide(work, step)
-        except MissingValueError as missing:
-            _unfit(work, step, str(missing))
+        if plan.kind == "fail":
+            _fail(work, step)
+        elif rules.is_wait(plan):
+            _look(work, step)
         else:
-            work.move(step, "done", "decided", result=result)
+            _decide(work, step)
+
+
+def _decide(work: DecisionBuilder, step: Step) -> None:
+    try:
+        result = control.decide(work, step)
+    except MissingValueError as missing:
+        _unfit(work, step, str(missing))
+    else:
+        work.move(step, "done", "decided", result=result)
+
+
+def _look(work: DecisionBuilder, step: Step) -> None:
+    """Look at a wait: whether what it waits for has come."""
+    if step.state != "ready" or step.waiting:
+        return
+    try:
+        waits.look(work, step)
+    except MissingValueError as missing:
+        _unfit(work, step, str(missing))
+
+
+def _fail(work: DecisionBuilder, step: Step) -> None:
+    """The workflow itself says that the task fails, and why."""
+    try:
+        text = waits.failure(work, step)
+    except MissingValueError as missing:
+        _unfit(work, step, str(missing))
+        return
+    work.move(step, "failed", "workflow_fails", detail=text, error=text)
+    turn(work, "step_failed", detail=text)
 
 
 def finish(work: DecisionBuilder) -> None:
@@ -84,7 +119,7 @@ def dispatch(work: DecisionBuilder) -> None:
     """Make the requests. Everything that turns the direction is found before the first request is made."""
     requests: list[tuple[int, Doing]] = []
     for idx in work.agenda.ready:
-        if rules.forgotten(step := work.step(idx), work.now):
+        if rules.forgotten(step := work.step(idx), work.at.now):
             _doubt_old_key(work, step)
         else:
             requests.append((idx, "do"))
@@ -115,7 +150,7 @@ def _recover(work: DecisionBuilder, step: Step, requests: list[tuple[int, Doing]
         requests.append((idx, "probe"))
         return
     following = None if step.final else rules.next_try(step)
-    if following == "do" and rules.forgotten(step, work.now):
+    if following == "do" and rules.forgotten(step, work.at.now):
         following = rules.asked_instead(step)
     choice = rules.what_follows(step)
     wait = policy.wait if choice == "retry" else policy.extended
@@ -123,7 +158,7 @@ def _recover(work: DecisionBuilder, step: Step, requests: list[tuple[int, Doing]
         _give_up(work, step)
     elif idx in work.agenda.due or step.failures == 0:
         requests.append((idx, following))
-    elif following == "do" and not policy.probe and rules.forgotten(step, work.now + wait):
+    elif following == "do" and not policy.probe and rules.forgotten(step, work.at.now + wait):
         _give_up(work, step, wait)
     else:
         work.timer(step, wait)
@@ -140,7 +175,7 @@ def _doubt_old_key(work: DecisionBuilder, step: Step) -> None:
 def _give_up(work: DecisionBuilder, step: Step, wait: float = 0.0) -> None:
     """The verdict on a step in doubt that may not be tried again, now or after a wait."""
     detail = rules.failures_noted(step)
-    if (old := rules.too_old(step, work.now, wait)) and old not in detail:
+    if (old := rules.too_old(step, work.at.now, wait)) and old not in detail:
         detail += f"; {old}"
     holds = rules.holds_in_doubt(step)
     if not step.doubt:

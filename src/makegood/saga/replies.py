@@ -78,7 +78,7 @@ def retry(work: DecisionBuilder, message: TaskMessage) -> None:
     work.agenda.due.add(message.idx)
     work.agenda.news.append(message.idx)
     if step.state == "ready":
-        work.agenda.ready.append(message.idx)
+        (work.agenda.waits if rules.is_wait(step.plan) else work.agenda.ready).append(message.idx)
     elif step.state == "in_doubt":
         work.agenda.doubts.append(message.idx)
 
@@ -173,7 +173,7 @@ def _certainly_not(work: DecisionBuilder, step: Step, message: TaskMessage, reas
 
 def _later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     forward = work.task.goal == "forward"
-    old = rules.too_old(step, work.now, message.wait) if forward else ""
+    old = rules.too_old(step, work.at.now, message.wait) if forward else ""
     doubt = step.doubt or message.unclear or bool(old)
     state: StepState = "in_doubt" if doubt else "ready" if forward else "waiting"
     error = f"{message.error}; {old}" if old else message.error
@@ -222,7 +222,7 @@ def _happened(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
 
 def _not_happened(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
     doubt = step.doubt and not rules.not_happened_for_good(step)
-    final = step.final or (doubt and rules.forgotten(step, work.now))
+    final = step.final or (doubt and rules.forgotten(step, work.at.now))
     work.put(replace(step, doubt=doubt, final=final, probe_answer=True))
     work.agenda.doubts.append(step.plan.idx)
 
@@ -233,13 +233,13 @@ def _probe_refused(work: DecisionBuilder, step: Step, message: TaskMessage) -> N
 
 
 def _probe_later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
-    if work.task.goal != "hold" and rules.probe_must_answer(step, work.now):
+    if work.task.goal != "hold" and rules.probe_must_answer(step, work.at.now):
         text = f"its probe asks to wait ({_text(message)})" if message.error else "its probe asks to wait"
         _probe_silent(work, step, replace(message, error=text))
         return
     step = work.put(replace(step, asked=step.attempt - 1))
     if work.task.goal != "hold":
-        work.timer(step, rules.wait_of_probe(step, work.now, message.wait))
+        work.timer(step, rules.wait_of_probe(step, work.at.now, message.wait))
 
 
 def _probe_silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
@@ -260,7 +260,7 @@ def _undone(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
 
 
 def _undo_later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
-    old = rules.too_old(step, work.now, message.wait)
+    old = rules.too_old(step, work.at.now, message.wait)
     if step.stuck or old:
         undo_failed(work, step, f"{_text(message)}; {old}" if old else _text(message))
     else:
@@ -273,7 +273,7 @@ def _undo_silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> Non
     wait = policy.undo_wait if choice == "retry" else policy.undo_extended
     if choice in ("undo", "hold") or step.stuck or work.task.state != "undoing":
         undo_failed(work, step, rules.silence_noted(step))
-    elif old := rules.too_old(step, work.now, wait):
+    elif old := rules.too_old(step, work.at.now, wait):
         undo_failed(work, step, f"{rules.silence_noted(step)}; {old}")
     else:
         work.timer(step, wait)

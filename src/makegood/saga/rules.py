@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from makegood.base.durations import shown
 from makegood.base.service_keys import MOST_ROUNDS, longest_key
 from makegood.model.messages import TaskMessage
-from makegood.model.plan import StepPlan
+from makegood.model.plan import WAITS, StepPlan
 from makegood.model.policy import Choice, Policy, verdict
 from makegood.model.task import Doing, Step, TaskRecord
 
@@ -36,10 +36,15 @@ def policy(step: Step) -> Policy:
 
 
 def is_control(plan: StepPlan) -> bool:
-    """Whether this is a control step (when, merge, each, gather): the rules do it, and it has no effect
-    anywhere.
+    """Whether this is a control step (when, merge, each, gather, sleep, wait_for, fail): the rules do
+    it, and it has no effect anywhere.
     """
     return plan.kind != "action"
+
+
+def is_wait(plan: StepPlan) -> bool:
+    """Whether this is a control step that may stay ready for a while: until a moment, or a signal."""
+    return plan.kind in WAITS
 
 
 def owner(plan: StepPlan) -> int:

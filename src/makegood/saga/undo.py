@@ -106,7 +106,7 @@ def _before(work: DecisionBuilder, idx: int) -> list[int]:
 def _take_back(work: DecisionBuilder, step: Step) -> bool:
     """Continue the undo of one step; returns whether it is settled now."""
     if step.state == "undoing":
-        if old := rules.too_old(step, work.now):
+        if old := rules.too_old(step, work.at.now):
             undo_failed(work, step, f"{rules.silence_noted(step) or 'no answer'}; {old}")
         else:
             _ask_undo(work, step, "undo_again")
@@ -128,7 +128,7 @@ def _take_back(work: DecisionBuilder, step: Step) -> bool:
             return False
     if step.failures:
         work.reset(step.plan.idx)
-    first_sent = rules.first_sent_of_undo(step, work.now)
+    first_sent = rules.first_sent_of_undo(step, work.at.now)
     _ask_undo(
         work, replace(step, failures=0, deaths=0, again=False, first_sent=first_sent, tally=None), "undo"
     )
@@ -153,15 +153,15 @@ def _make_definite(work: DecisionBuilder, step: Step) -> None:
     """Ask for a definite answer before the undo; if there can be none, the undo is stuck."""
     idx, policy = step.plan.idx, rules.policy(step)
     following, choice = rules.asked_before_undo(step), rules.what_follows(step)
-    if following == "do" and rules.forgotten(step, work.now):
+    if following == "do" and rules.forgotten(step, work.at.now):
         following = rules.asked_instead(step)
     wait = policy.wait if choice == "retry" else policy.extended
     if following is None or choice in ("undo", "hold"):
-        _stuck(work, step, _unknown(step, work.now, 0.0))
+        _stuck(work, step, _unknown(step, work.at.now, 0.0))
     elif idx in work.agenda.due or step.failures == 0:
         _ask(work, step, following)
-    elif following == "do" and not policy.probe and rules.forgotten(step, work.now + wait):
-        _stuck(work, step, _unknown(step, work.now, wait))
+    elif following == "do" and not policy.probe and rules.forgotten(step, work.at.now + wait):
+        _stuck(work, step, _unknown(step, work.at.now, wait))
     else:
         work.timer(step, wait)
 
@@ -237,7 +237,7 @@ def _obstacles(work: DecisionBuilder) -> list[str]:
         if step.state == "undo_failed":
             failures.setdefault(first_line(step.error) or "no reason recorded", []).append(step.name)
         elif step.state == "in_doubt" and step.stuck:
-            doubts.setdefault(_unknown(step, work.now, 0.0), []).append(step.name)
+            doubts.setdefault(_unknown(step, work.at.now, 0.0), []).append(step.name)
     return [
         *(f"the undo of {', '.join(names)} failed: {reason}" for reason, names in failures.items()),
         *(f"{', '.join(names)} cannot be undone: {reason}" for reason, names in doubts.items()),

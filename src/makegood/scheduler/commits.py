@@ -32,6 +32,8 @@ class _Turn:
     batch: Batch
     slots: Reservation
     """Slots of this process's agents for the requests of the commit."""
+    at: saga.At
+    """When it is decided."""
     claims: Sequence[int] = ()
     """The tasks that were claimed."""
     dues: dict[int, dict[int, float]] = field(default_factory=dict)
@@ -58,7 +60,9 @@ class Commits:
         """Decide, commit, settle, dispatch."""
         doubts = self._turns.doubts
         with self._agents.reserve(self._store.clock()) as slots:
-            turn = _Turn(Batch(self._tasks.node, claim=claim), slots)
+            turn = _Turn(
+                Batch(self._tasks.node, claim=claim), slots, saga.At(slots.now, self._store.calendar())
+            )
             self.writing[slots] = inbox
             try:
                 decisions = self._decided(inbox, turn)
@@ -113,13 +117,13 @@ class Commits:
     ) -> list[tuple[HeldTask, Decision]]:
         """Decide on tasks that are held. What the rules cannot even put to error, the store will."""
         decisions: list[tuple[HeldTask, Decision]] = []
-        tasks, now = self._tasks.in_memory, turn.slots.now
+        tasks = self._tasks.in_memory
         for task, messages in inbox.items():
             held_task = tasks.get(task)
             if held_task is None:
                 continue
             try:
-                decisions.append((held_task, _decide(held_task, messages, now)))
+                decisions.append((held_task, _decide(held_task, messages, turn.at)))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 self._turns.doubts.condemn(task, defect)
@@ -146,7 +150,7 @@ class Commits:
                 turn.dues[task] = each.due
                 if self._turns.listeners.watch is not None:
                     turn.messages[task] = waiting
-                decisions.append((held_task, _decide(held_task, waiting, turn.slots.now)))
+                decisions.append((held_task, _decide(held_task, waiting, turn.at)))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 faults[task] = unfit(task, defect)
@@ -219,10 +223,10 @@ class Commits:
             self._tasks.forget(task.id)
 
 
-def _decide(held_task: HeldTask, messages: Sequence[TaskMessage], now: float) -> Decision:
-    """Return what the rules make of messages. ``now``: the store's clock."""
+def _decide(held_task: HeldTask, messages: Sequence[TaskMessage], at: saga.At) -> Decision:
+    """Return what the rules make of messages."""
     try:
-        decision = saga.decide(held_task, messages, now)
+        decision = saga.decide(held_task, messages, at)
     except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
         decision = rejection(held_task, messages, defect)
     if held_task.task.lost and decision.used_requests:

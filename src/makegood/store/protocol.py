@@ -67,6 +67,11 @@ class Tasks(Protocol):
         It is exact on SQLite. On PostgreSQL it is what the last heartbeat read, and the time since.
         """
 
+    def calendar(self) -> float:
+        """Return the wall clock by which moments of the calendar come, in seconds since 1970, without a call
+        of the store: this machine's on SQLite, on PostgreSQL the server's, as ``clock`` knows it.
+        """
+
     async def submit(self, drafts: Sequence[Submission]) -> list[Submitted]:
         """Insert tasks with all their steps in one commit; return one answer per draft, in order.
 

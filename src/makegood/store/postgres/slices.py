@@ -60,7 +60,7 @@ class TaskSlice(Slice, TaskVerbs):
         self.ageing = ageing
         self.claims = Floors(database.clock, 250_000)
         self.messages = Floors(database.clock, 2000)
-        self.clock = database.server_clock.now
+        self.clock = self.calendar = database.server_clock.now
         self._careful = 0.0
         """Until when batches are written with savepoints."""
 

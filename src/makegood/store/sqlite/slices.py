@@ -34,6 +34,7 @@ class TaskSlice(Slice, TaskVerbs):
         super().__init__(database)
         self.ageing = ageing
         self.clock = database.now
+        self.calendar = database.clock.clock.wall
 
     async def submit(self, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
         """Insert tasks with all their steps."""
