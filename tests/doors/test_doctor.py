@@ -11,6 +11,7 @@ from makegood.base import sqlite_log
 from makegood.base.zones import ZoneRules
 from makegood.cli import findings
 from makegood.election.protocol import LeaseView
+from makegood.model.plan import KINDS
 from makegood.store.postgres import doctor as postgres
 from makegood.store.queue_records import QueueView
 from makegood.store.sqlite import doctor as sqlite
@@ -157,6 +158,18 @@ def test_a_task_that_should_have_begun_is_found(shop: Shop) -> None:
     assert severity == "error"
     assert what.startswith("1 task should have begun, the first 1h")
     assert what.endswith(f"ago, and still sleep: {task}; no scheduler runs")
+
+
+def test_a_scheduler_of_an_older_version_is_named() -> None:
+    """Until it is restarted, plans with the kinds of steps that it does not know are refused."""
+    old = NodeInfo("old", ("scheduler",), "box", 7, 5.0, kinds=("action", "when"))
+    agent = NodeInfo("agent", ("agent",), "box", 8, 5.0)
+    new = NodeInfo("new", ("scheduler",), "box", 9, 5.0, kinds=KINDS)
+    views = [NodeView(1, info, 0.0, 5.0, False, False) for info in (old, agent, new)]
+    (finding,) = findings.unknown_kinds(views)
+    assert finding.severity == "warning"
+    assert finding.what.startswith("the Scheduler of old (pid 7 on box) is of an older version")
+    assert "fail, sleep, wait_for" in finding.what
 
 
 def test_a_late_start_beside_a_scheduler_is_a_warning() -> None:

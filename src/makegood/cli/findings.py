@@ -10,6 +10,7 @@ from makegood.base.durations import shown
 from makegood.base.terminal_text import command
 from makegood.base.zones import ZoneRules
 from makegood.election.protocol import LeaseView
+from makegood.model.plan import FIRST_KINDS, KINDS
 from makegood.store.queue_records import QueueView
 from makegood.store.records import Identity
 from makegood.store.views import Finding, NodeView, SchemaStatus, TaskFigures
@@ -174,6 +175,18 @@ def orphaned(tasks: Sequence[int], most: int, *, has_scheduler: bool) -> Finding
         return Finding("orphans", "warning", what, remedy)
     remedy = "check again in a minute; if they are still there, `makegood task cancel ID` has each undone. Please report it"
     return Finding("orphans", "error", what, remedy)
+
+
+def unknown_kinds(alive: Sequence[NodeView]) -> list[Finding]:
+    """Judge whether each Scheduler knows the kinds of steps that this version submits."""
+    results: list[Finding] = []
+    for view in alive:
+        unknown = sorted(set(KINDS).difference(FIRST_KINDS, view.info.kinds))
+        if unknown and "scheduler" in view.info.roles:
+            what = f"the Scheduler of {view.info.place} is of an older version: it does not know steps of the kind {', '.join(unknown)}"
+            remedy = "restart it with the new version: until then makegood refuses plans with such steps"
+            results.append(Finding("kinds", "warning", what, remedy))
+    return results
 
 
 def late_starts(tasks: Sequence[tuple[int, float]], most: int, alive: Sequence[NodeView]) -> list[Finding]:

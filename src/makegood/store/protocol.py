@@ -431,6 +431,9 @@ class Nodes(Protocol):
         depth of their agents.
         """
 
+    async def living(self) -> list[NodeInfo]:
+        """Return what the processes that are alive publish about themselves."""
+
     async def depths(self) -> dict[str, int]:
         """Return how many requests wait for each agent ("APP/AGENT"), including
         agents that no process runs.

@@ -7,7 +7,7 @@ import msgspec
 
 from makegood.base.stored_values import record_of, seconds, text, whole
 from makegood.store import rows, task_lists
-from makegood.store.alerts import audit
+from makegood.store.alerts import audit, living
 from makegood.store.records import Pruned
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, asking, reading, writing
 from makegood.store.views import NodeInfo, NodeView, TaskFigures
@@ -234,6 +234,7 @@ class NodeVerbs(Verbs):
 
     unregister = asking(unregister)
     views = reading(nodes)
+    living = reading(living)
     depths = reading(depths)
     waiting = reading(task_lists.waiting)
 

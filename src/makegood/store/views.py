@@ -116,6 +116,13 @@ class NodeInfo(msgspec.Struct, frozen=True):
     """What its Scheduler has done; None without one."""
     zone_rules: ZoneRules | None = None
     """The rules of time zones by which it computes; None if its machine has none."""
+    kinds: tuple[str, ...] = ()
+    """The kinds of steps that its Scheduler knows; () without one, and of a version that did not say so."""
+
+    @property
+    def place(self) -> str:
+        """Where it runs, for people."""
+        return f"{self.name} (pid {self.pid} on {self.host})"
 
 
 class NodeView(msgspec.Struct, frozen=True):

@@ -215,6 +215,7 @@ async def _processes(store: Store) -> list[Finding]:
         leadership,
         *findings.processes(alive, dead, figures),
         *findings.published_zone_rules(alive, await store.now()),
+        *findings.unknown_kinds(alive),
         *findings.late_starts(
             await store.admin.late_starts(time.time(), findings.LATE_START, _ORPHANS), _ORPHANS, alive
         ),
