@@ -6,6 +6,7 @@ import makegood as mg
 from makegood.node.node import Node
 from makegood.store.protocol import Store
 from tests.actors.conftest import QUIET
+from tests.conformance.worlds import World
 from tests.waiting import moment
 
 BOTH = ("scheduler", "agent")
@@ -52,9 +53,11 @@ async def asleep(task: mg.TaskHandle[str]) -> mg.StepView:
         await moment()
 
 
-async def test_a_sleep_ends_by_itself(store: Store) -> None:
+async def test_a_sleep_ends_by_itself(store: Store, world: World) -> None:
     async with Node(app, store, roles=BOTH, options=QUIET) as node:
-        task = await node.client.submit(nap, "Rome", timedelta(milliseconds=50))
+        task = await node.client.submit(nap, "Rome", timedelta(milliseconds=200))
+        await asleep(task)
+        await world.elapse(0.2)
         assert await task.result(timeout="60s") == "Rome"
         moves = [
             move[1:]

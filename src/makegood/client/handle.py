@@ -281,7 +281,7 @@ class TaskHandle(Generic[R_co]):
     ) -> Answer:
         """Let a task that sleeps continue now: begin before its start, or end its ``mg.sleep`` steps.
 
-        ``step``: the one sleep to end; the others go on. A task that does not sleep stays as it is
+        ``step``: the one sleep to end. A task that does not sleep stays as it is
         (``noop``). Raises ``TaskNotFoundError`` for an unknown step.
         """
         idx = -1 if step is None else (await self._step(step))[1].idx

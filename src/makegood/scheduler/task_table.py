@@ -1,7 +1,8 @@
 """The tasks that a Scheduler holds in memory, and what waits for each: messages, timers, a fresh read."""
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from makegood import saga
 from makegood.base.clock import Clock
@@ -41,11 +42,13 @@ class Review:
 class Timers:
     """When waiting steps are due, on the monotonic clock. The last time set for a step counts."""
 
-    __slots__ = ("_due", "_heap")
+    __slots__ = ("_due", "_heap", "ends")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int]] = []
         self._due: dict[tuple[int, int], float] = {}
+        self.ends: dict[tuple[int, int], float] = {}
+        """When waits end, on the store's clock."""
 
     @property
     def first(self) -> float | None:
@@ -66,6 +69,7 @@ class Timers:
         if self._due:
             for step in held_task.steps:
                 self._due.pop((held_task.task.id, step.idx), None)
+                self.ends.pop((held_task.task.id, step.idx), None)
 
     def pop(self, now: float) -> list[tuple[int, int]]:
         """Return the task and idx of each step that is due, and forget them."""
@@ -81,12 +85,19 @@ class Timers:
         """Forget all."""
         self._heap.clear()
         self._due.clear()
+        self.ends.clear()
 
 
 class TaskTable:
     """The tasks of one Scheduler. ``memory``: bytes of tasks above which no more should be claimed."""
 
-    def __init__(self, clock: Clock, memory: int, wakeups: Wakeups) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        memory: int,
+        wakeups: Wakeups,
+        store_clock: Callable[[], float] = lambda: math.inf,
+    ) -> None:
         self.node = 0
         """The number of the node that holds them; 0 before there is one."""
         self.wakeups = wakeups
@@ -98,6 +109,7 @@ class TaskTable:
         self.weights = Weights(memory)
         self.timers = Timers()
         self.clock = clock
+        self._store_clock = store_clock
         self._review = Review(clock.monotonic())
         self._shapes = saga.Shapes()
 
@@ -135,15 +147,24 @@ class TaskTable:
 
     def arm(self, task: int, waits: Mapping[int, float]) -> None:
         """Set timers: in how many seconds each step is due."""
-        now = self.clock.monotonic()
+        now, held_task = self.clock.monotonic(), self.in_memory.get(task)
         for idx, wait in waits.items():
             self.timers.set(task, idx, now + wait)
+            if held_task is not None and saga.is_wait(held_task.steps[idx].plan):
+                self.timers.ends[task, idx] = self._store_clock() + wait
 
     def fire(self) -> None:
-        """Let steps continue whose timers are due."""
-        for task, idx in self.timers.pop(self.clock.monotonic()):
-            held_task = self.in_memory.get(task)
-            if held_task is not None and held_task.steps[idx].waiting:
+        """Let steps continue whose timers are due, and sleeps whose moment has come by the store's clock too:
+        this process's own may be faster, or was ahead after its machine was suspended.
+        """
+        now = self.clock.monotonic()
+        for task, idx in self.timers.pop(now):
+            held_task, end = self.in_memory.get(task), self.timers.ends.pop((task, idx), None)
+            if held_task is None or not held_task.steps[idx].waiting:
+                continue
+            if end is not None and (left := end - self._store_clock()) > 0:
+                self.arm(task, {idx: left})
+            else:
                 self.messages.setdefault(task, []).append(TaskMessage("retry", idx))
 
     def review(self) -> None:

@@ -13,7 +13,7 @@ from makegood.testing.checker.ends import (
     FewCommits,
     NothingLeftOver,
     NothingLost,
-    StartsInTime,
+    SleepsInTime,
 )
 from makegood.testing.checker.reading import Final, HistoryState, in_order
 from makegood.testing.checker.report import Report, Violation
@@ -24,7 +24,7 @@ from makegood.testing.history import History
 __all__ = ["RULES", "Final", "Report", "Violation", "check", "timeline"]
 
 RULES: Sequence[type[Rule]] = (
-    OnceOrNotAtAll, KeysAndTokens, CallsInTime, NothingLost, KeysNotForgotten, StartsInTime, EverythingEnds, EffectsAsRecorded,
+    OnceOrNotAtAll, KeysAndTokens, CallsInTime, NothingLost, KeysNotForgotten, SleepsInTime, EverythingEnds, EffectsAsRecorded,
     NothingLeftOver, FewCommits,
 )  # fmt: skip
 """One rule per invariant."""
