@@ -18,6 +18,7 @@ VENDOR = Path(__file__).parent / "vendor"
 SCREENS = (
     "/",
     "/tasks",
+    "/tasks?group=batch",
     "/tasks/TASK",
     "/alerts",
     "/errors",

@@ -12,9 +12,10 @@ from makegood.model.decision import Decision
 from makegood.model.messages import Act, TaskMessage
 from makegood.model.plan import Start
 from makegood.store.protocol import Store
-from makegood.store.views import Filter, TaskView
+from makegood.store.views import Filter, Tally, TaskView
 from tests.conformance.builders import Memory, begin, draft, hand, running, to_state, unchanged
-from tests.conformance.worlds import SQLiteWorld, World
+from tests.conformance.ended import many_ended
+from tests.conformance.worlds import Counts, SQLiteWorld, World
 
 HOUR = 3600.0
 
@@ -257,6 +258,65 @@ async def test_lists_and_figures_know_them(store: Store) -> None:
     assert [task.id for task in (await store.tasks.search(Filter(states=("sleeping",)))).tasks] == [1]
     tally = await store.tasks.unended()
     assert (tally.states, tally.in_flight) == ({"pending": 1, "sleeping": 1}, 1)
+
+
+async def test_many_sleepers_are_not_counted_at_each_look(counting_store: Store, counts: Counts) -> None:
+    """A few are counted each time; of more, all are counted unless an earlier count is at hand."""
+    store, kind = counting_store, ("shop", "place_order", "sleeping")
+    await store.tasks.submit([draft(n, start=later(HOUR)) for n in range(1, 4)])
+    await store.admin.figures()  # the first statements of a connection cost more
+    await counts.reset()
+    few = await store.admin.figures(count_limit=3)
+    cost = counts.statements
+    assert (few.tasks[kind], few.sleepers) == (3, None)
+    await counts.reset()
+    many = await store.admin.figures(count_limit=2)
+    assert (many.tasks[kind], many.sleepers) == (3, {kind[:2]: 3})
+    assert counts.statements == cost + 1
+    await store.tasks.submit([draft(4, start=later(HOUR)), draft(5)])
+    await counts.reset()
+    again = await store.admin.figures(many.sleepers, count_limit=2)
+    assert (again.tasks[kind], again.tasks[(*kind[:2], "pending")]) == (3, 1)
+    assert again.sleepers is many.sleepers
+    assert counts.statements == cost
+    assert (await store.admin.figures(many.sleepers, count_limit=9)).tasks[kind] == 4
+
+
+async def test_those_that_should_have_begun_are_found_once_both_clocks_say_so(
+    store: Store, world: World
+) -> None:
+    start = await at_moment(world, 50)
+    await store.tasks.submit([draft(1, start=later(100)), draft(2, start=start), draft(3, start=later(HOUR))])
+    assert await store.admin.late_starts(1e10, 0.0, 9) == []
+    await world.elapse(200)
+    now = await store.now()
+    late = await store.admin.late_starts(now, 60.0, 9)
+    assert [task for task, _ in late] == [2, 1]
+    assert late[-1][1] == pytest.approx(100, abs=20)
+    assert await store.admin.late_starts(now - 140, 60.0, 9) == []
+    assert len(await store.admin.late_starts(1e10, 0.0, 1)) == 1
+    scheduler = await hand(store)
+    await scheduler.claim(5, sleepers=True)
+    assert await store.admin.late_starts(1e10, 0.0, 9) == []
+
+
+async def test_a_search_for_sleepers_looks_at_no_other_task(store: Store, world: World) -> None:
+    """However many there are, and however many tasks are newer: its pages lead to the last of them."""
+    await store.tasks.submit([draft(n, start=later(HOUR)) for n in range(1, 8)])
+    scheduler = await running(store, 50)
+    await scheduler.commit(to_state(scheduler[50], "processed"))
+    await many_ended(world, 100, like=50, first=100)
+    sleepers: list[int] = []
+    before: int | None = None
+    for _ in range(4):
+        page = await store.tasks.search(Filter(states=("sleeping",), limit=2, before=before), 5)
+        sleepers += [task.id for task in page.tasks]
+        before = page.older
+    assert (sleepers, before) == ([7, 6, 5, 4, 3, 2, 1], None)
+    assert await store.tasks.tally(Filter(states=("sleeping",)), 5) == Tally(5, more=True)
+    assert await store.tasks.tally(Filter(states=("sleeping",)), 8) == Tally(7)
+    page = await store.tasks.search(Filter(states=("sleeping",), workflow="sell"), 5)
+    assert (page.tasks, page.older) == ([], 3)  # two have not been looked at
 
 
 async def test_a_wall_time_is_kept(store: Store) -> None:

@@ -55,6 +55,12 @@ STATEMENTS = {
     "pending": (UNENDED[0], "makegood_task_claim"),
     "held": (UNENDED[1], "makegood_task_held"),
     "in error": (UNENDED[2], "makegood_task_error"),
+    "asleep": (upkeep.SLEEPERS.sqlite, "makegood_task_sleeping"),
+    "late": (upkeep.LATE_STARTS.sqlite, "makegood_task_sleeping"),
+    "listed asleep": (
+        "select app from makegood_task where state = 'sleeping' and id < 9 order by id desc limit 9",
+        "makegood_task_asleep",
+    ),
     "listed pending": (PARTS[0], "makegood_task_claim"),
     "listed held": (PARTS[1], "makegood_task_held"),
     "listed in error": (PARTS[2], "makegood_task_error"),
@@ -75,6 +81,8 @@ MAY_SORT = {
     "pending",
     "held",
     "in error",
+    "asleep",
+    "late",
     "standing",
     *(f"count {text}" for text in BATCHES),
     *(f"find {text}" for text in BATCHES),
@@ -105,6 +113,7 @@ def test_the_plan_goes_by_an_index(database: sqlite3.Connection, name: str) -> N
         "holder",
         "subquery",
         "json_each",
+        "sleepers",
     )  # in capitals before SQLite 3.39
     scans = [
         step for step in plan if step.startswith("SCAN") and not any(word in step.lower() for word in fine)

@@ -103,6 +103,53 @@ async def test_a_search_stops_where_it_has_looked_enough(store: Store, world: Wo
     assert await store.tasks.tally(wanted("state:undone"), 50) == Tally(0, more=True)
 
 
+async def test_a_batch_is_one_group_whatever_its_size(
+    counting_store: Store, counts: Counts, world: World
+) -> None:
+    """Groups by correlation id, with counts by state and a sample; a task without one is a group of its own."""
+    store = counting_store
+    await store.tasks.submit([draft(n, correlation_id="night") for n in (1, 3, 5)])
+    await store.tasks.submit([draft(2), draft(4, correlation_id="day"), draft(6)])
+    scheduler = await hand(store)
+    await scheduler.claim(1)
+    await scheduler.commit(to_state(scheduler[1], "error"))
+    first = await store.tasks.groups(wanted(""), sample_limit=2)
+    shapes = [(group.correlation_id, group.states, group.sample) for group in first.groups]
+    assert shapes == [
+        (None, {"pending": 1}, (6,)), ("night", {"pending": 2, "error": 1}, (1, 5)), ("day", {"pending": 1}, (4,)), (None, {"pending": 1}, (2,)),
+    ]  # fmt: skip
+    assert (first.below, first.older) == (None, None)
+    (night,) = (await store.tasks.groups(wanted("state:error"))).groups
+    assert (night.correlation_id, night.states) == ("night", {"error": 1})
+    pages = [await store.tasks.groups(replace(wanted(""), limit=3))]
+    pages.append(await store.tasks.groups(replace(wanted(""), limit=3), pages[0].below))
+    assert [[group.newest for group in page.groups] for page in pages] == [[6, 5, 4], [2]]
+    assert [(page.below, page.older) for page in pages] == [(4, None), (None, None)]
+    cut = await store.tasks.groups(wanted(""), scan_limit=3)
+    assert ([group.newest for group in cut.groups], cut.older) == ([6, 5, 4], 4)
+    rest = await store.tasks.groups(replace(wanted(""), before=cut.older), scan_limit=9)
+    assert [group.newest for group in rest.groups] == [3, 2]
+    costs: list[int] = []
+    for first_id, count in ((100, 10), (1000, 5000)):
+        await many_ended(world, count, like=3, first=first_id)
+        async with world.raw() as raw:
+            await raw.run(f"update {{task}} set correlation_id = 'night' where id >= {first_id}")
+        await counts.reset()
+        await store.tasks.groups(wanted(""))
+        costs.append(counts.statements)
+    assert costs[0] == costs[1] <= 3
+    for text in (
+        "correlation:night",
+        "correlation:night state:error",
+        "state:pending",
+        "older:1h",
+        "step:s1",
+        "key:none*",
+    ):
+        page = await store.tasks.groups(wanted(text), scan_limit=50)
+        assert all(sum(group.states.values()) for group in page.groups), text
+
+
 async def test_what_has_not_ended_is_found_below_any_number_of_ended_tasks(
     store: Store, world: World
 ) -> None:

@@ -36,6 +36,7 @@ from makegood.store.views import (
     NodeInfo,
     NodeView,
     StepBrief,
+    TaskGroup,
     TaskView,
     UnendedTally,
 )
@@ -480,6 +481,37 @@ async def test_a_filter_that_names_a_batch_says_how_far_it_is(store: Store) -> N
     assert refusal["rows"] == []
 
 
+async def test_pages_of_batches_follow_each_other(store: Store) -> None:
+    """Each batch is on one of them, however its tasks lie among others; one that is small is a task's row."""
+    names = ["a", "b"] * 3 + [None] * 25 + ["a", "c", "c"]
+    await store.tasks.submit([draft(n, correlation_id=name) for n, name in enumerate(names, 1)])
+    client = Client(store)
+    await client.open()
+    reads = Reads(client, SystemClock())
+    query: dict[str, str] = {"group": "batch"}
+    rows: list[str] = []
+    page: dict[str, Any] = {}
+    for _ in range(2):
+        page = await tasks.context(reads, query)
+        rows += [
+            f"{line.name} {line.count}" if isinstance(line, tasks.BatchRow) else str(line.task.id)
+            for line in page["lines"]
+        ]
+        query = {"group": "batch", **{name: text for name, text in (page["older"] or {}).items() if text}}
+    assert (rows, page["older"]) == (["c 2", "a 4", *map(str, range(31, 6, -1)), "b 3"], None)
+    bar = tasks.batch_row(
+        TaskGroup(9, "n*", {"processed": 2, "error": 1, "pending": 1}),
+        [],
+        Filter(states=("error",)),
+        NOW,
+        more=True,
+    )
+    assert (bar.parts, bar.need, bar.count) == ((("ok", 50.0), ("need", 25.0), ("run", 25.0)), True, "4+")
+    assert bar.path == "state:error correlation:'n*'"
+    plain = tasks.batch_row(TaskGroup(9, "x" * 600, {"pending": 2}), [], Filter(), NOW, more=False)
+    assert plain.path == ""
+
+
 async def test_a_page_costs_the_same_beside_any_number_of_ended_tasks(
     counting_store: Store, counts: Counts, world: World
 ) -> None:
@@ -500,6 +532,7 @@ async def test_a_page_costs_the_same_beside_any_number_of_ended_tasks(
             (name, page, {}) for name, page in PAGES.items()
         ]
         requests += [(q, tasks.context, {"q": q}) for q in FILTERS]
+        requests += [(f"{q} by batch", tasks.context, {"q": q, "group": "batch"}) for q in ("", *FILTERS)]
         requests.append(("task", task_context, {"id": ids.show(like)}))
         group = (await counting_store.oversight.error_groups()).groups[0].name
         requests.append(("error", errors.group, {"name": group}))

@@ -20,7 +20,7 @@ from tests.console.asking import Browser
 from tests.console.consoles import USERS, a_console, migrated
 
 PAGES = (
-    "/", "/tasks", "/tasks?q=state:error", "/tasks?q=stat:error", "/tasks/TASK", "/alerts", "/errors", "/errors?since=7d&q=refunds", "/errors/GROUP", "/agents",
+    "/", "/tasks", "/tasks?q=state:error", "/tasks?q=stat:error", "/tasks?group=batch", "/tasks?group=batch&q=workflow:none", "/tasks/TASK", "/alerts", "/errors", "/errors?since=7d&q=refunds", "/errors/GROUP", "/agents",
     "/cluster", "/bulk", "/bulk/bulk-1", "/bulk/new?kind=undo&q=state:error", "/audit", "/stores", "/stores/doctor",
 )  # fmt: skip
 INLINE = re.compile(r"<[^>]+ (style|on[a-z]+)\s*=|<style|<script(?![^>]* src=)", re.IGNORECASE)
@@ -102,6 +102,32 @@ async def test_a_list_says_which_tasks_an_act_is_for(tmp_path: Path) -> None:
     assert "Cancel is not offered: no task on this page is pending, sleeping or processing." in pages["error"]
     form = pages["undone"].partition('<form id="selected"')[2].partition("</form>")[0]
     assert re.findall(r'name="(\w+)" value="([^"]*)"', form) == [("kind", "resubmit")]
+
+
+async def test_a_batch_is_one_row_that_unfolds_without_a_script(tmp_path: Path) -> None:
+    """The switch is a link, the row is an element that browsers unfold by key and by pointer; its bar has words."""
+    async with a_console(tmp_path) as console:
+        await console.app.client.store.tasks.submit(
+            [draft(n, key=f"n-{n}", correlation_id="<b>night</b>" if n % 2 else None) for n in range(1, 15)]
+        )
+        browser = console.browser("otto")
+        plain = (await browser.get("/tasks?q=state:pending")).text
+        assert 'href="/tasks?q=state%3Apending&amp;group=batch">One row for each batch</a>' in plain
+        page = (await browser.get("/tasks?q=state:pending&group=batch")).text
+        assert page.count("<details") == 1
+        (batch,) = re.findall(r"<details.*?</details>", page, re.DOTALL)
+        summary, _, tasks = batch.partition("</summary>")
+        assert "<summary>" in summary
+        assert "&lt;b&gt;night&lt;/b&gt;" in summary
+        assert 'role="img" aria-label="Progress: 7 submitted; 0 processed, 7 to go, 0 stuck"' in summary
+        assert re.findall(r'title="(n-\d+)"', tasks) == ["n-13", "n-11", "n-9", "n-7", "n-5"]
+        (path,) = re.findall(r'href="([^"]+)">All 7 tasks of this batch</a>', tasks)
+        assert len(re.findall(r'id="t-', (await browser.get(path.replace("&amp;", "&"))).text)) == 7
+        assert page.count('<tr id="t-') == 7, "the tasks without a batch"
+        assert '<input type="hidden" name="group" value="batch">' in page
+        assert "1 batch and 7 tasks shown" in page
+        assert 'href="/tasks?q=state%3Aerror&amp;group=batch"' in page, "a tab keeps the switch"
+        assert "One row for each task</a>" in page
 
 
 async def test_an_exact_id_or_key_opens_its_task(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from makegood.base import sqlite_log
 from makegood.base.zones import ZoneRules
 from makegood.cli import findings
 from makegood.election.protocol import LeaseView
+from makegood.model.plan import KINDS
 from makegood.store.postgres import doctor as postgres
 from makegood.store.queue_records import QueueView
 from makegood.store.sqlite import doctor as sqlite
@@ -145,6 +146,39 @@ def test_work_that_nobody_does_is_an_error(shop: Shop) -> None:
     ((severity, what),) = found(shop.json("doctor", code=1), "agents")
     assert severity == "error"
     assert what.startswith("1 request for kiosk/till, the oldest for ")
+
+
+def test_a_task_that_should_have_begun_is_found(shop: Shop) -> None:
+    task = shop.json("task", "submit", "kiosk:buy", '{"id": "o-1"}', "--delay", "1h")["id"]
+    assert found(shop.json("doctor"), "sleepers") == []
+    with closing(sqlite3.connect(shop.folder / "kiosk.db")) as file:
+        file.execute("update makegood_task set ready_seq = ready_seq - 7200000000")
+        file.commit()
+    ((severity, what),) = found(shop.json("doctor", code=1), "sleepers")
+    assert severity == "error"
+    assert what.startswith("1 task should have begun, the first 1h")
+    assert what.endswith(f"ago, and still sleep: {task}; no scheduler runs")
+
+
+def test_a_scheduler_of_an_older_version_is_named() -> None:
+    """Until it is restarted, plans with the kinds of steps that it does not know are refused."""
+    old = NodeInfo("old", ("scheduler",), "box", 7, 5.0, kinds=("action", "when"))
+    agent = NodeInfo("agent", ("agent",), "box", 8, 5.0)
+    new = NodeInfo("new", ("scheduler",), "box", 9, 5.0, kinds=KINDS)
+    views = [NodeView(1, info, 0.0, 5.0, False, False) for info in (old, agent, new)]
+    (finding,) = findings.unknown_kinds(views)
+    assert finding.severity == "warning"
+    assert finding.what.startswith("the Scheduler of old (pid 7 on box) is of an older version")
+    assert "fail, sleep, wait_for" in finding.what
+
+
+def test_a_late_start_beside_a_scheduler_is_a_warning() -> None:
+    view = NodeView(1, NodeInfo("one", ("scheduler",), "host", 7, 5.0, held=12), 0.0, 5.0, False, False)
+    (finding,) = findings.late_starts([(1, 90.0), (2, 80.0)], 2, [view])
+    assert finding.severity == "warning"
+    assert finding.what.startswith("2 or more tasks should have begun")
+    assert finding.what.endswith("1 scheduler with 12 tasks in hand")
+    assert findings.late_starts([], 2, []) == []
 
 
 def test_a_place_is_judged_by_its_file_system() -> None:

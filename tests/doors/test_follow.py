@@ -99,10 +99,16 @@ def test_lists_and_acts_name_a_batch_as_well(shop: Shop) -> None:
     for words, count in filters:
         assert len(shop.json("task", "list", *words)) == count, words
         assert shop.json("task", "cancel", *words, "--dry-run")["count"] == count
+        if words[0] == "--filter":  # words that are split as a shell splits them, or one text
+            assert len(shop.json("task", "list", *words[1].split())) == count, words
+            assert len(shop.json("task", "list", words[1])) == count, words
     mistakes: tuple[tuple[tuple[str, ...], str], ...] = (
         (("--key", "*/0"), """key:*/0 is not understood: write a * only at the end"""),
         (("--attribute", "card"), "attribute:card is not understood; write attribute:customer=ada"),
-        (("--key", "a", "--filter", "key:b"), "key is given twice: in --filter and as --key"),
+        (("--key", "a", "--filter", "key:b"), "key is given twice: in the filter and as --key"),
+        (("--key", "a", "key:b"), "key is given twice: in the filter and as --key"),
+        (("key:a", "--filter", "state:error"), "the filter is given twice: in words and as --filter"),
+        (("card=good",), "An attribute of a task is attribute:card=good"),
     )
     for words, text in mistakes:
         result = shop.call("task", "list", *words)

@@ -56,6 +56,8 @@ STATEMENTS = {
     "by key": submit._BY_KEY,
     "claim": claim.PENDING,
     "claim by age": claim.PENDING_AGED,
+    "claim with sleepers": claim.WITH_DUE,
+    "claim with sleepers by age": claim.WITH_DUE_AGED,
     "claim at rest": claim._AT_REST,
     "read": load._PARTS,
     "load": load._HELD,
@@ -198,6 +200,17 @@ LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
     "past": (supervision.PAST.postgres, (100, -1.0), {"task by task_complete_by"}),
     "late undo": (supervision.LATE_UNDO.postgres, (100,), {"task by task_undo_by"}),
     "starved": (supervision.STARVED.postgres, (-1000.0, 100), {"request by request_take"}),
+    "sleepers": (upkeep.SLEEPERS.postgres, (100,), {"task by task_sleeping"}),
+    "claim of sleepers": (
+        claim.WITH_DUE,
+        (claim.PRIORITIES, [-1] * 10, 100, 1, [-1] * 10),
+        {"task by task_claim", "task by task_sleeping"},
+    ),
+    "listed sleepers": (
+        "select app, result from makegood.task where state = 'sleeping' and id < $1 order by id desc limit 9",
+        (1 << 40,),
+        {"task by task_asleep"},
+    ),
     "unclaimed": (alerts.WATCHED.postgres, (100, -1000.0), {"task by task_claim"}),
 }
 

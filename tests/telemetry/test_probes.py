@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from makegood.node.node import Node
 from makegood.options import Options
 from makegood.scheduler.scheduler import Scheduler
 from makegood.store.protocol import Store
+from makegood.store.views import TaskFigures
 from makegood.telemetry import Telemetry
 from makegood.telemetry.catalogue import METRICS
 from makegood.telemetry.http_server import MOST_AT_ONCE, MOST_HEAD, Answer, Page, Server
 from makegood.telemetry.prometheus import Gauges, prometheus
+from tests.clocks import HandClock
 from tests.conformance.worlds import eventually
 from tests.connection_flood import flooding, opened
 from tests.telemetry.conftest import QUICK, Numbers, asked, watched
@@ -121,6 +123,30 @@ async def test_a_node_whose_store_is_away_is_alive_and_not_ready_until_it_is_bac
         assert (status, Numbers(text)("makegood_alerts")) == (200, None)
         monkeypatch.setattr(nodes, "heartbeat", heartbeat)
         await until(telemetry, "readyz", 200)
+
+
+async def test_many_sleepers_are_counted_once_a_minute(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And anew by whoever takes the lead."""
+    clock, looks = HandClock(), []
+    leads, count = [True], {("shop", "do"): 20_000}
+
+    async def figures(sleepers: Mapping[tuple[str, str], int] | None = None) -> TaskFigures:
+        looks.append(sleepers)
+        return TaskFigures({}, {}, {}, count if sleepers is None else sleepers)
+
+    gauges = Gauges(clock)
+    node = Node(None, store, roles=("supervisor",), options=QUICK)
+    monkeypatch.setattr(node, "leads", lambda: leads[-1])
+    monkeypatch.setattr(store.admin, "figures", figures)
+    gauges.begin(node)
+    for _ in range(40):
+        await gauges.refresh()
+        clock.forward(2.0)
+    assert [n for n, sleepers in enumerate(looks) if sleepers is None] == [0, 30]
+    for now in (False, True):
+        leads.append(now)
+        await gauges.refresh()
+    assert looks[40:] == [None]
 
 
 async def test_a_store_that_does_not_answer_at_all_is_found_out_when_a_life_has_passed(

@@ -32,8 +32,8 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "makegood task submit orders:remind @order.json --delay 2h",
     ),
     "task list": (
-        "makegood task list --state error",
-        'makegood task list --filter "workflow=place_order since=1d"',
+        "makegood task list state:error",
+        "makegood task list workflow:place_order since:1d",
     ),
     "task show": ("makegood task show 01j5zk3v8x2ab", "makegood task show 01j5zk3v8x2ab --json"),
     "task watch": ("makegood task watch 01j5zk3v8x2ab --timeout 5m",),

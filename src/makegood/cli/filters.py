@@ -1,5 +1,5 @@
-"""Task filters: by options, or in one text such as ``--filter "state=error workflow=place_order
-older=1h"``.
+"""Task filters: by options, or in one text such as ``state:error workflow:place_order older:1h``: the
+arguments of commands that only read, ``--filter`` of acts, whose arguments are ids.
 """
 
 import functools
@@ -28,12 +28,17 @@ _NAMES = ("state", "app", "workflow", "key", "correlation", "attribute", "older"
 def filter_options(command: Command) -> Command:
     """Give a command the options that choose tasks.
 
-    The command gets them as ``chosen``, a Filter, or None when none was given.
+    The command gets them as ``chosen``, a Filter, or None when none was given. Its argument ``words``, if it
+    has one, is the filter's text as well.
     """
 
     @functools.wraps(command)
     def choosing(*args: Any, **options: Any) -> Any:
         values = {name: options.pop(name) for name in (*_NAMES, "filter_")}
+        if words := options.pop("words", ()):
+            if values["filter_"]:
+                raise click.UsageError("the filter is given twice: in words and as --filter")
+            values["filter_"] = " ".join(words)
         return command(*args, chosen=chosen(values), **options)
 
     return _options(choosing)  # type: ignore[return-value]  # the same, with fewer parameters of its own
@@ -85,10 +90,10 @@ def chosen(options: Mapping[str, Any]) -> Filter | None:
     try:
         parts = filters.parsed(options.get("filter_") or "")
     except ConfigError as wrong:
-        raise click.UsageError(f"--filter: {wrong}") from wrong
+        raise click.UsageError(f"filter: {wrong}") from wrong
     for name, value in parts.items():
         if name in values:
-            raise click.UsageError(f"{name} is given twice: in --filter and as --{name}")
+            raise click.UsageError(f"{name} is given twice: in the filter and as --{name}")
         values[name] = value
     return filters.made(values) if values else None
 

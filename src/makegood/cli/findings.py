@@ -10,6 +10,7 @@ from makegood.base.durations import shown
 from makegood.base.terminal_text import command
 from makegood.base.zones import ZoneRules
 from makegood.election.protocol import LeaseView
+from makegood.model.plan import FIRST_KINDS, KINDS
 from makegood.store.queue_records import QueueView
 from makegood.store.records import Identity
 from makegood.store.views import Finding, NodeView, SchemaStatus, TaskFigures
@@ -18,6 +19,8 @@ SKEW = 1.0
 """Seconds between this machine's clock and the store's from which on the difference is worth fixing."""
 FAR = 60.0
 """Seconds from which on other services begin to refuse signatures and tokens."""
+LATE_START = 60.0
+"""Seconds after its moment from which on a task that still sleeps is worth a remark."""
 UNREAD = 60.0
 """Seconds that messages of a queue wait without a receiver, from which on it seems to have no reader."""
 SLOW_READ = 0.05
@@ -172,6 +175,37 @@ def orphaned(tasks: Sequence[int], most: int, *, has_scheduler: bool) -> Finding
         return Finding("orphans", "warning", what, remedy)
     remedy = "check again in a minute; if they are still there, `makegood task cancel ID` has each undone. Please report it"
     return Finding("orphans", "error", what, remedy)
+
+
+def unknown_kinds(alive: Sequence[NodeView]) -> list[Finding]:
+    """Judge whether each Scheduler knows the kinds of steps that this version submits."""
+    results: list[Finding] = []
+    for view in alive:
+        unknown = sorted(set(KINDS).difference(FIRST_KINDS, view.info.kinds))
+        if unknown and "scheduler" in view.info.roles:
+            what = f"the Scheduler of {view.info.place} is of an older version: it does not know steps of the kind {', '.join(unknown)}"
+            remedy = "restart it with the new version: until then makegood refuses plans with such steps"
+            results.append(Finding("kinds", "warning", what, remedy))
+    return results
+
+
+def late_starts(tasks: Sequence[tuple[int, float]], most: int, alive: Sequence[NodeView]) -> list[Finding]:
+    """Judge tasks that still sleep, each with the seconds since it should have begun.
+
+    ``alive``: the processes that run.
+    """
+    if not tasks:
+        return []
+    count = f"{most} or more tasks" if len(tasks) >= most else counted(len(tasks), "task")
+    sample = ", ".join(ids.show(task) for task, _ in tasks[:3]) + (", ..." if len(tasks) > 3 else "")
+    what = f"{count} should have begun, the first {shown(tasks[0][1])} ago, and still sleep: {sample}"
+    schedulers = [view.info for view in alive if "scheduler" in view.info.roles]
+    if not schedulers:
+        what += "; no scheduler runs"
+        return [Finding("sleepers", "error", what, "`makegood scheduler`, or `makegood run APP`")]
+    what += f"; {counted(len(schedulers), 'scheduler')} with {counted(sum(info.held for info in schedulers), 'task')} in hand"
+    remedy = "if they have max_tasks in hand, start another scheduler; if not, look at their logs, wake the tasks with `makegood task wake ID`, and please report it"
+    return [Finding("sleepers", "warning", what, remedy)]
 
 
 def broken(rows: Sequence[str], most: int) -> list[Finding]:

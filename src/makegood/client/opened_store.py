@@ -57,7 +57,7 @@ class OpenedStore:
         if (task_id := task_of(self.ready().identity.store_id, task)) is None:
             raise TaskNotFoundError(
                 f"{task!r} is neither the id of a task nor an idempotency key that a step of this store has: `makegood task list` "
-                "shows ids, `makegood task list --filter key=KEY` finds a task by its key",
+                "shows ids, `makegood task list key:KEY` finds a task by its key",
                 task_id=task,
             )
         return task_id

@@ -10,6 +10,7 @@ from makegood.base.clock import iso
 from makegood.base.durations import Duration
 from makegood.base.text import refuse_unstorable
 from makegood.client.handle import TaskAccess, TaskHandle
+from makegood.client.scheduler_kinds import SchedulerKinds
 from makegood.errors import ConfigError, DefinitionError, KeyConflict, PayloadError
 from makegood.model import notices
 from makegood.model.attributes import LONGEST_INDEXED, Attribute
@@ -158,6 +159,7 @@ class Submitter:
         self._draw = draw
         self._observe = watch
         self._refuse: Callable[[str], None] | None = None
+        self._kinds = SchedulerKinds()
 
     def only_to(self, refuse: Callable[[str], None]) -> None:
         """Let ``refuse`` raise ``ConfigError`` for a ``reply_to`` that, as far as this process knows, nobody
@@ -190,6 +192,8 @@ class Submitter:
             self.check([plan])
         while True:
             draft = draft_of(plan, self._draw())
+            if draft.steps.newer_kinds:
+                await self._kinds.check(self._access.opened_store.store, [draft])
             if self._observe is not None:
                 draft = self._observe(draft)
             if self.near is not None:
@@ -205,14 +209,21 @@ class Submitter:
         """Record plans in one transaction, the caller's if there is one; returns one answer per plan, in
         order.
 
-        With a caller that blocks it may be called in any thread, and waits for nothing else.
+        With a caller that blocks it may be called in any thread, and waits for nothing else: then what the
+        Schedulers know is not read.
         """
         self.check(plans)
         store = self._access.opened_store.store
         if caller is None:
-            return await insert(plans, self._draw, store.tasks.submit, self._observe)
-        answers = await caller.perform(
-            lambda tx: insert(plans, self._draw, partial(store.tasks.join, tx), self._observe)
-        )
+            return await insert(
+                plans, self._draw, self._kinds.checking(store, store.tasks.submit), self._observe
+            )
+
+        def joined(tx: Caller) -> Awaitable[list[Submitted]]:
+            write = partial(store.tasks.join, tx)
+            checking = write if caller.blocks else self._kinds.checking(store, write)
+            return insert(plans, self._draw, checking, self._observe)
+
+        answers = await caller.perform(joined)
         store.joined(*[answer.id for answer in answers if answer.is_new][-1:])
         return answers

@@ -30,6 +30,7 @@ from makegood.base.pacing import event_within
 from makegood.base.text import words
 from makegood.base.wrapped_errors import process_end
 from makegood.client.lease_keeper import LeaseKeeper
+from makegood.client.scheduler_kinds import SchedulerKinds
 from makegood.client.signals import of_message
 from makegood.client.submission import insert, refuse_conflict, refuse_far, with_options
 from makegood.declare.inbox import Inbox, checked_answer, is_final, pause
@@ -87,6 +88,7 @@ class Acceptor:
         self._threads = threads
         self._draw = ids.TaskIdSource(clock, rng).draw
         self._telemetry = telemetry
+        self._kinds = SchedulerKinds()
         self._context = home_context()
 
     async def accept(self, inbox: Inbox[Any], message: QueueMessage) -> Submitted | Signalled | None:
@@ -169,7 +171,9 @@ class Acceptor:
         plan = with_options(draft, None, None, None)
         refuse_far(plan, self._store.tasks)
         watch = None if self._telemetry is None else self._telemetry.submitted
-        (answer,) = await insert([plan], self._draw, partial(self._store.tasks.join, caller), watch)
+        write = partial(self._store.tasks.join, caller)
+        checking = write if caller.blocks else self._kinds.checking(self._store, write)
+        (answer,) = await insert([plan], self._draw, checking, watch)
         refuse_conflict(plan, answer)
         return answer
 

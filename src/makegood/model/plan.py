@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -20,6 +20,10 @@ Kind = Literal["action", "when", "merge", "each", "gather", "sleep", "wait_for",
 """Kinds of steps. All except "action" are control steps: the rules do them as soon as they are ready.
 Those in ``WAITS`` may stay ready for a while.
 """
+
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+FIRST_KINDS: Final[frozenset[Kind]] = frozenset({"action", "when", "merge", "each", "gather"})
+"""Kinds that every version knows."""
 
 WAITS: Final = frozenset({"sleep", "wait_for"})
 """Kinds of steps that wait: for a moment, or for a signal."""

@@ -10,13 +10,13 @@ It holds no state of any task, and each part is either there or can be worked ou
 threads may share one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
 import msgspec
 
-from makegood.model.plan import StepPlan
+from makegood.model.plan import FIRST_KINDS, Kind, StepPlan
 from makegood.model.states import Move
 from makegood.model.task import Step, TaskRecord
 
@@ -26,6 +26,12 @@ _BULKY: Final = 64 * 1024
 """Nothing is worked out for steps whose arguments have more bytes than this."""
 
 _encode = msgspec.json.Encoder().encode
+
+
+def _kinds(steps: Iterable[StepPlan]) -> Iterator[Kind]:
+    for step in steps:
+        yield step.kind
+        yield from _kinds(step.body)
 
 
 def spec(plan: StepPlan) -> bytes:
@@ -118,6 +124,11 @@ class Shape(tuple[StepPlan, ...]):  # noqa: SLOT001 - what was worked out is kep
     def plain(self) -> bool:
         """Whether what follows each step can be shared: there are actions only, and not too many."""
         return len(self) <= _MOST_STEPS and all(step.kind == "action" for step in self)
+
+    @cached_property
+    def newer_kinds(self) -> frozenset[Kind]:
+        """The kinds of steps that not every version knows, bodies included."""
+        return frozenset() if self.plain else frozenset(_kinds(self)) - FIRST_KINDS
 
     @cached_property
     def bulky(self) -> bool:

@@ -51,6 +51,7 @@ class TaskVerbs(Verbs):
     progress = reading(task_lists.progress)
     briefs = reading(task_lists.briefs)
     search = reading(task_lists.search)
+    groups = reading(task_lists.groups)
     step_names = reading(task_excerpts.step_names)
     recent = reading(task_excerpts.recent)
     events_after = reading(task_excerpts.events_after)

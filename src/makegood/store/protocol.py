@@ -6,7 +6,7 @@ carries a number by which the store finds it again), so callers never see one. D
 Points in time are seconds since 1970 on *the store's* clock and come only from the store.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from makegood.election.protocol import Grant, LeaseView, PastTerm
@@ -48,6 +48,7 @@ from makegood.store.views import (
     TaskEvents,
     TaskExcerpt,
     TaskFigures,
+    TaskGroups,
     TaskView,
     UnendedTally,
 )
@@ -151,6 +152,16 @@ class Tasks(Signalling, Protocol):
         """Return a page of matching tasks, newest first, and where the next page begins.
 
         Looks at no more than ``scan_limit`` tasks, so a page may be short although more tasks match.
+        """
+
+    async def groups(
+        self, condition: Filter, below: int | None = None, scan_limit: int = ..., sample_limit: int = ...
+    ) -> TaskGroups:
+        """Return a page of matching tasks by their correlation ids, and where the next page begins.
+
+        Looks at no more than ``scan_limit`` tasks, in the same number of statements whatever the groups hold.
+        ``below``: a page that begins there, as the one before says. Each group names at most ``sample_limit``
+        tasks.
         """
 
     async def tally(self, condition: Filter, scan_limit: int = ...) -> Tally:
@@ -441,6 +452,9 @@ class Nodes(Protocol):
         depth of their agents.
         """
 
+    async def living(self) -> list[NodeInfo]:
+        """Return what the processes that are alive publish about themselves."""
+
     async def depths(self) -> dict[str, int]:
         """Return how many requests wait for each agent ("APP/AGENT"), including
         agents that no process runs.
@@ -476,6 +490,11 @@ class Admin(Protocol):
         without a live holder.
         """
 
+    async def late_starts(self, calendar: float, grace: float, limit: int) -> list[tuple[int, float]]:
+        """Return tasks that sleep although their moment passed more than ``grace`` seconds ago, the latest
+        first, and by how many seconds each is late. ``calendar``: the caller's wall clock.
+        """
+
     async def broken(self, limit: int) -> list[str]:
         """Return at most ``limit`` unreadable rows, one sentence each that names the row.
 
@@ -485,9 +504,14 @@ class Admin(Protocol):
     async def touch(self) -> None:
         """Commit a small write, as durably as any other, to measure how long a commit takes."""
 
-    async def figures(self) -> TaskFigures:
+    async def figures(
+        self, sleepers: Mapping[tuple[str, str], int] | None = None, count_limit: int = ...
+    ) -> TaskFigures:
         """Return how much work there is and what is wrong. The cost grows with unended tasks,
         never with ended ones.
+
+        If more than ``count_limit`` tasks sleep, ``sleepers``, the field of that name of earlier figures,
+        spares the count of them all.
         """
 
     async def sizes(self, scan_limit: int = ...) -> dict[str, Tally]:

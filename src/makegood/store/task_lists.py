@@ -1,25 +1,28 @@
 """Lists and counts of tasks whose cost does not grow with the tasks that have ended.
 
 ``find`` reads until it has enough, be it the whole table; a search looks at a limited number of tasks. It
-takes them by the index that fits: those of an id or key; those in error; those that have not ended; or else
-the newest. The answer says where the search stopped.
+takes them by the index that fits: those of an id or key; those in error, or asleep; those that have not
+ended; or else the newest. The answer says where the search stopped.
 """
 
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from makegood.base import stored_values
 from makegood.base.clock import iso
 from makegood.base.stored_values import record_of, text, whole
 from makegood.base.text import first_line
+from makegood.model.states import TaskState
 from makegood.store.search import FAILING, IN_DOUBT, LISTED, matching, named, task_view
 from makegood.store.transaction import ReadTx, Sql
-from makegood.store.views import Filter, Found, StepBrief, Tally, UnendedTally
+from makegood.store.views import Filter, Found, StepBrief, Tally, TaskGroup, TaskGroups, UnendedTally
 
 LOOKED: Final = 10_000
 """Tasks that a search looks at, at most."""
+SAMPLED: Final = 10
+"""Tasks of a group that a list knows, at most."""
 WAITS_LISTED: Final = 100
 """The most different texts of waits that are counted."""
 STEPS_LISTED: Final = 100
@@ -79,6 +82,9 @@ SIZES = Sql(
 )
 # Ids rise with the time of submission, by the clock of the submitter: an hour is allowed for its error.
 _DRAWN = "id < ((((select {now}) - ?::float8 - 1704063600) * 1000)::bigint << 22)"
+_INDEXED = (("error",), ("sleeping",))
+"""States whose tasks an index finds by their ids: a search looks at such tasks alone, newest first."""
+_STATES: Final[Sequence[TaskState]] = get_args(TaskState)
 _ALIVE = frozenset({"pending", "sleeping", "processing", "undoing", "error"})
 
 
@@ -90,7 +96,7 @@ class _Source:
         """Whether an index finds every task that may match; else the newest tasks are the source."""
         self.columns = f"{LISTED}, result" if condition.results else LISTED
         values: list[Any] = []
-        clauses = ["state = 'error'"] if condition.states == ("error",) else []
+        clauses = [f"state = '{condition.states[0]}'"] if condition.states in _INDEXED else []
         for clause, value in (
             ("id = any (?::bigint[])", alive),
             ("id < ?", condition.before),
@@ -119,7 +125,7 @@ class _Source:
         if condition.waits is not None and not condition.states:  # none has ended
             condition = dataclasses.replace(condition, states=("pending", "sleeping", "processing"))
         only = _ALIVE.issuperset(condition.states) if condition.states else condition.failing is True
-        if scan_limit is not None and only and condition.states != ("error",) and not _by_index(condition):
+        if scan_limit is not None and only and condition.states not in _INDEXED and not _by_index(condition):
             alive = [task for (task,) in await tx.rows(UNENDED, scan_limit + 1)]
             if "sleeping" in condition.states:
                 alive += [task for (task,) in await tx.rows(SLEEPING, scan_limit + 1)]
@@ -149,6 +155,60 @@ async def search(tx: ReadTx, condition: Filter, scan_limit: int | None = LOOKED)
         return Found(page)
     last, count = (await tx.rows(Sql(f"select min(id), count(*) from {source.table}"), *source.inner))[0]  # noqa: S608 - our own clauses
     return Found(page, last if count >= scan_limit else None)
+
+
+async def groups(
+    tx: ReadTx,
+    condition: Filter,
+    below: int | None = None,
+    scan_limit: int = LOOKED,
+    sample_limit: int = SAMPLED,
+) -> TaskGroups:
+    """Return a page of groups of matching tasks, as far as ``scan_limit`` tasks show them.
+
+    ``below``: where the page begins. The number of groups is the filter's limit.
+    """
+    source = await _Source.of(tx, condition, scan_limit)
+    values = [*source.values, scan_limit]
+    window = f"(select id, correlation_id, state from {source.table} where {source.where} order by id desc limit ${len(values)}) w"  # noqa: S608 - our own clauses
+    counts = ", ".join(f"sum(case when state = '{state}' then 1 else 0 end) as {state}" for state in _STATES)
+    last = len(values)
+    sql = f"""
+select {", ".join(_STATES)}, correlation_id, newest, total, oldest from (
+    select {counts}, correlation_id, max(id) as newest, (sum(count(*)) over ())::bigint as total, min(min(id)) over () as oldest
+    from {window} group by correlation_id, case when correlation_id is null then id end
+) g where newest < ${last + 1}::bigint order by newest desc limit ${last + 2}
+"""  # noqa: S608 - our own clauses
+    records = await tx.rows(Sql(sql), *values, 2**63 - 1 if below is None else below, condition.limit + 1)
+    page = records[: condition.limit]
+    many = [name for *_, name, _, _, _ in page if name is not None]
+    sql = f"""
+select id, correlation_id from (
+    select id, correlation_id,
+        row_number() over (partition by correlation_id order by case when state = 'error' then 0 else 1 end, id desc) as place
+    from {window} where correlation_id = any (${last + 1}::text[])
+) s where place <= ${last + 2}
+"""  # noqa: S608 - our own clauses
+    samples: dict[str, list[int]] = {}
+    for task, name in await tx.rows(Sql(sql), *values, many, sample_limit) if many else ():
+        samples.setdefault(text(name), []).append(task)
+    result = [
+        TaskGroup(
+            newest,
+            None if name is None else text(name),
+            {state: whole(count) for state, count in zip(_STATES, record, strict=False) if count},
+            tuple(samples.get(name, [newest])),
+        )
+        for record in page
+        for name, newest in [record[len(_STATES) : len(_STATES) + 2]]
+    ]
+    if source.whole:
+        older = records[0][-1] if records and records[0][-2] >= scan_limit else None
+    else:
+        sql = f"select min(id), count(*) from {source.table}"  # noqa: S608 - our own clauses
+        ((oldest, count),) = await tx.rows(Sql(sql), *source.inner)
+        older = oldest if count >= scan_limit else None
+    return TaskGroups(result, result[-1].newest if len(records) > len(page) else None, older)
 
 
 async def tally(tx: ReadTx, condition: Filter, scan_limit: int | None = LOOKED) -> Tally:

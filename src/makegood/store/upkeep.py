@@ -1,10 +1,13 @@
 """What runs in the store and how much work there is; the removal of tasks that ended long ago."""
 
+from collections.abc import Mapping
+from typing import Final
+
 import msgspec
 
-from makegood.base.stored_values import record_of, seconds, text
+from makegood.base.stored_values import record_of, seconds, text, whole
 from makegood.store import rows, task_lists
-from makegood.store.alerts import audit
+from makegood.store.alerts import audit, living
 from makegood.store.records import NO_MOMENT, Pruned
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, asking, reading, writing
 from makegood.store.views import NodeInfo, NodeView, TaskFigures
@@ -36,11 +39,20 @@ union all
 select app, workflow, state, count(*) from makegood.task where locked_by is not null group by app, workflow, state
 union all
 select app, workflow, state, count(*) from makegood.task where state = 'error' and locked_by is null group by app, workflow, state
-union all
-select app, workflow, 'sleeping', count(*) from makegood.task where state = 'sleeping' and locked_by is null group by app, workflow
 """)
-"""Tasks waiting to be claimed, held, in error, and asleep: each part uses an index that holds nothing else.
+"""Tasks waiting to be claimed, held, and in error: each part uses an index that holds nothing else."""
+_SLEEPERS = """
+select app, workflow, count(*) from (
+    select app, workflow from makegood.task where state = 'sleeping' and locked_by is null order by {} limit $1
+) sleepers group by app, workflow
 """
+# The index of the claim has the app and the workflow, too; its order makes sure that it is read.
+SLEEPERS = Sql(
+    _SLEEPERS.format("priority, ready_seq"), _SLEEPERS.format("(start_wall is null), priority, ready_seq")
+)
+_ALL: Final = 2**62
+COUNT_LIMIT: Final = 10_000
+"""Sleeping tasks up to which they are counted at each look."""
 _QUEUES = Sql("""
 select agent, count(*), greatest(0, {now} - min(sent_at))
 from makegood.request where taken_by is null and kind <> 'timer' group by agent
@@ -57,6 +69,18 @@ where (
     and not exists (select 1 from makegood.request r where r.task = t.id)
 order by t.id limit $1
 """)  # noqa: S608 - our own number
+
+_LATE_STARTS = """
+select id, {{now}} - ready_seq / 1000000.0{real} from makegood.task
+where state = 'sleeping' and locked_by is null and {clocks}priority in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+    and ready_seq <= ((least({{now}}, $1::float8) - $2::float8) * 1000000){integer}
+order by ready_seq limit $3
+"""
+LATE_STARTS = Sql(
+    _LATE_STARTS.format(clocks="", real="::float8", integer="::bigint"),
+    _LATE_STARTS.format(clocks="(start_wall is null) in (0, 1) and ", real="", integer=""),
+)
+"""Sleeping tasks that should have begun: by the store's clock, and by the calendar as the caller knows it."""
 
 # Ids rise with the time of submission, so a window of ids is a window of time. No other rows are read to find
 # old tasks.
@@ -135,15 +159,28 @@ async def depths(tx: ReadTx) -> dict[str, int]:
     return {text(agent): count for agent, count in await tx.rows(DEPTHS)}
 
 
-async def figures(tx: ReadTx) -> TaskFigures:
-    """Return how much work there is, and what is wrong."""
+async def figures(
+    tx: ReadTx, sleepers: Mapping[tuple[str, str], int] | None = None, count_limit: int = COUNT_LIMIT
+) -> TaskFigures:
+    """Return how much work there is, and what is wrong; ``sleepers``: an earlier count of the many."""
     tasks: dict[tuple[str, str, str], int] = {}
     for app, workflow, state, count in await tx.rows(UNENDED):
         kind = (text(app), text(workflow), text(state))
         tasks[kind] = tasks.get(kind, 0) + count
+    few, many = await _sleepers(tx, count_limit + 1), None
+    if sum(few.values()) > count_limit:
+        many = sleepers if sleepers is not None else await _sleepers(tx, _ALL)
+    for (app, workflow), count in (few if many is None else many).items():
+        kind = (app, workflow, "sleeping")
+        tasks[kind] = tasks.get(kind, 0) + count
     queues = {text(agent): (count, seconds(oldest)) for agent, count, oldest in await tx.rows(_QUEUES)}
     alerts = {text(kind): count for kind, count in await tx.rows(STANDING)}
-    return TaskFigures(tasks, queues, alerts)
+    return TaskFigures(tasks, queues, alerts, many)
+
+
+async def _sleepers(tx: ReadTx, limit: int) -> dict[tuple[str, str], int]:
+    """Return how many tasks sleep by app and workflow, as far as ``limit`` of them show."""
+    return {(text(app), text(workflow)): count for app, workflow, count in await tx.rows(SLEEPERS, limit)}
 
 
 async def orphans(tx: ReadTx, limit: int) -> list[int]:
@@ -151,6 +188,14 @@ async def orphans(tx: ReadTx, limit: int) -> list[int]:
     them, or they sleep until a message comes that no step waits for.
     """
     return [task for (task,) in await tx.rows(_ORPHANS, limit)]
+
+
+async def late_starts(tx: ReadTx, calendar: float, grace: float, limit: int) -> list[tuple[int, float]]:
+    """Return tasks that sleep although their moment passed more than ``grace`` seconds ago, the latest first,
+    and by how many seconds each is late. ``calendar``: the caller's wall clock.
+    """
+    records = await tx.rows(LATE_STARTS, calendar, grace, limit)
+    return [(whole(task), seconds(late)) for task, late in records]
 
 
 async def _window(tx: ReadTx, older: float, after: int, limit: int) -> tuple[list[int], Pruned]:
@@ -192,6 +237,7 @@ class NodeVerbs(Verbs):
 
     unregister = asking(unregister)
     views = reading(nodes)
+    living = reading(living)
     depths = reading(depths)
     waiting = reading(task_lists.waiting)
 
@@ -200,6 +246,7 @@ class UpkeepVerbs(Verbs):
     """Removal of what ended long ago, stuck tasks, figures, and the audit."""
 
     orphans = reading(orphans)
+    late_starts = reading(late_starts)
     figures = reading(figures)
     audit = reading(audit)
     sizes = reading(task_lists.sizes)

@@ -116,6 +116,13 @@ class NodeInfo(msgspec.Struct, frozen=True):
     """What its Scheduler has done; None without one."""
     zone_rules: ZoneRules | None = None
     """The rules of time zones by which it computes; None if its machine has none."""
+    kinds: tuple[str, ...] = ()
+    """The kinds of steps that its Scheduler knows; () without one, and of a version that did not say so."""
+
+    @property
+    def place(self) -> str:
+        """Where it runs, for people."""
+        return f"{self.name} (pid {self.pid} on {self.host})"
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -573,6 +580,8 @@ class TaskFigures(msgspec.Struct, frozen=True):
     """For each agent ("APP/AGENT"), how many requests wait, and the seconds that the oldest has waited."""
     alerts: dict[str, int]
     """Open alerts, by kind."""
+    sleepers: Mapping[tuple[str, str], int] | None = None
+    """Sleeping tasks by (app, workflow), if they are too many to be counted at each look."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -581,6 +590,29 @@ class Found(msgspec.Struct, frozen=True):
     tasks: list[TaskView]
     older: int | None = None
     """The next page holds tasks with ids below this one; None: there is none."""
+
+
+class TaskGroup(msgspec.Struct, frozen=True):
+    """Tasks with one correlation id, or a single task that has none."""
+
+    newest: int
+    correlation_id: str | None
+    states: dict[TaskState, int]
+    """How many are in each state."""
+    sample: tuple[int, ...] = ()
+    """Some of them: those in error first, then the newest."""
+
+
+class TaskGroups(msgspec.Struct, frozen=True):
+    """A page of groups, those with the newest tasks first."""
+
+    groups: list[TaskGroup]
+    below: int | None = None
+    """The next page holds the groups whose newest task has an id below this one; None: there is none among
+    the tasks that were looked at.
+    """
+    older: int | None = None
+    """The tasks that were not looked at have ids below this one; None: all were."""
 
 
 class Tally(msgspec.Struct, frozen=True):

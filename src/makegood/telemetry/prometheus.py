@@ -29,6 +29,8 @@ FRESH: Final = 1.0
 If reading them takes long, they are reused for longer: reading takes at most a twentieth of the store's time.
 """
 _SHARE: Final = 20.0
+RECOUNTED: Final = 60.0
+"""Seconds between two counts of sleeping tasks, if they are many."""
 PATIENCE: Final = 2.0
 """The most seconds for reading the figures; after that the page omits them."""
 
@@ -52,6 +54,8 @@ class Gauges:
         self._process: Process | None = None
         self._figures: TaskFigures | None = None
         self._next = 0.0
+        self._sleepers: Mapping[tuple[str, str], int] | None = None
+        self._recount = 0.0
 
     def begin(self, process: Process) -> None:
         """Set the process whose values are read."""
@@ -61,16 +65,19 @@ class Gauges:
         """Read the figures that only the leader reports from the store, unless they are fresh."""
         process, now = self._process, self._clock.monotonic()
         if process is None or not process.leads():
-            self._figures = None
+            self._figures = self._sleepers = None
             return
         if self._figures is not None and now < self._next:
             return
+        sleepers = self._sleepers if now < self._recount else None
         try:
             async with asyncio.timeout(PATIENCE):
-                self._figures = await process.store.admin.figures()
+                self._figures = await process.store.admin.figures(sleepers)
         except (StoreUnavailableError, TimeoutError):
             self._figures = None  # better no number than an old one
         after = self._clock.monotonic()
+        if self._figures is not None and self._figures.sleepers is not sleepers:
+            self._sleepers, self._recount = self._figures.sleepers, after + RECOUNTED
         self._next = after + max(FRESH, _SHARE * (after - now))
 
     def values(self) -> Mapping[str, Mapping[Labels, float]]:

@@ -215,6 +215,10 @@ async def _processes(store: Store) -> list[Finding]:
         leadership,
         *findings.processes(alive, dead, figures),
         *findings.published_zone_rules(alive, await store.now()),
+        *findings.unknown_kinds(alive),
+        *findings.late_starts(
+            await store.admin.late_starts(time.time(), findings.LATE_START, _ORPHANS), _ORPHANS, alive
+        ),
         findings.orphaned(await store.admin.orphans(_ORPHANS), _ORPHANS, has_scheduler=has_scheduler),
         findings.alerting(figures.alerts),
     ]

@@ -274,11 +274,12 @@ HEADS: Final = ("id", "workflow", "state", "steps", "created", "took", "key", "u
 
 
 @command("list")
+@click.argument("words", nargs=-1, metavar="[FILTER]...")
 @filter_options
 @at_most(default=50)
 @click.option("--before", metavar="ID", help="Only tasks older than this one: the next page.")
 def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int) -> None:
-    """List tasks, newest first."""
+    """List tasks, newest first: all, or those that match every word of FILTER (state:error since:1d)."""
     condition = replace(chosen or Filter(), before=None if before is None else ids.parse(before), limit=limit)
 
     is_narrow = chosen is not None or before is not None
@@ -509,10 +510,10 @@ def _silent(detail: TaskDetail, views: Sequence[NodeView]) -> list[str]:
 
 
 @command()
-@click.argument("text", metavar="FILTER")
+@click.argument("words", nargs=-1, required=True, metavar="FILTER...")
 @click.option("--expect", type=Whole(1), metavar="N", help="Also wait until at least N tasks match.")
 @lasting("--timeout", text="Wait at most this long (30, 20s, 5m), then exit with 7; the tasks continue.")
-def follow(cli: Cli, /, *, text: str, expect: int | None, timeout: float | None) -> int:
+def follow(cli: Cli, /, *, words: tuple[str, ...], expect: int | None, timeout: float | None) -> int:
     """Follow all tasks that match FILTER until they have ended, such as correlation:2026-11-28 or
     'key:2026-11-28/*'.
 
@@ -520,7 +521,7 @@ def follow(cli: Cli, /, *, text: str, expect: int | None, timeout: float | None)
     the following.
     """
     try:
-        condition = filters.wanted(text)
+        condition = filters.wanted(" ".join(words))
     except ConfigError as wrong:
         raise click.UsageError(str(wrong)) from wrong
     return asyncio.run(_follow(cli, condition, expect, timeout))

@@ -1,5 +1,6 @@
 """The list of tasks: which of them, where are they, what is each waiting for?"""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -10,12 +11,23 @@ from makegood.base import ids
 from makegood.base.clock import iso
 from makegood.base.text import is_storable
 from makegood.console.day_time import day_time
-from makegood.console.pages.wording import Tab, capped, name_of, names_of, tallied
+from makegood.console.pages.wording import Tab, capped, name_of, names_of, share, tallied
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.model.attributes import LONGEST_INDEXED
 from makegood.store.filters import LONGEST, parsed, text_of, wanted
-from makegood.store.views import Exact, Filter, Found, Prefix, StepBrief, Tally, TaskView, UnendedTally
+from makegood.store.views import (
+    Exact,
+    Filter,
+    Found,
+    Prefix,
+    StepBrief,
+    Tally,
+    TaskGroup,
+    TaskGroups,
+    TaskView,
+    UnendedTally,
+)
 from makegood.story.batch_progress import batch_progress
 from makegood.story.waits import SLEEPS, is_asleep, wait_of
 
@@ -25,6 +37,12 @@ PIPS: Final = 20
 """Steps that a row draws, at most."""
 LOOKED: Final = 10_000
 """Tasks that a search looks at; the next page looks further back."""
+BATCH: Final = "batch"
+"""How the list is grouped, in its address."""
+BATCHES: Final = 20
+"""Rows on a page of batches."""
+SAMPLED: Final = 5
+"""Tasks that the row of a batch unfolds to."""
 MOST_SAID: Final = 80
 """Characters beside a badge, at most."""
 UNCLAIMED: Final = 30.0
@@ -37,6 +55,8 @@ _ACTS = (
     ("undo", "undoing", ("processed", "error")),
     ("resubmit", "again", ("error", "undone")),
 )
+_ENDED = (("ok", "processed"), ("undo", "undone"), ("need", "error"))
+"""Parts of a batch's bar, and the states that they show."""
 _GOING = ("pending", "sleeping", "processing")
 _UNDER_WAY = ("ready", "running", "in_doubt")
 
@@ -62,6 +82,47 @@ class TaskRow(msgspec.Struct, frozen=True):
     held: str
     batch: str
     """The filter that names its batch, "" without a correlation id."""
+
+
+class BatchRow(msgspec.Struct, frozen=True):
+    """Tasks with one correlation id, as one row of the list that unfolds."""
+
+    name: str
+    id: str
+    text: str
+    """How far they are."""
+    parts: tuple[tuple[str, float], ...]
+    """The bar: (tone, share in percent) of those that have ended, and of those under way."""
+    need: bool
+    count: str
+    tasks: list[TaskRow]
+    """Some of them, as rows without steps."""
+    path: str
+    """The filter of all of them, "" if no filter can contain their correlation id."""
+
+
+def batch_row(
+    group: TaskGroup, tasks: Sequence[TaskView], condition: Filter, now: float, *, more: bool
+) -> BatchRow:
+    """Return the row of a group.
+
+    ``condition``: the filter of the list; ``more``: whether there may be more of it than were looked at.
+    """
+    name, total = group.correlation_id or "", sum(group.states.values())
+    states: dict[str, int] = {state: count for state, count in group.states.items()}  # noqa: C416 - of any text
+    counts = {tone: states.get(state, 0) for tone, state in _ENDED}
+    counts["run"] = total - sum(counts.values())
+    alone = condition.correlation_id is None and _batch(name)
+    return BatchRow(
+        name=name,
+        id=hashlib.sha256(name.encode()).hexdigest()[:16],
+        text=batch_progress(states).text,
+        parts=tuple((tone, share(count, total)) for tone, count in counts.items() if count),
+        need=bool(counts["need"]),
+        count=capped(total, more=more),
+        tasks=[row(task, (), {}, now) for task in tasks],
+        path=text_of(replace(condition, correlation_id=Exact(name))) if alone else _batch(name),
+    )
 
 
 def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], now: float) -> TaskRow:
@@ -199,6 +260,34 @@ def depth(condition: Filter) -> int:
     return LOOKED // 5 if condition.step or condition.agent or condition.error else LOOKED
 
 
+async def batches(
+    reads: Reads, condition: Filter, below: int | None
+) -> tuple[list[TaskRow | BatchRow], TaskGroups]:
+    """Return a page of rows, one for each batch, and where the next begins; the cost does not depend on the
+    sizes of the batches.
+    """
+    look = depth(condition)
+    groups = await reads.shared(
+        ("groups", condition, below), lambda: reads.store.tasks.groups(condition, below, look, SAMPLED)
+    )
+    task_ids = tuple(task for group in groups.groups for task in group.sample)
+    views = await reads.tasks(Filter(ids=task_ids, limit=len(task_ids))) if task_ids else []
+    tasks, now = {view.id: view for view in views}, await reads.now()
+    singles = [group.newest for group in groups.groups if _is_single(group)]
+    rows = {r.task.id: r for r in await rows_of(reads, [tasks[n] for n in singles if n in tasks])}
+    more = groups.older is not None
+    return [
+        rows[group.newest] if group.newest in rows
+        else batch_row(group, [tasks[n] for n in group.sample if n in tasks], condition, now, more=more)
+        for group in groups.groups
+        if group.newest in rows or not _is_single(group)
+    ], groups  # fmt: skip
+
+
+def _is_single(group: TaskGroup) -> bool:
+    return group.correlation_id is None or sum(group.states.values()) == 1
+
+
 async def search(reads: Reads, condition: Filter) -> Found:
     """Return a page of tasks."""
     return await reads.shared(
@@ -249,33 +338,53 @@ async def only_one(reads: Reads, query: Mapping[str, str]) -> str:
     return f"/tasks/{ids.show(tasks[0].id)}" if len(tasks) == 1 else ""
 
 
+def _shown(task: int | None) -> str | None:
+    return None if task is None else ids.show(task)
+
+
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the page shows: ``q`` is the filter, ``before`` the id below which the page begins."""
+    """Return what the page shows: ``q`` is the filter, ``before`` the id below which the page begins.
+
+    ``group=batch``: a batch is one row; then the page begins with the batches whose newest task is ``below``.
+    """
     text, refusal = query.get("q", "").strip(), ""
     result, tally, progress = Found([]), Tally(0), ""
+    grouped, groups, before = query.get("group") == BATCH, TaskGroups([]), None
+    lines: list[TaskRow | BatchRow] = []
     try:
-        before = ids.parse(query["before"]) if query.get("before") else None
+        before, below = (ids.parse(query[name]) if query.get(name) else None for name in ("before", "below"))
         condition = replace(wanted(text), limit=PAGE, before=before)
-        result = await search(reads, condition)
+        if grouped:
+            lines, groups = await batches(reads, replace(condition, limit=BATCHES), below)
+        else:
+            result = await search(reads, condition)
         whole = replace(condition, before=None)
         tally = await reads.shared(("tally", whole), lambda: reads.store.tasks.tally(whole, depth(whole)))
         progress = await batch_text(reads, whole)
     except (ConfigError, TaskNotFoundError) as wrong:
         refusal = str(wrong)
     tasks = result.tasks
-    if not text and not query.get("before"):  # those that need somebody come first
+    if not text and not query.get("before") and not grouped:  # those that need somebody come first
         need = (await search(reads, Filter(states=("error",), limit=10))).tasks
         tasks = [*need, *(task for task in tasks if task.state != "error")]
     states, more = await lately(reads)
     rows = await rows_of(reads, tasks)
+    if grouped:
+        rows = [one for line in lines for one in ([line] if isinstance(line, TaskRow) else line.tasks)]
+    next_page = {"before": _shown(before), "below": _shown(groups.below)}
+    if groups.below is None:
+        next_page = {"before": _shown(groups.older if grouped else result.older)}
     return {
         "q": text,
         "refused": refusal,
         "rows": rows,
+        "lines": lines if grouped else rows,
+        "group": BATCH if grouped else None,
+        "batches": sum(isinstance(line, BatchRow) for line in lines),
         "count": tallied(tally),
         "batch": progress,
-        "older": None if result.older is None else ids.show(result.older),
-        "first": not query.get("before"),
+        "older": next_page if any(next_page.values()) else None,
+        "first": not query.get("before") and not query.get("below"),
         "tabs": tabs(await unended(reads), states, more=more),
         "acts": allowed_acts(rows),
         "unfit": unfit(rows),

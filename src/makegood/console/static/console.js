@@ -85,6 +85,7 @@
   let released = false;
   const inHand = (list) => newer && !released && (list.matches(":hover") || newer.matches(":hover") || list.querySelector(".is-at"));
   const holdBack = (now) => {
+    for (const fold of now.querySelectorAll("details.batch")) fold.open = Boolean($(fold.id)?.open);
     for (const list of [now, ...now.querySelectorAll("[data-list]")]) {
       const old = list.matches("[data-list]") && $(list.id);
       if (!old) continue;

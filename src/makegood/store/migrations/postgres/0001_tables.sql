@@ -76,6 +76,7 @@ create unique index task_key on makegood.task (key, workflow, app) where key is 
 create index task_claim on makegood.task (priority, ready_seq) where state = 'pending' and locked_by is null;
 create index task_sleeping on makegood.task (priority, ready_seq) include (app, workflow)
     where state = 'sleeping' and locked_by is null;
+create index task_asleep on makegood.task (id) where state = 'sleeping';
 create index task_held on makegood.task (locked_by) where locked_by is not null;
 create index task_complete_by on makegood.task (complete_by)
     where complete_by is not null and goal = 'forward' and not task_expired and ended_at is null;

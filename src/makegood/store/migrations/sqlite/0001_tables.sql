@@ -72,6 +72,7 @@ create index makegood_task_claim on makegood_task (priority desc, ready_seq)
     where state = 'pending' and locked_by is null;
 create index makegood_task_sleeping on makegood_task ((start_wall is null), priority, ready_seq, app, workflow)
     where state = 'sleeping' and locked_by is null;
+create index makegood_task_asleep on makegood_task (id) where state = 'sleeping';
 create index makegood_task_held on makegood_task (locked_by) where locked_by is not null;
 create index makegood_task_complete_by on makegood_task (complete_by)
     where complete_by is not null and goal = 'forward' and task_expired = 0 and ended_at is null;

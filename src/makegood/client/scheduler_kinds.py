@@ -1,0 +1,54 @@
+"""Mixed versions: no plan is submitted that a Scheduler of an older version would take for unreadable.
+
+Each process with a Scheduler publishes the kinds of steps that it knows. A plan of kinds that every version
+knows is never looked at. For any other, what the living Schedulers publish is read, once a minute.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from makegood.errors import SubmissionError
+from makegood.store import Store
+from makegood.store.records import Submission, Submitted
+
+_FRESH: Final = 60.0
+"""Seconds for which it is known what the Schedulers know."""
+
+
+Write = Callable[[Sequence[Submission]], Awaitable[list[Submitted]]]
+
+
+class SchedulerKinds:
+    """The kinds of steps that all living Schedulers of a store know."""
+
+    def __init__(self) -> None:
+        self._common: frozenset[str] = frozenset()
+        self._until = 0.0
+
+    def checking(self, store: Store, write: Write) -> Write:
+        """Return ``write`` with the check before it."""
+
+        async def checked(drafts: Sequence[Submission]) -> list[Submitted]:
+            await self.check(store, drafts)
+            return await write(drafts)
+
+        return checked
+
+    async def check(self, store: Store, drafts: Sequence[Submission]) -> None:
+        """Raise ``SubmissionError`` for a plan with a kind of step that a living Scheduler does not know."""
+        newer = [draft for draft in drafts if draft.steps.newer_kinds]
+        if not newer:
+            return
+        kinds = frozenset[str]().union(*[draft.steps.newer_kinds for draft in newer])
+        if kinds <= self._common and store.tasks.clock() < self._until:
+            return
+        schedulers = [info for info in await store.nodes.living() if "scheduler" in info.roles]
+        for draft in newer:
+            for info in schedulers:
+                if unknown := sorted(draft.steps.newer_kinds.difference(info.kinds)):
+                    raise SubmissionError(
+                        f"{draft.app}.{draft.workflow} has steps of the kind {' and '.join(unknown)}, which the Scheduler of {info.place} "
+                        "does not know: update the Schedulers first, then what submits. Nothing was written"
+                    )
+        self._common = kinds
+        self._until = store.tasks.clock() + _FRESH
