@@ -5,6 +5,7 @@
 
 import random
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from makegood.declare.action import Agent, AsyncAction
@@ -16,7 +17,7 @@ from makegood.model.policy import NEVER, Recover, Retry
 from makegood.testing.simulator.customers import Order
 from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
-from makegood.workflow.verbs import branches, each, parallel, when
+from makegood.workflow.verbs import branches, each, fail, parallel, sleep, sleep_until, when
 from proofs.storms.services import KEEPS, SERVICES, Kind, service
 from proofs.storms.surroundings import ACCEPTING, ORDERS
 
@@ -36,6 +37,11 @@ HOLD: Final = Recover(threshold=1, wait="500ms", extended="2s", then="hold")
 BRIEFLY: Final = ("brief_order", "brief_hasty", "brief_held", "brief_settle")
 """Workflows of steps whose keys are forgotten soon."""
 _BRIEF_WORLDS, _BRIEF_ORDERS = 0.3, 0.6
+NAPS: Final = ("nap", "nap", "unwanted")
+"""Workflows that wait."""
+_NAP_WORLDS, _NAPS = 0.2, 0.5
+NOON: Final = 1_767_225_600.0
+"""When a world begins, by the calendar."""
 
 Reserve = AsyncAction[[str], str]
 Pack = AsyncAction[[str, str], str]
@@ -103,6 +109,7 @@ def storm_app(*, breakers: bool = False) -> App:
     _unkeyed(app, reserve)
     _shapes(app, stock, (reserve, pack, email))
     _submission(app)
+    _waits(app, reserve, charge)
     return app
 
 
@@ -338,6 +345,28 @@ def _shapes(app: App, stock: Agent, actions: tuple[Reserve, Pack, Email]) -> Non
         return promises
 
 
+def _waits(app: App, reserve: Reserve, charge: Charge) -> None:
+    """Sleeps of both kinds, in a row and beside other steps, and a workflow that fails by itself."""
+
+    @app.workflow(complete_within="2m")
+    def nap(order: str) -> str:
+        hold = reserve(order)
+        sleep(1.5 * len(order))
+        payment, _ = branches(lambda: charge(order, hold), lambda: sleep(4))
+        sleep_until(datetime.fromtimestamp(NOON + 4 * len(order), UTC))
+        return when(
+            payment == order, then=lambda: fail("nobody wants it"), otherwise=lambda: reserve(payment)
+        )
+
+    @app.workflow(complete_within="2m")
+    def unwanted(order: str) -> str:
+        hold = reserve(order)
+        sleep(0.5)
+        return when(
+            hold != order, then=lambda: fail("nobody wants it"), otherwise=lambda: charge(order, hold)
+        )
+
+
 def _submission(app: App) -> None:
     """The submission process: a message names the workflow and its input."""
 
@@ -377,5 +406,10 @@ def orders(app: App, rng: random.Random, count: int, only: str | None = None) ->
         for n, long in enumerate(batch):
             if rng.random() < _BRIEF_ORDERS:
                 name = rng.choice(BRIEFLY)
+                batch[n] = long._replace(workflow=app._find_workflow(name), key=f"{name}-{n}")
+    if only is None and rng.random() < _NAP_WORLDS:
+        for n, long in enumerate(batch):
+            if rng.random() < _NAPS:
+                name = rng.choice(NAPS)
                 batch[n] = long._replace(workflow=app._find_workflow(name), key=f"{name}-{n}")
     return batch

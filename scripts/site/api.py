@@ -17,7 +17,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
         "App", "Agent", "Action", "Workflow", "Plan", "Inbox", "Retry", "Recover", "NEVER", "Breaker", "Answer", "Asked", "NOTHING",
         "NOT_HAPPENED", "NotHappened", "Happened",
     ),
-    "Inside a workflow": ("parallel", "branches", "each", "when", "all_of", "any_of", "not_"),
+    "Inside a workflow": ("parallel", "branches", "each", "when", "sleep", "sleep_until", "fail", "all_of", "any_of", "not_"),
     "Inside an action": ("current_call", "Call", "Token", "Transaction"),
     "Submit and operate": (
         "Client", "SyncClient", "TaskHandle", "SyncTaskHandle", "Submissions", "SyncSubmissions", "Filter", "Prefix", "Exact",

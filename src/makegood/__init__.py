@@ -58,7 +58,7 @@ __getattr__, __dir__, __all__ = names(
         "transactions.transaction": "Transaction",
         "workflow.app": "App",
         "workflow.promise": "all_of any_of not_",
-        "workflow.verbs": "branches each parallel when",
+        "workflow.verbs": "branches each fail parallel sleep sleep_until when",
         "workflow.workflow": "Workflow",
     },
     packages=("election", "errors", "keys", "telemetry", "testing"),

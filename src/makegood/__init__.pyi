@@ -74,7 +74,7 @@ from makegood.supervisor.supervisor import Pass
 from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
 from makegood.workflow.promise import all_of, any_of, not_
-from makegood.workflow.verbs import branches, each, parallel, when
+from makegood.workflow.verbs import branches, each, fail, parallel, sleep, sleep_until, when
 from makegood.workflow.workflow import Workflow
 
 __all__ = [
@@ -164,8 +164,11 @@ __all__ = [
     "branches",
     "current_call",
     "each",
+    "fail",
     "not_",
     "parallel",
+    "sleep",
+    "sleep_until",
     "verified",
     "when",
 ]

@@ -62,15 +62,23 @@ def test_a_task_that_waits_for_a_person_takes_no_slot(office: Shop) -> None:
     office.done("task", "cancel", bern["id"], "--wait")
 
 
-def test_a_moment_is_waited_for_with_one_look(office: Shop) -> None:
-    """It is asked, told how long, and asked again when it is time: no look in between, and not too early."""
+def test_a_workflow_sleeps_until_its_moment_or_until_it_is_woken(office: Shop) -> None:
+    """One pays after both sleeps, one fails by itself, one is woken; all of it in real processes."""
     office.serve("run", "moments:office")
     assert (
-        office.done("task", "submit", "moments:pay_later", '"rome"', "1.5", "--wait").strip() == '"paid rome"'
+        office.done("task", "submit", "moments:pay_later", '"rome"', "0.5", "--wait").strip() == '"paid rome"'
     )
-    (task,) = office.json("task", "list")
-    task_detail = office.json("task", "show", task["id"])
-    assert [step["attempt"] for step in task_detail["steps"]] == [1, 2, 1]
+    office.call("task", "submit", "moments:pay_later", '"nowhere"', "0", "--key", "nowhere-1", "--wait")
+    (task,) = office.json("task", "list", "--key", "nowhere-1")
+    assert (task["state"], task["cause"]) == ("undone", "nobody wants to go there")
+    typed(office, block("wait-for-a-moment", "sh wake"))
+    (task,) = office.json("task", "list", "--key", "rome-1")
+    while "sleep" not in (page := office.done("task", "show", task["id"])) or "left" not in page:
+        pass
+    assert re.search(r"sleep +\(sleep\) +ready +until \S+Z, (6d23h59m\S*|7d) left", page)
+    assert re.search(r"sleeps +until \S+Z, ", page)
+    assert "sleep ends now" in office.done("task", "wake", task["id"], "--step", "sleep")
+    office.done("task", "watch", task["id"], "--timeout", "60s")
 
 
 def test_a_task_begins_when_its_delay_is_over_or_never(office: Shop) -> None:

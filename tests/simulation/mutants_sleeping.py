@@ -1,14 +1,15 @@
-"""Mutants of tasks that begin later."""
+"""Mutants of tasks that begin later, and of workflows that wait."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from makegood.saga import waits
 from makegood.scheduler import store_reader
 from makegood.store.sqlite import claim, submit
 from tests.simulation.mutants_making import mutant
-from tests.simulation.mutants_worlds import FAULTS_OF_ALL_KINDS
+from tests.simulation.mutants_worlds import FAULTS_OF_ALL_KINDS, SCHEDULERS
 
 DELAYED = replace(FAULTS_OF_ALL_KINDS, tasks=6, delayed=0.8)
 """A little of everything, and most tasks begin later."""
@@ -53,3 +54,35 @@ def begun_by_any_message(m: pytest.MonkeyPatch) -> None:
 def due_and_asleep(m: pytest.MonkeyPatch) -> None:
     """Nobody looks for tasks that are due."""
     m.setattr(claim, "DUE", claim.DUE.replace("'sleeping'", "'?'"))
+
+
+NAPPING = replace(FAULTS_OF_ALL_KINDS, tasks=6)
+"""A little of everything, for tasks that all wait."""
+
+
+@mutant(NAPPING, "nap")
+def sleep_ends_too_soon(m: pytest.MonkeyPatch) -> None:
+    """A step sleeps for half of its length."""
+    true = waits.length
+    m.setattr(waits, "length", lambda value: true(value) / 2)
+
+
+@mutant(
+    replace(NAPPING, layout=SCHEDULERS, tasks=20, services={}, rates={"kill": 0.5, "orderly stop": 0.5}),
+    "nap",
+)
+def timer_from_the_claim(m: pytest.MonkeyPatch) -> None:
+    """A Scheduler that takes a task over ends its sleeps at once."""
+    true = store_reader.restored
+
+    def awake(load: Any) -> Any:
+        load.due.update(dict.fromkeys(load.due, 0.0))
+        return true(load)
+
+    m.setattr("makegood.scheduler.commits.restored", awake)
+
+
+@mutant(replace(NAPPING, drift=0.004, rates={"clock jump": 1.0}), "nap")
+def sleeps_by_its_own_clock(m: pytest.MonkeyPatch) -> None:
+    """A Scheduler ends sleeps by its own clock, which may be faster than the store's."""
+    m.setattr("makegood.scheduler.task_table.saga.is_wait", lambda _plan: False)

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from makegood.model.plan import StepPlan, Template
+from makegood.store.views import StepView, TaskDetail, TaskView
 from makegood.supervisor.supervisor import LEASE
 from makegood.testing.checker import Final
 from makegood.testing.history import Event, History
@@ -508,6 +510,40 @@ def test_a_probe_may_cost_one_failure_more() -> None:
             plan=PLANS[1].__class__(1, name="charge", after=(0,), policy=policy.__class__(10.0, threshold=1, probe=True)),
         )  # fmt: skip
     assert check(history, rows).ok
+
+
+@pytest.mark.parametrize(
+    ("plan", "length", "calendar", "early"),
+    [
+        (("", "3.0"), 3.0, 0.0, ""),
+        (("", "3.0"), 2.5, 0.0, "rest ended 0.500 s before its moment"),
+        (("until", '"1970-01-01T01:01:40+01:00[Europe/Berlin]"'), 9.0, 100.0, ""),
+        (("until", '"1970-01-01T00:01:40+00:00"'), 9.0, 98.0, "rest ended 2.000 s before its moment"),
+    ],
+)
+def test_no_sleep_ends_before_its_moment_but_by_wake(
+    plan: tuple[str, str], length: float, calendar: float, early: str
+) -> None:
+    story = Story()
+    story.submit(1)
+    nap = StepPlan(0, "sleep", "rest", action=plan[0], args=Template((plan[1],)))
+    view = TaskView(
+        1, "shop", "order", None, "processing", "forward", 1, 0, "", 0, None, 1, None, 0.0, None, None
+    )
+    step = StepView(0, "sleep", "rest", "", "", "done", 0, 1, 0, doubt=False, undoable=False, plan=nap)
+    rows = Final(tasks=[TaskDetail(view, [step])])
+
+    def slept(*before: str) -> str:
+        for act in before:
+            story.note("act", "s1", 1, what=act, verdict="applied", reason="")
+        story.history.note("slept", "s1", 1, idx=0, length=length, calendar=calendar)
+        story.history.note("moved", "s1", 1, moves=[(0, "ready", "done", 0, 1)], cause="", note="")
+        return "; ".join(violation.text for violation in check(story.history, rows).of("I19"))
+
+    assert slept("wake") == ""
+    text = slept("extend")
+    assert early in text
+    assert bool(early) is bool(text)
 
 
 @given(st.lists(st.sampled_from(["processed", "undone", "resubmitted", "held"]), min_size=1, max_size=8))

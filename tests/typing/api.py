@@ -6,7 +6,7 @@
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, assert_type
 
 import makegood as mg
@@ -114,6 +114,16 @@ def measure(order: Order) -> dict[str, tuple[int, str]]:
     return {}
 
 
+@stock.action(complete_within="30s", undo=mg.NOTHING)
+def measured(order: Order) -> timedelta:
+    return timedelta(1)
+
+
+@stock.action(complete_within="30s", undo=mg.NOTHING)
+def moved(order: Order) -> datetime:
+    return datetime.now().astimezone()
+
+
 # -- the functions stay what they were, for unit tests ---------------------------------------------------------------------
 
 
@@ -165,6 +175,13 @@ def place_gift(order: Order, wrapped: bool = False, *, note: str = "") -> list[s
     parcels = mg.each(split(order), lambda parcel: reserve(Order(parcel.no, "sku", 1)), limit=100, at_once=5)
     assert_type(parcels, list[str])
     mg.each(split(order), hand_over)
+    mg.sleep("3d")
+    mg.sleep(timedelta(days=3))
+    mg.sleep(measured(order))
+    mg.sleep_until(moved(order))
+    mg.branches(lambda: mg.sleep(20), lambda: email(order, "p"))
+    judged = mg.when(two.no == "x", then=lambda: ship(order, "a"), otherwise=lambda: mg.fail("no room"))
+    assert_type(judged, Parcel)
     if wrapped and note:
         assert_type(place_order(order), str)
     return parcels

@@ -25,6 +25,9 @@ async def calls(order: Order, client: mg.Client, blocking: mg.SyncClient) -> Non
     mg.each(ship(order, "h"), lambda item: email(order, "p"))  # wrong: not a list
     mg.when("yes", then=lambda: ship(order, "h"))  # wrong: not a condition
     mg.when(ship(order, "h").no == "x", then=ship(order, "h"))  # wrong: a function, not a step
+    mg.sleep(split(order))  # wrong: not a length of time
+    mg.sleep_until("tomorrow")  # wrong: a datetime
+    mg.when(ship(order, "h").no == "x", then=lambda: mg.fail(3))  # wrong: a text
     await reserve(order)  # wrong: in a workflow nothing is awaited, in a unit test it is reserve.fn
     number: int = charge(order, "h")  # wrong: type of a result
     plan: mg.Plan[int] = place_order.plan(order)  # wrong: type of a workflow's result

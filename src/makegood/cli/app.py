@@ -45,7 +45,7 @@ TASKS: Mapping[str, Place] = {
     "resubmit": ("commands.acts:resubmit", "Start tasks in error, or undone ones, again."),
     "settle": ("commands.acts:settle", "State how a step of a task in error really ended."),
     "extend": ("commands.acts:extend", "Move the deadlines of tasks."),
-    "wake": ("commands.acts:wake", "Let tasks that sleep begin now."),
+    "wake": ("commands.acts:wake", "Let tasks that sleep continue now."),
 }
 QUEUES: Mapping[str, Place] = {
     "list": ("commands.queue:list_", "List queues, their messages, or dead letters."),

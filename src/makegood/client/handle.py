@@ -272,10 +272,20 @@ class TaskHandle(Generic[R_co]):
         return await self._act("extend", who, why, timeout, wait=seconds(more, name="more"))
 
     async def wake(
-        self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
+        self,
+        *,
+        step: str | None = None,
+        why: str = "",
+        who: str | None = None,
+        timeout: Duration | None = "30s",
     ) -> Answer:
-        """Let a task that sleeps begin now. One that does not sleep stays as it is (``noop``)."""
-        return await self._act("wake", who, why, timeout)
+        """Let a task that sleeps continue now: begin before its start, or end its ``mg.sleep`` steps.
+
+        ``step``: the one sleep to end. A task that does not sleep stays as it is
+        (``noop``). Raises ``TaskNotFoundError`` for an unknown step.
+        """
+        idx = -1 if step is None else (await self._step(step))[1].idx
+        return await self._act("wake", who, why, timeout, idx=idx)
 
     async def _step(self, name: str) -> tuple[TaskView, StepView]:
         detail = await self.status()

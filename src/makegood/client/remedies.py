@@ -98,6 +98,7 @@ def _remedy(detail: TaskDetail, task: str, message: TaskMessage, names: Mapping[
     means = {
         "undo": _undo_means(detail, cautions),
         "cancel": "end it: undo what it did",
+        "wake": "end its sleep now",
         "resubmit": "send it forward again: what failed or was undone runs again" + _correction(detail),
     }[kind]
     return Remedy(kind, ("task", kind, task), "; ".join([means, *cautions]))

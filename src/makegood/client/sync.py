@@ -424,7 +424,7 @@ class SyncTaskHandle(Generic[R_co]):
     extend = _blocks(TaskHandle.extend)
     """Move the deadline of a task that goes forward."""
     wake = _blocks(TaskHandle.wake)
-    """Let a task that sleeps begin now."""
+    """Let a task that sleeps continue now."""
 
 
 @judge_calls(ConfigError, values=True, constructor=False)

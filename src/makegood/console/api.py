@@ -39,7 +39,7 @@ from makegood.store.views import Filter, Finding, StepPage, TaskExcerpt, TaskVie
 from makegood.story.undo_preview import undo_order
 
 T = TypeVar("T")
-B = TypeVar("B", "Why", "ResubmitBody", "SettleBody", "ExtendBody")
+B = TypeVar("B", "Why", "ResubmitBody", "SettleBody", "WakeBody", "ExtendBody")
 
 _MOMENTS: Final = frozenset({"at", "began", "ended", "first", "last", "minute", "times"})
 
@@ -75,6 +75,13 @@ class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
     outcome: Literal["done", "failed", "undone"]
     reason: Vouched
     value: Any = None
+
+
+class WakeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Let a task that sleeps continue. ``step``: the one sleep to end."""
+
+    reason: Reason = ""
+    step: StepName | UnsetType = UNSET
 
 
 class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -217,7 +224,7 @@ class Api:
             get("/tasks/{task}/history", self._history, "Moves of a task, in order.", "Events", query=(_number("after", "Only events after this seq."), LIMIT)),
             get("/tasks/{task}/undo-preview", self._preview, "What an undo would do now, in its order.", "Preview"),
             act("cancel", Why, "Stop a task, and undo what was done."),
-            act("wake", Why, "Let a task that sleeps begin now."),
+            act("wake", WakeBody, "Let a task that sleeps continue now: begin, or end its sleeps."),
             act("undo", Why, "Undo a task in error, or one that was processed."),
             act("resubmit", ResubmitBody, "Restart a task in error, or an undone one."),
             act("settle", SettleBody, "State the outcome of a step of a task in error.", "admin"),
@@ -345,7 +352,9 @@ class Api:
         return await self._acted(visit, Why, lambda task, _, terms: task.cancel(**terms))
 
     async def _wake(self, visit: Visit) -> Any:
-        return await self._acted(visit, Why, lambda task, _, terms: task.wake(**terms))
+        return await self._acted(
+            visit, WakeBody, lambda task, body, terms: task.wake(step=_given(body.step), **terms)
+        )
 
     async def _undo(self, visit: Visit) -> Any:
         return await self._acted(visit, Why, lambda task, _, terms: task.undo(**terms))

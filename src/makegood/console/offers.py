@@ -139,6 +139,13 @@ def _cancel(detail: TaskDetail) -> ActOffer:
 
 
 def _wake(detail: TaskDetail) -> ActOffer:
+    sleeps = [step.name for step in detail.steps if step.kind == "sleep" and step.state == "ready"]
+    if sleeps:
+        names = listed(sleeps)
+        return ActOffer(
+            act="wake", icon="run", label="Wake…", verb="End the sleep now", title=f"Let {_name(detail)} continue now",
+            means=f"Ends {names} before its moment.", command=_command(detail, "wake"),
+        )  # fmt: skip
     return ActOffer(
         act="wake", icon="run", label="Wake…", verb="Begin now", title=f"Let {_name(detail)} begin now",
         means="It begins now, before its start.", command=_command(detail, "wake"),

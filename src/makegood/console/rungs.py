@@ -21,6 +21,7 @@ from makegood.saga.rules import SETTLED
 from makegood.store.views import StepView, TaskDetail
 from makegood.story.steps import JOINS, MOST_ODD, ODD, ORDER, TURNED, outermost, stem
 from makegood.story.undo_preview import fate, span_text, turns
+from makegood.story.waits import sleep_text
 
 MOST_TICKS = 12
 
@@ -197,6 +198,8 @@ def _note(reading: _Reading, view: StepView, outcome: ForwardEnd) -> str:
         return view.error or ""
     if view.doing in ("do", "probe") and view.state == "running":
         return _in_flight(reading, view)
+    if text := sleep_text(view, reading.now):
+        return text
     if view.waiting and view.state == "ready" and view.due is not None:
         return f"again at {day_time(reading.now + view.due)}" + (f": {view.error}" if view.error else "")
     if outcome.by == "probe":

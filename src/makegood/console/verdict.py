@@ -13,7 +13,7 @@ from makegood.store.views import StepView, TaskDetail
 from makegood.story.steps import listed
 from makegood.story.trouble import cause_sentence, trouble
 from makegood.story.undo_preview import Preview, needs_settling, undo_order
-from makegood.story.waits import start_text
+from makegood.story.waits import is_asleep, sleep_text, start_text
 
 AGAIN: Final = "{} asked again, under the same key"
 MOST_TRIES: Final = 1000
@@ -195,6 +195,15 @@ def _sleeping(detail: TaskDetail, course: Course) -> TaskVerdict:
     return _verdict("sleeping", f"Sleeping: it {start_text(detail.task, detail.now)}")
 
 
+def _asleep(detail: TaskDetail) -> TaskVerdict | None:
+    """Return the verdict on a task that waits for a moment: the first of them; None if it waits for none."""
+    asleep = [step for step in detail.steps if is_asleep(step)]
+    if not asleep:
+        return None
+    step = min(asleep, key=lambda s: s.due or 0.0)
+    return _verdict("sleeping", f"Sleeping: {step.name} {sleep_text(step, detail.now)}".rstrip())
+
+
 def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
     actions = [step for step in detail.steps if step.kind == "action"]
     doubts = [step for step in actions if step.state == "in_doubt"]
@@ -208,6 +217,8 @@ def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
     if step := next((step for step in running + resting if step.failures), None):
         title = f"{step.name} has not succeeded yet: attempt {step.attempt}"
         return _verdict("failing", title, step.error, fill=step.attempt)
+    if not running and not resting and (verdict := _asleep(detail)) is not None:
+        return verdict
     if not running and resting:
         step = min(resting, key=lambda s: s.due or 0.0)
         ring = _countdown(step, "to the next attempt", step.due or 0.0)

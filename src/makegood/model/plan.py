@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from makegood.base.arguments import judge_calls
-from makegood.base.durations import Duration, seconds
+from makegood.base.durations import Duration, seconds, shown
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.base.wall_times import moment
 from makegood.errors import ConfigError
@@ -146,6 +146,23 @@ class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """The app's limit in bytes; an argument must keep to it once it is filled in."""
 
 
+def described(plan: StepPlan) -> str:
+    """Return what a control step is, for people: its kind, and of a wait or a ``fail`` what is known of it.
+
+    >>> described(StepPlan(0, "sleep", args=Template(("259200.0",)))), described(StepPlan(0, "when"))
+    ('sleep 3d', 'when')
+    """
+    if plan.kind not in ("sleep", "fail") or plan.args is None or plan.args.refs:
+        return plan.kind
+    try:
+        value = msgspec.json.decode(plan.args.parts[0], type=float | str)
+    except msgspec.MsgspecError:  # of another version
+        return plan.kind
+    if plan.kind == "fail":
+        return f"fail: {value}"
+    return f"sleep {shown(value) if isinstance(value, float) else f'until {value}'}"
+
+
 class Comparison(Protocol):
     """Compares inputs of a workflow by value: the plan of one task with those of another."""
 
@@ -263,6 +280,6 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
         lines = [f"{self.app}.{self.workflow}: {len(self.steps)} steps"]
         for step in self.steps:
             after = ", ".join(self.steps[i].name for i in step.after) or "-"
-            where = f"{step.agent}.{step.action}" if step.kind == "action" else f"({step.kind})"
+            where = f"{step.agent}.{step.action}" if step.kind == "action" else f"({described(step)})"
             lines.append(f"  {step.idx:>3}  {step.name:<24} {where:<28} after {after}")
         return "\n".join(lines)

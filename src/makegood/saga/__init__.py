@@ -33,6 +33,7 @@ from makegood.saga.decisions import decide, progressed, put_to_error
 from makegood.saga.fast_path import Shapes
 from makegood.saga.first_decision import begin
 from makegood.saga.held import apply, hold, repair
+from makegood.saga.rules import is_wait
 from makegood.saga.suspension import NOTHING_DUE, Due
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "begin",
     "decide",
     "hold",
+    "is_wait",
     "progressed",
     "put_to_error",
     "repair",

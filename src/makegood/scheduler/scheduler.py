@@ -84,7 +84,7 @@ class Scheduler(Actor):
         watch: Watch | None = None,
     ) -> None:
         self.wakeups = Wakeups(store, clock, rng, poll)
-        self.tasks = tasks = TaskTable(clock, memory, self.wakeups)
+        self.tasks = tasks = TaskTable(clock, memory, self.wakeups, store.tasks.clock)
         claims = Claims(tasks, hold=hold, most=claim, linger=linger)
         self.turns = turns = Turns(tasks, claims, Listeners(on_end, watch), store.parallel_from)
         self._agents = agents = agents or NoAgents()

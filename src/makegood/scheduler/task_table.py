@@ -1,7 +1,8 @@
 """The tasks that a Scheduler holds in memory, and what waits for each: messages, timers, a fresh read."""
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from makegood import saga
 from makegood.base.clock import Clock
@@ -44,12 +45,14 @@ class Review:
 class Timers:
     """When waiting steps are due, on the monotonic clock. The last time set for a step counts."""
 
-    __slots__ = ("_due", "_heap", "_stale")
+    __slots__ = ("_due", "_heap", "_stale", "ends")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int]] = []
         self._stale = 0  # entries of the heap, about, whose steps were dropped
         self._due: dict[int, dict[int, float]] = {}
+        self.ends: dict[tuple[int, int], float] = {}
+        """When waits end, on the store's clock."""
 
     @property
     def first(self) -> float | None:
@@ -72,7 +75,10 @@ class Timers:
 
     def drop(self, task: int) -> None:
         """Forget a task's steps. Their entries, which may be due only in months, do not stay for long."""
-        self._stale += len(self._due.pop(task, ()))
+        steps = self._due.pop(task, {})
+        for idx in steps if self.ends else ():
+            self.ends.pop((task, idx), None)
+        self._stale += len(steps)
         if self._stale > max(_STALE, len(self._heap) // 2):
             self._heap = [(at, of, idx) for of, moments in self._due.items() for idx, at in moments.items()]
             heapq.heapify(self._heap)
@@ -95,12 +101,19 @@ class Timers:
         """Forget all."""
         self._heap.clear()
         self._due.clear()
+        self.ends.clear()
 
 
 class TaskTable:
     """The tasks of one Scheduler. ``memory``: bytes of tasks above which no more should be claimed."""
 
-    def __init__(self, clock: Clock, memory: int, wakeups: Wakeups) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        memory: int,
+        wakeups: Wakeups,
+        store_clock: Callable[[], float] = lambda: math.inf,
+    ) -> None:
         self.node = 0
         """The number of the node that holds them; 0 before there is one."""
         self.wakeups = wakeups
@@ -112,6 +125,7 @@ class TaskTable:
         self.weights = Weights(memory)
         self.timers = Timers()
         self.clock = clock
+        self._store_clock = store_clock
         self._review = Review(clock.monotonic())
         self._shapes = saga.Shapes()
 
@@ -149,15 +163,24 @@ class TaskTable:
 
     def arm(self, task: int, waits: Mapping[int, float]) -> None:
         """Set timers: in how many seconds each step is due."""
-        now = self.clock.monotonic()
+        now, held_task = self.clock.monotonic(), self.in_memory.get(task)
         for idx, wait in waits.items():
             self.timers.set(task, idx, now + wait)
+            if held_task is not None and saga.is_wait(held_task.steps[idx].plan):
+                self.timers.ends[task, idx] = self._store_clock() + wait
 
     def fire(self) -> None:
-        """Let steps continue whose timers are due."""
-        for task, idx in self.timers.pop(self.clock.monotonic()):
-            held_task = self.in_memory.get(task)
-            if held_task is not None and held_task.steps[idx].waiting:
+        """Let steps continue whose timers are due, and sleeps whose moment has come by the store's clock too:
+        this process's own may be faster, or was ahead after its machine was suspended.
+        """
+        now = self.clock.monotonic()
+        for task, idx in self.timers.pop(now):
+            held_task, end = self.in_memory.get(task), self.timers.ends.pop((task, idx), None)
+            if held_task is None or not held_task.steps[idx].waiting:
+                continue
+            if end is not None and (left := end - self._store_clock()) > 0:
+                self.arm(task, {idx: left})
+            else:
                 self.messages.setdefault(task, []).append(TaskMessage("retry", idx))
 
     def review(self) -> None:

@@ -20,6 +20,7 @@ The kinds, with their fields:
   memory)
 - withdrawn, given back: idx, doing, attempt (by): a request that nobody had taken, or that was taken and not
   begun
+- slept: idx, length (seconds since it began, by the store's clock), calendar (the wall clock): a sleep ended
 - told: state: a waiting client received the end
 - refused: what ("reply", "decision", "supervisor", "act", "lease"), idx, attempt, why: a fence refused a
   stale write

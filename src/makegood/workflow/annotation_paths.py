@@ -170,6 +170,16 @@ def maybe_bool(annotation: Any) -> bool:
     return any(part is bool or _shape(part).kind == "any" for part in _parts(annotation))
 
 
+def maybe(annotation: Any, kinds: tuple[type, ...]) -> bool:
+    """Return whether a value annotated so may be of one of these kinds; a bool is not a number.
+
+    >>> maybe(float | None, (float, int)), maybe(typing.Any, (float,)), maybe(bool, (int,))
+    (True, True, False)
+    """
+    parts = _parts(annotation)
+    return any(part in kinds or _shape(part).kind == "any" for part in parts)
+
+
 def variously_written(annotation: Any) -> type | None:
     """Return a class in an annotation whose equal values may have different JSON; None if there is none.
 

@@ -7,21 +7,25 @@ It finds misuse of promises that goes unnoticed at run time.
 is *sure* that a promise is meant: every assignment to the name in that function, nested functions included,
 makes it a promise.
 
+It finds calls of ``time.sleep`` and ``asyncio.sleep``: the function runs at submission.
+
 It finds the arguments of actions that are parameters of the workflow function, as they are: names that
-nothing in it binds again. Where there is no source (a prompt, ``exec``), it finds neither.
+nothing in it binds again. Where there is no source (a prompt, ``exec``), it finds none of these.
 """
 
 import ast
+import asyncio
 import builtins
 import inspect
 import textwrap
+import time
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
 from makegood.base.function_layers import definition
 from makegood.declare.action import Action
-from makegood.errors import PromiseError
+from makegood.errors import DefinitionError, PromiseError
 
 _OURS = __name__.partition(".")[0]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -47,7 +51,8 @@ def check_source(
 ) -> Mapping[Position, Passing]:
     """Return the calls of actions in the function, by where they end.
 
-    Raises ``PromiseError``, naming the line, if the function surely asks what a promise cannot answer.
+    Raises ``PromiseError``, naming the line, if the function surely asks what a promise cannot answer, and
+    ``DefinitionError`` if it calls ``time.sleep`` or ``asyncio.sleep``.
     ``makers`` names ``mg.when``, ``mg.each`` and ``mg.parallel`` by the objects themselves.
     """
     fn = definition(fn)
@@ -66,6 +71,11 @@ def check_source(
         raise PromiseError(
             f"{where} ({file}, line {first + line - 1}): {subject} asks about a promise, not about the result, which is not known yet: "
             f"{REMEDY}"
+        )
+    for line, name in reader.naps():
+        file = inspect.getsourcefile(fn) or "the source"
+        raise DefinitionError(
+            f"{where} ({file}, line {first + line - 1}): {name} runs at submission and makes the submitter wait: write mg.sleep(...)"
         )
     margin = len(lines[0]) - len(source.partition("\n")[0]) - 1
     return {(first + line - 1, margin + column): passing for (line, column), passing in reader.passings()}
@@ -239,6 +249,15 @@ class _Reader:
                 if any(map(self._is_promise, subjects)):
                     lines.append((node.lineno, f"match {ast.unparse(node.subject)}"))
         return sorted(lines)
+
+    def naps(self) -> list[tuple[int, str]]:
+        """Return (line in the function's source, name) of each call that makes the submitter wait."""
+        calls = [node for node in ast.walk(self._function) if isinstance(node, ast.Call)]
+        return sorted(
+            (call.lineno, ast.unparse(call.func))
+            for call in calls
+            if (callee := self._meant(call.func)) is time.sleep or callee is asyncio.sleep
+        )
 
     # -- what is passed on as it is --------------------------------------------------------------------------
 

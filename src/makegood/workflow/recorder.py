@@ -13,11 +13,15 @@ whose results it uses (``needs``).
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from datetime import datetime, timedelta
+from types import NoneType
+from typing import Any, Never
 
+from makegood.base.durations import seconds
+from makegood.base.wall_times import moment_text
 from makegood.declare.action import Action, Shared
-from makegood.errors import DefinitionError, PayloadError, PromiseError
-from makegood.model.plan import Kind, Ref, Template
+from makegood.errors import ConfigError, DefinitionError, PayloadError, PromiseError
+from makegood.model.plan import INPUTS, MOST_DELAY, UNTIL, Kind, Ref, Template
 from makegood.model.shape import Shape
 from makegood.payload.codec import objects_in, shown
 from makegood.workflow import annotation_paths
@@ -196,7 +200,7 @@ class Recording(Templates):
         decision = as_condition(condition, "mg.when")
         if isinstance(decision, bool):
             branch = then if decision else otherwise
-            return None if branch is None else branch()
+            return None if branch is None else self._side(branch)
         flow, first, needs = self._flow, self._count, len(self._needs)
         start, guard = flow.frontier, self._condition(decision)
         when = self._draft("when", self._name("when"))
@@ -208,7 +212,7 @@ class Recording(Templates):
             name = f"{'then' if side else 'otherwise'} of {when.name}"
             guards = (*flow.guards, (when, side))
             scope = Scope(f"the {name}", flow.scope)
-            with self._inside(Flow(scope, flow.body, flow.depth, guards, (when,))) as inner:
+            with self._inside(Flow(scope, flow.body, flow.depth, guards, (when,), is_side=True)) as inner:
                 value = None if fn is None else fn()
                 sides.append(self._template(value, f"what {name} returns"))
             ends += tuple(end for end in inner.frontier if end is not when)
@@ -218,6 +222,76 @@ class Recording(Templates):
         merge.of, merge.sides = when, tuple(sides)
         self._unit(merge, first, needs, start=start, heads=(when,))
         return Promise(Promised(merge, either(*kinds), flow.scope))
+
+    def _side(self, branch: Callable[[], Any]) -> object:
+        """Record the side of a ``when`` whose condition is known now."""
+        flow, before = self._flow, self._flow.is_side
+        flow.is_side = True
+        try:
+            return branch()
+        finally:
+            flow.is_side = before
+
+    def sleep(self, length: Any) -> Promise:
+        """Record a wait for a length of time; return the promise of None."""
+        subject = f"mg.sleep in {self.where}"
+        if type(length) is Promise:
+            self._time(promised(length), subject, (timedelta, float, int), "return a timedelta, or seconds")
+            return self._wait("sleep", self._template(length, subject))
+        try:
+            length_s = seconds(length, name="length")
+        except ConfigError as wrong:
+            raise DefinitionError(f"{subject}: {wrong}") from None
+        if length_s > MOST_DELAY:
+            raise DefinitionError(f"{subject}: {length!r:.60} is longer than ten years, which is the most")
+        # the steps of tasks that differ in their inputs alone are the same
+        ref = self._input(length) if isinstance(length, timedelta | float) else None
+        return self._wait(
+            "sleep", self._literal(length_s, subject) if ref is None else Template(("", ""), (ref,))
+        )
+
+    def sleep_until(self, at: Any) -> Promise:
+        """Record a wait for a moment; return the promise of None."""
+        subject = f"mg.sleep_until in {self.where}"
+        if type(at) is Promise:
+            self._time(promised(at), subject, (datetime,), "return a datetime with a time zone")
+            return self._wait("sleep", self._template(at, subject), UNTIL)
+        try:
+            text = moment_text(at, name="moment")
+        except ConfigError as wrong:
+            raise DefinitionError(f"{subject}: {wrong}") from None
+        # the JSON of an input has no zone
+        ref = None if "[" in text else self._input(at)
+        args = self._literal(text, subject) if ref is None else Template(("", ""), (ref,))
+        return self._wait("sleep", args, UNTIL)
+
+    def fail(self, reason: object) -> Promise:
+        """Record a step that fails the task; return a promise that nothing can be done with."""
+        if not self._flow.is_side:
+            raise DefinitionError(
+                f"mg.fail in {self.where} fails every task: put it in a side of mg.when, "
+                f'mg.when(promise == x, then=lambda: mg.fail("..."))'
+            )
+        is_text = isinstance(reason, str) and reason.strip()
+        if type(reason) is Promise:
+            self._time(promised(reason), f"mg.fail in {self.where}", (str,), "return a text")
+        elif not is_text:
+            raise DefinitionError(f"mg.fail in {self.where}: {reason!r:.60} does not say why: pass a text")
+        return self._wait("fail", self._template(reason, f"the reason of mg.fail in {self.where}"), of=Never)
+
+    def _time(self, subject: Promised, where: str, kinds: tuple[type, ...], remedy: str) -> None:
+        """Raise ``PromiseError`` for a promise that will be of none of these kinds."""
+        if not annotation_paths.maybe(subject.annotation, kinds):
+            raise PromiseError(f"{where}: {subject} will be {shown(subject.annotation)}: {remedy}")
+
+    def _wait(self, kind: Kind, args: Template, label: str = "", *, of: Any = NoneType) -> Promise:
+        """Record a control step that has arguments and no effect; ``of``: the annotation of its result."""
+        self._calls = None
+        needs = len(self._needs) - len([ref for ref in args.refs if ref.of not in INPUTS])
+        draft = self._draft(kind, self._name(kind))
+        draft.args, draft.label = self._within_limit(args, draft.name), label
+        self._unit(draft, self._count - 1, needs)
+        return Promise(Promised(draft, of, self._flow.scope))
 
     def each(self, items: object, body: Callable[[Any], Any], limit: int, at_once: int | None) -> object:
         """Record a body for every item of a list; return the promise of the list of its results.
@@ -241,7 +315,7 @@ class Recording(Templates):
         each.args, each.limit, each.at_once = args, limit, at_once or 0
         scope = Scope(f"the body of {each.name}", flow.scope)
         body_steps: list[StepDraft] = []
-        with self._inside(Flow(scope, body_steps, flow.depth + 1)):
+        with self._inside(Flow(scope, body_steps, flow.depth + 1, is_side=flow.is_side)):
             value = body(Promise(Promised(each, element, scope, item=True)))
             side = self._template(value, f"what the body of {each.name} returns")
         each.body = body_steps
@@ -277,7 +351,8 @@ class Recording(Templates):
         for n, (name, fn) in enumerate(calls):
             front = fronts[n % len(fronts)]
             scope = Scope(name, flow.scope)
-            with self._inside(Flow(scope, flow.body, flow.depth, flow.guards, front)) as inner:
+            inside = Flow(scope, flow.body, flow.depth, flow.guards, front, is_side=flow.is_side)
+            with self._inside(inside) as inner:
                 values.append(self._visible_outside(fn(), scope, flow.scope))
             if inner.units and front is start:
                 heads += inner.units[0].heads

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from types import NoneType
-from typing import Any
+from typing import Any, Never
 
 import msgspec
 
@@ -20,6 +20,8 @@ class StepDraft(Origin, eq=False):
 
     kind: Kind = "action"
     action: Action[..., Any] | None = None
+    label: str = ""
+    """The ``action`` of a step that has none: what a wait waits for."""
     args: Template | None = None
     after: "tuple[StepDraft, ...]" = ()
     guards: "tuple[tuple[StepDraft, bool], ...]" = ()
@@ -60,6 +62,8 @@ class Flow(msgspec.Struct, eq=False):
     guards: tuple[tuple[StepDraft, bool], ...] = ()
     frontier: tuple[StepDraft, ...] = ()
     units: list[Unit] = []
+    is_side: bool = False
+    """Whether it is, or is within, a side of a ``when``."""
 
 
 def step_plan(draft: StepDraft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
@@ -75,7 +79,7 @@ def step_plan(draft: StepDraft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
         kind=draft.kind,
         name=draft.name,
         agent="" if action is None else action.agent.name,
-        action="" if action is None else action.name,
+        action=draft.label if action is None else action.name,
         args=draft.args,
         after=tuple(map(_own_index, draft.after)),
         guards=tuple((_own_index(when), side) for when, side in draft.guards),
@@ -146,8 +150,10 @@ def annotation_of(value: object) -> Any:
 
 def either(one: Any, other: Any) -> Any:
     """Return the annotation of a value that is one or the other."""
-    if one == other:
+    if one == other or other is Never:
         return one
+    if one is Never:
+        return other
     if NoneType in (one, other):
         rest = other if one is NoneType else one
         return Any if rest is Any else rest | None

@@ -1,12 +1,15 @@
-"""Functions for a workflow function to call besides actions: ``parallel``, ``branches``, ``when``,
-``each``.
+"""Functions for a workflow function to call besides actions: ``parallel``, ``branches``, ``when``, ``each``,
+``sleep``, ``sleep_until``, ``fail``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, TypeVarTuple, cast, overload
+from datetime import datetime
+from typing import Any, NoReturn, TypeVar, TypeVarTuple, cast, overload
 
 from makegood.base.arguments import judge_calls
+from makegood.base.durations import Duration
 from makegood.declare.action import RECORDER
+from makegood.declare.call import known_call
 from makegood.errors import DefinitionError
 from makegood.workflow.plan_run import Planning
 from makegood.workflow.recorder import Recording
@@ -116,6 +119,52 @@ def each(
     Raises ``PromiseError``.
     """
     return cast("list[R]", _recording("mg.each").each(items, body, limit, at_once))
+
+
+# -- waits -----------------------------------------------------------------------------------------------
+
+
+def _waiting(subject: str) -> Recording:
+    """Return the plan that a wait belongs to."""
+    if RECORDER.get() is None and known_call() is not None:
+        raise DefinitionError(
+            f'{subject} was called in an action, which holds a slot while it waits: raise mg.Later("3d"), or wait in the workflow'
+        )
+    return _recording(subject)
+
+
+@judge_calls(DefinitionError)
+def sleep(length: Duration) -> None:
+    """Let the task wait here: ``mg.sleep("3d")``. The steps after it begin when the time is over.
+
+    ``length``: seconds, a ``timedelta`` or a text with a unit, or the promise of a ``timedelta``, ``float``
+    or ``int``; at most ten years. It runs on the store's clock from the end of the steps before. A task that
+    sleeps holds no slot. A cancel ends the sleep. Raises ``DefinitionError`` and ``PromiseError``.
+    """
+    # typed as what it gives later; mg.parallel takes the promise
+    return _waiting("mg.sleep").sleep(length)  # type: ignore[return-value]
+
+
+@judge_calls(DefinitionError)
+def sleep_until(moment: datetime) -> None:
+    """Let the task wait here until a moment: ``mg.sleep_until(departs(trip))``.
+
+    ``moment``: a ``datetime`` with a time zone, or the promise of one. If it has passed, the task does not
+    wait. If the rules of its zone change meanwhile, makegood computes the moment again. A result has an
+    offset and no zone. Raises ``DefinitionError`` and ``PromiseError``.
+    """
+    return _waiting("mg.sleep_until").sleep_until(moment)  # type: ignore[return-value]  # as above
+
+
+@judge_calls(DefinitionError)
+def fail(reason: str) -> NoReturn:
+    """Fail the task for certain, in a side of ``mg.when``: ``otherwise=lambda: mg.fail("the boss said no")``.
+
+    makegood undoes the task, or holds it with ``on_failure="hold"``, and ``reason`` is its cause. During
+    planning it returns like any step. Raises ``DefinitionError`` outside of a side of ``mg.when``, where it
+    would fail every task.
+    """
+    return _waiting("mg.fail").fail(reason)  # type: ignore[misc]  # see above
 
 
 _MAKERS: Mapping[object, str] = {when: "when", each: "each", parallel: "parallel"}

@@ -13,12 +13,14 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
+from makegood.base.durations import shown
 from makegood.base.function_layers import layers
 from makegood.declare.action import RECORDER, Action, Shared
 from makegood.declare.parameters import names_around
 from makegood.errors import DefinitionError, PayloadError, PromiseError
-from makegood.model.plan import OnFailure, Plan
+from makegood.model.plan import INPUTS, UNTIL, OnFailure, Plan, StepPlan
 from makegood.payload.codec import check_fits
+from makegood.saga import waits
 from makegood.workflow.inputs import InputsByValue, WorkflowInputs
 from makegood.workflow.misuse import add_place, check_source, say_where
 from makegood.workflow.plan_cache import NO_TRAIL, CachedPlan, FunctionCode
@@ -130,6 +132,7 @@ class Workflow(Generic[P, R]):
                 )
             trail = planning.trail(value, self._inputs.held)
             if trail is not before:
+                self._check_sleeps(trail.steps, inputs_json)
                 self._trails = {**dict([*self._trails.items()][1 - _TRAILS :]), marks: trail}
         except PromiseError as wrong:
             add_place(wrong)
@@ -150,6 +153,23 @@ class Workflow(Generic[P, R]):
             self._registry.app, self.name, trail.steps, inputs_json, trail.returns, self._by_value, self.within, self.undo_within, self.on_failure,
             returns_type=self._returns, names=self._inputs.names or self._inputs.names_of(len(args), by_name),
         )  # fmt: skip
+
+    def _check_sleeps(self, steps: Sequence[StepPlan], inputs: Sequence[bytes]) -> None:
+        """Raise ``DefinitionError`` if the task's deadline ends a sleep that all of its tasks come to."""
+        within = self.within
+        for step in steps if within is not None else ():
+            args = step.args
+            if step.kind != "sleep" or step.action == UNTIL or step.guards or args is None:
+                continue
+            ref = args.refs[0] if args.refs else None
+            if ref is not None and ref.of not in INPUTS:
+                continue
+            length = waits.length(args.parts[0].encode() if ref is None else inputs[ref.index])
+            if within is not None and length >= within:
+                raise DefinitionError(
+                    f'{self.address}: {step.name} sleeps {shown(length)}, and complete_within="{shown(within)}" ends it before: '
+                    f"raise complete_within, or leave it out"
+                )
 
     def _plan_from(self, inputs: Sequence[Any]) -> Plan[R]:
         """Return the plan for all inputs in order, as JSON (``task show --json`` lists those of a task).

@@ -168,12 +168,23 @@ def extend(
 
 @command()
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--step", metavar="NAME", help="End this one sleep, by its name in `task show`.")
 @why_option("Why, for the task and the audit.")
 @who_option
 @timeout_option
-def wake(cli: Cli, /, *, task_ids: tuple[str, ...], why: str, who: str | None, timeout: float) -> int:
-    """Let tasks that sleep begin now, before their start."""
-    return asyncio.run(_each(cli, task_ids, partial(TaskHandle.wake, why=why, who=who, timeout=timeout)))
+def wake(
+    cli: Cli,
+    /,
+    *,
+    task_ids: tuple[str, ...],
+    step: str | None,
+    why: str,
+    who: str | None,
+    timeout: float,
+) -> int:
+    """Let tasks that sleep continue now: begin before their start, or end their sleeps."""
+    act = partial(TaskHandle.wake, step=step, why=why, who=who, timeout=timeout)
+    return asyncio.run(_each(cli, task_ids, act))
 
 
 @command()

@@ -47,7 +47,7 @@ from makegood.store import filters
 from makegood.store.views import EventView, Filter, NodeView, TaskDetail, TaskView
 from makegood.story.batch_progress import batch_progress
 from makegood.story.trouble import reasons
-from makegood.story.waits import start_text, wait_of
+from makegood.story.waits import is_asleep, sleep_text, start_text, wait_of
 from makegood.workflow.workflow import Workflow
 
 REDRAW = 0.25
@@ -439,12 +439,20 @@ def _facts(detail: TaskDetail, now: float) -> list[tuple[str, str]]:
         ("priority", task.priority or ""),
         ("unanswered", task.failure_count or ""),
         ("created", date_time(task.created)),
-        ("sleeps", start_text(task, now)),
+        ("sleeps", start_text(task, now) or _sleep(detail, now)),
         ("ended", date_time(task.ended) if task.ended is not None else ""),
         ("complete by", date_time(task.complete_by) if task.complete_by is not None else ""),
         ("held by node", task.locked_by),
     ]
     return [(name, str(value)) for name, value in facts if value not in (None, "")]
+
+
+def _sleep(detail: TaskDetail, now: float) -> str:
+    """Return until when a task sleeps whose steps all wait for a moment: the first of them."""
+    if detail.count("running", "undoing", "in_doubt"):
+        return ""
+    sleeps = [step for step in detail.steps if is_asleep(step)]
+    return sleep_text(min(sleeps, key=lambda step: step.due or 0.0), now) if sleeps else ""
 
 
 def _keys(detail: TaskDetail) -> list[str]:

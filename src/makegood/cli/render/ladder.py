@@ -24,6 +24,7 @@ from makegood.model.attempt_end import probe_answer
 from makegood.saga.rules import owner
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 from makegood.story.steps import JOINS, MOST_ODD, ODD, QUIET, outermost, stem_of, why_it_stays
+from makegood.story.waits import sleep_text
 
 MARKS: Mapping[str, tuple[str, str]] = {
     "waiting": ("·", "."), "ready": ("○", "o"), "running": ("▶", ">"), "done": ("✓", "+"), "failed": ("✗", "x"),
@@ -62,7 +63,7 @@ def ladder(
     marks. ``height``: fold quiet steps together to fit into this many lines, as far as that is possible.
     """
     steps = in_order(detail.steps)
-    rungs = [rung(step, nodes or {}, unicode=unicode) for step in steps]
+    rungs = [rung(step, nodes or {}, now=now, unicode=unicode) for step in steps]
     head = _head(detail.task, now)
     if height is not None and len(rungs) + len(head) > height:
         rungs = fold_items(steps, rungs)
@@ -88,14 +89,14 @@ def in_order(steps: Iterable[StepView]) -> list[StepView]:
     return sorted((s for s in by_idx.values() if s.kind not in JOINS), key=place)
 
 
-def rung(step: StepView, nodes: Mapping[int, str], *, unicode: bool = True) -> Rung:
-    """Return a step as it is drawn."""
+def rung(step: StepView, nodes: Mapping[int, str], *, now: float = 0.0, unicode: bool = True) -> Rung:
+    """Return a step as it is drawn. ``now``: the store's clock."""
     mark = MARKS.get(step.state, ("?", "?"))[0 if unicode else 1]
     where = step.agent if step.kind == "action" else f"({step.kind})"
-    return Rung(mark, step.name, where, step.state, ", ".join(_notes(step, nodes)))
+    return Rung(mark, step.name, where, step.state, ", ".join(_notes(step, nodes, now)))
 
 
-def _notes(step: StepView, nodes: Mapping[int, str]) -> list[str]:
+def _notes(step: StepView, nodes: Mapping[int, str], now: float) -> list[str]:
     notes = []
     if step.round > 1:
         notes.append(f"round {step.round}")
@@ -111,6 +112,8 @@ def _notes(step: StepView, nodes: Mapping[int, str]) -> list[str]:
             notes.append(f"{shown(step.due)} left" if step.due > 0 else f"overdue by {shown(-step.due)}")
     elif step.doing:
         notes.append("waiting for an agent")
+    elif text := sleep_text(step, now):
+        notes.append(text)
     elif step.waiting and step.due is not None:
         notes.append(f"again in {shown(max(step.due, 0.0))}")
     if step.doubt and step.state not in ("done", "undone"):

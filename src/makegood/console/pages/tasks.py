@@ -17,7 +17,7 @@ from makegood.model.attributes import LONGEST_INDEXED
 from makegood.store.filters import LONGEST, parsed, text_of, wanted
 from makegood.store.views import Exact, Filter, Found, Prefix, StepBrief, Tally, TaskView, UnendedTally
 from makegood.story.batch_progress import batch_progress
-from makegood.story.waits import LATER, wait_of
+from makegood.story.waits import LATER, SLEEPS, is_asleep, wait_of
 
 PAGE: Final = 50
 """Tasks on a page."""
@@ -107,6 +107,8 @@ def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
     if any(_unclaimed(step) for step in steps):
         return "waiting", "no process takes it"
     moving = [step for step in steps if step.doing is not None]
+    if moving and all(map(is_asleep, moving)):
+        return "sleeping", SLEEPS
     if moving and all(step.doing == "timer" for step in moving):
         return "waiting", shortened(next(filter(None, map(wait_of, moving)), LATER))
     return task.state, ""

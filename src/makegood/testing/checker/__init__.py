@@ -13,7 +13,7 @@ from makegood.testing.checker.ends import (
     FewCommits,
     NothingLeftOver,
     NothingLost,
-    StartsInTime,
+    SleepsInTime,
 )
 from makegood.testing.checker.reading import Final, HistoryState, in_order
 from makegood.testing.checker.report import Report, Violation
@@ -25,7 +25,7 @@ from makegood.testing.history import History
 __all__ = ["RULES", "Final", "Report", "Violation", "check", "timeline"]
 
 RULES: Sequence[type[Rule]] = (
-    OnceOrNotAtAll, KeysAndTokens, CallsInTime, NothingLost, KeysNotForgotten, LetGoAtRest, StartsInTime, EverythingEnds,
+    OnceOrNotAtAll, KeysAndTokens, CallsInTime, NothingLost, KeysNotForgotten, LetGoAtRest, SleepsInTime, EverythingEnds,
     EffectsAsRecorded, NothingLeftOver, FewCommits, WokenInTime, NothingLingers,
 )  # fmt: skip
 """One rule per invariant."""

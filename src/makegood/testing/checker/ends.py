@@ -1,7 +1,11 @@
 """L1 to L5 and I12: what must hold once the world has settled."""
 
+from datetime import datetime
 from typing import Any, ClassVar
 
+from msgspec import json
+
+from makegood.model.plan import UNTIL
 from makegood.model.states import AT_REST, TEXTS
 from makegood.testing.checker.reading import PASSED, HistoryState, TaskNow
 from makegood.testing.checker.report import Report, listed
@@ -53,19 +57,39 @@ class NothingLost(Rule):
             self.wrong(text, world.rest)
 
 
-class StartsInTime(Rule):
-    """I19: a task that begins later does not begin before its start, unless somebody wakes it."""
+class SleepsInTime(Rule):
+    """I19: a task that begins later does not begin before its start, and no sleep ends before its moment,
+    unless somebody wakes the task.
+    """
 
     name: ClassVar[str] = "I19"
-    says: ClassVar[str] = "no task that sleeps begins before its start"
+    says: ClassVar[str] = "no task that sleeps begins before its start, and no sleep ends before its moment"
     part: ClassVar[tuple[str, str] | None] = ("began", "no task was submitted to begin later")
-    kinds: ClassVar[frozenset[str]] = frozenset({"began"})
+    kinds: ClassVar[frozenset[str]] = frozenset({"began", "slept"})
 
     def before(self, event: Event, world: HistoryState) -> None:
-        """Compare the start with the clock of the claim."""
+        """Compare the moment with the clock of the claim, or of the commit that ended the sleep."""
         self.saw()
-        if event["early"] > EPSILON and "wake" not in world.task(event.task).acts:
-            self.wrong(f"the task began {event['early']:.3f} s before its start {when(event)}")
+        task = world.task(event.task)
+        early = event["early"] if event.kind == "began" else _early(task, event)
+        if early <= EPSILON or "wake" in task.acts:
+            return
+        if event.kind == "began":
+            self.wrong(f"the task began {early:.3f} s before its start {when(event)}")
+        else:
+            self.wrong(f"{task.name(event['idx'])} ended {early:.3f} s before its moment {when(event)}")
+
+
+def _early(task: TaskNow, event: Event) -> float:
+    """Return how many seconds before its moment a sleep ended; 0 if the plan does not say when it is."""
+    plan = task.plans.get(event["idx"])
+    if plan is None or plan.args is None or plan.args.refs:
+        return 0.0
+    value = json.decode(plan.args.parts[0])
+    if plan.action != UNTIL:
+        return float(value - event["length"])
+    moment = datetime.fromisoformat(value.partition("[")[0])
+    return moment.timestamp() - float(event["calendar"])
 
 
 class EverythingEnds(Rule):
@@ -200,8 +224,8 @@ class NothingLeftOver(Rule):
 
 
 class FewCommits(Rule):
-    """L5: an undisturbed task needs at most one commit per step that was asked (to do or to undo), and one
-    more.
+    """L5: an undisturbed task needs at most one commit per step that was asked (to do or to undo), one per
+    sleep that ended, and one more.
 
     Undisturbed: it met no fault, no operator and no failing service.
     """
@@ -209,7 +233,19 @@ class FewCommits(Rule):
     name: ClassVar[str] = "L5"
     says: ClassVar[str] = "a task that met no fault needs one commit per step and one more"
     kinds: ClassVar[frozenset[str]] = frozenset(
-        {"submitted", "claimed", "moved", "sent", "accepted", "act", "judged", "released", "fault", "ended"}
+        {
+            "submitted",
+            "claimed",
+            "moved",
+            "sent",
+            "slept",
+            "accepted",
+            "act",
+            "judged",
+            "released",
+            "fault",
+            "ended",
+        }
     )
 
     def __init__(self, report: Report) -> None:
@@ -227,7 +263,7 @@ class FewCommits(Rule):
             return
         first, _ = self._span.get(task, (event.at, event.at))
         self._span[task] = (first, event.at)
-        if kind == "sent":
+        if kind in ("sent", "slept"):
             self._dispatches[task] = self._dispatches.get(task, 0) + 1
         elif (
             kind in ("act", "judged", "released")

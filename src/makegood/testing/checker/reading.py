@@ -21,7 +21,7 @@ _ORDER = (
     ("claimed",),
     ("accepted", "withdrawn", "late", "refused", "counted"),
     ("act",),
-    ("began",),
+    ("began", "slept"),
     ("moved",),
     ("notice",),
     ("sent", "taken", "given back"),

@@ -8,6 +8,7 @@ recovers and must come to rest.
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from makegood.base.did_you_mean import meant
@@ -15,6 +16,7 @@ from makegood.base.ids import show
 from makegood.client.client import Client
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
 from makegood.testing.kit.services import FakeService
+from makegood.testing.kit.storms import slowly
 from makegood.testing.simulator import world as simulated
 from makegood.testing.simulator.customers import Customers, Order
 from makegood.testing.simulator.faults import Plan
@@ -37,6 +39,8 @@ ATTEMPTS: Final = 10_000
 decorators.
 """
 _HOUR: Final = 3_600.0
+_LIVELY: Final = 2_000.0
+"""Seconds of sleep up to which the processes of a world work at their usual pace."""
 _MOMENT: Final = 0.05
 _UNKNOWN: Final = TaskAtRest("unknown", "")
 
@@ -166,11 +170,12 @@ class Stage(simulated.SimulatedWorld):
     async def _whole(self) -> None:
         """Play the script, and wait until all that it started has settled."""
         script_task = self.loop.create_task(self._play())
-        await asyncio.wait({script_task}, timeout=2 * DAY)
+        while not script_task.done() and (left := 2 * DAY + self.longest - self.loop.now) > 0:
+            await asyncio.wait({script_task}, timeout=left)
         if not script_task.done():
             script_task.cancel()
             self.error = NotAtRestError(
-                "the test did not end within two days of virtual time: it waits for something that never comes (there is no network "
+                f"the test did not end within {self.loop.now / DAY:.0f} days of virtual time: it waits for something that never comes (there is no network "
                 "and no file to wait for in this world: give your actions a fake)"
             )
         self.is_exposed = False
@@ -201,8 +206,11 @@ class Stage(simulated.SimulatedWorld):
         if self.error is None or isinstance(self.error, Exception):
             self.error = next(iter(self.loop.refusals), self.error)
 
-    async def begin(self, workflow: Workflow[..., Any]) -> None:
-        """Start the processes with the app of the first task; without a storm, wait until they are ready."""
+    async def begin(self, workflow: Workflow[..., Any], asleep: float = 0.0) -> None:
+        """Start the processes with the app of the first task; without a storm, wait until they are ready.
+
+        ``asleep``: seconds that the task sleeps: in a long world everything is done more rarely.
+        """
         app = self.apps.get(workflow)
         if app is None:
             app = self.apps[workflow] = app_of(workflow)
@@ -220,6 +228,8 @@ class Stage(simulated.SimulatedWorld):
             if any(action.retry.never for action in agent.actions.values())
         )
         self.storming = self.faults.on = self.swarm.storm > 0
+        if (pace := asleep / _LIVELY) > self.swarm.engine.number("heartbeat"):
+            self.swarm = replace(self.swarm, engine=slowly(self.swarm.engine, pace))
         for member in self.members.values():
             member.start()
         if self.storming:

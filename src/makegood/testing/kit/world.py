@@ -14,8 +14,9 @@ from makegood.base.durations import Duration, seconds
 from makegood.client.client import Client
 from makegood.errors import ConfigError, KeyConflict, TaskNotFoundError
 from makegood.model.messages import Answer
-from makegood.model.plan import Plan
+from makegood.model.plan import UNTIL, Plan
 from makegood.model.states import AT_REST
+from makegood.saga import waits
 from makegood.testing.checker import timeline
 from makegood.testing.kit.services import FakeService
 from makegood.testing.kit.stage import DAY, NotAtRestError, Stage
@@ -246,10 +247,11 @@ class World:
         """
         if not isinstance(workflow, Workflow):
             raise ConfigError(f"world.submit({workflow!r}): a workflow first, then its inputs")
-        await self._stage.begin(workflow)
+        plan = workflow.plan(*inputs)
+        asleep = self._asleep(plan)
+        await self._stage.begin(workflow, asleep)
         self._submit_count += 1
         task_key = key or f"test-{self._submit_count}"
-        plan = workflow.plan(*inputs)
         first_plan = self._plans.setdefault(task_key, plan)
         if first_plan.fingerprint != plan.fingerprint:
             differences = plan.comparison.differences(first_plan.inputs, plan.inputs)
@@ -258,9 +260,28 @@ class World:
                 f"submit the same inputs",
                 key=task_key,
             )
-        self._stage.longest = max(self._stage.longest, 4 * (workflow.within or DAY / 4))
+        self._stage.longest = max(self._stage.longest, 4 * (workflow.within or DAY / 4), 2 * asleep + DAY)
         number = await self._stage.shoppers.place(Order(workflow, inputs, task_key))
         return Task(number, task_key, plan.returns_type, self._stage)
+
+    def _asleep(self, plan: Plan[Any]) -> float:
+        """Return the seconds that a task sleeps, as far as its plan says; steps side by side all count."""
+        total = 0.0
+        for step in plan.steps:
+            if step.kind != "sleep" or step.args is None or step.args.refs:
+                continue
+            value = step.args.parts[0].encode()
+            if step.action == UNTIL:
+                total += max(0.0, waits.moment(value)[0] - self._stage.true_clock.wall())
+            else:
+                total += waits.length(value)
+        return total
+
+    async def advance(self, length: Duration) -> None:
+        """Let ``length`` of virtual time pass: ``await world.advance("7d")``."""
+        span = seconds(length, name="length")
+        self._stage.longest += span
+        await asyncio.sleep(span)
 
     async def run_to_rest(self) -> None:
         """Wait until every task has ended and nothing is in flight. In a storm, the storm passes first.

@@ -109,6 +109,8 @@ class Recorder:
     """Seconds for which a Scheduler of this world may keep a task that only waits."""
     came: dict[tuple[int, int, int], float] = field(default_factory=dict)
     """When other replies were left in the store, by its clock."""
+    sleeps: dict[tuple[int, int], float] = field(default_factory=dict)
+    """When each step that is a sleep began, by the store's clock; 0: not yet."""
     _pending: list[Event] = field(default_factory=list)
     _failure_counts: dict[tuple[int, int], int] = field(default_factory=dict)
     """Failures as this transaction counts them."""
@@ -194,6 +196,7 @@ class Recorder:
     def _learn(self, changes: LoggedChanges) -> None:
         for number, name in (row[:2] for row in changes.of("node")):
             self.names[number] = name
+        self.sleeps |= {(row[0], row[1]): 0.0 for row in changes.of("step") if row[5] == "sleep"}
         for task, idx, name, attempt, round_, *_ in changes.of("step") + changes.of("stepped"):
             self.steps[task, idx] = (name, attempt, round_)
             self.indices.setdefault(task, {})[name] = idx
@@ -265,7 +268,16 @@ class Recorder:
                 else:
                     idx = self.indices[task][name]
                     moves.append((idx, old, new, *self.steps[task, idx][1:]))
+                    if (task, idx) in self.sleeps:
+                        self._slept(task, idx, new, changes)
             self._note("moved", task, moves=moves, cause=causes.get(task, ""), note=note)
+
+    def _slept(self, task: int, idx: int, state: str, changes: LoggedChanges) -> None:
+        if state == "ready":
+            self.sleeps[task, idx] = changes.now
+        elif state == "done":
+            length = changes.now - self.sleeps[task, idx]
+            self._note("slept", task, idx=idx, length=length, calendar=changes.calendar)
 
     def _requests(self, changes: LoggedChanges) -> None:
         for row in changes.of("sent"):

@@ -234,7 +234,7 @@ class WorldWakeSocket(WakeSocket):
         self.kinds.clear()
 
 
-_NOT_STRUCK = frozenset({"calendar", "clock", "join", "put_to_error", "count", "views", "depths"})
+_NOT_STRUCK = frozenset({"clock", "calendar", "join", "put_to_error", "count", "views", "depths"})
 VERBS = frozenset(
     verb
     for room in (protocol.Tasks, protocol.Requests, protocol.Supervision, protocol.Leases, protocol.Nodes)
