@@ -8,6 +8,7 @@ import collections
 import json
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from makegood import saga
 from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage
-from makegood.model.plan import Ref, Template
+from makegood.model.plan import Ref, StepPlan, Template
 from makegood.model.shape import HeldTask, KeptSignal
 from makegood.model.states import UNBEGUN
 from makegood.model.task import Step, TaskRecord
@@ -50,6 +51,12 @@ class Record:
     seen: collections.Counter[str] = field(default_factory=collections.Counter)
 
 
+def _signal_names(plans: Sequence[StepPlan]) -> set[str]:
+    """Return the names of the signals that steps wait for, also within bodies."""
+    names = {plan.action for plan in plans if plan.kind == "wait_for"}
+    return names.union(*(_signal_names(plan.body) for plan in plans))
+
+
 class Rows:
     """One task as the store has it, and who holds it. ``memory``: what the Scheduler has heard and not yet decided."""
 
@@ -69,6 +76,7 @@ class Rows:
             within=1.0,
             inputs=(json.dumps(values).encode(),),
             returns=Template(("", ""), (Ref("step", len(plans) - 1),)),
+            signals=tuple(sorted((name, "") for name in _signal_names(plans))),
         )
         if self.apart.random() < 0.2:
             self.task = replace(self.task, state="sleeping")

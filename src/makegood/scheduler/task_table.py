@@ -75,10 +75,10 @@ class Timers:
 
     def drop(self, task: int) -> None:
         """Forget a task's steps. Their entries, which may be due only in months, do not stay for long."""
-        due = self._due.pop(task, ())
-        for idx in due:
+        steps = self._due.pop(task, {})
+        for idx in steps if self.ends else ():
             self.ends.pop((task, idx), None)
-        self._stale += len(due)
+        self._stale += len(steps)
         if self._stale > max(_STALE, len(self._heap) // 2):
             self._heap = [(at, of, idx) for of, moments in self._due.items() for idx, at in moments.items()]
             heapq.heapify(self._heap)
