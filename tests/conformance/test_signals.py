@@ -202,10 +202,9 @@ async def test_a_signal_wakes_whoever_looks_for_messages(store: Store) -> None:
     stop()
 
 
+@pytest.mark.parametrize("world", ["postgres"], indirect=True)  # a file has one writer
 async def test_a_signal_waits_for_no_lock_on_its_task(store: Store, world: World) -> None:
-    """PostgreSQL: the sender of a transaction that lasts holds up no Scheduler, and no Scheduler holds up a sender."""
-    if world.dialect == "sqlite":
-        pytest.skip("sqlite: a file has one writer")
+    """The sender of a transaction that lasts holds up no Scheduler, and no Scheduler holds up a sender."""
     await store.tasks.submit([draft(1)])
     async with world.raw():  # locks all tasks for writing
         async with asyncio.timeout(5):
