@@ -10,10 +10,11 @@ import pytest
 
 from makegood.base.sqlite_log import connect
 from makegood.store import alerts, supervision, task_lists, upkeep
+from makegood.store import signals as shared_signals
 from makegood.store.filters import wanted
 from makegood.store.migrations import migrations
 from makegood.store.search import matching
-from makegood.store.sqlite import claim, commit, load, requests, submit, take
+from makegood.store.sqlite import claim, commit, load, requests, signals, submit, take
 from makegood.store.transaction import Sql
 
 PARTS = [part.split("(", 1)[1].rsplit(")", 1)[0] for part in task_lists.UNENDED.sqlite.split("union")]
@@ -46,6 +47,9 @@ STATEMENTS = {
     "next task": (NEXT[1], "makegood_task_complete_by"),
     "next node": (NEXT[2], "makegood_node_alive"),
     "by key": (submit.BY_KEY, "makegood_task_key"),
+    "signal": (signals._BY_ID, "makegood_signal_id"),
+    "signals of a task": (shared_signals._VIEWS.sqlite, "makegood_signal_id"),
+    "signal by key": (signals._BY_KEY, "makegood_task_key"),
     "inserted": (submit._OURS, "INTEGER PRIMARY KEY"),
     "epochs": (commit._EPOCHS, "INTEGER PRIMARY KEY"),
     "requests": (commit._THERE, "PRIMARY KEY"),
@@ -78,6 +82,7 @@ STATEMENTS = {
 }
 MAY_SORT = {
     "messages",
+    "signals of a task",
     "pending",
     "held",
     "in error",

@@ -14,6 +14,7 @@ import pytest
 from makegood.model.messages import Alert
 from makegood.store import alerts, notice_operations, queue_operations, supervision, upkeep
 from makegood.store import requests as requests_of_agents
+from makegood.store import signals as shared_signals
 from makegood.store.filters import wanted
 from makegood.store.postgres import (
     PostgresStore,
@@ -21,10 +22,12 @@ from makegood.store.postgres import (
     commit_statement,
     load,
     requests,
+    signals,
     submit,
     take,
 )
 from makegood.store.search import matching
+from makegood.transactions.caller import spelled
 from proofs.private_server import PrivateServer
 from tests.conformance.builders import (
     Hand,
@@ -103,6 +106,10 @@ STATEMENTS = {
     "the next one": notice_operations.NEXT.postgres,
     "once more": notice_operations.AGAIN.postgres,
     "given up": notice_operations.DEAD.postgres,
+    "signal": spelled(signals._BY_ID, "numeric_dollar"),
+    "signals of a task": shared_signals._VIEWS.postgres,
+    "signal by key": spelled(signals._BY_KEY, "numeric_dollar"),
+    "signal sent": spelled(signals._QUIETLY, "numeric_dollar"),
     "kept": upkeep.KEPT.postgres,
     "removed": upkeep.REMOVE.postgres,
     **{f"removed with it {n}": sql.postgres for n, sql in enumerate(upkeep.REST)},

@@ -27,10 +27,10 @@ _ENDED = {
     "undoing": "the task is being undone; resubmit it once it is undone",
 }
 _VIEWS = Sql(f"""
-select s.name, s.id, s.at, substr(s.who, 1, {rows.MOST_TEXT}), case when s.used is not null then coalesce(p.name, '') end, s.used_at, s.step,
-    s.body is not null
-from makegood.signal s left join makegood.step p on p.task = s.task and p.idx = s.used
-where s.task = $1 order by s.seq desc limit {MOST_BACKLOG}
+select s.name, s.id, s.at, substr(s.who, 1, {rows.MOST_TEXT}),
+    case when s.used is not null then coalesce((select p.name from makegood.step p where p.task = s.task and p.idx = s.used), '') end,
+    s.used_at, s.step, s.body is not null
+from makegood.signal s where s.task = $1 order by s.seq desc limit {MOST_BACKLOG}
 """)  # noqa: S608 - our own numbers
 
 

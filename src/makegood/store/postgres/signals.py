@@ -23,14 +23,15 @@ from makegood.transactions.caller import spelled
 _T = "pg_catalog.text"
 _GIVEN = "pg_catalog.jsonb_to_record(?::pg_catalog.text::pg_catalog.jsonb)"
 _STATE = f"""
-select t.id, t.state, t.goal, t.static, s.digest, (
+select t.id, t.state, t.goal, t.static, (
+    select s.digest from makegood.signal s where s.task {EQ} t.id and s.name {EQ} x.name and s.id {EQ} x.id
+), (
     select pg_catalog.count(*) from (
         select 1 from makegood.signal u where u.task {EQ} t.id and u.used is null limit {signals.MOST_BACKLOG}
     ) u
 )
 from {_GIVEN} as x (task bigint, app {_T}, workflow {_T}, key {_T}, name {_T}, id {_T})
     cross join lateral (select t.id, t.state, t.goal, t.static from makegood.task t where @place offset 0) t
-    left join makegood.signal s on s.task {EQ} t.id and s.name {EQ} x.name and s.id {EQ} x.id
 """  # noqa: S608 - our own text
 _BY_ID = _STATE.replace("@place", f"t.id {EQ} x.task")
 _BY_KEY = _STATE.replace("@place", f"t.key {EQ} x.key and t.workflow {EQ} x.workflow and t.app {EQ} x.app")
