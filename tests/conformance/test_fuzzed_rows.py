@@ -222,7 +222,9 @@ def shop_of() -> tuple[mg.App, Any]:
 
     @shop.workflow(complete_within="10s")
     def place(order: Any) -> Any:
-        return pack(charge(pack(order)))
+        parcel = pack(order)
+        mg.sleep(0.01)
+        return pack(charge(parcel))
 
     @shop.inbox("orders")
     def accept(order: Any, tx: mg.Transaction) -> mg.Plan[Any]:
