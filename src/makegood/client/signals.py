@@ -34,8 +34,10 @@ def address(opened_store: OpenedStore, task: Any, key: str | None) -> int | Task
     if key is None:
         if isinstance(task, Workflow):
             raise DefinitionError(f"signal({task.name}, ...) goes to the task that has a key: pass key=")
-        number = getattr(task, "number", task)
-        return number if isinstance(number, int) else opened_store.number(number)
+        number = getattr(task, "number", task)  # a handle, or what people call a task
+        if not isinstance(number, int | str):
+            raise DefinitionError(f"signal() takes a task's handle or id, not {type(task).__name__}")
+        return opened_store.number(number)
     if not isinstance(task, Workflow):
         raise DefinitionError(
             f"signal(..., key=) takes a function decorated with @app.workflow(...), not {type(task).__name__}; a task by its id needs no key="

@@ -501,11 +501,23 @@ class SyncTaskHandle(Generic[R_co]):
         **options: Unpack[SignalOptions],
     ) -> Signalled: ...
 
-    def signal(self, signal: Any, value: Any = None, /, **options: Any) -> Signalled:
+    def signal(
+        self,
+        signal: Any,
+        value: Any = None,
+        /,
+        *,
+        id: str | None = None,  # noqa: A002 - what it is
+        step: str | None = None,
+        who: str | None = None,
+        why: str = "",
+        connection: Any = None,
+    ) -> Signalled:
         """Send a signal to the task: see ``Client.signal``.
 
         With ``connection=`` this happens in the calling thread, through the connection's driver.
         """
+        options = {"id": id, "step": step, "who": who, "why": why, "connection": connection}
         return _called(self, TaskHandle.signal, signal, value, **options)
 
 
