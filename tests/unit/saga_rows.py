@@ -152,8 +152,8 @@ class Rows:
         if decision.wakes is not None:
             assert not self.rows, "a task is let go with a request in flight"
             assert self.timers, "a task is let go that nothing wakes"
-            known = {**decision.timers, **dict.fromkeys(self.timers - set(decision.timers), 60.0)}
-            assert decision.wakes <= min(known.values()), "a task sleeps longer than its first timer"
+            seconds = {**decision.timers, **dict.fromkeys(self.timers - set(decision.timers), 60.0)}
+            assert decision.wakes <= min(seconds.values()), "a task sleeps longer than its first timer"
         self.inbox = [m for m in self.inbox if m.seq not in decision.seqs]
         failures = sum(n for _, n in decision.failure_counts.values())
         assert decision.task.failure_count == decision.before.failure_count + failures
