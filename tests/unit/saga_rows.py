@@ -165,8 +165,8 @@ class Rows:
         if decision.wakes is not None:
             assert not self.rows, "a task is let go with a request in flight"
             assert self.timers or decision.task.signals, "a task is let go that nothing wakes"
-            known = {**decision.timers, **dict.fromkeys(self.timers - set(decision.timers), 60.0)}
-            first = min(known.values(), default=math.inf)
+            seconds = {**decision.timers, **dict.fromkeys(self.timers - set(decision.timers), 60.0)}
+            first = min(seconds.values(), default=math.inf)
             assert decision.wakes <= first, "a task sleeps longer than its first timer"
         self.inbox = [m for m in self.inbox if m.seq not in decision.seqs]
         failures = sum(n for _, n in decision.failure_counts.values())

@@ -12,7 +12,6 @@ from makegood.model.task import Step, TaskRecord
 from makegood.scheduler.task_table import Review, TaskTable, Timers
 from makegood.scheduler.wakeups import Wakeups
 from makegood.testing.simulator.clocks import SimulatedClock
-from tests.unit.saga_case import action
 from tests.unit.test_eager_submission import Store
 
 

@@ -91,7 +91,7 @@ def _content(value: str) -> Any:
 
 
 def _declared(app: App, name: str) -> Signal[Any]:
-    signals: dict[str, Signal[Any]] = getattr(app, "signals", {})
+    signals: dict[str, Signal[Any]] = app.signals
     if name not in signals:
         names = ", ".join(signals) or "none"
         raise ConfigError(f"--check: app {app.name!r} declares no signal {name!r}; it declares {names}")
