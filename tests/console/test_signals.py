@@ -99,8 +99,8 @@ async def test_a_form_becomes_a_signal_with_who_and_why(tmp_path: Path) -> None:
         assert "Sent: o-1" in page
         assert "unread; sent at" in page
         assert 'name="id" value="console-2"' in page
-        shown = await act(console, browser, f"/tasks/{task.id}/signal", **fields)
-        assert shown.status == 303
+        response = await act(console, browser, f"/tasks/{task.id}/signal", **fields)
+        assert response.status == 303
         assert "Nothing to do: o-1" in (await browser.get("/")).text
         assert len(rows(console, "select 1 from makegood_inbox")) == 1
 

@@ -344,12 +344,12 @@ def test_who_sends_signals_adds_no_other_message_to_an_inbox(breached_shop: Guar
     """Nor a command under the name of a signal, nor one of another time."""
     left = f"insert into makegood.inbox (task, kind, at, body) values (1, $1, {NOW}, $2)"
     body = rows.message(SIGNAL)
-    disguised = rows.message(msgspec.structs.replace(SIGNAL, act=Act("forged", "ceo@bank")))
+    forgery = rows.message(msgspec.structs.replace(SIGNAL, act=Act("forged", "ceo@bank")))
     for as_kind, content in (
         ("cancel", CANCEL),
         ("cancel", body),
         ("signal", CANCEL),
-        ("signal", disguised),
+        ("signal", forgery),
         ("done", _reply(0)),
     ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
