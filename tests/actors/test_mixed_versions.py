@@ -80,7 +80,7 @@ async def test_a_scheduler_publishes_what_it_knows(store: Store) -> None:
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         (info,) = await store.nodes.living()
         assert info.kinds == KINDS
-        assert await (await node.client.submit(nap, "Rome")).result(timeout="60s") == "Rome"
+        assert (await node.client.submit(nap, "Rome")).created
     async with Node(app, store, roles=("agent",), options=QUIET):
         (info,) = await store.nodes.living()
         assert info.kinds == ()
