@@ -141,8 +141,9 @@ class ScheduleHandle:
     ) -> "list[TaskHandle[Any]]":
         """Submit a task for each moment from ``since`` to ``until``, both included, that has none yet.
 
-        Returns the tasks of all these moments; ``created`` tells which are new. Overlap and a pause do not
-        matter. Raises ``ConfigError`` for a range with more than ``limit`` moments, or that is not over yet.
+        Returns the tasks of all these moments; ``created`` is True for those that are new. Overlap and a
+        pause do not matter. Raises ``ConfigError`` for a range with more than ``limit`` moments, or that is
+        not over yet.
         """
         checked_count(limit, "limit")
         (begin, _), (end, _) = moment(since, name="since"), moment(until, name="until")

@@ -170,7 +170,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
     paused_why: str
     trouble: str
     """Why it cannot be fired; "" if it can."""
-    created: float
+    first_at: float
     spec: ScheduleSpec
     plan: SchedulePlan
     since: float
@@ -190,7 +190,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
 
 def view_of(columns: tuple[Any, ...], calendar: float) -> ScheduleView:
     """Return the view of a row. Raises ``ValueError`` and its kind for one that cannot be read."""
-    spec_, plan_, progress_, moment, next_at, buffer_at, last, state, at, until, by, why, created = columns
+    spec_, plan_, progress_, moment, next_at, buffer_at, last, state, at, until, by, why, first_at = columns
     spec, plan, progress = _spec(spec_), _plan(plan_), _progress(progress_)
     times = spec.times
     if at is not None and until is not None and until <= calendar:
@@ -198,7 +198,7 @@ def view_of(columns: tuple[Any, ...], calendar: float) -> ScheduleView:
     return ScheduleView(
         spec.app, spec.name, plan.workflow, times.cron, times.every, times.timezone, spec.overlap, spec.catch_up, spec.coalesce,
         times.jitter, times.start, times.end, spec.is_declared, moment, next_at, buffer_at is not None, last, state,
-        progress.last_moment, progress.firings, dict(progress.skips), at, until, by or "", why or "", progress.trouble, created,
+        progress.last_moment, progress.firings, dict(progress.skips), at, until, by or "", why or "", progress.trouble, first_at,
         spec, plan, progress.since,
     )  # fmt: skip
 

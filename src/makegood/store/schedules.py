@@ -165,13 +165,13 @@ async def fire(tx: Tx, place: FiringPlace, limit: int, following: Following) -> 
     )
     await _cancel(tx, works)
     await _fail(tx, [work for work in works if work.advance is None], now)
-    healed = [
+    recoveries = [
         _cause(w.due.app, w.due.name)
         for w in works
         if w.advance is not None and w.schedule is not None and w.schedule.progress.failures
     ]
-    if healed:
-        await alerts.ease(tx, healed, "it is fired again")
+    if recoveries:
+        await alerts.ease(tx, recoveries, "it is fired again")
     has_more = any(work.advance is not None and work.advance.more for work in works)
     return FiringPass(tuple(firings), full=len(due_rows) >= limit or len(works) < len(due_rows) or has_more)
 

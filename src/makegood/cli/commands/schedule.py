@@ -181,7 +181,7 @@ def show(cli: Cli, /, *, name: str, app: str | None, count: int) -> None:
 @click.argument("app", metavar="APP")
 def apply(cli: Cli, /, *, app: str) -> None:
     """Write the schedules that APP declares to the store, as each process of APP does when it starts.
-    Schedules that it no longer declares go on: `schedule delete` removes them.
+    Schedules that it no longer declares continue to fire: `schedule delete` removes them.
     """
     application = load_app(app)
     drafts = [schedule.draft for schedule in application.schedules.values()]
