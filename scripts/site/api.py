@@ -18,17 +18,17 @@ GROUPS: Mapping[str, Sequence[str]] = {
         "NOT_HAPPENED", "NotHappened", "Happened",
     ),
     "Inside a workflow": (
-        "parallel", "branches", "each", "when", "sleep", "sleep_until", "wait_for", "fail", "all_of", "any_of", "not_",
+        "parallel", "branches", "each", "when", "sleep", "sleep_until", "wait_for", "fail", "all_of", "any_of", "not_", "MOMENT",
     ),
     "Inside an action": ("current_call", "Call", "Token", "Transaction"),
     "Submit and operate": (
         "Client", "SyncClient", "TaskHandle", "SyncTaskHandle", "Submissions", "SyncSubmissions", "Filter", "Prefix", "Exact",
-        "BatchProgress", "Act", "Acted", "Signalled",
+        "BatchProgress", "Act", "Acted", "Signalled", "ScheduleHandle", "SyncScheduleHandle",
     ),
     "Queues and notifications": ("Queue", "SyncQueue", "QueueMessage", "Sent", "verified"),
     "Run": ("Node", "SyncNode", "Options", "Pass"),
     "Records": (
-        "TaskView", "TaskDetail", "BulkView", "StepView", "SignalView", "EventView", "AuditView", "AlertView", "MessageView", "QueueView", "ListenerView",
+        "TaskView", "TaskDetail", "BulkView", "StepView", "SignalView", "EventView", "AuditView", "AlertView", "MessageView", "QueueView", "ListenerView", "ScheduleView",
     ),
 }  # fmt: skip
 """The names of ``makegood`` by subject. Errors make the last group."""
@@ -36,6 +36,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
 VALUES: Mapping[str, str] = {
     "NOTHING": "For ``undo=mg.NOTHING``: the action only reads, or its effect is harmless. makegood lists the effect as long as it is in place.",
     "NOT_HAPPENED": "What a probe returns if certainly nothing happened.",
+    "MOMENT": "Among the inputs of a schedule: the moment, which the workflow gets as an aware ``datetime``.",
     "NEVER": "For ``retry=mg.NEVER``, at services without idempotency keys: one try. makegood neither repeats nor undoes a step in doubt, "
     "unless a probe can decide.",
     "LEASE_STORE_CASES": "What every lease store must do. To prove yours, call ``await case.prove(world)`` for each of these cases.",

@@ -29,8 +29,9 @@ __getattr__, __dir__, __all__ = names(
         "client.handle": "TaskHandle",
         "client.operators": "Acted",
         "client.queues": "Queue",
+        "client.schedules": "ScheduleHandle",
         "client.submit_many": "Submissions SyncSubmissions",
-        "client.sync": "SyncClient SyncQueue SyncTaskHandle",
+        "client.sync": "SyncClient SyncQueue SyncScheduleHandle SyncTaskHandle",
         "declare.action": "Action Agent",
         "declare.call": "Call Token current_call",
         "declare.inbox": "Inbox",
@@ -39,7 +40,7 @@ __getattr__, __dir__, __all__ = names(
         "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError ClosedError CompleteByPassed ConfigError "
         "DefinitionError DeliveryError DuplicateNameError FencedOffError IllegalTransitionError "
         "KeyConflict Later MakegoodError PayloadError Permanent PromiseError QueueFullError "
-        "Refused SchemaMismatchError SignalRefused StaleWriteError StoreError StoreUnavailableError "
+        "Refused ScheduleNotFoundError SchemaMismatchError SignalRefused StaleWriteError StoreError StoreUnavailableError "
         "SubmissionError TaskInError TaskNotFoundError TaskOutcome TaskUndone TransactionError "
         "UnknownActionError Verdict WaitExpiredError",
         "model.breaker": "Breaker",
@@ -53,13 +54,14 @@ __getattr__, __dir__, __all__ = names(
         "store.notice_records": "ListenerView",
         "store.oversight_records": "BulkView",
         "store.queue_records": "MessageView QueueView Sent",
+        "store.schedule_records": "ScheduleView",
         "store.signals": "Signalled",
         "store.views": "AlertView Asked AuditView EventView Exact Filter Prefix SignalView StepView TaskDetail TaskView",
         "story.batch_progress": "BatchProgress",
         "supervisor.supervisor": "Pass",
         "transactions.transaction": "Transaction",
         "workflow.app": "App",
-        "workflow.promise": "all_of any_of not_",
+        "workflow.promise": "MOMENT all_of any_of not_",
         "workflow.signal_waits": "wait_for",
         "workflow.verbs": "branches each fail parallel sleep sleep_until when",
         "workflow.workflow": "Workflow",

@@ -6,8 +6,9 @@ from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.client.operators import Acted
 from makegood.client.queues import Queue
+from makegood.client.schedules import ScheduleHandle
 from makegood.client.submit_many import Submissions, SyncSubmissions
-from makegood.client.sync import SyncClient, SyncQueue, SyncTaskHandle
+from makegood.client.sync import SyncClient, SyncQueue, SyncScheduleHandle, SyncTaskHandle
 from makegood.declare.action import Action, Agent
 from makegood.declare.call import Call, Token, current_call
 from makegood.declare.inbox import Inbox
@@ -33,6 +34,7 @@ from makegood.errors import (
     PromiseError,
     QueueFullError,
     Refused,
+    ScheduleNotFoundError,
     SchemaMismatchError,
     SignalRefused,
     StaleWriteError,
@@ -59,6 +61,7 @@ from makegood.options import Options
 from makegood.store.notice_records import ListenerView
 from makegood.store.oversight_records import BulkView
 from makegood.store.queue_records import MessageView, QueueView, Sent
+from makegood.store.schedule_records import ScheduleView
 from makegood.store.signals import Signalled
 from makegood.store.views import (
     AlertView,
@@ -77,12 +80,13 @@ from makegood.story.batch_progress import BatchProgress
 from makegood.supervisor.supervisor import Pass
 from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
-from makegood.workflow.promise import all_of, any_of, not_
+from makegood.workflow.promise import MOMENT, all_of, any_of, not_
 from makegood.workflow.signal_waits import wait_for
 from makegood.workflow.verbs import branches, each, fail, parallel, sleep, sleep_until, when
 from makegood.workflow.workflow import Workflow
 
 __all__ = [
+    "MOMENT",
     "NEVER",
     "NOTHING",
     "NOT_HAPPENED",
@@ -137,6 +141,9 @@ __all__ = [
     "Recover",
     "Refused",
     "Retry",
+    "ScheduleHandle",
+    "ScheduleNotFoundError",
+    "ScheduleView",
     "SchemaMismatchError",
     "Sent",
     "Signal",
@@ -153,6 +160,7 @@ __all__ = [
     "SyncClient",
     "SyncNode",
     "SyncQueue",
+    "SyncScheduleHandle",
     "SyncSubmissions",
     "SyncTaskHandle",
     "TaskDetail",

@@ -18,6 +18,7 @@ what was wrong, where, and what to do::
     ├─ TaskNotFoundError
     ├─ AlertNotFoundError
     ├─ BulkNotFoundError
+    ├─ ScheduleNotFoundError
     ├─ ActRefusedError              the command is not allowed in this state, or lost a race
     ├─ TaskOutcome                  raised by ``result()``
     │  ├─ TaskUndone                .cause .undone .standing
@@ -170,6 +171,10 @@ class AlertNotFoundError(MakegoodError):
 
 class BulkNotFoundError(MakegoodError):
     """There is no such command on many tasks in this store."""
+
+
+class ScheduleNotFoundError(MakegoodError):
+    """There is no such schedule in this store."""
 
 
 class DeliveryError(MakegoodError):

@@ -17,8 +17,11 @@ from makegood.messaging.alert_webhook import Webhook
 from makegood.messaging.alerts import AT_ONCE, AlertSender
 from makegood.messaging.leader_watch import LeaderWatch
 from makegood.model.messages import Act, Alert, AlertKind
+from makegood.model.plan import Template
+from makegood.model.schedule import ScheduleDraft, SchedulePlan, spec_of
 from makegood.node.node import Node
 from makegood.options import Options
+from makegood.store.firing import Firing
 from makegood.store.notice_records import Sending
 from makegood.store.protocol import Store
 from makegood.store.queue_records import Outgoing, Returned
@@ -241,6 +244,19 @@ async def stumble(store: Store, _world: World) -> None:
         await setbacks.met(ZeroDivisionError("each time"))
 
 
+async def cannot_fire(store: Store, world: World) -> None:
+    """Let a schedule's row be damaged."""
+    month = "30d"
+    spec = spec_of(
+        "shop", "s", cron=None, every=month, timezone="UTC", overlap="skip", catch_up="1d", coalesce=True, jitter=0, start=None, end=None,
+        is_declared=True,
+    )  # fmt: skip
+    await store.schedules.apply([ScheduleDraft(spec, SchedulePlan("w", (), (), (), Template(("null",))))])
+    async with world.raw() as raw:
+        await raw.run("update {schedule} set plan = ?, next_at = 0", b"{")
+    await store.schedules.fire((await term_of(store)).grant, 10, Firing(lambda: 1))
+
+
 PROVOKED: dict[str, tuple[Callable[[Store, World], Awaitable[None]], list[str]]] = {
     "held": (lambda store, _: play(store, "held"), ["step_gave_up", "held"]),
     "undo stuck": (stick_beside, ["step_gave_up", "undo_stuck"]),
@@ -251,6 +267,7 @@ PROVOKED: dict[str, tuple[Callable[[Store, World], Awaitable[None]], list[str]]]
     "poison": (poison, ["poison"]),
     "unreadable": (unreadable, ["unreadable"]),
     "role failing": (stumble, ["role_failing"]),
+    "schedule": (cannot_fire, ["schedule"]),
     "no leader": (leaderless, ["no_leader"]),
     "circuit": (break_down, ["circuit_open"]),
     "outage": (last, ["circuit_open", "outage"]),

@@ -181,6 +181,11 @@ class PostgresWorld(World):
                 changes = ", ".join(f"{column} = {column} - $1" for column in columns)
                 await connection.execute(f"update makegood.{table} set {changes}", seconds)
             await connection.execute(
+                "update makegood.schedule set progress = convert_to(jsonb_set(s - 'last_key', '{since}', to_jsonb((s->>'since')::float8 - $1))::text, 'UTF8') "
+                "from (select app as a, name as n, convert_from(progress, 'UTF8')::jsonb as s from makegood.schedule) x where app = a and name = n",
+                seconds,
+            )
+            await connection.execute(
                 "update makegood.task set ready_seq = ready_seq - ($1::float8 * 1000000)::bigint where state = 'sleeping'",
                 seconds,
             )

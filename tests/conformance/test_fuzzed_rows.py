@@ -30,7 +30,7 @@ HARDY = Options(
     starved_after="1s", late_after="100ms", webhook_tries=2, cleanup_every="1s",
 )  # fmt: skip
 TABLES = (
-    "task", "attribute", "step", "request", "inbox", "event", "audit", "alert", "node", "lease", "lease_term", "message", "listener", "notice",
+    "task", "attribute", "schedule", "step", "request", "inbox", "event", "audit", "alert", "node", "lease", "lease_term", "message", "listener", "notice",
     "rate", "signal",
 )  # fmt: skip
 DRAWN = frozenset({("inbox", "seq"), ("message", "seq"), ("alert", "id"), ("node", "id"), ("signal", "seq")})

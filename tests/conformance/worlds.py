@@ -40,6 +40,7 @@ TIMES = {
     "supervisor_decision": ("at",),
     "bulk_act": ("at", "free_at", "ended_at"),
     "bulk_item": ("at",),
+    "schedule": ("moment", "next_at", "paused_at", "paused_until", "made_at"),
 }
 
 

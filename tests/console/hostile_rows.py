@@ -13,7 +13,7 @@ from tests.browser.sample import fill
 from tests.conformance.worlds import World
 
 TABLES: Final = (
-    "task", "attribute", "step", "request", "inbox", "signal", "event", "audit", "alert", "node", "lease", "lease_term", "message", "listener", "notice",
+    "task", "attribute", "schedule", "step", "request", "inbox", "signal", "event", "audit", "alert", "node", "lease", "lease_term", "message", "listener", "notice",
     "rate", "refusal", "minute", "bulk_act", "bulk_item", "supervisor_decision", "writer",
 )  # fmt: skip
 """Left out are the rows of which there is one for the whole store, without which there is no store."""

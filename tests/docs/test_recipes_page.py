@@ -47,7 +47,7 @@ SIMPLE: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "rate-per-tenant": ("synchronise", ("blue", "r"), "PUT /records/r"),
 }
 OTHERS = {
-    "ask-a-person", "wait-for-a-person", "wait-for-a-moment", "start-later",  # tests/docs/test_workaround_recipes.py, too
+    "ask-a-person", "wait-for-a-person", "wait-for-a-moment", "start-later", "run-on-a-schedule",  # tests/docs/test_workaround_recipes.py, too
     "webhook-service", "every-night", "follow-up-an-email", "stripe", "carry-the-tenant", "django-orm", "sentry",
     "follow-a-batch",
 }  # fmt: skip

@@ -25,8 +25,14 @@ def written(page: str, folder: Path) -> None:
 
 @pytest.fixture
 def office(shop: Shop) -> Shop:
-    """A folder with the modules of three recipes."""
-    for page in ("ask-a-person", "wait-for-a-person", "wait-for-a-moment", "start-later"):
+    """A folder with the modules of five recipes."""
+    for page in (
+        "ask-a-person",
+        "wait-for-a-person",
+        "wait-for-a-moment",
+        "start-later",
+        "run-on-a-schedule",
+    ):
         written(page, shop.folder)
     (shop.folder / "answers").mkdir()
     return shop
@@ -121,6 +127,23 @@ def test_a_task_begins_when_its_delay_is_over_or_never(office: Shop) -> None:
     assert office.json("task", "show", later)["starts"] is not None
     assert "it begins now" in office.done("task", "wake", later, "--reason", "now")
     office.done("task", "watch", later, "--timeout", "60s")
+
+
+def test_a_schedule_is_written_paused_fired_by_hand_and_caught_up(office: Shop) -> None:
+    """What the page types, and the tasks that come of it, in real processes."""
+    office.serve("run", "reports:shop")
+    output, _ = typed(office, block("run-on-a-schedule", "sh acts"))
+    assert "reports/morning" in output
+    tasks = office.json("task", "list", "--attribute", "makegood.schedule=nightly")
+    keys = {task["key"] for task in tasks}
+    assert {f"nightly@2026-11-0{day}T02:30[Europe/Berlin]" for day in (1, 2)} < keys
+    assert len(keys) == len(tasks) == 3
+    for task in tasks:
+        office.done("task", "watch", task["id"], "--timeout", "60s")
+    shape = office.json("schedule", "show", "nightly")
+    assert (shape["firings"], shape["paused"], len(shape["upcoming"])) == (3, None, 5)
+    office.done("schedule", "delete", "nightly", "--reason", "enough")
+    assert [each["name"] for each in office.json("schedule", "list")] == ["morning"]
 
 
 def test_an_agent_that_is_stopped_is_paused(office: Shop) -> None:

@@ -73,13 +73,21 @@ ELECTION: Mapping[str, Place] = {
     "run": ("commands.leader:run", "Run COMMAND only while leading the election NAME.")
 }
 SCHEDULES: Mapping[str, Place] = {
+    "list": ("commands.schedule:list_", "List schedules: when they fire next, and what they skipped."),
+    "show": ("commands.schedule:show", "Show a schedule and its next moments."),
+    "apply": ("commands.schedule:apply", "Write the schedules that APP declares."),
+    "pause": ("commands.schedule:pause", "Let a schedule fire no more, for a time or until it is resumed."),
+    "resume": ("commands.schedule:resume", "Let a schedule fire again."),
+    "trigger": ("commands.schedule:trigger", "Submit a task of a schedule now."),
+    "backfill": ("commands.schedule:backfill", "Submit tasks for moments that have none."),
+    "delete": ("commands.schedule:delete", "Remove a schedule; its tasks stay."),
     "next": ("commands.schedule:next_", "Show when a cron text fires, and what clocks do to it."),
 }
 OPERATING: Mapping[str, Place] = {
     "task": ("app:task", "Submit, follow and operate tasks."),
     "queue": ("app:queue", "Send and receive messages; dead letters."),
     "notices": ("app:notices", "Undelivered webhook notifications."),
-    "schedule": ("app:schedule", "Compute when a schedule fires."),
+    "schedule": ("app:schedule", "Show and operate schedules; compute when one fires."),
     "agents": ("commands.agents:agents", "Show the processes that run, and their agents."),
     "leader": ("commands.leader:leader", "Show who leads, and who led."),
     "election": ("app:election", "Run a command only while leading."),
@@ -325,5 +333,5 @@ task = _group("task", TASKS, "Submit, follow and operate tasks.")
 queue = _group("queue", QUEUES, "Send and receive messages; see dead letters and replay them.")
 notices = _group("notices", NOTICES, "Show undelivered webhook notifications, and send them again.")
 store = _group("store", STORE, "Set up, check and prune the store.")
-schedule = _group("schedule", SCHEDULES, "Compute when a schedule fires.")
+schedule = _group("schedule", SCHEDULES, "Show and operate schedules; compute when one fires.")
 election = _group("election", ELECTION, "Elect a leader among processes and hosts.")

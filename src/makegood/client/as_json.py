@@ -19,6 +19,7 @@ from makegood.model.queue_message import QueueMessage
 from makegood.payload.codec import UNREADABLE
 from makegood.store.notice_records import ListenerView
 from makegood.store.queue_records import MessageView, QueueView
+from makegood.store.schedule_records import ScheduleView
 from makegood.store.views import (
     AgentInfo,
     AlertView,
@@ -290,3 +291,39 @@ def _json(body: bytes) -> msgspec.Raw | str:
     except UNREADABLE:
         return body.decode(errors="replace")
     return msgspec.Raw(body)
+
+
+def schedule(view: ScheduleView) -> Shape:
+    """Return a schedule."""
+    return {
+        "app": view.app,
+        "name": view.name,
+        "workflow": view.workflow,
+        "cron": view.cron,
+        "every": view.every,
+        "timezone": view.timezone,
+        "overlap": view.overlap,
+        "catch_up": view.catch_up,
+        "coalesce": view.coalesce,
+        "jitter": view.jitter,
+        "start": iso(view.start),
+        "end": iso(view.end),
+        "declared": view.is_declared,
+        "next_moment": iso(view.next_moment),
+        "next_firing": iso(view.next_firing),
+        "buffered": view.is_buffered,
+        "last_task": None if view.last_task is None else ids.show(view.last_task),
+        "last_state": view.last_state,
+        "last_moment": view.last_moment or None,
+        "firings": view.firings,
+        "skips": view.skips,
+        "paused": None
+        if view.paused_at is None
+        else {
+            "by": view.paused_by,
+            "why": view.paused_why,
+            "since": iso(view.paused_at),
+            "until": iso(view.paused_until),
+        },
+        "trouble": view.trouble or None,
+    }

@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, TypeVarTuple, Unpack, overload
+from typing import Any, Final, Literal, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from msgspec import UNSET
 
@@ -24,6 +24,7 @@ from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress
 from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, outgoing, refuse_unknowable
+from makegood.client.schedules import ScheduleAccess, ScheduleHandle, draft_from
 from makegood.client.signals import SignalOptions
 from makegood.client.submission import LocalScheduler, Submitter, plan_of, with_options
 from makegood.client.submit_many import BATCH, Many, Submissions, many_of, submissions
@@ -98,6 +99,7 @@ class Client:
             ids.TaskIdSource(clock, rng).draw,
             None if telemetry is None else telemetry.submitted,
         )
+        self._schedules = ScheduleAccess(self._access, ids.TaskIdSource(clock, rng), clock)
 
     @property
     def store(self) -> Store:
@@ -628,6 +630,54 @@ class Client:
                 f"nobody leads under epoch {epoch}: see `makegood leader`", act="step_down", state=""
             )
         return leader
+
+    # -- schedules -------------------------------------------------------------------------------------------
+
+    async def schedule(
+        self,
+        name: str,
+        workflow: Callable[[Unpack[Ts]], Any],
+        /,
+        *inputs: *Ts,
+        cron: str | None = None,
+        every: Duration | None = None,
+        timezone: str = "UTC",
+        overlap: Literal["skip", "allow", "buffer", "cancel"] = "skip",
+        catch_up: Duration = "1d",
+        coalesce: bool = True,
+        jitter: Duration = 0,
+        start: datetime | None = None,
+        end: datetime | None = None,
+    ) -> ScheduleHandle:
+        """Write a schedule, such as one for each customer, and return its handle once that is durable.
+
+        Options and inputs are those of ``App.schedule``; ``mg.MOMENT`` among the inputs stands for the
+        moment. A second call changes the schedule; an equal one writes nothing. What it has fired, and a
+        pause, stay. Raises ``ConfigError``, ``DefinitionError``, ``PayloadError`` or ``PromiseError`` for
+        misuse.
+
+        >>> async def bill_monthly(client, customer):
+        ...     inputs = customer.id, mg.MOMENT
+        ...     await client.schedule(f"bill/{customer.id}", bill, *inputs, cron="0 6 1 * *")
+        """
+        options: dict[str, Any] = {
+            "cron": cron, "every": every, "timezone": timezone, "overlap": overlap, "catch_up": catch_up,
+            "coalesce": coalesce, "jitter": jitter, "start": start, "end": end,
+        }  # fmt: skip
+        self._opened_store.ready()
+        draft = draft_from(name, workflow, inputs, options)
+        await self._schedules.write(draft)
+        return await self.find_schedule(name, app=draft.spec.app)
+
+    async def schedules(self, app: str | None = None) -> list[ScheduleHandle]:
+        """Return all schedules in the store, or those of one app, by name."""
+        return [ScheduleHandle(self._schedules, view) for view in await self._schedules.views(app)]
+
+    async def find_schedule(self, name: str, *, app: str | None = None) -> ScheduleHandle:
+        """Return a schedule by its name. Raises ``ScheduleNotFoundError``, and ``ConfigError`` if several
+        apps have one of this name and ``app`` is not given.
+        """
+        return ScheduleHandle(self._schedules, await self._schedules.find(name, app))
 
     # -- messages --------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.client.lease_keeper import LeaseKeeper
 from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, named
+from makegood.client.schedules import ScheduleHandle
 from makegood.client.signals import SignalOptions
 from makegood.client.submit_many import BATCH, Many, SyncSubmissions, many_of
 from makegood.declare.signal import Signal
@@ -400,6 +401,26 @@ class SyncClient:
     step_down = _blocks(Client.step_down)
     """Ask the leading Supervisor to step down."""
 
+    # -- schedules -------------------------------------------------------------------------------------------
+
+    def schedule(
+        self, name: str, workflow: Callable[[Unpack[Ts]], Any], /, *inputs: *Ts, **options: Any
+    ) -> "SyncScheduleHandle":
+        """Write a schedule, and return its handle once that is durable; the options are those of
+        ``Client``.
+        """
+        handle = self._on(lambda client: client.schedule(name, workflow, *inputs, **options))
+        return SyncScheduleHandle(handle, self._run)
+
+    def schedules(self, app: str | None = None) -> "list[SyncScheduleHandle]":
+        """Return all schedules in the store, or those of one app, by name."""
+        handles = self._on(lambda client: client.schedules(app))
+        return [SyncScheduleHandle(handle, self._run) for handle in handles]
+
+    def find_schedule(self, name: str, *, app: str | None = None) -> "SyncScheduleHandle":
+        """Return a schedule by its name."""
+        return SyncScheduleHandle(self._on(lambda client: client.find_schedule(name, app=app)), self._run)
+
     # -- messages --------------------------------------------------------------------------------------------
 
     send = _blocks(Client.send)
@@ -519,6 +540,49 @@ class SyncTaskHandle(Generic[R_co]):
         """
         options = {"id": id, "step": step, "who": who, "why": why, "connection": connection}
         return _called(self, TaskHandle.signal, signal, value, **options)
+
+
+@judge_calls(ConfigError, values=True, constructor=False)
+class SyncScheduleHandle:
+    """``ScheduleHandle`` for blocking code: the same names and meanings."""
+
+    def __init__(self, handle: ScheduleHandle, run: Callable[..., Any]) -> None:
+        self._call = run
+        self.view = handle.view
+        self.app = handle.app
+        self.name = handle.name
+
+    def __repr__(self) -> str:
+        return f"<schedule {self.app}/{self.name}>"
+
+    def _on(self, work: Callable[[ScheduleHandle], Coroutine[Any, Any, T]], _: object = None) -> T:
+        async def call(client: Client) -> T:
+            return await work(ScheduleHandle(client._schedules, self.view))  # noqa: SLF001 - of this client
+
+        result: T = self._call(call)
+        return result
+
+    status = _blocks(ScheduleHandle.status)
+    """Return the schedule as it is now."""
+    next = _blocks(ScheduleHandle.next)
+    """Return its next moments."""
+    pause = _blocks(ScheduleHandle.pause)
+    """Let it fire no more."""
+    resume = _blocks(ScheduleHandle.resume)
+    """Let it fire again."""
+    delete = _blocks(ScheduleHandle.delete)
+    """Remove it; its tasks stay."""
+
+    def trigger(self, *, why: str = "", who: str | None = None) -> SyncTaskHandle[Any]:
+        """Submit a task of it now."""
+        return SyncTaskHandle(self._on(lambda handle: handle.trigger(why=why, who=who)), self._call)
+
+    def backfill(
+        self, since: datetime, until: datetime, *, limit: int = 1000, why: str = "", who: str | None = None
+    ) -> list[SyncTaskHandle[Any]]:
+        """Submit a task for each moment of a range that has none yet."""
+        tasks = self._on(lambda handle: handle.backfill(since, until, limit=limit, why=why, who=who))
+        return [SyncTaskHandle(task, self._call) for task in tasks]
 
 
 @judge_calls(ConfigError, values=True, constructor=False)

@@ -211,6 +211,7 @@ AlertKind = Literal[
     "no_scheduler",  # tasks are waiting and no process claims them
     "no_leader",  # nobody leads: what is overdue is not found
     "dead_letter",  # a message, or a notification, that could not be delivered
+    "schedule",  # a schedule cannot be fired: the database refuses its task, or its row or zone cannot be read
     "role_failing",  # a role of a process meets an exception at each turn
     "generation",  # the store may have gone back in time: a promotion or a restore
     "test",

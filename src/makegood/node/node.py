@@ -29,7 +29,16 @@ from makegood.messaging.outbox import open_outbox
 from makegood.model.plan import KINDS
 from makegood.node.gc_tuning import Collecting
 from makegood.node.heartbeat import Heartbeat
-from makegood.node.roles import Parts, ServedConsole, actors_of, roles_of, slots_of, supervisor_of
+from makegood.node.roles import (
+    Parts,
+    ServedConsole,
+    actors_of,
+    declare_schedules,
+    firings_of,
+    roles_of,
+    slots_of,
+    supervisor_of,
+)
 from makegood.node.signals import Signals
 from makegood.options import Options
 from makegood.scheduler.scheduler import Scheduler
@@ -172,6 +181,7 @@ class Node:
             if "agent" in self.roles and app is not None
             else {},
             inboxes=tuple(app.inboxes.values()) if "inbox" in self.roles and app is not None else (),
+            schedules=() if app is None else tuple(schedule.draft for schedule in app.schedules.values()),
             outbox=outbox_store,
             clock=clock,
             rng=rng,
@@ -212,6 +222,7 @@ class Node:
             await self.client.open()
             self._actors = actors_of(parts, self._heartbeat)
             await self._heartbeat.register()
+            await declare_schedules(parts)
             if parts.console is not None:
                 await parts.console.begin()
         except BaseException:
@@ -280,7 +291,8 @@ class Node:
             await self.store.open(migrate=self.options.migrate)
         try:
             supervisor = supervisor_of(self._parts)
-            return await supervisor.single(self.options.number("lease") * 1.5 if wait is None else wait)
+            wait = self.options.number("lease") * 1.5 if wait is None else wait
+            return await supervisor.single(wait, firings_of(self._parts, supervisor).once)
         finally:
             await self._let_go()
 

@@ -29,11 +29,13 @@ from makegood.messaging.notifier import Notifier
 from makegood.messaging.outbox import Outbox
 from makegood.messaging.relay import Relay
 from makegood.model.breaker import Circuit
+from makegood.model.schedule import ScheduleDraft
 from makegood.node.heartbeat import Heartbeat
 from makegood.options import Options
 from makegood.scheduler.scheduler import Scheduler
 from makegood.store import Store
 from makegood.supervisor.chores import Chores
+from makegood.supervisor.firings import Firings
 from makegood.supervisor.janitor import Janitor
 from makegood.supervisor.supervisor import LEASE, Supervisor
 from makegood.telemetry.hooks import Observer
@@ -72,6 +74,8 @@ class Parts:
     slots: Mapping[str, Slots]
     """Of the agents that run here, by address."""
     inboxes: Sequence[Inbox[Any]]
+    schedules: Sequence[ScheduleDraft]
+    """Those that the app declares."""
     outbox: Outbox | None
     clock: Clock
     rng: random.Random
@@ -94,10 +98,27 @@ def actors_of(parts: Parts, heartbeat: Heartbeat) -> list[Actor]:
         supervisor,
         _janitor(parts, supervisor),
         _chores(parts, supervisor),
+        _firings(parts, supervisor),
         _alert_sender(parts),
         _leader_watch(parts),
     )
     return [actor for actor in every if actor is not None]
+
+
+async def declare_schedules(parts: Parts) -> None:
+    """Write the schedules that the app declares, where they are not stored as they are."""
+    if not parts.schedules:
+        return
+    try:
+        outcomes = await parts.store.schedules.apply(parts.schedules)
+    except ConfigError as denial:  # a role of few rights works without: another process writes them
+        log.warning(
+            "schedules of %s are not written from here, see `makegood schedule apply`: %s", parts.name, denial
+        )
+        return
+    for draft, outcome in zip(parts.schedules, outcomes, strict=True):
+        if outcome != "same":
+            log.info("schedule %s/%s is %s", draft.spec.app, draft.spec.name, outcome)
 
 
 def _relay(parts: Parts) -> Relay | None:
@@ -202,6 +223,16 @@ def _chores(parts: Parts, supervisor: Supervisor | None) -> Chores | None:
     if supervisor is None:
         return None
     return Chores(parts.store, leads=lambda: supervisor.leading is not None, rng=parts.rng)
+
+
+def _firings(parts: Parts, supervisor: Supervisor | None) -> Firings | None:
+    """Return the actor that fires schedules, as long as this process leads."""
+    return None if supervisor is None else firings_of(parts, supervisor)
+
+
+def firings_of(parts: Parts, supervisor: Supervisor) -> Firings:
+    """Return what fires schedules in the terms of a Supervisor."""
+    return Firings(parts.store, lambda: supervisor.leading, clock=parts.clock, rng=parts.rng)
 
 
 def _alert_sender(parts: Parts) -> AlertSender | None:

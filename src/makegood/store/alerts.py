@@ -145,6 +145,10 @@ select x.name {rows} where exists (
 """,
     name="text", agent="text", action="text",
 )  # fmt: skip
+_SCHEDULES = for_each(
+    "select x.name {rows} where exists (select 1 from makegood.schedule s where s.app = x.app and s.name = x.schedule)",
+    name="text", app="text", schedule="text",
+)  # fmt: skip
 WAITS = Sql(
     "select task from makegood.request where taken_by is null and kind <> 'timer' and agent = $1 limit $2"
 )
@@ -291,6 +295,8 @@ async def watch(tx: Tx, after: float, limit: int, outage: float) -> None:
         return
     starving = [(name, *rows.starving_of(name)) for name in names if name.startswith("starved")]
     still: set[str] = {name for (name,) in await tx.each(_STARVES, starving)}
+    troubles = [(name, *rows.schedule_of(name)) for name in names if name.startswith("schedule ")]
+    still |= {name for (name,) in await tx.each(_SCHEDULES, troubles)}
     alert_rows: list[rows.AlertRow] = []
     infos = await living(tx) if any(name.startswith("circuit_open") for name in names) else ()
     for agent in rows.shut(infos):

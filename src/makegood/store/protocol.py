@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.model.messages import Act, Answer, TaskMessage
+from makegood.model.schedule import ScheduleDraft
 from makegood.store.alerts import AlertVerbs
 from makegood.store.notice_operations import NoticeVerbs
 from makegood.store.oversight import OversightVerbs
@@ -31,6 +32,8 @@ from makegood.store.records import (
     Taken,
     TaskMessages,
 )
+from makegood.store.schedule_records import FiringPass, ScheduleView, ScheduleWork
+from makegood.store.schedules import Following
 from makegood.store.signals import OutgoingSignal, Signalled
 from makegood.store.views import (
     AuditView,
@@ -316,6 +319,72 @@ class Supervision(Protocol):
         """
 
 
+class Schedules(Protocol):
+    """Schedules: moments at which a workflow becomes a task. The leading Supervisor fires them.
+
+    Their times are of the calendar: the server's clock on PostgreSQL, the machine's wall clock on SQLite.
+    """
+
+    async def apply(self, drafts: Sequence[ScheduleDraft]) -> list[str]:
+        """Write schedules; return "new", "changed" or "same" for each. Writes nothing if all are the same.
+
+        What they have fired, and a pause, stay. The next moment is computed anew if the times have changed.
+        """
+
+    async def views(
+        self, limit: int = 100, app: str | None = None, name: str | None = None, after: str = ""
+    ) -> list[ScheduleView]:
+        """Return schedules by name, those behind ``after``."""
+
+    async def pause(self, act: Act, app: str, name: str, length: float | None) -> None:
+        """Pause a schedule for ``length`` seconds, None: until it is resumed; audit it.
+
+        Raises ``ScheduleNotFoundError``.
+        """
+
+    async def resume(self, act: Act, app: str, name: str) -> bool:
+        """Resume a schedule; False if it was not paused. The moments of the pause are skipped for good.
+
+        Raises ``ScheduleNotFoundError``.
+        """
+
+    async def delete(self, act: Act, app: str, name: str) -> None:
+        """Remove a schedule and audit it; its tasks stay. Raises ``ScheduleNotFoundError``."""
+
+    async def launch(
+        self, act: Act, app: str, name: str, drafts: Sequence[Submission], *, is_backfill: bool
+    ) -> list[Submitted]:
+        """Insert tasks of a schedule that an operator asked for, in one commit, and audit it.
+
+        Keys that exist are left as they are. Raises ``ScheduleNotFoundError``.
+        """
+
+    async def fire(self, term: Grant, limit: int, following: Following) -> FiringPass:
+        """Fire what is due of at most ``limit`` schedules, in one transaction under ``term``.
+
+        The rows are locked, and those that another transaction has locked are left out. ``following`` says
+        what becomes of each. Its tasks are inserted under their keys, where an existing key means that the
+        moment was fired before; the row moves on if it is still as it was read.
+
+        Raises ``FencedOffError`` and, if the database refuses a value, ``PayloadError``: then nothing is
+        written.
+        """
+
+    async def fail(self, term: Grant, work: ScheduleWork) -> None:
+        """Keep the moment of a schedule that could not be fired, for ``work.wait`` seconds, with an alert."""
+
+    async def retime(self, term: Grant, after: tuple[str, str], limit: int = ...) -> tuple[str, str] | None:
+        """Compute the next moments of schedules by this machine's zone rules, in the order of app and name.
+
+        Returns the last one, or None if there are no more.
+        """
+
+    async def ahead(self, most: float) -> tuple[float, bool]:
+        """Return the seconds until a schedule is due, 0 to ``most``, and whether a moment waits for the end
+        of a task.
+        """
+
+
 class Queues(Protocol):
     """Queues of messages that applications read and write.
 
@@ -590,6 +659,10 @@ class Store(Protocol):
         """Notifications to submitters."""
 
     @property
+    def schedules(self) -> Schedules:
+        """Schedules and their firings."""
+
+    @property
     def leases(self) -> Leases:
         """Leases with epochs."""
 
@@ -636,9 +709,9 @@ class Store(Protocol):
 
         Topics: "pending" (tasks to claim), "sleeping" (tasks to claim later), "inbox" (messages to tasks),
         "agent:APP/AGENT" (requests), "ended" (tasks at rest), "answers" (decided operator commands),
-        "queue:NAME" (messages), "notice" (notices to send), "bulk" (acts on many tasks). A wake-up may be
-        spurious, and may be lost on a broken connection: also poll slowly. Returns a function that ends the
-        subscription.
+        "queue:NAME" (messages), "schedule" (schedules that have changed), "notice" (notices to send), "bulk"
+        (acts on many tasks). A wake-up may be spurious, and may be lost on a broken connection: also poll
+        slowly. Returns a function that ends the subscription.
         """
 
     def joined(self, *references: int | tuple[str, str] | tuple[int, str, str]) -> None:

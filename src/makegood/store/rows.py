@@ -438,6 +438,7 @@ GONE: Mapping[str, str] = {
     "no_leader": "a supervisor leads",
     "circuit_open": "its service answers, or its process has ended",
     "outage": "its service answers, or its process has ended",
+    "schedule": "it was deleted",
 }
 """Why alerts end that the Supervisor watches, by kind."""
 
@@ -451,6 +452,16 @@ def starving_of(name: str) -> tuple[str, str]:
     """Return agent and action of a cause that ``starving`` named."""
     _, agent, action = (*name.split(" ", 2), "", "")[:3]
     return agent, action
+
+
+def schedule_of(name: str) -> tuple[str, str]:
+    """Return app and name of the schedule that a cause is about.
+
+    >>> schedule_of("schedule 0 shop/bill/ada")
+    ('shop', 'bill/ada')
+    """
+    app, _, schedule = name.split(" ", 2)[2].partition("/")
+    return app, schedule
 
 
 def gone(name: str) -> str:

@@ -72,7 +72,7 @@ select agent, count(*), {now} - min(sent_at) from (
 ) r group by agent
 """)
 _TABLES = (
-    "task", "attribute", "step", "request", "inbox", "signal", "event", "alert", "audit", "message", "listener", "notice", "node", "lease_term",
+    "task", "attribute", "schedule", "step", "request", "inbox", "signal", "event", "alert", "audit", "message", "listener", "notice", "node", "lease_term",
 )  # fmt: skip
 SIZES = Sql(
     " union all ".join(

@@ -16,7 +16,7 @@ that were cut off as well must have had the time to come back.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -110,8 +110,12 @@ class Supervisor(Actor):
         except StoreUnavailableError as away:
             log.info("the store is away, so a refused write is not recorded: %s", away)
 
-    async def single(self, wait: float) -> Pass | None:
+    async def single(
+        self, wait: float, beside: Callable[[Term], Awaitable[object]] | None = None
+    ) -> Pass | None:
         """Take the lease, watch for one interval, make one pass, and release the lease: for cron.
+
+        ``beside``: what else to do once in the term.
 
         Returns None when another Supervisor still leads after ``wait`` seconds, or the term ends too soon.
         """
@@ -124,6 +128,8 @@ class Supervisor(Actor):
             passes: list[Pass] = []
             async with term:
                 passes = await self.lead(term, passes=1)
+                if beside is not None:
+                    await beside(term)
         return passes[0] if passes else None
 
     async def lead(self, term: Term, passes: int | None = None) -> list[Pass]:

@@ -118,6 +118,14 @@ STORE_SECONDS = Metric(
     "makegood_store_latency_seconds", "histogram", ("op",),
     "How long a call of the store took; op: commit, submit, take, answer, inbox, heartbeat.", _STORE,
 )  # fmt: skip
+FIRINGS = Metric(
+    "makegood_schedule_firings_total", "counter", ("app", "schedule", "outcome"),
+    'Moments of schedules; outcome: fired, overlap, missed, coalesced, paused, gap, fold. Schedules that clients make share the name "".',
+)  # fmt: skip
+SCHEDULE_LATE = Metric(
+    "makegood_schedule_late_seconds", "histogram", ("app", "schedule"),
+    "How long after its moment, and its jitter, a schedule fired.", _TASK,
+)  # fmt: skip
 ALERTS = Metric(
     "makegood_alerts", "gauge", ("kind",),
     "Open alerts, by kind. Reported by the leading Supervisor.",
@@ -125,6 +133,6 @@ ALERTS = Metric(
 
 METRICS: tuple[Metric, ...] = (
     TASKS_ENDED, TASK_SECONDS, UNDOS, TASKS, ATTEMPTS, STEP_SECONDS, START_SECONDS, QUEUE, OLDEST, SLOTS, DECISIONS, SCAN_SECONDS,
-    UNDO_STEPS, LATE, CIRCUIT, LEADER, LEADER_CHANGES, FENCED, COMMITS, BATCH, STORE_SECONDS, ALERTS,
+    UNDO_STEPS, LATE, CIRCUIT, LEADER, LEADER_CHANGES, FENCED, COMMITS, BATCH, STORE_SECONDS, FIRINGS, SCHEDULE_LATE, ALERTS,
 )  # fmt: skip
 """All of them, in the order of the reference."""

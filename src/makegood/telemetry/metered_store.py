@@ -13,8 +13,10 @@ from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Request, TaskMessage
-from makegood.store.protocol import Leases, Nodes, Requests, Store, Supervision, Tasks
+from makegood.store.protocol import Leases, Nodes, Requests, Schedules, Store, Supervision, Tasks
 from makegood.store.records import Identity, Judged, Offer, Taken
+from makegood.store.schedule_records import FiringPass
+from makegood.store.schedules import Following
 from makegood.telemetry import catalogue
 from makegood.telemetry.counters import Counters
 from makegood.telemetry.hooks import Answering
@@ -168,6 +170,26 @@ class _WatchedSupervision:
         return requests
 
 
+class _WatchedSchedules:
+    def __init__(self, inner: Schedules, meter: _Meter) -> None:
+        self._tally = meter.tally
+        self._fire = meter.fenced(inner.fire)
+
+    async def fire(self, term: Grant, limit: int, following: Following) -> FiringPass:
+        """Fire schedules, and count what became of their moments. (Schedules that clients make have no
+        label.)
+        """
+        outcome = await self._fire(term, limit, following)
+        for firing in outcome.firings:
+            labels = firing.app, firing.name if firing.is_declared else ""
+            for late in firing.late:
+                self._tally.count(catalogue.FIRINGS, *labels, "fired")
+                self._tally.observe(catalogue.SCHEDULE_LATE, late, *labels)
+            for reason, count in firing.skips.items():
+                self._tally.count(catalogue.FIRINGS, *labels, reason, by=count)
+        return outcome
+
+
 class WatchedStore:
     """A store with timed and counted calls: those that write much, or show that the store is slow."""
 
@@ -191,6 +213,9 @@ class WatchedStore:
             release_dead=meter.fenced(judging.release_dead),
             release_unresponsive=meter.fenced(judging.release_unresponsive),
             expire_tasks=meter.fenced(judging.expire_tasks),
+        )
+        self.schedules: Schedules = _slice(
+            inner.schedules, fire=_WatchedSchedules(inner.schedules, meter).fire
         )
         self.leases: Leases = _slice(inner.leases, acquire=_WatchedLeases(inner.leases, meter).acquire)
         self.nodes: Nodes = _slice(inner.nodes, heartbeat=meter.timed("heartbeat", inner.nodes.heartbeat))

@@ -1,7 +1,8 @@
 """An App: the agents, actions, workflows and inboxes of one application."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Literal, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
 from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration, seconds
@@ -17,12 +18,15 @@ from makegood.declare.terms import checked_limit, former_names
 from makegood.errors import DefinitionError, DuplicateNameError, UnknownActionError
 from makegood.model.breaker import Breaker
 from makegood.model.policy import Retry
+from makegood.model.schedule import spec_of
+from makegood.workflow.schedule import Schedule
 from makegood.workflow.workflow import Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 H = TypeVar("H", bound=Hook)
+Ts = TypeVarTuple("Ts")
 
 
 # -- apps ----------------------------------------------------------------------------------------------------
@@ -33,7 +37,7 @@ class App:
     """A set of agents and workflows: ``shop = mg.App("shop")``.
 
     ``payload_limit``: bytes of an input, the arguments of a step or a result as JSON. ``step_limit``: steps
-    of a plan. ``agents``, ``workflows``, ``inboxes`` and ``signals`` are found by name. Raises
+    of a plan. ``agents``, ``workflows``, ``inboxes``, ``schedules`` and ``signals`` are found by name. Raises
     ``DefinitionError`` for a name that is not allowed.
     """
 
@@ -51,6 +55,7 @@ class App:
         self.workflows: dict[str, Workflow[..., Any]] = {}
         self.inboxes: dict[str, Inbox[Any]] = {}
         self.signals: dict[str, Signal[Any]] = self._registry.signals
+        self.schedules: dict[str, Schedule] = {}
 
     def __repr__(self) -> str:
         return f"<app {self.name}>"
@@ -204,6 +209,110 @@ class App:
             return inbox
 
         return declare
+
+    @overload
+    def schedule(
+        self,
+        /,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        timezone: str = "UTC",
+        overlap: Literal["skip", "allow", "buffer", "cancel"] = "skip",
+        catch_up: Duration = "1d",
+        coalesce: bool = True,
+        jitter: Duration = 0,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        name: str | None = None,
+    ) -> Callable[[Workflow[P, R]], Workflow[P, R]]: ...
+    @overload
+    def schedule(
+        self,
+        name: str,
+        workflow: Callable[[Unpack[Ts]], Any],
+        /,
+        *inputs: *Ts,
+        cron: str | None = None,
+        every: Duration | None = None,
+        timezone: str = "UTC",
+        overlap: Literal["skip", "allow", "buffer", "cancel"] = "skip",
+        catch_up: Duration = "1d",
+        coalesce: bool = True,
+        jitter: Duration = 0,
+        start: datetime | None = None,
+        end: datetime | None = None,
+    ) -> None: ...
+    def schedule(  # type: ignore[misc]  # mypy takes *Ts and *Any for different
+        self,
+        title: str | None = None,
+        workflow: Any = None,
+        /,
+        *inputs: Any,
+        cron: str | None = None,
+        every: Duration | None = None,
+        timezone: str = "UTC",
+        overlap: Any = "skip",
+        catch_up: Duration = "1d",
+        coalesce: bool = True,
+        jitter: Duration = 0,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        name: str | None = None,
+    ) -> Any:
+        """Declare that a workflow runs at moments of the calendar: ``@shop.schedule(cron="0 9 * * MON-FRI",
+        timezone="Europe/Berlin")`` above ``@shop.workflow``, or ``shop.schedule("nightly", report, "eu",
+        mg.MOMENT, every="1d")`` for a workflow with inputs.
+
+        Every process that starts with the app writes the schedule to the store; the leading Supervisor fires
+        it. At each moment a task is submitted, at most once, under the key "NAME@MOMENT".
+
+        - ``cron``: five fields, or six with the seconds first; or ``every``: a length of time, counted from
+          1970 in UTC.
+        - ``timezone``: of ``cron``, an IANA name.
+        - ``overlap``: while the last task has not ended, "skip" the moment, "allow" another task, "buffer"
+          one moment until then, or "cancel" that task and buffer.
+        - ``catch_up``: a moment that nobody could fire for longer is missed. ``coalesce``: of several that
+          are late, only the latest is fired; False: all.
+        - ``jitter``: chance delays each moment by less than this.
+        - ``start``, ``end``: aware datetimes; no moment is before or after.
+        - ``name``: replaces the workflow's name; of one schedule in an app.
+
+        Above a workflow: one that takes no input, or the moment, an aware ``datetime``. The workflow function
+        runs once, when the schedule is written, so it cannot branch on its moment. Raises ``ConfigError``,
+        ``DefinitionError`` or ``PromiseError`` that say what to write instead.
+        """
+        options: dict[str, Any] = {
+            "cron": cron, "every": every, "timezone": timezone, "overlap": overlap, "catch_up": catch_up,
+            "coalesce": coalesce, "jitter": jitter, "start": start, "end": end,
+        }  # fmt: skip
+
+        def declare(target: Any) -> Any:
+            label = title if title is not None else name
+            self._add_schedule(label, target, inputs if title is not None else None, options)
+            return target
+
+        if title is None:
+            return declare
+        declare(workflow)
+        return None
+
+    def _add_schedule(
+        self, name: str | None, workflow: Any, inputs: tuple[Any, ...] | None, options: Mapping[str, Any]
+    ) -> None:
+        if not isinstance(workflow, Workflow):
+            raise DefinitionError(
+                f"{self.name}.schedule takes a workflow, not {type(workflow).__name__}: write @{self.name}.schedule(...) above "
+                f"@{self.name}.workflow, or {self.name}.schedule(name, workflow, *inputs, ...)"
+            )
+        title = workflow.name if name is None else name
+        if self.workflows.get(workflow.name) is not workflow:
+            raise DefinitionError(f"schedule {title!r}: {workflow.address} is a workflow of another app")
+        if title in self.schedules:
+            raise DuplicateNameError(f'app {self.name} has a schedule {title!r} already: pass name="..."')
+        spec = spec_of(self.name, title, **options, is_declared=True)
+        values = workflow._moment_inputs(title) if inputs is None else inputs  # noqa: SLF001 - for its app
+        self.schedules[title] = Schedule(spec, workflow, values)
 
     def around(self, hook: H, /) -> H:
         """Declare what runs around each call of the app's functions: actions, undos, probes and inboxes.

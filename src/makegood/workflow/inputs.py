@@ -12,7 +12,7 @@ from makegood.payload.by_value import ByValue, listed
 from makegood.payload.codec import check_fits, decode, encode
 from makegood.payload.unchecked_rules import refuse_unkept
 from makegood.payload.unknown_fields import refuse_unknown
-from makegood.workflow.promise import Promise
+from makegood.workflow.promise import MOMENT, Promise
 
 
 class WorkflowInputs:
@@ -78,6 +78,10 @@ class WorkflowInputs:
         """Return an input as JSON. Raises ``PayloadError`` for a value that does not fit, or is too large."""
         __tracebackhide__ = True
         if isinstance(value, Promise):
+            if id(value) == id(MOMENT):  # to type checkers it is a datetime
+                raise PromiseError(
+                    f"{self.describe(n)[1]} is mg.MOMENT, which stands for the moment of a schedule: pass a datetime"
+                )
             raise PromiseError(
                 f"{self.describe(n)[1]} is a promise: call {self._name}(...) itself to make its steps part of this plan"
             )

@@ -6,7 +6,8 @@ would need the value raises ``PromiseError`` and says what to write instead.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn, Protocol
+from datetime import datetime
+from typing import Any, Final, Literal, NoReturn, Protocol, cast
 
 import msgspec
 
@@ -46,7 +47,9 @@ class Origin(msgspec.Struct, eq=False):
     position: int
     """In the innermost body."""
     serial: int
-    """In the plan."""
+    """In the plan; -1: it is no step."""
+    input: int = -1
+    """The place of the workflow input that it is; -1: it is a step."""
 
 
 class Promised(msgspec.Struct, eq=False):
@@ -124,6 +127,25 @@ class Promise:
 _new = object.__new__
 _set_promised = Promise.__dict__["_promised"].__set__  # bypasses the refusal of assignments
 _set_as, _set_by = Promise.__dict__["_promised_as"].__set__, Promise.__dict__["_promised_by"].__set__
+
+
+class _Moment(Promise):
+    """A promise at which tools that read modules may look."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") and name != "_promised":
+            raise AttributeError(name)
+        return super().__getattr__(name)
+
+
+MOMENT: Final[datetime] = cast(
+    "datetime", _Moment(Promised(Origin(None, "mg.MOMENT", 0, 0, -1, 0), datetime, Scope("a schedule", None)))
+)
+"""Stands for the moment, among the inputs of a schedule: ``shop.schedule("nightly", report, "eu", mg.MOMENT,
+cron="0 3 * * *")``. The workflow gets an aware datetime.
+"""
 
 
 def given_by(source: Source, number: int) -> Promise:

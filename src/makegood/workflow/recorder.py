@@ -82,6 +82,11 @@ class Recording(Templates):
 
     # -- what is recorded ------------------------------------------------------------------------------------
 
+    def given(self, place: int, name: str, annotation: Any) -> Promise:
+        """Return the promise of an input that is not known yet; the plan leaves no trail."""
+        self._calls = None
+        return Promise(Promised(Origin(self, name, 0, 0, -1, place), annotation, self._flow.scope))
+
     def action(
         self, action: Action[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> Promise:

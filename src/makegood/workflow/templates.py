@@ -115,6 +115,9 @@ class Templates:
         origin, scope = subject.origin, self._flow.scope
         if subject.scope is not scope or origin.plan is not self:
             self._visible(subject, scope)
+        if origin.input >= 0:
+            self.input_places.add(origin.input)
+            return Ref("input", origin.input, subject.path)
         self._needs.append(origin.serial)
         index = origin.position
         if origin.depth:

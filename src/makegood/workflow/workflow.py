@@ -8,6 +8,7 @@ later.
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from types import CoroutineType
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -19,12 +20,14 @@ from makegood.declare.action import RECORDER, Action, Shared
 from makegood.declare.parameters import names_around
 from makegood.errors import DefinitionError, PayloadError, PromiseError
 from makegood.model.plan import INPUTS, UNTIL, OnFailure, Plan, StepPlan
+from makegood.model.schedule import SchedulePlan
 from makegood.payload.codec import check_fits
 from makegood.saga import waits
 from makegood.workflow.inputs import InputsByValue, WorkflowInputs
 from makegood.workflow.misuse import add_place, check_source, say_where
 from makegood.workflow.plan_cache import NO_TRAIL, CachedPlan, FunctionCode
 from makegood.workflow.plan_run import Planning
+from makegood.workflow.promise import MOMENT
 from makegood.workflow.provenance import Mark, Sites, own_copies
 from makegood.workflow.signal_waits import check_timeouts, wait_for
 from makegood.workflow.verbs import _MAKERS
@@ -34,6 +37,9 @@ R = TypeVar("R")
 
 _TRAILS = 32
 """Most trails of one workflow: one for each combination of types, and of inputs that are ambiguous."""
+
+_SAMPLE = datetime(2000, 1, 1, tzinfo=UTC)
+"""A moment, to see whether a parameter takes one."""
 
 _IMMUTABLE = (str, int, float, bool, bytes, type(None))
 
@@ -179,6 +185,63 @@ class Workflow(Generic[P, R]):
                     f'{self.address}: {step.name} sleeps {shown(length)}, and complete_within="{shown(within)}" ends it before: '
                     f"raise complete_within, or leave it out"
                 )
+
+    def sketch(self, *inputs: Any) -> SchedulePlan:
+        """Run the workflow function once with a promise in place of each ``mg.MOMENT``, and return its plan
+        as data: it becomes a task at any moment without the function.
+
+        Raises what ``plan`` raises, and ``PromiseError`` for a function that needs to know the moment.
+        """
+        args, by_name = self._inputs.bound(inputs, {})
+        values = [*args, *by_name.values()]
+        places = tuple(n for n, value in enumerate(values) if value is MOMENT)
+        samples = [_SAMPLE if n in places else value for n, value in enumerate(values)]
+        try:
+            inputs_json = tuple(map(self._inputs.encoded, range(len(samples)), samples))
+        except (DefinitionError, PayloadError) as wrong:
+            say_where(wrong, self._fn, self.address)
+            raise
+        copies, marks = own_copies(values, self._code.literals)
+        planning = Planning(self._registry, self.address, copies, marks, trail=NO_TRAIL, code=self._code)
+        reset = RECORDER.set(planning)
+        self._registry.plans.add(planning)
+        try:
+            recording = planning.recording(self.address)
+            for n in places:
+                name = self._inputs.describe(n)[0]
+                copies[n] = recording.given(n, name, self._inputs.annotation(name))
+            run: Callable[..., R] = self._fn
+            value = run(*copies[: len(args)], **dict(zip(by_name, copies[len(args) :], strict=True)))
+            trail = planning.trail(value, self._inputs.held)
+        except PromiseError as wrong:
+            add_place(wrong)
+            if places:
+                wrong.add_note(
+                    f"{self.address} is planned once for all moments of its schedule: let an action decide on the moment, "
+                    f"and mg.when on its result"
+                )
+            raise
+        finally:
+            planning.close()
+            self._registry.plans.discard(planning)
+            RECORDER.reset(reset)
+        for demand in trail.demands:
+            if demand.place not in places:
+                check_fits(inputs_json[demand.place], demand.annotation, values[demand.place], demand.subject)
+        null = msgspec.Raw(b"null")
+        return SchedulePlan(
+            self.name, tuple(trail.steps),
+            tuple(null if n in places else msgspec.Raw(data) for n, data in enumerate(inputs_json)), places, trail.returns,
+            self._inputs.names or self._inputs.names_of(len(args), by_name), self.within, self.undo_within, self.on_failure,
+        )  # fmt: skip
+
+    def _moment_inputs(self, name: str) -> tuple[Any, ...]:
+        """Return the inputs of a schedule that passes none itself. Raises ``DefinitionError``."""
+        if self._inputs.plain in (0, 1):
+            return (MOMENT,) * self._inputs.plain
+        raise DefinitionError(
+            f"{self.address} takes more than the moment: write app.schedule({name!r}, {self.name}, ..., mg.MOMENT) with its inputs"
+        )
 
     def _plan_from(self, inputs: Sequence[Any]) -> Plan[R]:
         """Return the plan for all inputs in order, as JSON (``task show --json`` lists those of a task).

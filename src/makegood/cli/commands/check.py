@@ -9,6 +9,7 @@ arguments it could not read. It does not examine tasks that ended well.
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 import click
@@ -27,6 +28,9 @@ from makegood.declare.action import Action
 from makegood.errors import DefinitionError
 from makegood.model.plan import StepPlan, Template
 from makegood.model.states import TaskState
+from makegood.moments.clock_effects import AHEAD as AHEAD_OF_CLOCKS
+from makegood.moments.clock_effects import clock_effects
+from makegood.moments.cron import Cron
 from makegood.store.views import Filter, StepView, TaskDetail
 from makegood.workflow.app import App
 from makegood.workflow.used_actions import used_actions
@@ -103,6 +107,10 @@ def check(cli: Cli, /, *, app: str, limit: int) -> int:
     open_tasks, has_store = OpenTasks(), "store" in cli.settings.origins
     if has_store:
         open_tasks = asyncio.run(_look(cli, application, limit))
+    warnings += [
+        f"schedule {name} is in the store, no longer declared, and still fires: `makegood schedule delete {name}` removes it"
+        for name in open_tasks.undeclared
+    ]
     has_more = has_store and open_tasks.tasks == limit
     gaps = open_tasks.stranded
     actions = [action for agent in application.agents.values() for action in agent.actions.values()]
@@ -118,6 +126,7 @@ def check(cli: Cli, /, *, app: str, limit: int) -> int:
                 "actions": [_action(action) for action in actions],
                 "workflows": sorted(application.workflows),
                 "inboxes": sorted(application.inboxes),
+                "schedules": sorted(application.schedules),
                 "problems": problems,
                 "warnings": warnings,
                 "store": cli.store if has_store else None,
@@ -130,6 +139,8 @@ def check(cli: Cli, /, *, app: str, limit: int) -> int:
         nothing = f"app {application.name} declares nothing"
         cli.out.table(("what", "name", "declared"), declared(application), empty=nothing)
         kinds = [(application.agents, "agent"), (actions, "action"), (application.workflows, "workflow")]
+        if application.schedules:
+            kinds.append((application.schedules, "schedule"))
         if application.inboxes:
             kinds.insert(2, (application.inboxes, "inbox"))
         summary = ", ".join(counted(len(things), noun) for things, noun in kinds)
@@ -157,6 +168,16 @@ def declared(app: App) -> Iterator[tuple[str, str, str]]:
     for workflow in app.workflows.values():
         limit = "no limit" if workflow.within is None else shown(workflow.within)
         yield "workflow", workflow.name, f"{limit}; on failure {workflow.on_failure}"
+    for schedule in app.schedules.values():
+        times = schedule.spec.times
+        text = (
+            f"{times.cron} {times.timezone}" if times.cron is not None else f"every {shown(times.every or 0)}"
+        )
+        yield (
+            "schedule",
+            schedule.spec.name,
+            f"{schedule.workflow.name}; {text}; overlap {schedule.spec.overlap}",
+        )
     for inbox in app.inboxes.values():
         yield "inbox", inbox.queue, f"{inbox.__name__}, {inbox.concurrency} at once"
 
@@ -206,14 +227,25 @@ def problems_of(app: App) -> Iterator[str]:
             prepare()
         except DefinitionError as wrong:
             yield str(wrong)
+    for schedule in app.schedules.values():
+        try:
+            schedule.draft  # noqa: B018 - its workflow is planned
+        except (DefinitionError, NameError) as wrong:
+            yield f"schedule {schedule.spec.name}: {wrong}"
     if not app.workflows:
         yield f"app {app.name!r} declares no workflow: nothing can be submitted"
 
 
 def warnings_of(app: App) -> Iterator[str]:
     """Yield what is allowed and may surprise: attempts and workflows that may take longer than a service
-    keeps a key.
+    keeps a key, and times of schedules that clocks skip or show twice.
     """
+    now = datetime.now(UTC)
+    for schedule in app.schedules.values():
+        calendar = schedule.spec.times.calendar()
+        if isinstance(calendar, Cron):
+            for effect in clock_effects(calendar, now, now + AHEAD_OF_CLOCKS):
+                yield f"schedule {schedule.spec.name}: {effect}"
     for agent in app.agents.values():
         for action in agent.actions.values():
             within, keeps = action._policy.within, action._policy.keeps
@@ -247,6 +279,8 @@ class OpenTasks:
     """What they need that the app does not have."""
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     """Which of them cannot be read, and why."""
+    undeclared: list[str] = field(default_factory=list)
+    """Schedules that the app declared once, and that still fire."""
 
 
 async def _look(cli: Cli, app: App, limit: int) -> OpenTasks:
@@ -264,6 +298,11 @@ async def _look(cli: Cli, app: App, limit: int) -> OpenTasks:
     by_place: dict[tuple[str, ...], Stranded] = {}
     open_tasks = OpenTasks()
     async with looking(cli) as client:
+        open_tasks.undeclared = [
+            handle.name
+            for handle in await client.schedules(app.name)
+            if handle.view.is_declared and handle.name not in app.schedules
+        ]
         async for task, detail in _open_tasks(client, app.name, limit):
             open_tasks.tasks += 1
             if detail.unreadable:

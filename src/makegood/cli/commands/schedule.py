@@ -1,4 +1,4 @@
-"""``makegood schedule``: when a schedule fires."""
+"""``makegood schedule``: the schedules of a store, and when a cron text fires."""
 
 from datetime import UTC, datetime
 from itertools import islice
@@ -6,12 +6,21 @@ from typing import Any
 
 import click
 
-from makegood.base import zones
+from makegood.base import ids, zones
+from makegood.base.durations import shown
+from makegood.cli.client import carried_out, looked
 from makegood.cli.command import Whole
-from makegood.cli.context import Cli, command
+from makegood.cli.context import Cli, by_operator, command, lasting
+from makegood.cli.import_app import load_app
+from makegood.cli.render.output import date_time
+from makegood.client import as_json
+from makegood.client.client import Client
+from makegood.client.handle import TaskHandle
+from makegood.client.schedules import ScheduleHandle
 from makegood.moments.clock_effects import AHEAD, clock_effects
 from makegood.moments.cron import Cron
 from makegood.moments.moment import ScheduleMoment, in_utc
+from makegood.store.schedule_records import ScheduleView
 
 _LATEST = datetime(9990, 1, 1, tzinfo=UTC)
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
@@ -88,3 +97,220 @@ def _row(moment: ScheduleMoment) -> tuple[str, str, str]:
         "fold": f"fold: the {'second' if moment.is_second else 'first'} of two",
     }
     return in_utc(moment.at), f"{moment.local:%a %Y-%m-%d %H:%M:%S %z}", marks[moment.mark]
+
+
+# -- the schedules of a store --------------------------------------------------------------------------------
+
+_of_app = click.option(
+    "--app", metavar="NAME", help="The schedule of this app, if several apps have one of that name."
+)
+
+
+@command("list")
+@click.option("--app", metavar="NAME", help="Only schedules of this app.")
+def list_(cli: Cli, /, *, app: str | None) -> None:
+    """List the schedules in the store: when they fire next, the state of their last task, and how many
+    moments have no task.
+    """
+    handles = looked(cli, lambda client: client.schedules(app))
+    views = [handle.view for handle in handles]
+    rows = (
+        (
+            f"{view.app}/{view.name}", view.workflow, view.times, date_time(view.next_firing), _state(view),
+            view.last_state, view.firings, _skipped(view),
+        )
+        for view in views
+    )  # fmt: skip
+    heads = ("schedule", "workflow", "times", "next", "state", "last task", "fired", "skipped")
+    cli.out.listed(map(as_json.schedule, views), heads, rows, empty="no schedules")
+
+
+def _state(view: ScheduleView) -> str:
+    if view.trouble:
+        return "failing"
+    if view.paused_at is not None:
+        return f"paused until {date_time(view.paused_until)}" if view.paused_until is not None else "paused"
+    if view.is_buffered:
+        return "a moment waits"
+    return "" if view.next_moment is not None else "over"
+
+
+def _skipped(view: ScheduleView) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(view.skips.items()))
+
+
+@command()
+@click.argument("name")
+@_of_app
+@click.option("--count", type=Whole(1, 1000), default=5, show_default=True, help="Show N moments.")
+def show(cli: Cli, /, *, name: str, app: str | None, count: int) -> None:
+    """Show a schedule: its times and policies, its last task, what it skipped, and its next moments by the
+    zone rules of this machine.
+    """
+    view = looked(cli, lambda client: client.find_schedule(name, app=app)).view
+    moments = view.upcoming(count)
+    if cli.json:
+        upcoming = [
+            {"moment": in_utc(each.at), "local": each.local.isoformat(), "mark": each.mark}
+            for each in moments
+        ]
+        cli.out.document({**as_json.schedule(view), "upcoming": upcoming})
+        return
+    last = "none" if view.last_task is None else f"{ids.show(view.last_task)} {view.last_state or 'is gone'}"
+    lines = [
+        ("schedule", f"{view.app}/{view.name} of {view.workflow}, {'declared' if view.is_declared else 'made by a client'}"),
+        ("times", view.times + (f", delayed by up to {shown(view.jitter)}" if view.jitter else "")),
+        ("policy", f"overlap {view.overlap}, catch up {shown(view.catch_up)}, {'the latest' if view.coalesce else 'all'} of late moments"),
+        ("state", _state(view) or "runs"),
+        ("last", last + (f", of {view.last_moment}" if view.last_moment else "")),
+        ("fired", str(view.firings)),
+        ("skipped", _skipped(view) or "none"),
+    ]  # fmt: skip
+    if view.paused_at is not None:
+        lines.append(("paused by", f"{view.paused_by}{f': {view.paused_why}' if view.paused_why else ''}"))
+    if view.trouble:
+        lines.append(("trouble", view.trouble))
+    for head, text in lines:
+        cli.out.text(f"{head:<10}{text}")
+    cli.out.text()
+    cli.out.table(("moment", "local", "mark"), [*map(_row, moments)], empty="no further moment")
+    cli.note(f"zone rules: {zones.current()}")
+
+
+@command()
+@click.argument("app", metavar="APP")
+def apply(cli: Cli, /, *, app: str) -> None:
+    """Write the schedules that APP declares to the store, as each process of APP does when it starts.
+    Schedules that it no longer declares continue to fire: `schedule delete` removes them.
+    """
+    application = load_app(app)
+    drafts = [schedule.draft for schedule in application.schedules.values()]
+
+    async def work(client: Client) -> tuple[list[str], list[ScheduleHandle]]:
+        return await client.store.schedules.apply(drafts), await client.schedules(application.name)
+
+    outcomes, handles = carried_out(cli, work)
+    shapes = [
+        {"app": draft.spec.app, "name": draft.spec.name, "outcome": outcome}
+        for draft, outcome in zip(drafts, outcomes, strict=True)
+    ]
+    rows = [(f"{shape['app']}/{shape['name']}", shape["outcome"]) for shape in shapes]
+    cli.out.listed(shapes, ("schedule", "outcome"), rows, empty=f"{app} declares no schedule")
+    for handle in handles:
+        if handle.view.is_declared and handle.name not in application.schedules:
+            cli.note(
+                f"makegood: warning: schedule {handle.name} is no longer declared and still fires: `makegood schedule delete {handle.name}` "
+                f"removes it"
+            )
+
+
+async def _act(client: Client, name: str, app: str | None) -> ScheduleHandle:
+    return await client.find_schedule(name, app=app)
+
+
+@command()
+@click.argument("name")
+@_of_app
+@lasting("--for", "length", text="Resume by itself after this; by default it stays paused.")
+@by_operator
+def pause(
+    cli: Cli, /, *, name: str, app: str | None, length: float | None, why: str, who: str | None
+) -> None:
+    """Let a schedule fire no more. The moments of the pause are skipped for good: `schedule backfill` submits
+    them.
+    """
+
+    async def work(client: Client) -> ScheduleView:
+        return await (await _act(client, name, app)).pause(length, why=why, who=who)
+
+    view = carried_out(cli, work)
+    cli.out.result(as_json.schedule(view), f"schedule {view.app}/{view.name} is {_state(view)}")
+
+
+@command()
+@click.argument("name")
+@_of_app
+@by_operator
+def resume(cli: Cli, /, *, name: str, app: str | None, why: str, who: str | None) -> None:
+    """Let a schedule fire again, from its next moment on."""
+
+    async def work(client: Client) -> tuple[bool, ScheduleView]:
+        handle = await _act(client, name, app)
+        return await handle.resume(why=why, who=who), await handle.status()
+
+    resumes, view = carried_out(cli, work)
+    outcome = f"fires next at {date_time(view.next_firing)}" if resumes else "was not paused"
+    cli.out.result(as_json.schedule(view), f"schedule {view.app}/{view.name} {outcome}")
+
+
+@command()
+@click.argument("name")
+@_of_app
+@by_operator
+def trigger(cli: Cli, /, *, name: str, app: str | None, why: str, who: str | None) -> None:
+    """Submit a task of a schedule now, whatever its times, its overlap or a pause say."""
+
+    async def work(client: Client) -> TaskHandle[Any]:
+        return await (await _act(client, name, app)).trigger(why=why, who=who)
+
+    task = carried_out(cli, work)
+    cli.out.result({"id": task.id}, task.id)
+
+
+@command()
+@click.argument("name")
+@_of_app
+@click.option("--since", type=When(), metavar="WHEN", required=True, help="From this moment on.")
+@click.option("--until", type=When(), metavar="WHEN", required=True, help="Up to this moment, included.")
+@click.option("--limit", type=Whole(1), default=1000, show_default=True, help="Refuse more moments.")
+@by_operator
+def backfill(
+    cli: Cli,
+    /,
+    *,
+    name: str,
+    app: str | None,
+    since: datetime,
+    until: datetime,
+    limit: int,
+    why: str,
+    who: str | None,
+) -> None:
+    """Submit a task for each moment of a range that has none. Repeat it as you like: each moment has one
+    task.
+
+    A WHEN without an offset is a time in the schedule's time zone.
+    """
+
+    async def work(client: Client) -> list[TaskHandle[Any]]:
+        handle = await _act(client, name, app)
+        begin, end = (_instant(when, handle.view.timezone) for when in (since, until))
+        return await handle.backfill(begin, end, limit=limit, why=why, who=who)
+
+    tasks = carried_out(cli, work)
+    new = sum(task.created for task in tasks)
+    documents = ({"id": task.id, "created": task.created} for task in tasks)
+    rows = ((task.id, "new" if task.created else "was there") for task in tasks)
+    cli.out.listed(documents, ("task", "outcome"), rows, empty="no moment in this range")
+    cli.note(f"{new} new of {len(tasks)}")
+
+
+@command()
+@click.argument("name")
+@_of_app
+@by_operator
+def delete(cli: Cli, /, *, name: str, app: str | None, why: str, who: str | None) -> None:
+    """Remove a schedule; its tasks stay. If an app declares it, the next process of the app writes it
+    again.
+    """
+
+    async def work(client: Client) -> ScheduleHandle:
+        handle = await _act(client, name, app)
+        await handle.delete(why=why, who=who)
+        return handle
+
+    handle = carried_out(cli, work)
+    cli.out.result(
+        {"app": handle.app, "name": handle.name, "deleted": True},
+        f"schedule {handle.app}/{handle.name} is deleted",
+    )

@@ -33,6 +33,7 @@ ICONS: Final[Mapping[str, str]] = {
     "no_scheduler": "cluster",
     "no_leader": "flag",
     "role_failing": "cluster",
+    "schedule": "waiting",
     "dead_letter": "send",
     "generation": "db",
     "test": "bell",

@@ -10,6 +10,7 @@ grant execute on function makegood.acknowledge_alerts to ":role";
 grant execute on function makegood.stop_bulk_act to ":role";
 grant execute on function makegood.end_dead_letters to ":role";
 grant execute on function makegood.drop_messages to ":role";
+grant execute on function makegood.drop_schedule to ":role";
 grant execute on function makegood.drop_listeners to ":role";
 grant execute on function makegood.drop_notices to ":role";
 :later_tables

@@ -28,6 +28,7 @@ from makegood.store.postgres.statements import SharedTx
 from makegood.store.postgres.submit import recovered as submit_recovered
 from makegood.store.postgres.submit import submit
 from makegood.store.postgres.take import turn
+from makegood.store.postgres.transaction import WriteTransaction
 from makegood.store.postgres.writers import Writers
 from makegood.store.priority_ageing import Ageing
 from makegood.store.queue_operations import QueueVerbs
@@ -35,6 +36,8 @@ from makegood.store.queue_records import Depths, Outgoing, Receipt, Room, Sent
 from makegood.store.requests import RequestVerbs
 from makegood.store.rows import Interner
 from makegood.store.scan_floors import Floors
+from makegood.store.schedule_verbs import ScheduleQuestion, ScheduleVerbs, Scheduling
+from makegood.store.schedules import FiringPlace
 from makegood.store.signals import OutgoingSignal, Signalled
 from makegood.store.soundness import broken
 from makegood.store.upkeep import NodeVerbs, UpkeepVerbs, heartbeat, register
@@ -205,6 +208,21 @@ class QueueSlice(Slice, QueueVerbs):
     async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
         """Remove processed messages from their queues."""
         return await self._db.write(partial(mails.acknowledge, receipts=receipts)) if receipts else []
+
+
+class ScheduleSlice(Slice, ScheduleVerbs):
+    """Schedules and their firings."""
+
+    async def _scheduled(self, work: Scheduling[T], term: records.Grant | None = None) -> T:
+        async def act(tx: WriteTransaction) -> T:
+            result = await work(tx, FiringPlace(partial(submit, tx), None))
+            tx.idle = not (tx.wrote or tx.topics or tx.has_mark)
+            return result
+
+        return await self._db.write(act, term)
+
+    async def _asked(self, question: ScheduleQuestion[T]) -> T:
+        return await self._db.looked(lambda tx: question(tx, None))
 
 
 class LeaseSlice(Slice):

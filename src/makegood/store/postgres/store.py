@@ -66,6 +66,11 @@ class PostgresStore:
         self.oversight = OversightVerbs(database)
 
     @property
+    def schedules(self) -> slices.ScheduleSlice:
+        """Schedules and their firings."""
+        return slices.ScheduleSlice(self._database)
+
+    @property
     def identity(self) -> records.Identity:
         """The store's random id and its generation, as read by the latest connection."""
         return self._database.identity

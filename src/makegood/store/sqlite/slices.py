@@ -5,6 +5,7 @@ Most operations are transactions from the modules beside this one, turned into m
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TypeVar
 
 from makegood.model.messages import Act, TaskMessage
 from makegood.store import queue_records, records, search, task_excerpts
@@ -15,6 +16,8 @@ from makegood.store.priority_ageing import Ageing
 from makegood.store.queue_operations import QueueVerbs
 from makegood.store.queue_records import Depths, Outgoing, Receipt, Room, Sent
 from makegood.store.requests import RequestVerbs
+from makegood.store.schedule_verbs import ScheduleQuestion, ScheduleVerbs, Scheduling
+from makegood.store.schedules import FiringPlace
 from makegood.store.signals import OutgoingSignal, Signalled
 from makegood.store.soundness import broken
 from makegood.store.sqlite import doctor, leases, load, requests, signals, upkeep
@@ -24,8 +27,11 @@ from makegood.store.sqlite.database import Database, Slice, reads, writes
 from makegood.store.sqlite.joined_submit import join, verify
 from makegood.store.sqlite.submit import submit
 from makegood.store.sqlite.take import take, turn
+from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.store.upkeep import NodeVerbs, UpkeepVerbs, heartbeat, register
 from makegood.transactions import Caller
+
+T = TypeVar("T")
 
 
 class TaskSlice(Slice, TaskVerbs):
@@ -142,6 +148,26 @@ class QueueSlice(Slice, QueueVerbs):
     async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
         """Remove messages from their queues."""
         return await self._db.together(mails.acknowledge, receipts)
+
+
+class ScheduleSlice(Slice, ScheduleVerbs):
+    """Schedules and their firings."""
+
+    async def _scheduled(self, work: Scheduling[T], term: records.Grant | None = None) -> T:
+        def act(tx: WriteTransaction, term: records.Grant | None) -> T:
+            if term is not None:
+                tx.fence(term)
+
+            async def insert(drafts: Sequence[records.Submission]) -> list[records.Submitted]:
+                return submit(tx, drafts)
+
+            return tx.do(work, FiringPlace(insert, tx.calendar))
+
+        act.__name__ = getattr(work, "func", work).__name__
+        return await self._db.write(partial(act, term=term))
+
+    async def _asked(self, question: ScheduleQuestion[T]) -> T:
+        return await self._db.read(lambda tx: tx.do(question, tx.calendar))
 
 
 class LeaseSlice(Slice):

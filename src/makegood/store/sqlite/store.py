@@ -70,6 +70,11 @@ class SQLiteStore:
         self.oversight = OversightVerbs(database)
 
     @property
+    def schedules(self) -> slices.ScheduleSlice:
+        """Schedules and their firings."""
+        return slices.ScheduleSlice(self._database)
+
+    @property
     def identity(self) -> records.Identity:
         """The store's own random id and its generation."""
         return self._database.stored_identity or self._database.identity

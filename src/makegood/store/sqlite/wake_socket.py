@@ -32,6 +32,7 @@ KINDS = {
     "queue": "q",
     "notice": "n",
     "bulk": "b",
+    "schedule": "m",
 }
 _MOST_PATH = 100  # sun_path holds 108 bytes on Linux, 104 elsewhere
 _NAME_ROOM = 24

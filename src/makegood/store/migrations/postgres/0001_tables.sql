@@ -415,6 +415,29 @@ create table makegood.supervisor_decision (
     task bigint not null
 );
 
+-- Schedules. `spec`: times and policies, JSON; `plan`: the plan of its tasks, JSON. `progress`: the instant up to which its moments are dealt with, and
+-- counts. `moment`: the next one, of the calendar; `next_at`: that moment and its jitter, or when to try again. `buffer_at`: a moment that waits for `last_task` to end.
+create table makegood.schedule (
+    app text not null,
+    name text not null,
+    spec bytea not null,
+    plan bytea not null,
+    digest bytea not null,
+    progress bytea not null,
+    moment double precision,
+    next_at double precision,
+    buffer_at double precision,
+    last_task bigint,
+    paused_at double precision,
+    paused_until double precision,
+    paused_by text,
+    paused_why text,
+    made_at double precision not null,
+    primary key (app, name)
+);
+create index schedule_due on makegood.schedule (next_at) where next_at is not null;
+create index schedule_buffered on makegood.schedule (app, name) where buffer_at is not null;
+
 -- Functions for roles of few rights. Those with `security definer` act with the owner's rights: their search path is fixed, and only roles that
 -- were granted one may call it. They replace rights on whole tables, since whoever may delete from a table may also lock it.
 
@@ -490,6 +513,12 @@ $$;
 create function makegood.drop_messages(seqs bigint[]) returns void
 language sql security definer set search_path = pg_catalog, pg_temp as $$
     delete from makegood.message where seq = any (seqs)
+$$;
+
+-- Removes a schedule; returns its name.
+create function makegood.drop_schedule(app text, name text) returns setof text
+language sql security definer set search_path = pg_catalog, pg_temp as $$
+    delete from makegood.schedule s where s.app = drop_schedule.app and s.name = drop_schedule.name returning s.name
 $$;
 
 -- Remove what is still to be sent to the webhooks of tasks, and the webhooks.

@@ -406,3 +406,26 @@ create table makegood_supervisor_decision (
     tasks integer not null,
     task integer not null
 );
+
+-- Schedules. `spec`: times and policies, JSON; `plan`: the plan of its tasks, JSON. `progress`: the instant up to which its moments are dealt with, and
+-- counts. `moment`: the next one, of the calendar; `next_at`: that moment and its jitter, or when to try again. `buffer_at`: a moment that waits for `last_task` to end.
+create table makegood_schedule (
+    app text not null,
+    name text not null,
+    spec blob not null,
+    plan blob not null,
+    digest blob not null,
+    progress blob not null,
+    moment real,
+    next_at real,
+    buffer_at real,
+    last_task integer,
+    paused_at real,
+    paused_until real,
+    paused_by text,
+    paused_why text,
+    made_at real not null,
+    primary key (app, name)
+);
+create index makegood_schedule_due on makegood_schedule (next_at) where next_at is not null;
+create index makegood_schedule_buffered on makegood_schedule (app, name) where buffer_at is not null;

@@ -1,0 +1,256 @@
+"""What the leading Supervisor does with a schedule that is due: pure functions from rows and a calendar.
+
+Moments that were missed while nobody led, and those missed while a leader stood still, go the same way as one
+that is on time: all moments since the last look are put in order, each becomes a task or a counted skip.
+
+A moment is fired at most once, whatever hosts disagree about: its key is that of its task (``moments``), and
+the moments are computed anew each time, because the rules of a zone may have changed.
+"""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from makegood.errors import ConfigError
+from makegood.model.schedule import (
+    ATTRIBUTE,
+    BufferedMoment,
+    SchedulePlan,
+    ScheduleProgress,
+    ScheduleSpec,
+    ScheduleTimes,
+)
+from makegood.model.shape import Shape
+from makegood.moments.clock_effects import clock_effects
+from makegood.moments.cron import Cron
+from makegood.moments.moment import ScheduleMoment
+from makegood.store.records import Submission
+from makegood.store.schedule_records import Advance, DueSchedule, FiredMoment, ScheduleWork, StoredSchedule
+
+MOST = 1000
+"""Moments of all schedules in one pass."""
+_BACK = 86_400.0
+"""Seconds by which a calendar may be corrected backwards. After a longer jump it counts from its new time."""
+_FIRST_WAIT, _LONGEST_WAIT = 5.0, 3600.0
+
+
+class Firing:
+    """One pass over due schedules. ``draw`` draws ids of tasks; ``most`` moments are dealt with at most."""
+
+    def __init__(self, draw: Callable[[], int], most: int = MOST) -> None:
+        self.rows: Sequence[DueSchedule] = ()
+        """The schedules of this pass."""
+        self._draw = draw
+        self._left = most
+
+    def __call__(self, due_rows: Sequence[DueSchedule], calendar: float) -> list[ScheduleWork]:
+        """Return what to do with schedules, the same or fewer; ``calendar``: seconds since 1970."""
+        self.rows = due_rows
+        works: list[ScheduleWork] = []
+        for due in due_rows:
+            if self._left < 1:
+                break
+            works.append(self._work(due, calendar))
+        return works
+
+    def _work(self, due: DueSchedule, calendar: float) -> ScheduleWork:
+        failures = 1
+        try:
+            schedule = due.stored()
+            failures = schedule.progress.failures + 1
+            advance = advanced(schedule, calendar, self._left)
+            drafts = tuple(
+                draft_of(due.app, due.name, schedule.plan, each, self._draw()) for each in advance.fires
+            )
+        except (ConfigError, ValueError, TypeError, OverflowError) as fault:  # MsgspecError is a ValueError
+            return ScheduleWork(due, trouble=str(fault), failures=failures, wait=wait_after(failures))
+        self._left -= max(1, len(drafts) + sum(advance.skips.values()))
+        return ScheduleWork(due, schedule, advance, drafts)
+
+
+def wait_after(failures: int) -> float:
+    """Return the seconds until a schedule is tried again that failed so often in a row.
+
+    >>> wait_after(1), wait_after(2), wait_after(100)
+    (5.0, 10.0, 3600.0)
+    """
+    return min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(failures - 1, 20))
+
+
+def advanced(schedule: StoredSchedule, calendar: float, most: int = MOST) -> Advance:
+    """Return what is due of a schedule at an instant of the calendar, and what is next.
+
+    At most ``most`` moments are dealt with. Raises ``ConfigError`` for a zone that this machine does not
+    know.
+    """
+    spec, progress, pausing = schedule.spec, schedule.progress, schedule.pausing
+    times, skips = spec.times, Counter[str]()
+    since = by_calendar(progress.since, calendar)
+    if times.every is not None and pausing is None:
+        since, skips["missed"] = _leap(times, since, calendar - spec.catch_up)
+    agenda = _agenda(spec, since, calendar, most)
+    if agenda.due:
+        skips.update(_clock_skips(times, since, _at(agenda.due[-1].moment)))
+        since = _at(agenda.due[-1].moment)
+    policy = _Policy(schedule, skips)
+    for each in agenda.due:
+        if pausing is not None and pausing.holds(each.begin, calendar):
+            skips["paused"] += 1
+        elif each.begin < calendar - spec.catch_up:
+            skips["missed"] += 1
+        elif spec.coalesce and (agenda.is_more or each is not agenda.due[-1]):
+            skips["coalesced"] += 1
+        else:
+            policy.meet(each, calendar)
+    is_paused = pausing is not None and pausing.holds(calendar, calendar)
+    policy.end(is_paused=is_paused)
+    last = policy.fires[-1] if policy.fires else FiredMoment(progress.last_key, progress.last_moment)
+    return Advance(
+        ScheduleProgress(
+            since,
+            policy.buffer,
+            last.key,
+            last.local,
+            progress.firings,
+            dict(Counter(progress.skips) + skips),
+        ),
+        agenda.moment,
+        agenda.next_at,
+        tuple(policy.fires),
+        dict(+skips),
+        cancels=policy.cancels,
+        resumes=pausing is not None and not is_paused,
+        more=agenda.is_more,
+    )
+
+
+def by_calendar(since: float, calendar: float) -> float:
+    """Return up to which instant moments are dealt with, for a calendar that was perhaps set back.
+
+    >>> by_calendar(100.0, 50.0), by_calendar(1e9, 50.0)
+    (100.0, 50.0)
+    """
+    return since if since <= calendar + _BACK else calendar
+
+
+class _Due(NamedTuple):
+    moment: ScheduleMoment
+    begin: float
+    """When it fires: the moment, and its jitter."""
+
+
+class _Agenda(NamedTuple):
+    due: Sequence[_Due]
+    moment: float | None
+    """The next moment, and when it fires."""
+    next_at: float | None
+    is_more: bool
+    """Whether that is due as well."""
+
+
+def _agenda(spec: ScheduleSpec, since: float, calendar: float, most: int) -> _Agenda:
+    """Return the moments after ``since`` that are due, and the next one."""
+    moments, due = spec.times.after(since), list[_Due]()
+    moment = next(moments, None)
+    while moment is not None:
+        following = next(moments, None)
+        begin = spec.times.fires_at(spec.name, moment, following)
+        if begin > calendar or len(due) >= most:
+            return _Agenda(due, _at(moment), begin, begin <= calendar)
+        due.append(_Due(moment, begin))
+        moment = following
+    return _Agenda(due, None, None, is_more=False)
+
+
+def next_of(spec: ScheduleSpec, since: float) -> tuple[float | None, float | None]:
+    """Return the first moment after an instant by the present rules, and when it fires; None without one."""
+    agenda = _agenda(spec, since, since, 0)
+    return agenda.moment, agenda.next_at
+
+
+class _Policy:
+    """What becomes of moments while the last task has not ended, one after the other."""
+
+    def __init__(self, schedule: StoredSchedule, skips: Counter[str]) -> None:
+        self.fires: list[FiredMoment] = []
+        self.buffer = schedule.progress.buffer
+        self.cancels = False
+        self._name = schedule.name
+        self._overlap = schedule.spec.overlap
+        self._skips = skips
+        self._is_open = schedule.has_open_task
+        self._last_key = schedule.progress.last_key
+        self._release()
+
+    def meet(self, due: _Due, calendar: float) -> None:
+        """Take a moment that is due and not late."""
+        key, local = due.moment.key(self._name), due.moment.local.isoformat()
+        if key == self._last_key:  # other rules of the zone have fired it at another instant
+            return
+        if self._overlap == "allow" or not self._is_open:
+            self._fire(FiredMoment(key, local, max(0.0, calendar - due.begin)))
+        elif self._overlap == "skip" or self.buffer is not None:
+            self._skips["overlap"] += 1
+        else:
+            self.buffer, self.cancels = BufferedMoment(key, local), self._overlap == "cancel"
+
+    def end(self, *, is_paused: bool) -> None:
+        """Drop the moment that waits if the schedule is paused."""
+        if is_paused and self.buffer is not None:
+            self.buffer = None
+            self._skips["paused"] += 1
+
+    def _release(self) -> None:
+        """Fire the moment that waits, if the task before it has ended."""
+        if self.buffer is not None and not self._is_open:
+            self._fire(FiredMoment(self.buffer.key, self.buffer.local))
+            self.buffer = None
+
+    def _fire(self, moment: FiredMoment) -> None:
+        self.fires.append(moment)
+        self._last_key, self._is_open = moment.key, True
+
+
+def _leap(times: ScheduleTimes, since: float, horizon: float) -> tuple[float, int]:
+    """Return the last moment of an interval before ``horizon``, and the number of moments up to it: a long
+    absence is not walked through moment by moment.
+    """
+    length = times.every or 1.0
+    begin = since if times.start is None else max(since, times.start - 1e-6)
+    end = horizon if times.end is None else min(horizon, times.end)
+    count = math.floor(end / length) - math.floor(begin / length)
+    return (math.floor(end / length) * length, count) if count > MOST else (since, 0)
+
+
+def _clock_skips(times: ScheduleTimes, since: float, until: float) -> Counter[str]:
+    """Return how many times of a cron text the clocks did not show, or showed once too often, between two
+    instants.
+    """
+    skips, calendar = Counter[str](), times.calendar()
+    if isinstance(calendar, Cron):
+        for effect in clock_effects(calendar, *(datetime.fromtimestamp(at, UTC) for at in (since, until))):
+            times_shown = len(effect.walls) * (1 if effect.mark == "gap" else 2)
+            skips[effect.mark] += times_shown - len(effect.moments)
+    return skips
+
+
+def _at(moment: ScheduleMoment) -> float:
+    return moment.at.timestamp()
+
+
+def draft_of(app: str, name: str, plan: SchedulePlan, moment: FiredMoment, task_id: int) -> Submission:
+    """Return the task of a moment of the schedule ``name``, ready to be written."""
+    local = msgspec.json.encode(moment.local)
+    inputs = tuple(local if n in plan.moments else bytes(raw) for n, raw in enumerate(plan.inputs))
+    identity = msgspec.json.encode([app, plan.workflow])
+    fingerprint = hashlib.blake2b(b",".join([identity, *inputs]), digest_size=16).digest()
+    return Submission(
+        task_id, app, plan.workflow, Shape.of(plan.steps), inputs, plan.returns, fingerprint, moment.key,
+        within=plan.within, undo_within=plan.undo_within, on_failure=plan.on_failure, names=plan.names,
+        attributes=((ATTRIBUTE, name),),
+    )  # fmt: skip

@@ -1,0 +1,208 @@
+"""Records of schedules: rows as they are stored, what firing makes of them, and what people see."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from makegood.model.schedule import Overlap, SchedulePlan, ScheduleProgress, ScheduleSpec
+from makegood.moments.moment import ScheduleMoment
+from makegood.store.records import Submission
+
+_spec = msgspec.json.Decoder(ScheduleSpec).decode
+_plan = msgspec.json.Decoder(SchedulePlan).decode
+_progress = msgspec.json.Decoder(ScheduleProgress).decode
+
+
+class Pausing(msgspec.Struct, frozen=True):
+    """A pause of a schedule."""
+
+    at: float
+    until: float | None
+    """None: until somebody resumes it."""
+
+    def holds(self, moment: float, calendar: float) -> bool:
+        """Whether it keeps a moment from being fired at ``calendar``."""
+        if self.until is None or calendar < self.until:
+            return True
+        return self.at <= moment < self.until
+
+
+class StoredSchedule(msgspec.Struct, frozen=True):
+    """A schedule's row, and the state of the task that it fired last."""
+
+    app: str
+    name: str
+    spec: ScheduleSpec
+    plan: SchedulePlan
+    progress: ScheduleProgress
+    moment: float | None
+    last_task: int | None = None
+    has_open_task: bool = False
+    """Whether that task has not ended."""
+    pausing: Pausing | None = None
+
+
+class FiredMoment(msgspec.Struct, frozen=True):
+    """A moment that becomes a task."""
+
+    key: str
+    local: str
+    late: float = 0.0
+    """Seconds by which it was fired after its time."""
+
+
+class Advance(msgspec.Struct, frozen=True):
+    """What a pass does with one schedule."""
+
+    progress: ScheduleProgress
+    moment: float | None
+    """The next moment, and when it fires."""
+    next_at: float | None
+    fires: tuple[FiredMoment, ...] = ()
+    skips: Mapping[str, int] = {}
+    cancels: bool = False
+    """Whether the last task is to be cancelled."""
+    resumes: bool = False
+    """Whether its pause is over."""
+    more: bool = False
+    """More moments may be due."""
+
+
+class ScheduleFiring(msgspec.Struct, frozen=True):
+    """What became of one schedule in a pass."""
+
+    app: str
+    name: str
+    tasks: tuple[int, ...] = ()
+    """New tasks."""
+    late: tuple[float, ...] = ()
+    """By how many seconds each was fired late."""
+    skips: Mapping[str, int] = {}
+    trouble: str = ""
+    """Why it could not be fired."""
+    is_declared: bool = False
+    """Whether code of the app declares it."""
+
+
+class FiringPass(msgspec.Struct, frozen=True):
+    """What one pass over the due schedules did."""
+
+    firings: tuple[ScheduleFiring, ...]
+    full: bool
+    """More may be due."""
+
+
+class DueSchedule(msgspec.Struct, frozen=True):
+    """A row that is due, undecoded: it may be unreadable."""
+
+    app: str
+    name: str
+    columns: tuple[Any, ...]
+
+    def stored(self) -> StoredSchedule:
+        """Return the row, read. Raises ``ValueError`` and its kind for one that cannot be read."""
+        spec, plan, progress, moment, last_task, state, paused_at, paused_until = self.columns
+        pausing = None if paused_at is None else Pausing(float(paused_at), paused_until)
+        is_open = state is not None and state not in ("processed", "undone", "error")
+        return StoredSchedule(
+            self.app,
+            self.name,
+            _spec(spec),
+            _plan(plan),
+            _progress(progress),
+            moment,
+            last_task,
+            is_open,
+            pausing,
+        )
+
+
+class ScheduleWork(msgspec.Struct, frozen=True):
+    """What ``following`` answers about one due schedule: the advance and its tasks, or the trouble."""
+
+    due: DueSchedule
+    schedule: StoredSchedule | None = None
+    """The row, read; None if it cannot be."""
+    advance: Advance | None = None
+    drafts: tuple[Submission, ...] = ()
+    trouble: str = ""
+    failures: int = 0
+    wait: float = 0.0
+    """With ``trouble``: seconds until the next try."""
+
+
+class ScheduleView(msgspec.Struct, frozen=True):
+    """A schedule as people see it. Times are seconds since 1970."""
+
+    app: str
+    name: str
+    workflow: str
+    cron: str | None
+    every: float | None
+    timezone: str
+    overlap: Overlap
+    catch_up: float
+    coalesce: bool
+    jitter: float
+    start: float | None
+    end: float | None
+    is_declared: bool
+    """Whether code of the app declares it; otherwise a client made it."""
+    next_moment: float | None
+    """None: it has no further moment."""
+    next_firing: float | None
+    """The next moment delayed by its jitter, or the next try."""
+    is_buffered: bool
+    """Whether a moment waits for the last task to end."""
+    last_task: int | None
+    last_state: str | None
+    last_moment: str
+    """The moment of the last task, ISO 8601; "" before the first."""
+    firings: int
+    skips: dict[str, int]
+    """Moments without a task, by reason."""
+    paused_at: float | None
+    paused_until: float | None
+    paused_by: str
+    paused_why: str
+    trouble: str
+    """Why it cannot be fired; "" if it can."""
+    first_at: float
+    spec: ScheduleSpec
+    plan: SchedulePlan
+    since: float
+    """All moments up to it are dealt with."""
+
+    @property
+    def times(self) -> str:
+        """Its times in a few words."""
+        return f"{self.cron} {self.timezone}" if self.cron is not None else f"every {self.every:g}s"
+
+    def upcoming(self, count: int) -> list[ScheduleMoment]:
+        """Return its next moments by the zone rules of this machine. Raises ``ConfigError`` for a zone that
+        it lacks.
+        """
+        return [*islice(self.spec.times.after(self.since), count)]
+
+
+def view_of(columns: tuple[Any, ...], calendar: float) -> ScheduleView:
+    """Return the view of a row. Raises ``ValueError`` and its kind for one that cannot be read."""
+    spec_, plan_, progress_, moment, next_at, buffer_at, last, state, at, until, by, why, first_at = columns
+    spec, plan, progress = _spec(spec_), _plan(plan_), _progress(progress_)
+    times = spec.times
+    if at is not None and until is not None and until <= calendar:
+        at = until = by = why = None
+    return ScheduleView(
+        spec.app, spec.name, plan.workflow, times.cron, times.every, times.timezone, spec.overlap, spec.catch_up, spec.coalesce,
+        times.jitter, times.start, times.end, spec.is_declared, moment, next_at, buffer_at is not None, last, state,
+        progress.last_moment, progress.firings, dict(progress.skips), at, until, by or "", why or "", progress.trouble, first_at,
+        spec, plan, progress.since,
+    )  # fmt: skip
+
+
+def local_text(seconds: float) -> str:
+    """Return an instant as a workflow gets it that is fired by hand: ISO 8601 in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat()

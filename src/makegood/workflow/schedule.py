@@ -1,0 +1,38 @@
+"""A schedule as an app declares it: its times, and the workflow that is planned once for all of them."""
+
+from functools import cached_property
+from typing import Any
+
+from makegood.errors import DefinitionError
+from makegood.model.schedule import ScheduleDraft, ScheduleSpec
+from makegood.workflow.workflow import Workflow
+
+
+class Schedule:
+    """A declared schedule. ``inputs``: of its workflow, ``mg.MOMENT`` among them.
+
+    Raises ``PromiseError`` for a workflow that branches on its moment.
+    """
+
+    def __init__(self, spec: ScheduleSpec, workflow: Workflow[..., Any], inputs: tuple[Any, ...]) -> None:
+        self.spec = spec
+        self.workflow = workflow
+        self.inputs = inputs
+        try:
+            self.draft  # noqa: B018 - it is kept
+        except (NameError, DefinitionError) as early:
+            # The function calls what is declared further down; the draft is made when a process starts.
+            if not _may_come_later(early):
+                raise
+
+    def __repr__(self) -> str:
+        return f"<schedule {self.spec.app}/{self.spec.name} of {self.workflow.address}>"
+
+    @cached_property
+    def draft(self) -> ScheduleDraft:
+        """The schedule as the store keeps it."""
+        return ScheduleDraft(self.spec, self.workflow.sketch(*self.inputs))
+
+
+def _may_come_later(wrong: NameError | DefinitionError) -> bool:
+    return isinstance(wrong, NameError) or "does not declare how it is undone" in str(wrong)
