@@ -78,15 +78,18 @@ class WorkflowInputs:
         """Return an input as JSON. Raises ``PayloadError`` for a value that does not fit, or is too large."""
         __tracebackhide__ = True
         if isinstance(value, Promise):
-            if id(value) == id(MOMENT):  # to type checkers it is a datetime
-                raise PromiseError(
-                    f"{self.describe(n)[1]} is mg.MOMENT, which stands for the moment of a schedule: pass a datetime"
-                )
             raise PromiseError(
                 f"{self.describe(n)[1]} is a promise: call {self._name}(...) itself to make its steps part of this plan"
             )
         name, subject = self.describe(n)
-        data = encode(value, self._limit, subject)
+        try:
+            data = encode(value, self._limit, subject)
+        except PayloadError:
+            if value is MOMENT:
+                raise PromiseError(
+                    f"{subject} is mg.MOMENT, which stands for the moment of a schedule: pass a datetime"
+                ) from None
+            raise
         # Of *args nobody knows which is which.
         sure = self._sure.get((n, type(value))) if self._named_all else True
         if sure is None:

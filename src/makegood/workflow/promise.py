@@ -129,20 +129,14 @@ _set_promised = Promise.__dict__["_promised"].__set__  # bypasses the refusal of
 _set_as, _set_by = Promise.__dict__["_promised_as"].__set__, Promise.__dict__["_promised_by"].__set__
 
 
-class _Moment(Promise):
-    """A promise at which tools that read modules may look."""
-
+class _Moment:
     __slots__ = ()
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") and name != "_promised":
-            raise AttributeError(name)
-        return super().__getattr__(name)
+    def __repr__(self) -> str:
+        return "mg.MOMENT"
 
 
-MOMENT: Final[datetime] = cast(
-    "datetime", _Moment(Promised(Origin(None, "mg.MOMENT", 0, 0, -1, 0), datetime, Scope("a schedule", None)))
-)
+MOMENT: Final[datetime] = cast("datetime", _Moment())
 """Stands for the moment, among the inputs of a schedule: ``shop.schedule("nightly", report, "eu", mg.MOMENT,
 cron="0 3 * * *")``. The workflow gets an aware datetime.
 """
