@@ -1,8 +1,18 @@
 """The tasks that a Scheduler holds: which are read again, and when their timers fire."""
 
+import random
+
 import pytest
 
-from makegood.scheduler.task_table import Review, Timers
+from makegood import saga
+from makegood.base.sizes import MIB
+from makegood.model.messages import TaskMessage
+from makegood.model.plan import StepPlan, Template
+from makegood.model.task import Step, TaskRecord
+from makegood.scheduler.task_table import Review, TaskTable, Timers
+from makegood.scheduler.wakeups import Wakeups
+from makegood.testing.simulator.clocks import SimulatedClock
+from tests.unit.test_eager_submission import Store
 
 
 def test_what_is_held_is_reviewed_in_turn_and_not_too_often() -> None:
@@ -45,3 +55,23 @@ def test_timers_of_tasks_that_are_forgotten_do_not_stay_until_they_are_due() -> 
         timers.drop(task)
     assert len(timers._heap) < 3000
     assert timers.pop(6.0) == [(0, 0)]
+
+
+def test_a_sleep_ends_by_the_stores_clock_however_fast_that_of_its_process_is() -> None:
+    """Its own timer fires early, and is set again for what is left; a step that a service put off is not asked about."""
+    own, store = [0.0], [100.0]
+    clock = SimulatedClock(lambda: own[0])
+    wakeups = Wakeups(Store(), clock, random.Random(1), None)
+    table = TaskTable(clock, MIB, wakeups, lambda: store[0])
+    sleep = StepPlan(0, "sleep", "sleep", args=Template(("10",)))
+    steps = [Step(sleep, "ready", waiting=True), Step(StepPlan(1, name="s"), "ready", waiting=True)]
+    table.claimed(saga.hold(TaskRecord(1, "shop", "order"), steps), {0: 10.0, 1: 10.0})
+    own[0], store[0] = 10.0, 106.0
+    table.fire()
+    assert table.messages.pop(1) == [TaskMessage("retry", 1)]
+    own[0], store[0] = 13.9, 109.9
+    table.fire()
+    assert not table.messages
+    own[0], store[0] = 14.1, 110.1
+    table.fire()
+    assert table.messages == {1: [TaskMessage("retry", 0)]}
