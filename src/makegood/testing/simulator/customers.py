@@ -56,7 +56,8 @@ class Customers:
         plan = order.workflow.plan(*order.inputs)
         try:
             delay = order.delay if order.delay and not order.is_dated else None
-            at = datetime.fromtimestamp(door.clock.wall() + order.delay, UTC) if order.is_dated else None
+            wall = door.clock.wall() - door.clock.skew  # an hour off, the task would outlive the world
+            at = datetime.fromtimestamp(wall + order.delay, UTC) if order.is_dated else None
             handle = await client.submit(
                 plan.with_(
                     key=order.key,
