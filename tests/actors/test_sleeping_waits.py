@@ -121,3 +121,28 @@ async def test_a_cancel_reaches_it_at_once(store: Store) -> None:
         await task.cancel(who="ann")
         with pytest.raises(mg.TaskUndone):
             await task.result(timeout="60s")
+
+
+async def test_a_scheduled_task_waits_for_its_signal_too(store: Store) -> None:
+    """Its plan is data: whoever fires it knows the signal's name and type by it."""
+    async with Node(app, store, roles=BOTH, options=QUIET) as node:
+        schedule = await node.client.schedule("nightly", order, "a", every="1h")
+        task = await schedule.trigger(why="now")
+        await asleep(node)
+        assert in_memory(node) == 0
+        with pytest.raises(mg.SignalRefused, match="it has approval"):
+            await task.signal("aproval", True)
+        await task.signal(approval, True)
+        assert await task.result(timeout="60s") is True
+
+
+async def test_a_scheduled_sleep_that_the_deadline_ends_is_refused(store: Store) -> None:
+    too_long = mg.App("night")
+
+    @too_long.workflow(complete_within="1h")
+    def close() -> None:
+        mg.sleep("2h")
+
+    async with Node(app, store, roles=BOTH, options=QUIET) as node:
+        with pytest.raises(mg.DefinitionError, match="ends it before"):
+            await node.client.schedule("nightly", close, every="1h")

@@ -11,6 +11,7 @@ from makegood.base.ids import TaskIdSource
 from makegood.base.text import refuse_unstorable
 from makegood.base.wall_times import moment
 from makegood.client.handle import TaskAccess, TaskHandle
+from makegood.client.scheduler_kinds import SchedulerKinds
 from makegood.errors import ConfigError, DefinitionError, ScheduleNotFoundError
 from makegood.model.schedule import ScheduleDraft, spec_of
 from makegood.moments.moment import ScheduleMoment, in_utc
@@ -31,10 +32,17 @@ class ScheduleAccess:
         self.tasks = tasks
         self.source = source
         self.clock = clock
+        self.kinds = SchedulerKinds()
 
     async def write(self, draft: ScheduleDraft) -> str:
-        """Write a schedule; return "new", "changed" or "same"."""
-        (outcome,) = await self.tasks.opened_store.ready().schedules.apply([draft])
+        """Write a schedule; return "new", "changed" or "same".
+
+        Raises ``SubmissionError`` for a plan that a living Scheduler cannot read.
+        """
+        store, spec = self.tasks.opened_store.ready(), draft.spec
+        sample = draft_of(spec.app, spec.name, draft.plan, FiredMoment("", ""), 0)
+        await self.kinds.check(store, [sample])
+        (outcome,) = await store.schedules.apply([draft])
         return outcome
 
     async def views(self, app: str | None) -> list[ScheduleView]:

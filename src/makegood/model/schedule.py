@@ -15,7 +15,7 @@ from makegood.base.durations import Duration, seconds
 from makegood.base.text import refuse_unstorable
 from makegood.base.wall_times import moment
 from makegood.errors import ConfigError
-from makegood.model.plan import OnFailure, StepPlan, Template
+from makegood.model.plan import OnFailure, Signals, StepPlan, Template
 from makegood.moments.cron import Cron
 from makegood.moments.every import Every
 from makegood.moments.moment import ScheduleMoment, delay
@@ -106,6 +106,8 @@ class SchedulePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     within: float | None = None
     undo_within: float | None = None
     on_failure: OnFailure = "undo"
+    signals: Signals = ()
+    """The signals that its steps wait for."""
 
 
 class BufferedMoment(msgspec.Struct, frozen=True):

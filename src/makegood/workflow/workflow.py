@@ -228,11 +228,15 @@ class Workflow(Generic[P, R]):
         for demand in trail.demands:
             if demand.place not in places:
                 check_fits(inputs_json[demand.place], demand.annotation, values[demand.place], demand.subject)
+        if trail.signals:
+            check_timeouts(trail.steps, self.within, self.address)
+        self._check_sleeps(trail.steps, inputs_json)
         null = msgspec.Raw(b"null")
         return SchedulePlan(
             self.name, tuple(trail.steps),
             tuple(null if n in places else msgspec.Raw(data) for n, data in enumerate(inputs_json)), places, trail.returns,
             self._inputs.names or self._inputs.names_of(len(args), by_name), self.within, self.undo_within, self.on_failure,
+            trail.signals,
         )  # fmt: skip
 
     def _moment_inputs(self, name: str) -> tuple[Any, ...]:
