@@ -317,6 +317,9 @@ async def test_a_row_that_cannot_be_read_stops_no_other(
     assert firings["bad"].trouble
     assert firings["good"].tasks
     assert [alert.step for alert in await store.alerts.views(10)] == ["shop/bad"]
+    views = {each.name: each.trouble for each in await store.schedules.views()}
+    assert "cannot be read" in views["bad"]
+    assert views["good"] == ""
 
 
 async def test_acts_are_audited_and_name_what_is_missing(

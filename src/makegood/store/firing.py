@@ -29,6 +29,7 @@ from makegood.model.shape import Shape
 from makegood.moments.clock_effects import clock_effects
 from makegood.moments.cron import Cron
 from makegood.moments.moment import ScheduleMoment
+from makegood.payload.codec import UNREADABLE
 from makegood.store.records import Submission
 from makegood.store.schedule_records import Advance, DueSchedule, FiredMoment, ScheduleWork, StoredSchedule
 
@@ -67,7 +68,7 @@ class Firing:
             drafts = tuple(
                 draft_of(due.app, due.name, schedule.plan, each, self._draw()) for each in advance.fires
             )
-        except (ConfigError, ValueError, TypeError, OverflowError) as fault:  # MsgspecError is a ValueError
+        except (ConfigError, *UNREADABLE, OverflowError) as fault:  # MsgspecError is a ValueError
             return ScheduleWork(due, trouble=str(fault), failures=failures, wait=wait_after(failures))
         self._left -= max(1, len(drafts) + sum(advance.skips.values()))
         return ScheduleWork(due, schedule, advance, drafts)

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from makegood.model.schedule import Overlap, SchedulePlan, ScheduleProgress, ScheduleSpec
+from makegood.model.plan import Template
+from makegood.model.schedule import Overlap, SchedulePlan, ScheduleProgress, ScheduleSpec, ScheduleTimes
 from makegood.moments.moment import ScheduleMoment
 from makegood.store.records import Submission
 
@@ -201,6 +202,14 @@ def view_of(columns: tuple[Any, ...], calendar: float) -> ScheduleView:
         progress.last_moment, progress.firings, dict(progress.skips), at, until, by or "", why or "", progress.trouble, first_at,
         spec, plan, progress.since,
     )  # fmt: skip
+
+
+def unreadable_view(app: str, name: str, fault: str) -> ScheduleView:
+    """Return what people see of a row that cannot be read: a schedule without times, and why."""
+    times = ScheduleTimes(every=1.0, end=0.0)
+    spec, plan = ScheduleSpec(app, name, times), SchedulePlan("?", (), (), (), Template(("null",)))
+    columns = *map(msgspec.json.encode, (spec, plan, ScheduleProgress(0.0))), *[None] * 9, 0.0
+    return msgspec.structs.replace(view_of(columns, 0.0), trouble=f"its row cannot be read: {fault}")
 
 
 def local_text(seconds: float) -> str:

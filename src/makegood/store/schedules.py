@@ -17,6 +17,7 @@ import msgspec
 from makegood.errors import ConfigError, ScheduleNotFoundError, StoreError
 from makegood.model.messages import Act, Alert, TaskMessage
 from makegood.model.schedule import ATTRIBUTE, ScheduleDraft, ScheduleProgress
+from makegood.payload.codec import UNREADABLE
 from makegood.store import alerts, rows
 from makegood.store.firing import advanced, by_calendar, next_of
 from makegood.store.records import Submission, Submitted
@@ -27,6 +28,7 @@ from makegood.store.schedule_records import (
     ScheduleView,
     ScheduleWork,
     StoredSchedule,
+    unreadable_view,
     view_of,
 )
 from makegood.store.transaction import ReadTx, Sql, Tx, for_each
@@ -103,7 +105,7 @@ _CHANGE = Sql("""
 update makegood.schedule set spec = $3, plan = $4, digest = $5, progress = $6, moment = $7, next_at = $8 where app = $1 and name = $2
 """)
 _VIEWS = f"""
-select s.spec, s.plan, s.progress, s.moment, s.next_at, s.buffer_at, s.last_task, t.state, s.paused_at, s.paused_until,
+select s.app, s.name, s.spec, s.plan, s.progress, s.moment, s.next_at, s.buffer_at, s.last_task, t.state, s.paused_at, s.paused_until,
     s.paused_by, s.paused_why, s.made_at, {_CALENDAR}
 {_FROM} where ($2::text is null or s.app = $2) and ($3::text is null or s.name = $3) and s.name > $4
 order by s.name, s.app limit $5
@@ -244,7 +246,7 @@ def _failed(work: ScheduleWork) -> bytes:
     raw: bytes = work.due.columns[2]
     try:
         progress = msgspec.json.decode(raw, type=ScheduleProgress)
-    except (ValueError, TypeError):
+    except UNREADABLE:
         return raw
     return _encode(msgspec.structs.replace(progress, failures=work.failures, trouble=work.trouble))
 
@@ -272,7 +274,7 @@ async def retime(
                 schedule.progress, since=by_calendar(schedule.progress.since, now)
             )
             moment, next_at = next_of(schedule.spec, progress.since)
-        except (ConfigError, ValueError, TypeError, OverflowError):
+        except (ConfigError, *UNREADABLE, OverflowError):
             continue  # the firing raises the alert
         if moment != schedule.moment and not progress.failures:
             buffer_at = None if progress.buffer is None else progress.since
@@ -332,7 +334,7 @@ async def apply(tx: Tx, place: FiringPlace, drafts: Sequence[ScheduleDraft]) -> 
         outcomes.append("changed")
         try:
             stored = row.stored()
-        except (ValueError, TypeError):
+        except UNREADABLE:
             await tx.run(_CHANGE, *head, _encode(ScheduleProgress(now)), moment, next_at)
             continue
         progress = stored.progress
@@ -358,8 +360,11 @@ async def views(
     records = await tx.rows(_VIEW, calendar, app, name, after, limit)
     schedules: list[ScheduleView] = []
     for row in records:
-        *columns, now = row
-        schedules.append(view_of(tuple(columns), now))
+        app_, name_, *columns, now = row
+        try:
+            schedules.append(view_of(tuple(columns), now))
+        except UNREADABLE as fault:
+            schedules.append(unreadable_view(app_, name_, str(fault)))
     return schedules
 
 

@@ -21,6 +21,7 @@ from makegood.base.ids import TaskIdSource, show
 from makegood.base.pacing import event_within
 from makegood.election import Term
 from makegood.errors import FencedOffError, PayloadError, StoreError, StoreUnavailableError
+from makegood.payload.codec import UNREADABLE
 from makegood.store.firing import Firing, wait_after
 from makegood.store.protocol import Store
 from makegood.store.schedule_records import DueSchedule, FiringPass, ScheduleWork
@@ -142,7 +143,7 @@ class Firings(Actor):
 def _failed(due: DueSchedule, fault: Exception) -> ScheduleWork:
     try:
         failures = due.stored().progress.failures + 1
-    except (ValueError, TypeError):
+    except UNREADABLE:
         failures = 1
     return ScheduleWork(due, trouble=str(fault), failures=failures, wait=wait_after(failures))
 
