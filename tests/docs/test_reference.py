@@ -86,7 +86,7 @@ def fields(*types: Any) -> set[str]:
     [
         ("Filter", fields(mg.Filter)),
         ("TaskView", fields(TaskView) | {"starts"}),
-        ("TaskDetail", fields(TaskDetail)),
+        ("TaskDetail", fields(TaskDetail) | {"waits"}),
         ("StepView", fields(StepView)),
         ("EventView", fields(EventView) | {"event"}),
         ("AlertView", fields(AlertView) | {"open"}),

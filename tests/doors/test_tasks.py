@@ -238,7 +238,7 @@ def test_a_list_shows_how_far_tasks_are_and_what_they_wait_for(open_shop: Shop) 
     while "nobody" not in (text := open_shop.done("task", "list", "--limit", "1")):
         asyncio.run(moment())
     line = text.splitlines()[1]
-    assert line.split()[:4] == [task, "kiosk.buy", "processing", "1/3"]
+    assert line.split()[:4] == [task, "kiosk.buy", "sleeping", "1/3"]
     assert line.endswith("  nobody has answered yet")
 
 

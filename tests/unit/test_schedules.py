@@ -26,7 +26,7 @@ def report(region: str, at: datetime) -> bool:
 
 
 def test_a_sketch_refers_to_the_moment_and_keeps_the_other_inputs() -> None:
-    plan = report.sketch("eu", mg.MOMENT)
+    plan = report._sketch("eu", mg.MOMENT)
     assert (plan.workflow, [bytes(raw) for raw in plan.inputs], plan.moments) == (
         "report",
         [b'"eu"', b"null"],

@@ -17,7 +17,12 @@ MIGRATION_NEEDED = 9
 INTERRUPTED = 130
 
 _CODES: Mapping[int, tuple[type[errors.MakegoodError], ...]] = {
-    NOT_FOUND: (errors.TaskNotFoundError, errors.AlertNotFoundError, errors.BulkNotFoundError),
+    NOT_FOUND: (
+        errors.TaskNotFoundError,
+        errors.AlertNotFoundError,
+        errors.BulkNotFoundError,
+        errors.ScheduleNotFoundError,
+    ),
     REFUSED: (errors.ActRefusedError, errors.KeyConflict, errors.SignalRefused),
     USAGE: (errors.ConfigError, errors.PayloadError),
     UNDONE: (errors.TaskUndone,),

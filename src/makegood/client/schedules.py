@@ -80,7 +80,7 @@ def draft_from(name: str, workflow: Any, inputs: tuple[Any, ...], options: dict[
             f"schedule() takes a function decorated with @app.workflow(...), not {type(workflow).__name__}"
         )
     app = workflow.address.partition(".")[0]
-    return ScheduleDraft(spec_of(app, name, **options, is_declared=False), workflow.sketch(*inputs))
+    return ScheduleDraft(spec_of(app, name, **options, is_declared=False), workflow._sketch(*inputs))  # noqa: SLF001 - the plan as data
 
 
 @judge_calls(ConfigError, values=True, constructor=False)

@@ -130,6 +130,8 @@ _set_as, _set_by = Promise.__dict__["_promised_as"].__set__, Promise.__dict__["_
 
 
 class _Moment:
+    """The type of ``mg.MOMENT``, which stands for the moment among the inputs of a schedule."""
+
     __slots__ = ()
 
     def __repr__(self) -> str:

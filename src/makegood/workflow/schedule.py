@@ -31,7 +31,7 @@ class Schedule:
     @cached_property
     def draft(self) -> ScheduleDraft:
         """The schedule as the store keeps it."""
-        return ScheduleDraft(self.spec, self.workflow.sketch(*self.inputs))
+        return ScheduleDraft(self.spec, self.workflow._sketch(*self.inputs))  # noqa: SLF001 - of this room
 
 
 def _may_come_later(wrong: NameError | DefinitionError) -> bool:

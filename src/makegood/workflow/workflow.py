@@ -186,7 +186,7 @@ class Workflow(Generic[P, R]):
                     f"raise complete_within, or leave it out"
                 )
 
-    def sketch(self, *inputs: Any) -> SchedulePlan:
+    def _sketch(self, *inputs: Any) -> SchedulePlan:
         """Run the workflow function once with a promise in place of each ``mg.MOMENT``, and return its plan
         as data: it becomes a task at any moment without the function.
 
