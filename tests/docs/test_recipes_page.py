@@ -48,7 +48,7 @@ SIMPLE: dict[str, tuple[str, tuple[Any, ...], Any]] = {
 }
 OTHERS = {
     "ask-a-person", "wait-for-a-person", "wait-for-a-moment", "start-later", "run-on-a-schedule",  # tests/docs/test_workaround_recipes.py, too
-    "webhook-service", "every-night", "follow-up-an-email", "stripe", "carry-the-tenant", "django-orm", "sentry",
+    "webhook-service", "follow-up-an-email", "stripe", "carry-the-tenant", "django-orm", "sentry",
     "follow-a-batch",
 }  # fmt: skip
 
@@ -130,13 +130,9 @@ def test_a_webhook_is_waited_for(tmp_path: Path) -> None:
     played(module.shop, tmp_path, play)
 
 
-def test_a_task_each_night_and_a_later_one(tmp_path: Path) -> None:
-    """Submitted twice in a day it is one task; a delayed one ends as any other."""
-    nights, later = recipe(tmp_path, "every-night"), recipe(tmp_path, "start-later")
-
-    async def each(client: mg.Client) -> None:
-        first, again = await nights.nightly(client), await nights.nightly(client)
-        assert first.id == again.id
+def test_a_task_begins_later(tmp_path: Path) -> None:
+    """It ends as any other."""
+    later = recipe(tmp_path, "start-later")
 
     async def delayed(client: mg.Client) -> None:
         await later.remind_later(client, "o-9", delay="100ms")
@@ -144,8 +140,6 @@ def test_a_task_each_night_and_a_later_one(tmp_path: Path) -> None:
             pass
         assert await client.task(str(tasks[0].id)).result("60s") == "reminder for o-9"
 
-    played(nights.shop, tmp_path, each)
-    (tmp_path / "recipes.db").unlink()
     played(later.shop, tmp_path, delayed)
 
 
