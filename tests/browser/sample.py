@@ -9,6 +9,7 @@ from makegood.base.clock import SystemClock
 from makegood.model.messages import Act, Alert
 from makegood.model.plan import StepPlan, Template
 from makegood.model.policy import Policy
+from makegood.model.schedule import ScheduleDraft, SchedulePlan, spec_of
 from makegood.model.shape import Shape
 from makegood.model.states import TaskState
 from makegood.store.oversight_records import Refusal
@@ -129,7 +130,28 @@ async def fill(store: Store) -> int:
     await store.alerts.acknowledge([views["held"]], Act("act-1", "bob", "I call the customer"))
     await store.alerts.ease([Alert("test", 0, "1")], "it was a test")
     await looked_back(store, tasks)
+    await scheduled(store)
     return tasks[4]
+
+
+def a_schedule(name: str, **options: Any) -> ScheduleDraft:
+    """Return a schedule of an app that declares it."""
+    defaults = {
+        "cron": None, "every": None, "timezone": "UTC", "overlap": "skip", "catch_up": "1d", "coalesce": True, "jitter": 0,
+        "start": None, "end": None, "is_declared": True,
+    }  # fmt: skip
+    plan = SchedulePlan("report", tuple(order_steps()), (), (), Template(("null",)))
+    return ScheduleDraft(spec_of("shop", name, **{**defaults, **options}), plan)
+
+
+async def scheduled(store: Store) -> None:
+    """Add schedules, one of them paused."""
+    await store.schedules.apply([
+        a_schedule("nightly", cron="30 2 * * *", timezone="Europe/Berlin"),
+        a_schedule("watch", every="15m", overlap="buffer", jitter="30s"),
+        a_schedule("bill/customer-4711-of-the-retail-branch-in-the-north", cron="0 6 1 * *"),
+    ])  # fmt: skip
+    await store.schedules.pause(Act("pause-1", "ann", "the ledger is closed"), "shop", "watch", 7200.0)
 
 
 async def looked_back(store: Store, tasks: list[int]) -> None:

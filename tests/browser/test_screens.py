@@ -25,6 +25,7 @@ SCREENS = (
     "/errors/GROUP",
     "/agents",
     "/cluster",
+    "/schedules",
     "/bulk",
     "/bulk/bulk-2",
     "/bulk/new?kind=undo&q=state:error",

@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from makegood.base import zones
 from makegood.election.protocol import Grant
-from makegood.errors import FencedOffError, PayloadError, ScheduleNotFoundError
+from makegood.errors import ConfigError, FencedOffError, PayloadError, ScheduleNotFoundError
 from makegood.model.messages import Act
 from makegood.model.plan import StepPlan, Template
 from makegood.model.schedule import ScheduleDraft, SchedulePlan, spec_of
@@ -107,6 +108,44 @@ async def test_a_moment_becomes_one_task_under_its_key(
     assert detail is not None
     assert msgspec.json.decode(detail.inputs[0], type=datetime).utcoffset() == timedelta()
     assert (await view(store)).firings == 1
+
+
+async def test_schedules_are_read_in_pages_that_lose_none(store: Store) -> None:
+    """By app and name: a name that several apps have may end a page."""
+    drafts = [a_schedule("daily"), a_schedule("monthly")]
+    others = [replace(each, spec=replace(each.spec, app="shop2")) for each in drafts]
+    await apply(store, *others, *drafts)
+    pages, after = list[tuple[str, str]](), ("", "")
+    while page := await store.schedules.views(1, None, None, after):
+        after = page[-1].app, page[-1].name
+        pages.append(after)
+    assert pages == [("shop", "daily"), ("shop", "monthly"), ("shop2", "daily"), ("shop2", "monthly")]
+    rest = await store.schedules.views(9, "shop2", None, ("shop2", "daily"))
+    assert [each.name for each in rest] == ["monthly"]
+
+
+async def test_a_row_that_cannot_be_read_is_not_fired_by_hand(store: Store, world: World) -> None:
+    """Nor resumed: the answer names the schedule."""
+    await apply(store, a_schedule())
+    async with world.raw() as raw:
+        await raw.run("update {schedule} set plan = ?", b"{")
+    with pytest.raises(ConfigError, match="the row of schedule shop/monthly cannot be read"):
+        await store.schedules.launch(ACT, "shop", "monthly", [], is_backfill=False)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        await store.schedules.resume(ACT, "shop", "monthly")
+
+
+async def test_an_instant_that_no_calendar_has_is_trouble_of_its_schedule(
+    store: Store, world: World, numbers: Iterator[int]
+) -> None:
+    """It does not stop the pass."""
+    grant = await term(store, ttl=1e9)
+    await apply(store, a_schedule(cron="0 0 1 * *"))
+    async with world.raw() as raw:
+        await raw.run("update {schedule} set progress = ?, next_at = 0", b'{"since":-1e17}')
+    (firing,) = (await fire(store, grant, numbers)).firings
+    assert firing.tasks == ()
+    assert "no calendar has -1e+17 seconds" in firing.trouble
 
 
 async def test_an_equal_schedule_writes_nothing_and_a_change_keeps_what_was_fired(

@@ -13,9 +13,11 @@ import msgspec
 from makegood.base import ids
 from makegood.base.clock import iso
 from makegood.base.durations import shown
+from makegood.base.zones import ZoneRules
 from makegood.election.protocol import LeaseView
 from makegood.model import notices
 from makegood.model.queue_message import QueueMessage
+from makegood.moments.moment import ScheduleMoment, in_utc
 from makegood.payload.codec import UNREADABLE
 from makegood.store.notice_records import ListenerView
 from makegood.store.queue_records import MessageView, QueueView
@@ -179,8 +181,6 @@ def lease(view: LeaseView | None, name: str) -> Shape:
 def node(view: NodeView) -> Shape:
     """Return a process with its agents."""
     agents = [_agent(info) for info in view.info.agents]
-    zone_rules = view.info.zone_rules
-    rules = None if zone_rules is None else {"source": zone_rules.source, "version": zone_rules.version}
     about, start = picked(view.info, "name roles host pid"), iso(view.started)
     own = {"started": start, "heartbeat_age": round(view.silent, 3), "remaining": round(view.remaining, 3)}
     return {
@@ -190,8 +190,13 @@ def node(view: NodeView) -> Shape:
         **own,
         "held": view.info.held,
         "agents": agents,
-        "zone_rules": rules,
+        "zone_rules": zone_rules(view.info.zone_rules),
     }
+
+
+def zone_rules(rules: ZoneRules | None) -> Shape | None:
+    """Return rules of time zones."""
+    return None if rules is None else picked(rules, "source version")
 
 
 def _agent(info: AgentInfo) -> Shape:
@@ -291,6 +296,11 @@ def _json(body: bytes) -> msgspec.Raw | str:
     except UNREADABLE:
         return body.decode(errors="replace")
     return msgspec.Raw(body)
+
+
+def moment(each: ScheduleMoment) -> Shape:
+    """Return a moment of a schedule."""
+    return {"moment": in_utc(each.at), "local": each.local.isoformat(), "mark": each.mark}
 
 
 def schedule(view: ScheduleView) -> Shape:

@@ -661,7 +661,7 @@ class Client(ClientMessages):
         return await self.find_schedule(name, app=draft.spec.app)
 
     async def schedules(self, app: str | None = None) -> list[ScheduleHandle]:
-        """Return all schedules in the store, or those of one app, by name."""
+        """Return all schedules in the store, or those of one app, by app and name."""
         return [ScheduleHandle(self._schedules, view) for view in await self._schedules.views(app)]
 
     async def find_schedule(self, name: str, *, app: str | None = None) -> ScheduleHandle:

@@ -46,12 +46,11 @@ class ScheduleAccess:
         return outcome
 
     async def views(self, app: str | None) -> list[ScheduleView]:
-        """Return all schedules by name."""
-        store, views = self.tasks.opened_store.ready(), list[ScheduleView]()
-        while page := await store.schedules.views(_PAGE, app, None, views[-1].name if views else ""):
-            # A page ends with a name that a further app may have: these come again.
-            names = {(view.app, view.name) for view in views}
-            views += [view for view in page if (view.app, view.name) not in names]
+        """Return all schedules by app and name."""
+        store, views, after = self.tasks.opened_store.ready(), list[ScheduleView](), ("", "")
+        while page := await store.schedules.views(_PAGE, app, None, after):
+            views += page
+            after = page[-1].app, page[-1].name
             if len(page) < _PAGE:
                 break
         return views

@@ -413,7 +413,7 @@ class SyncClient:
         return SyncScheduleHandle(handle, self._run)
 
     def schedules(self, app: str | None = None) -> "list[SyncScheduleHandle]":
-        """Return all schedules in the store, or those of one app, by name."""
+        """Return all schedules in the store, or those of one app, by app and name."""
         handles = self._on(lambda client: client.schedules(app))
         return [SyncScheduleHandle(handle, self._run) for handle in handles]
 

@@ -7,6 +7,7 @@ times and ids are those of the command line's ``--json``. An error is a problem 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
@@ -14,22 +15,25 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import fields
 from starlette.responses import Response
 
-from makegood.base import ids
+from makegood.base import ids, zones
 from makegood.base.clock import iso
 from makegood.base.sizes import KIB, MIB
+from makegood.base.text import refuse_unstorable
 from makegood.client import as_json
 from makegood.client.handle import TaskHandle
 from makegood.client.remedies import remedies
+from makegood.client.schedules import MOST_BACKFILL, ScheduleHandle
 from makegood.console.access import body_of
 from makegood.console.acts import PATIENCE, raise_test, task_of, who_of
 from makegood.console.covering import MOST as MOST_COVERED
 from makegood.console.covering import Covering
 from makegood.console.drawing import DrawingThread
 from makegood.console.pages import audit
+from makegood.console.pages import schedules as schedule_pages
 from makegood.console.pages.stores import examined, looked
 from makegood.console.redaction import Redaction
 from makegood.console.visits import Audience, Denied, Route, Visit, number_in
-from makegood.errors import TaskNotFoundError, WaitExpiredError
+from makegood.errors import ConfigError, TaskNotFoundError, WaitExpiredError
 from makegood.model.messages import Answer
 from makegood.payload.codec import UNREADABLE, shallow
 from makegood.store import filters
@@ -48,6 +52,8 @@ _NOT_A_CHOICE: Final = re.compile(r"^Invalid enum value .* - at `\$\.(\w+)`$", r
 ROOT: Final = "/api/v1"
 MOST: Final = 1000
 """The most records of one answer."""
+MOST_MOMENTS: Final = 100
+"""Next moments of a schedule, at most."""
 
 Reason = Annotated[str, Meta(max_length=1000, description="Why; the audit keeps it.")]
 Vouched = Annotated[str, Meta(min_length=1, max_length=1000, description="How you know; the audit keeps it.")]
@@ -116,6 +122,22 @@ class BulkBody(msgspec.Struct, forbid_unknown_fields=True):
     rate: Annotated[float, Meta(gt=0, le=1e6, description="Tasks a second.")] | UnsetType = UNSET
 
 
+class PauseBody(msgspec.Struct, forbid_unknown_fields=True, rename={"length": "for"}):
+    """Pause a schedule. ``for``: it resumes by itself after this; otherwise it stays paused."""
+
+    reason: Reason = ""
+    length: Annotated[str, Meta(max_length=20, description="How long, such as 1h.")] | UnsetType = UNSET
+
+
+class BackfillBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Submit a task for each moment of a range that has none; both ends are included."""
+
+    since: Annotated[datetime, Meta(tz=True)]
+    until: Annotated[datetime, Meta(tz=True)]
+    limit: Annotated[int, Meta(ge=1, le=MOST_BACKFILL, description="Refuse more moments.")] = MOST_BACKFILL
+    reason: Reason = ""
+
+
 class StepDownBody(msgspec.Struct, forbid_unknown_fields=True):
     """Ask the leading Supervisor to step down."""
 
@@ -149,6 +171,10 @@ AUDITED: Final = (
     Parameter(
         "act", {"type": "string", "maxLength": audit.LONGEST}, "Only of this request, or of this bulk act."
     ),
+)
+OF_APP: Final = Parameter("app", {"type": "string", "maxLength": 300}, "Only of this app.")
+AFTER: Final = Parameter(
+    "after", {"type": "string", "maxLength": 500}, "Only schedules behind this one: APP/NAME."
 )
 BEFORE: Final = Parameter("before", TASK.schema, "Only tasks submitted before this one.")
 RESULTS: Final = Parameter(
@@ -252,6 +278,12 @@ class Api:
             get("/decisions", self._decisions, "What the leading Supervisor did, newest first: a record for each kind in each pass.", "Decisions", query=(LIMIT,)),
             get("/minutes", self._minutes, "Figures per minute, oldest first.", "Minutes", query=(_number("since", "Seconds back.", least=60, most=86_400),)),
             get("/queues", self._queues, "The message queues.", "Queues"),
+            get("/schedules", self._schedules, "Schedules, by app and name.", "Schedules", query=(OF_APP, AFTER, LIMIT)),
+            get("/schedules/{app}/{name:path}", self._schedule, "One schedule, and its next moments by the zone rules of the console's machine.", "ScheduleDetail", query=(_number("count", "Moments.", least=1, most=MOST_MOMENTS),)),
+            Endpoint("/schedules/{app}/{name:path}/pause", self._pause, "Let a schedule fire no more; the moments of the pause are skipped for good.", "Schedule", "operator", PauseBody),
+            Endpoint("/schedules/{app}/{name:path}/resume", self._resume, "Let a schedule fire again, from its next moment on.", "Schedule", "operator", Why),
+            Endpoint("/schedules/{app}/{name:path}/trigger", self._trigger, "Submit a task of a schedule now, whatever its times, its overlap or a pause say.", "Triggered", "operator", Why),
+            Endpoint("/schedules/{app}/{name:path}/backfill", self._backfill, "Submit a task for each moment of a range that has none.", "Backfill", "operator", BackfillBody),
             get("/bulk", self._bulk_acts, "Bulk acts, newest first.", "BulkActs"),
             Endpoint("/bulk", self._bulk, "Act on all tasks that match; the leading Supervisor works it off.", "BulkAct", "operator", BulkBody),
             get("/bulk/{id}", self._bulk_act, "One bulk act.", "BulkAct"),
@@ -516,6 +548,59 @@ class Api:
     async def _examination(self, visit: Visit) -> Any:
         return {"findings": _findings(await examined(visit.reads))}
 
+    # -- schedules -------------------------------------------------------------------------------------------
+
+    async def _schedules(self, visit: Visit) -> Any:
+        app, limit = visit.query.get("app"), _limit(visit)
+        after = schedule_pages.behind(visit.query.get("after", ""))
+        refuse_unstorable(ConfigError, app=app)
+        views = await visit.client.store.schedules.views(limit, app, None, after)
+        return lambda: {
+            "schedules": [as_json.schedule(view) for view in views],
+            "next": f"{views[-1].app}/{views[-1].name}" if len(views) == limit else None,
+        }
+
+    async def _schedule(self, visit: Visit) -> Any:
+        handle, count = await _schedule_of(visit), _whole(visit, "count", 1, MOST_MOMENTS, 5)
+
+        def shape() -> dict[str, Any]:
+            moments, trouble = schedule_pages.upcoming(handle.view, count)
+            upcoming = [as_json.moment(each) for each in moments]
+            shape = as_json.schedule(handle.view)
+            return shape | {
+                "trouble": shape["trouble"] or trouble or None,
+                "upcoming": upcoming,
+                "zone_rules": as_json.zone_rules(zones.current()),
+            }
+
+        return shape
+
+    async def _pause(self, visit: Visit) -> Any:
+        body, handle = await _body(visit, PauseBody), await _schedule_of(visit)
+        view = await handle.pause(_given(body.length), why=body.reason, who=who_of(visit))
+        visit.reads.forget()
+        return as_json.schedule(view)
+
+    async def _resume(self, visit: Visit) -> Any:
+        body, handle = await _body(visit, Why), await _schedule_of(visit)
+        await handle.resume(why=body.reason, who=who_of(visit))
+        visit.reads.forget()
+        return as_json.schedule(await handle.status())
+
+    async def _trigger(self, visit: Visit) -> Any:
+        body, handle = await _body(visit, Why), await _schedule_of(visit)
+        task = await handle.trigger(why=body.reason, who=who_of(visit))
+        visit.reads.forget()
+        return {"task": task.id}
+
+    async def _backfill(self, visit: Visit) -> Any:
+        body, handle = await _body(visit, BackfillBody), await _schedule_of(visit)
+        tasks = await handle.backfill(
+            body.since, body.until, limit=body.limit, why=body.reason, who=who_of(visit)
+        )
+        visit.reads.forget()
+        return {"tasks": [{"task": task.id, "created": task.created} for task in tasks]}
+
     # -- bulk acts -------------------------------------------------------------------------------------------
 
     async def _bulk_acts(self, visit: Visit) -> Any:
@@ -567,6 +652,10 @@ async def _body(visit: Visit, struct_type: type[T]) -> T:
         raise Denied(
             422, "Not understood", f"The body does not fit: {wrong}{_choices(struct_type, wrong)}."
         ) from None
+
+
+async def _schedule_of(visit: Visit) -> ScheduleHandle:
+    return await visit.client.find_schedule(visit.params["name"], app=visit.params["app"])
 
 
 def _given(value: T | UnsetType) -> T | None:

@@ -50,6 +50,7 @@ from makegood.console.reads import SHARED, Reads
 from makegood.console.redaction import Redact, Redaction
 from makegood.console.render import Renderer, Shell, theme_of
 from makegood.console.routes import routes
+from makegood.console.schedule_forms import ScheduleForms
 from makegood.console.security_headers import FRESH, AccessLog, headers_of
 from makegood.console.static_files import StaticFiles
 from makegood.console.task_values import TaskValues
@@ -61,6 +62,7 @@ from makegood.errors import (
     BulkNotFoundError,
     ConfigError,
     PayloadError,
+    ScheduleNotFoundError,
     SchemaMismatchError,
     SignalRefused,
     StoreUnavailableError,
@@ -69,7 +71,7 @@ from makegood.errors import (
 
 log = logging.getLogger("makegood.console")
 
-_NOT_FOUND = (AlertNotFoundError, BulkNotFoundError, TaskNotFoundError)
+_NOT_FOUND = (AlertNotFoundError, BulkNotFoundError, ScheduleNotFoundError, TaskNotFoundError)
 
 _TOKEN: Final = secrets.token_hex(16)
 """Stands in a page that several visitors share where each has a token of their own."""
@@ -184,6 +186,7 @@ class ConsoleApp:
                 self._login,
                 acts,
                 BulkForms(self._outcomes),
+                *ScheduleForms(self._outcomes).routes(),
                 *Api(redaction, self._thread, covering := Covering(redaction, self._thread)).routes(),
                 TaskValues(covering).route(),
                 self.live.route(),
@@ -506,7 +509,7 @@ def _status(failure: Exception) -> tuple[int, str]:
     match failure:
         case Denied():
             return failure.status, failure.title
-        case AlertNotFoundError() | BulkNotFoundError() | TaskNotFoundError():
+        case AlertNotFoundError() | BulkNotFoundError() | ScheduleNotFoundError() | TaskNotFoundError():
             return 404, "Not found"
         case ActRefusedError() | SignalRefused():
             return 409, "Refused"

@@ -72,6 +72,16 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "Minutes": "minutes:[Minute]",
     "Queue": "queue:text waiting:whole taken:whole delayed:whole dead:whole bytes:whole oldest:number? read:yes",
     "Queues": "queues:[Queue]",
+    "Pausing": "by:text why:text since:time until:time?",
+    "Schedule": "app:text name:text workflow:text cron:text? every:number? timezone:text overlap:text catch_up:number coalesce:yes jitter:number "
+    "start:time? end:time? declared:yes next_moment:time? next_firing:time? buffered:yes last_task:id? last_state:text? last_moment:text? "
+    "firings:whole skips:counts paused:Pausing? trouble:text?",
+    "Schedules": "schedules:[Schedule] next:text?",
+    "Moment": "moment:time local:time mark:text?",
+    "ScheduleDetail": "+Schedule upcoming:[Moment] zone_rules:ZoneRules?",
+    "Triggered": "task:id",
+    "Launched": "task:id created:yes",
+    "Backfill": "tasks:[Launched]",
     "BulkAct": "id:text kind:text who:text why:text counted:whole limit:whole? rate:number? state:text at:time ended:time? sent:whole "
     "applied:whole noop:whole refused:whole waiting:whole progress:number stopped_by:text more:yes",
     "BulkActs": "bulk:[BulkAct]",
@@ -133,8 +143,14 @@ def _answer(text: str) -> dict[str, Any]:
     }
 
 
+def _described(path: str) -> str:
+    """Return a path as it is described: a name that may hold slashes is one part."""
+    return path.replace(":path}", "}")
+
+
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    names = re.findall(r"{(\w+)}", endpoint.path)
+    path = _described(endpoint.path)
+    names = re.findall(r"{(\w+)}", path)
     parts: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in names
@@ -156,7 +172,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         answers["202"] = {**answers["200"], "description": "Not decided yet: no Scheduler has answered."}
     answers |= {status: {"description": about, "content": problem} for status, about in _PROBLEMS.items()}
     operation: dict[str, Any] = {
-        "operationId": re.sub(r"\W+", "_", f"{endpoint.method.lower()}{endpoint.path}").strip("_"),
+        "operationId": re.sub(r"\W+", "_", f"{endpoint.method.lower()}{path}").strip("_"),
         "summary": endpoint.about,
         "description": f"Role: {endpoint.role}.",
         "parameters": parts,
@@ -184,7 +200,7 @@ def document(endpoints: Sequence[Endpoint] | None = None) -> dict[str, Any]:
     )
     paths: dict[str, Any] = {}
     for endpoint in endpoints:
-        paths.setdefault(ROOT + endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+        paths.setdefault(ROOT + _described(endpoint.path), {})[endpoint.method.lower()] = _operation(endpoint)
     return {
         "openapi": "3.1.0",
         "info": {

@@ -50,6 +50,7 @@ NAVIGATION: Final[tuple[tuple[str, str, str], ...]] = (
     ("agents", "Agents", "agents"),
     ("cluster", "Cluster", "cluster"),
     ("", "", ""),
+    ("schedules", "Schedules", "waiting"),
     ("bulk", "Bulk acts", "bulk"),
     ("audit", "Audit", "audit"),
     ("stores", "Store", "db"),

@@ -4,7 +4,19 @@ from makegood.console import exports
 from makegood.console.acts import TaskActs
 from makegood.console.bulk_forms import BulkForms
 from makegood.console.login import LoginPages
-from makegood.console.pages import agents, alerts, audit, bulk, cluster, errors, overview, stores, task, tasks
+from makegood.console.pages import (
+    agents,
+    alerts,
+    audit,
+    bulk,
+    cluster,
+    errors,
+    overview,
+    schedules,
+    stores,
+    task,
+    tasks,
+)
 from makegood.console.static_files import StaticFiles
 from makegood.console.visits import Route, page
 
@@ -22,6 +34,7 @@ def routes(
         page("/errors/{name}", errors.group, "error.html", here="errors"),
         page("/agents", agents.context, "agents.html", here="agents"),
         page("/cluster", cluster.context, "cluster.html", here="cluster"),
+        page("/schedules", schedules.context, "schedules.html", here="schedules"),
         page("/bulk", bulk.context, "bulk.html", here="bulk"),
         page("/bulk/new", bulk.new, "bulk_new.html", here="bulk", role="operator"),
         page("/bulk/{id}", bulk.detail, "bulk_act.html", here="bulk"),

@@ -59,11 +59,15 @@ class ScheduleTimes(msgspec.Struct, frozen=True, omit_defaults=True):
     def after(self, instant: float) -> Iterator[ScheduleMoment]:
         """Yield the moments after an instant, in seconds since 1970, by the zone's rules as they are now.
 
-        Keep no iterator over a firing.
+        Keep no iterator over a firing. Raises ``ConfigError`` for an instant that no calendar has, too.
         """
         if self.start is not None and instant < self.start:
             instant = self.start - 1e-6
-        for each in self.calendar().after(datetime.fromtimestamp(instant, UTC)):
+        try:
+            begin = datetime.fromtimestamp(instant, UTC)
+        except (OSError, OverflowError, ValueError):  # a row that nobody of makegood wrote
+            raise ConfigError(f"no calendar has {instant:g} seconds since 1970") from None
+        for each in self.calendar().after(begin):
             if self.end is not None and each.at.timestamp() > self.end:
                 return
             yield each

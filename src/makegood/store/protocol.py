@@ -332,9 +332,13 @@ class Schedules(Protocol):
         """
 
     async def views(
-        self, limit: int = 100, app: str | None = None, name: str | None = None, after: str = ""
+        self,
+        limit: int = 100,
+        app: str | None = None,
+        name: str | None = None,
+        after: tuple[str, str] = ("", ""),
     ) -> list[ScheduleView]:
-        """Return schedules by name, those behind ``after``."""
+        """Return schedules by app and name, those behind ``after``, which is an app and a name."""
 
     async def pause(self, act: Act, app: str, name: str, length: float | None) -> None:
         """Pause a schedule for ``length`` seconds, None: until it is resumed; audit it.

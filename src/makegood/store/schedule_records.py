@@ -189,9 +189,18 @@ class ScheduleView(msgspec.Struct, frozen=True):
         return [*islice(self.spec.times.after(self.since), count)]
 
 
+_Real = float | None
+_Text = str | None
+_Columns = tuple[
+    bytes, bytes, bytes, _Real, _Real, _Real, int | None, _Text, _Real, _Real, _Text, _Text, float
+]
+"""The kinds of a row's columns: SQLite keeps any value in any of them."""
+
+
 def view_of(columns: tuple[Any, ...], calendar: float) -> ScheduleView:
     """Return the view of a row. Raises ``ValueError`` and its kind for one that cannot be read."""
-    spec_, plan_, progress_, moment, next_at, buffer_at, last, state, at, until, by, why, first_at = columns
+    kinds = msgspec.convert(columns, _Columns)
+    spec_, plan_, progress_, moment, next_at, buffer_at, last, state, at, until, by, why, first_at = kinds
     spec, plan, progress = _spec(spec_), _plan(plan_), _progress(progress_)
     times = spec.times
     if at is not None and until is not None and until <= calendar:

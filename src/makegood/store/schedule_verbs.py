@@ -40,9 +40,13 @@ class ScheduleVerbs(Verbs):
         return [next(outcomes) if draft in fresh else "same" for draft in drafts]
 
     async def views(
-        self, limit: int = schedules.PAGE, app: str | None = None, name: str | None = None, after: str = ""
+        self,
+        limit: int = schedules.PAGE,
+        app: str | None = None,
+        name: str | None = None,
+        after: tuple[str, str] = ("", ""),
     ) -> list[ScheduleView]:
-        """Return schedules by name, those behind ``after``."""
+        """Return schedules by app and name, those behind ``after``."""
         return await self._asked(partial(schedules.views, limit=limit, app=app, name=name, after=after))
 
     async def pause(self, act: Act, app: str, name: str, length: float | None) -> None:

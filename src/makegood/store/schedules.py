@@ -107,8 +107,8 @@ update makegood.schedule set spec = $3, plan = $4, digest = $5, progress = $6, m
 _VIEWS = f"""
 select s.app, s.name, s.spec, s.plan, s.progress, s.moment, s.next_at, s.buffer_at, s.last_task, t.state, s.paused_at, s.paused_until,
     s.paused_by, s.paused_why, s.made_at, {_CALENDAR}
-{_FROM} where ($2::text is null or s.app = $2) and ($3::text is null or s.name = $3) and s.name > $4
-order by s.name, s.app limit $5
+{_FROM} where ($2::text is null or s.app = $2) and ($3::text is null or s.name = $3) and (s.app, s.name) > ($4, $5)
+order by s.app, s.name limit $6
 """
 _VIEW = Sql(_VIEWS)
 _CANCEL = for_each(
@@ -354,17 +354,17 @@ async def views(
     limit: int,
     app: str | None = None,
     name: str | None = None,
-    after: str = "",
+    after: tuple[str, str] = ("", ""),
 ) -> list[ScheduleView]:
-    """Return schedules by name, those behind ``after``."""
-    records = await tx.rows(_VIEW, calendar, app, name, after, limit)
+    """Return schedules by app and name, those behind ``after``."""
+    records = await tx.rows(_VIEW, calendar, app, name, *after, limit)
     schedules: list[ScheduleView] = []
     for row in records:
         app_, name_, *columns, now = row
         try:
             schedules.append(view_of(tuple(columns), now))
         except UNREADABLE as fault:
-            schedules.append(unreadable_view(app_, name_, str(fault)))
+            schedules.append(unreadable_view(str(app_), str(name_), str(fault)))
     return schedules
 
 
@@ -379,7 +379,10 @@ def _missing(app: str, name: str) -> ScheduleNotFoundError:
 
 async def _stored(tx: Tx, app: str, name: str) -> StoredSchedule:
     for row in await tx.rows(_LOCKED, app, name):
-        return _due(row).stored()
+        try:
+            return _due(row).stored()
+        except UNREADABLE as fault:
+            raise ConfigError(f"the row of schedule {app}/{name} cannot be read: {fault}") from fault
     raise _missing(app, name)
 
 

@@ -65,12 +65,11 @@ def next_(cli: Cli, /, *, cron: str, timezone: str, start: datetime | None, coun
     schedule = Cron(cron, timezone)
     begin = _instant(start, timezone)
     moments = [*islice(schedule.after(begin), count)]
-    documents = (
-        {"moment": in_utc(moment.at), "local": moment.local.isoformat(), "mark": moment.mark}
-        for moment in moments
-    )
     cli.out.listed(
-        documents, ("moment", "local", "mark"), map(_row, moments), empty=f"no moment after {in_utc(begin)}"
+        map(as_json.moment, moments),
+        ("moment", "local", "mark"),
+        map(_row, moments),
+        empty=f"no moment after {in_utc(begin)}",
     )
     for effect in clock_effects(schedule, begin, begin + AHEAD):
         cli.note(f"makegood: warning: {effect}")
@@ -150,11 +149,7 @@ def show(cli: Cli, /, *, name: str, app: str | None, count: int) -> None:
     view = looked(cli, lambda client: client.find_schedule(name, app=app)).view
     moments = view.upcoming(count)
     if cli.json:
-        upcoming = [
-            {"moment": in_utc(each.at), "local": each.local.isoformat(), "mark": each.mark}
-            for each in moments
-        ]
-        cli.out.document({**as_json.schedule(view), "upcoming": upcoming})
+        cli.out.document({**as_json.schedule(view), "upcoming": [*map(as_json.moment, moments)]})
         return
     last = "none" if view.last_task is None else f"{ids.show(view.last_task)} {view.last_state or 'is gone'}"
     lines = [
