@@ -32,31 +32,31 @@ PENDING_AGED = " union all ".join(_OF_ONE.format(n=n) for n in range(PRIORITIES)
 # Of each priority, those due by their clock: the store's (?3) after a delay, the calendar (?4) at a moment.
 _DUE_OF_ONE = f"""
 select * from (
-    select id, priority, ready_seq from makegood_task where state = 'sleeping' and locked_by is null and (start_wall is null) = {{delayed}}
+    select id, priority, ready_seq from makegood_task where state = 'sleeping' and locked_by is null and (start_wall is null) = {{is_delay}}
         and priority = {{n}} and ready_seq <= {{clock}} and {_LIVES}
     order by ready_seq limit ?1
 )
 """  # noqa: S608 - our own text
 _NEXT_OF_ONE = """
 select * from (
-    select ready_seq - {clock} from makegood_task where state = 'sleeping' and locked_by is null and (start_wall is null) = {delayed}
+    select ready_seq - {clock} from makegood_task where state = 'sleeping' and locked_by is null and (start_wall is null) = {is_delay}
         and priority = {n} and ready_seq > {clock} order by ready_seq limit 1
 )
 """
 _CLOCKS = ((1, "?3"), (0, "?4"))
 NEXT = " union all ".join(
-    _NEXT_OF_ONE.format(n=n, delayed=delayed, clock=clock)
-    for delayed, clock in _CLOCKS
+    _NEXT_OF_ONE.format(n=n, is_delay=is_delay, clock=clock)
+    for is_delay, clock in _CLOCKS
     for n in range(PRIORITIES)
 )
 # The highest priority first, and no lower ones once ?5 are found by a clock.
 _ALL_DUE = " union all ".join(
     "select * from ({} limit ?5)".format(  # noqa: S608 - our own text
         " union all ".join(
-            _DUE_OF_ONE.format(n=n, delayed=delayed, clock=clock) for n in reversed(range(PRIORITIES))
+            _DUE_OF_ONE.format(n=n, is_delay=is_delay, clock=clock) for n in reversed(range(PRIORITIES))
         )
     )
-    for delayed, clock in _CLOCKS
+    for is_delay, clock in _CLOCKS
 )
 # Only those that come first are read whole. One priority counts as ?6 microseconds.
 DUE = f"""
