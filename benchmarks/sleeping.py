@@ -2,14 +2,20 @@
 
     python -m benchmarks.sleeping sqlite:///sleeping.db 100000
     python -m benchmarks.sleeping postgresql://postgres@127.0.0.1/sleeping 100000 --others 5000
+    python -m benchmarks.sleeping sqlite:///sleeping.db 30000 --only slept
 
-One process runs all roles. A service asks each task to come back at one moment, the same for all; ``--after`` says in how many
-seconds that is, and must be long enough for all of them to fall asleep. It prints, line by line:
+One process runs all roles. It prints a line for each figure, rates with the CPU time of this process for each task:
 
-``alone``    tasks of one step per second, before any task sleeps
-``beside``   the same beside those that sleep
+``alone``    tasks of one step, before any task sleeps
+``beside``   the same beside those that sleep, each of which its service has asked to come back at one moment
 ``memory``   what those that sleep add to the memory of the process, in bytes for each
-``drained``  how many of them end per second once their moment has come, from the moment to the end of the last one
+``drained``  those that sleep, once their moment has come, from the moment to the step of the last one
+
+Then that many tasks wait in a store where no Node works until all of them are due, and a new Node runs them, each to
+the end of its one step: ``pending`` did not sleep at all, ``delayed`` were submitted with a delay, ``slept`` began
+with mg.sleep, and ``timeout`` with mg.wait_for. They have ten priorities. ``--after`` says for how many seconds tasks
+wait: long enough for all of them to fall asleep.
+A figure ends when the last step has run: to count ended tasks beside a million others would cost more than the tasks.
 """
 
 import argparse
@@ -26,7 +32,8 @@ from makegood.store import open_store
 from makegood.store.views import Filter
 
 ROLES: Final = ("scheduler", "agent", "supervisor")
-BATCH: Final = 5_000
+KINDS: Final = ("pending", "delayed", "slept", "timeout")
+BATCH: Final = 1_000
 
 
 def memory() -> int:
@@ -40,7 +47,8 @@ class Shop:
     """An app whose service is closed until ``opens``, by the machine's clock, and a step that always runs."""
 
     def __init__(self) -> None:
-        self.opens = 0.0
+        self.opens, self.count = 0.0, 0
+        """When the service opens; how many steps have run."""
         self.app = app = mg.App("sleeping")
         desk = app.agent("desk", concurrency=1000)
 
@@ -48,10 +56,12 @@ class Shop:
         async def closed(order: str) -> str:
             if (left := self.opens - time.time()) > 0:
                 raise mg.Later(left)
+            self.count += 1
             return order
 
         @desk.action(complete_within="1m", undo=mg.NOTHING)
         async def step(order: str) -> str:
+            self.count += 1
             return order
 
         @app.workflow()
@@ -62,49 +72,110 @@ class Shop:
         def other(order: str) -> str:
             return step(order)
 
-        self.sleeper, self.other = sleeper, other
+        @app.workflow()
+        def slept(seconds: float) -> str:
+            mg.sleep(seconds)
+            return step("order")
+
+        @app.workflow()
+        def timeout(seconds: float) -> str:
+            mg.wait_for("answer", str, timeout=seconds, otherwise="none")
+            return step("order")
+
+        self.sleeper, self.other, self.slept, self.timeout = sleeper, other, slept, timeout
+
+    async def ran(self, count: int) -> None:
+        """Wait until so many steps have run."""
+        while self.count < count:
+            await asyncio.sleep(0.01)
 
 
-async def moment_of(node: Node, state: Any, workflow: str, count: int) -> float:
-    """Wait until so many tasks of a workflow are in a state; return when, by the local clock."""
-    condition = Filter(states=(state,), workflow=workflow)
+class Stopwatch:
+    """Wall time, and CPU time of this process, since it was made."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.monotonic(), time.process_time()
+
+    def rate(self, count: int) -> str:
+        """Return how fast ``count`` tasks ended since."""
+        wall, cpu = time.monotonic() - self._wall, time.process_time() - self._cpu
+        return f"{count / wall:,.0f} tasks/s, {cpu / count * 1e6:,.0f} µs of CPU for each"
+
+
+async def asleep(node: Node, workflow: str, count: int) -> None:
+    """Wait until so many tasks of a workflow sleep."""
+    condition = Filter(states=("sleeping",), workflow=workflow)
     while await node.client.count(condition) < count:
-        await asyncio.sleep(0.25)
-    return time.monotonic()
+        await asyncio.sleep(0.5)
 
 
-async def rate(node: Node, shop: Shop, count: int, before: int) -> float:
-    """Return how many tasks of one step end per second; ``before``: how many ended before these."""
-    began = time.monotonic()
-    for first in range(0, count, BATCH):
-        orders = [f"{n}" for n in range(first, min(first + BATCH, count))]
-        await node.client.submit_many(shop.other, orders)
-    return count / (await moment_of(node, "processed", "other", before + count) - began)
+async def submit(client: mg.Client, workflow: Any, count: int, value: Any, **terms: Any) -> None:
+    """Submit tasks, a batch of each priority in turn."""
+    for n, first in enumerate(range(0, count, BATCH)):
+        values = [value] * min(BATCH, count - first)
+        await client.submit_many(workflow, values, priority=n % 10, **terms)
 
 
-async def run(url: str, count: int, others: int, after: float) -> None:
+async def rate(node: Node, shop: Shop, count: int) -> str:
+    """Return how fast tasks of one step run."""
+    stopwatch, last = Stopwatch(), shop.count + count
+    await submit(node.client, shop.other, count, "order")
+    await shop.ran(last)
+    return stopwatch.rate(count)
+
+
+async def beside(node: Node, shop: Shop, count: int, others: int, after: float) -> None:
+    """Print the figures of a Node that works while tasks sleep."""
+    await rate(node, shop, others)  # to warm up
+    print(f"alone    {await rate(node, shop, others)}", flush=True)
+    empty = memory()
+    shop.opens = time.time() + after
+    await submit(node.client, shop.sleeper, count, "order")
+    await asleep(node, "sleeper", count)
+    print(f"asleep   {count:,} after {after - (shop.opens - time.time()):.1f} s", flush=True)
+    print(f"memory   {(memory() - empty) / count:,.0f} bytes for each", flush=True)
+    print(f"beside   {await rate(node, shop, others)}", flush=True)
+    await asyncio.sleep(max(0.0, shop.opens - time.time()))
+    stopwatch = Stopwatch()
+    await shop.ran(3 * others + count)
+    print(f"drained  {stopwatch.rate(count)}", flush=True)
+
+
+async def drain(url: str, shop: Shop, kind: str, count: int, after: float) -> None:
+    """Print how fast a new Node ends tasks that wait, all of them due."""
+    options, last = Options(cleanup_every="1h"), shop.count + count
+    workflow = getattr(shop, kind, shop.other)
+    async with Node(shop.app, url, roles=ROLES, options=options) as node:
+        opens = time.time() + after
+        if kind == "delayed":
+            await submit(node.client, workflow, count, "order", delay=after)
+        elif kind != "pending":
+            await submit(node.client, workflow, count, after)
+            await asleep(node, kind, count)
+            opens = time.time() + after  # of the last one
+    if kind == "pending":
+        async with mg.Client(url) as client:
+            await submit(client, workflow, count, "order")
+    else:
+        await asyncio.sleep(max(0.0, opens - time.time()))
+    async with Node(shop.app, url, roles=ROLES, options=options) as node:
+        stopwatch = Stopwatch()
+        await shop.ran(last)
+        print(f"{kind:8} {stopwatch.rate(count)}", flush=True)
+
+
+async def run(url: str, count: int, others: int, after: float, only: str | None) -> None:
     """Print the figures."""
-    shop, store = Shop(), open_store(url)
+    shop = Shop()
+    store = open_store(url)
     await store.open(migrate=True)
-    async with Node(shop.app, store, roles=ROLES, options=Options(cleanup_every="1h")) as node:
-        await rate(node, shop, others, 0)  # to warm up
-        print(f"alone    {await rate(node, shop, others, others):,.0f} tasks/s", flush=True)
-        empty = memory()
-        shop.opens = time.time() + after
-        for first in range(0, count, BATCH):
-            await node.client.submit_many(
-                shop.sleeper, [f"{n}" for n in range(first, min(first + BATCH, count))]
-            )
-        await moment_of(node, "sleeping", "sleeper", count)
-        print(f"asleep   {count:,} after {after - (shop.opens - time.time()):.1f} s", flush=True)
-        print(f"memory   {(memory() - empty) / count:,.0f} bytes for each", flush=True)
-        print(f"beside   {await rate(node, shop, others, 2 * others):,.0f} tasks/s", flush=True)
-        await asyncio.sleep(max(0.0, shop.opens - time.time()))
-        began = time.monotonic()
-        print(
-            f"drained  {count / (await moment_of(node, 'processed', 'sleeper', count) - began):,.0f} tasks/s",
-            flush=True,
-        )
+    await store.close()
+    if only in (None, "beside"):
+        async with Node(shop.app, url, roles=ROLES, options=Options(cleanup_every="1h")) as node:
+            await beside(node, shop, count, others, after)
+    for kind in KINDS:
+        if only in (None, kind):
+            await drain(url, shop, kind, count, after)
 
 
 def main() -> None:
@@ -116,10 +187,10 @@ def main() -> None:
     parser.add_argument(
         "--after", type=float, default=0.0, help="seconds; default: 20, and 1 for each 500 tasks"
     )
+    parser.add_argument("--only", choices=("beside", *KINDS), help="only this part")
     arguments = parser.parse_args()
-    asyncio.run(
-        run(arguments.store, arguments.count, arguments.others, arguments.after or 20 + arguments.count / 500)
-    )
+    after = arguments.after or 20 + arguments.count / 500
+    asyncio.run(run(arguments.store, arguments.count, arguments.others, after, arguments.only))
 
 
 if __name__ == "__main__":

@@ -88,6 +88,25 @@ async def test_due_ones_are_claimed_among_the_pending_by_priority_and_age(store:
     assert scheduler.committed.next_start == pytest.approx(15, abs=5)
 
 
+async def test_many_that_are_due_at_once_leave_in_full_claims_by_priority(store: Store, world: World) -> None:
+    """Those after a delay and those of a moment, of ten priorities: each claim is full, and the last one says that no more are due."""
+    moment = await at_moment(world, 60)
+    await store.tasks.submit(
+        [draft(n, start=moment if n % 3 else later(30), priority=n % 10) for n in range(1, 96)]
+    )
+    await world.elapse(90)
+    scheduler = await hand(store)
+    claims: list[list[int]] = []
+    more = True
+    while more:
+        claims.append(await scheduler.claim(20, sleepers=True))
+        more = scheduler.committed.more
+    assert [len(claim) for claim in claims] == [20, 20, 20, 20, 15]
+    in_order = [n for claim in claims for n in claim]
+    assert sorted(in_order) == list(range(1, 96))
+    assert [n % 10 for n in in_order] == sorted((n % 10 for n in in_order), reverse=True)
+
+
 async def test_below_the_floors_they_are_found_by_the_sweep(store: Store, world: World) -> None:
     """One that came late, as a caller's transaction commits late: its moment is below all that was claimed since."""
     await store.tasks.submit([draft(n, start=later(100 + n)) for n in range(1, 4)])

@@ -30,6 +30,7 @@ BATCHES = {
 STATEMENTS = {
     "claim": (claim.PENDING, "makegood_task_claim"),
     "claim by age": (claim.PENDING_AGED, "makegood_task_claim"),
+    "claim of sleepers": (claim.DUE, "makegood_task_sleeping"),
     "take at all": (take.ANY, "makegood_request_take"),
     "take": (take.WAITING, "makegood_request_take"),
     "take by age": (take.WAITING_AGED, "makegood_request_take"),
@@ -81,6 +82,7 @@ STATEMENTS = {
     "standing": (upkeep.STANDING.sqlite, "makegood_alert_open"),
 }
 MAY_SORT = {
+    "claim of sleepers",
     "messages",
     "signals of a task",
     "pending",
@@ -134,3 +136,21 @@ def test_the_inbox_is_read_in_the_order_in_which_it_came(database: sqlite3.Conne
     assert "USING INTEGER PRIMARY KEY" in plan[1]
     assert plan[1].startswith(("SEARCH t ", "SEARCH TABLE makegood_task AS t "))
     assert not any("TEMP B-TREE" in step for step in plan)
+
+
+@pytest.mark.parametrize(
+    ("most", "step", "priorities"), [(50, 10**17, [9]), (-1, 10, [7, 8, 9])], ids=["strict", "by age"]
+)
+def test_a_claim_reads_no_more_sleepers_than_it_wants(
+    database: sqlite3.Connection, most: int, step: int, priorities: list[int]
+) -> None:
+    """1,000 are due of ten priorities: the best 50 are read whole, and no others. By age, ten microseconds count as a priority."""
+    columns = "id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq, epoch, cause, failure_count"
+    database.executemany(
+        f"insert into makegood_task ({columns}, lost, task_expired, created_at, static) "
+        "values (?, 'shop', 'order', x'', 'sleeping', 'forward', 'undo', 1, ?, ?, 1, '', 0, 0, 0, 0.0, x'')",
+        [(n, n % 10, n // 10) for n in range(1, 1001)],
+    )
+    rows = database.execute(claim.DUE, (50, 0, 5000, 5000, most, step)).fetchall()
+    assert len(rows) == 50
+    assert sorted({row[claim._PRIORITY] for row in rows}) == priorities

@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from makegood.model.messages import Alert
+from makegood.model.plan import Start
 from makegood.store import alerts, notice_operations, queue_operations, supervision, upkeep
 from makegood.store import requests as requests_of_agents
 from makegood.store import signals as shared_signals
@@ -248,6 +249,33 @@ async def test_what_is_looked_for_all_the_time_is_found_by_its_index(store: Post
             scans = scanned(await explained(connection, sql, *values))
         assert indexes <= scans, scans
         await connection.execute("analyze")
+
+
+@pytest.mark.parametrize("statement", [claim.WITH_DUE, claim.WITH_DUE_AGED], ids=["strict", "by age"])
+async def test_of_many_sleepers_that_are_due_a_claim_reads_only_those_that_it_wants(
+    store: PostgresStore, db: Any, statement: str
+) -> None:
+    """Their index has them in order: nothing sorts all that are due, and while none is due nothing reads them."""
+    await store.tasks.submit([draft(1, start=Start(3600.0))])
+    columns = await db.fetchval(
+        """select string_agg(quote_ident(attname), ', ') from pg_attribute
+        where attrelid = 'makegood.task'::regclass and attnum > 0 and not attisdropped and attname not in ('id', 'priority', 'ready_seq')"""
+    )
+    await db.execute(
+        f"insert into makegood.task (id, priority, ready_seq, {columns}) "
+        f"select 1 + n, n % 10, ready_seq + n, {columns} from makegood.task, generate_series(1, 50000) n where id = 1"
+    )
+    await db.execute("vacuum analyze makegood.task")
+    floors = [-1] * len(claim.PRIORITIES)
+    values = [claim.PRIORITIES, floors, 500, *([6e7] if statement is claim.WITH_DUE_AGED else []), 1, floors]
+    for hours, most in ((0, 0), (2, 500 if statement is claim.WITH_DUE else 5000)):
+        text = statement.replace("clock_timestamp()", f"(clock_timestamp() + interval '{hours} hours')")
+        async with db.transaction():
+            plan = await explained(db, text, *values)
+        scans = [n for n in plan if n.get("Index Name") == "task_sleeping" and "Filter" in n]
+        assert [n["Node Type"] for n in scans] == ["Index Scan"]
+        assert scans[0]["Actual Rows"] * scans[0]["Actual Loops"] <= most
+        assert hours or plan[0]["Shared Hit Blocks"] + plan[0]["Shared Read Blocks"] < 200
 
 
 async def test_a_take_goes_by_its_index(store: PostgresStore) -> None:

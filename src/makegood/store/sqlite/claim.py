@@ -32,26 +32,39 @@ PENDING_AGED = " union all ".join(_OF_ONE.format(n=n) for n in range(PRIORITIES)
 # Of each priority, those due by their clock: the store's (?3) after a delay, the calendar (?4) at a moment.
 _DUE_OF_ONE = f"""
 select * from (
-    select {COLUMNS}, ready_seq from makegood_task where state = 'sleeping' and locked_by is null and (start_wall is null) = {{delayed}}
+    select id, priority, ready_seq from makegood_task where state = 'sleeping' and locked_by is null and (start_wall is null) = {{is_delay}}
         and priority = {{n}} and ready_seq <= {{clock}} and {_LIVES}
     order by ready_seq limit ?1
 )
-"""  # noqa: S608 - our own columns
+"""  # noqa: S608 - our own text
 _NEXT_OF_ONE = """
 select * from (
-    select ready_seq - {clock} from makegood_task where state = 'sleeping' and locked_by is null and (start_wall is null) = {delayed}
+    select ready_seq - {clock} from makegood_task where state = 'sleeping' and locked_by is null and (start_wall is null) = {is_delay}
         and priority = {n} and ready_seq > {clock} order by ready_seq limit 1
 )
 """
 _CLOCKS = ((1, "?3"), (0, "?4"))
-DUE, NEXT = (
-    " union all ".join(
-        text.format(n=n, delayed=delayed, clock=clock)
-        for delayed, clock in _CLOCKS
-        for n in range(PRIORITIES)
-    )
-    for text in (_DUE_OF_ONE, _NEXT_OF_ONE)
+NEXT = " union all ".join(
+    _NEXT_OF_ONE.format(n=n, is_delay=is_delay, clock=clock)
+    for is_delay, clock in _CLOCKS
+    for n in range(PRIORITIES)
 )
+# The highest priority first, and no lower ones once ?5 are found by a clock.
+_ALL_DUE = " union all ".join(
+    "select * from ({} limit ?5)".format(  # noqa: S608 - our own text
+        " union all ".join(
+            _DUE_OF_ONE.format(n=n, is_delay=is_delay, clock=clock) for n in reversed(range(PRIORITIES))
+        )
+    )
+    for is_delay, clock in _CLOCKS
+)
+# Only those that come first are read whole. One priority counts as ?6 microseconds.
+DUE = f"""
+select {COLUMNS}, ready_seq from makegood_task
+where id in (select id from ({_ALL_DUE}) order by ready_seq - priority * ?6 limit ?1)
+"""  # noqa: S608 - our own columns
+_STRICT = 10**17
+"""Microseconds, more than any task waits: as the step of ageing they let age count within a priority only."""
 _AT_REST = f"""
 select {COLUMNS} from makegood_task
 where id in ({{marks}}) and locked_by is null and state in ('error', 'undone', 'processed', 'sleeping')
@@ -135,16 +148,18 @@ def _pending(tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int) -> t
     """Return the tasks to claim in their order, one more than wanted if there are more, and in how many
     seconds the next one that sleeps is due.
     """
-    step, limit = ageing.step, claim.limit + 1
+    limit = claim.limit + 1
+    step = ageing.step if ageing.due("pending", tx.now) else None
     due: list[Row] = []
     next_start: float | None = None
     if claim.sleepers:
         clocks = (int(tx.now * 1e6), int(tx.calendar * 1e6))
-        due = tx.rows(DUE, (limit, node, *clocks))
+        order = (limit, _STRICT) if step is None else (-1, int(step * 1e6))
+        due = tx.rows(DUE, (limit, node, *clocks, *order))
         waits = [wait for (wait,) in tx.rows(NEXT, (limit, node, *clocks)) if are_numbers(wait)]
         next_start = min(waits) / 1e6 if waits else None
     oldest: float | None = None
-    if step is None or not ageing.due("pending", tx.now):
+    if step is None:
         candidates = tx.rows(PENDING, (limit, node))
         if due:
             candidates = sorted([*candidates, *due], key=_in_order)[:limit]
