@@ -21,6 +21,7 @@ from makegood.store.views import (
     Filter,
     Found,
     Prefix,
+    SignalWait,
     StepBrief,
     Tally,
     TaskGroup,
@@ -303,6 +304,11 @@ async def unended(reads: Reads) -> UnendedTally:
 async def waits(reads: Reads) -> dict[str, int]:
     """Return how many steps wait because their service asked for it, by what it said."""
     return await reads.shared("waits", reads.store.tasks.waits)
+
+
+async def signal_waits(reads: Reads) -> list[SignalWait]:
+    """Return how many tasks wait for each signal, the most first."""
+    return await reads.shared("signal waits", reads.store.tasks.signal_waits)
 
 
 async def lately(reads: Reads) -> tuple[dict[str, int], bool]:
