@@ -73,7 +73,7 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "Queue": "queue:text waiting:whole taken:whole delayed:whole dead:whole bytes:whole oldest:number? read:yes",
     "Queues": "queues:[Queue]",
     "BulkAct": "id:text kind:text who:text why:text counted:whole limit:whole? rate:number? state:text at:time ended:time? sent:whole "
-    "applied:whole noop:whole refused:whole waiting:whole progress:number stopped_by:text more:yes",
+    "applied:whole noop:whole refused:whole waiting:whole progress:number stopped_by:text more:yes signal:text",
     "BulkActs": "bulk:[BulkAct]",
     "BulkRefusal": "task:id outcome:text at:time",
     "BulkRefusals": "refusals:[BulkRefusal]",

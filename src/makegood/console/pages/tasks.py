@@ -357,6 +357,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     result, tally, progress = Found([]), Tally(0), ""
     grouped, groups, before = query.get("group") == BATCH, TaskGroups([]), None
     lines: list[TaskRow | BatchRow] = []
+    signal: str | None = None
     try:
         before, below = (ids.parse(query[name]) if query.get(name) else None for name in ("before", "below"))
         condition = replace(wanted(text), limit=PAGE, before=before)
@@ -364,7 +365,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
             lines, groups = await batches(reads, replace(condition, limit=BATCHES), below)
         else:
             result = await search(reads, condition)
-        whole = replace(condition, before=None)
+        signal, whole = condition.waits, replace(condition, before=None)
         tally = await reads.shared(("tally", whole), lambda: reads.store.tasks.tally(whole, depth(whole)))
         progress = await batch_text(reads, whole)
     except (ConfigError, TaskNotFoundError) as wrong:
@@ -393,6 +394,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "first": not query.get("before") and not query.get("below"),
         "tabs": tabs(await unended(reads), states, more=more),
         "acts": allowed_acts(rows),
+        "signal": signal,
         "unfit": unfit(rows),
         "now": await reads.now(),
     }
