@@ -573,7 +573,7 @@ class Client:
         """Send a signal to all tasks that match, each in a commit of its own: see ``signal`` and
         ``cancel_all``.
 
-        ``id``: of the act, and the first part of each signal's id, "ID/TASK". The same call with the same id
+        ``id``: the first part of each signal's id, "ID/TASK"; None draws one. The same call with the same id
         sends each task its signal once. A task that takes no such signal refuses it, and the others get it.
 
         >>> async def approve_all(client):
@@ -581,8 +581,8 @@ class Client:
         ...     return await client.signal_all(everyone, approval, Approval(yes=True), id="night-1")
         """
         act = self.acts.new(who, why)
-        sending = signals.Sending(signal, value, act if id is None else structs.replace(act, id=id))
-        return await signals.send_all(self._opened_store, sending, wanted, limit, progress)
+        draft = signals.SignalToMany(signal, value, act if id is None else structs.replace(act, id=id))
+        return await signals.send_all(self._opened_store, draft, wanted, limit, progress)
 
     async def bulk(
         self,

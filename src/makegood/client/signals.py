@@ -104,11 +104,11 @@ def bulk_content(kind: str, signal: Signal[Any] | str | None, value: Any) -> tup
         return None
     if signal is None:
         raise ConfigError('bulk("signal", ...) needs signal=, what app.signal(...) returned or its name')
-    sending = outgoing(0, signal, value, id="bulk", step=None)
-    return sending.name, sending.value
+    content = outgoing(0, signal, value, id="bulk", step=None)
+    return content.name, content.value
 
 
-class Sending(NamedTuple):
+class SignalToMany(NamedTuple):
     """A signal to many tasks."""
 
     signal: Signal[Any] | str
@@ -118,20 +118,20 @@ class Sending(NamedTuple):
 
 async def send_all(
     opened_store: OpenedStore,
-    sending: Sending,
+    draft: SignalToMany,
     condition: Filter,
     limit: int | None,
     progress: Progress | None,
 ) -> list[Acted]:
     """Send a signal to each task that matches, newest first: see ``Client.signal_all``."""
-    store, act = opened_store.ready(), sending.act
+    store, act = opened_store.ready(), draft.act
     if limit is not None:
         checked_count(limit)
     outcomes: list[Acted] = []
 
     async def send_to(view: TaskView) -> Acted:
         name = ids.show(view.id)
-        signal = outgoing(view.id, sending.signal, sending.value, id=f"{act.id}/{name}", step=None)
+        signal = outgoing(view.id, draft.signal, draft.value, id=f"{act.id}/{name}", step=None)
         try:
             answer = await store.tasks.signal(signal, Act(signal.id, act.who, act.why))
         except (SignalRefused, TaskNotFoundError) as refusal:

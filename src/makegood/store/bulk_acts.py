@@ -300,8 +300,8 @@ async def _signal(
     failures = [(act.id, task, names[task], answer) for task, answer in answers.items()]
     failures = [row for row in failures if row[-1] not in ("", signals.KNOWN)]
     await tx.many(_NOT_SENT, failures[: max(0, KEPT_REFUSALS - refusals)])
-    known = sum(answer == signals.KNOWN for answer in answers.values())
-    return [changes + len(answers) - known - len(failures), noop + known, refusals + len(failures)]
+    repeats = sum(answer == signals.KNOWN for answer in answers.values())
+    return [changes + len(answers) - repeats - len(failures), noop + repeats, refusals + len(failures)]
 
 
 async def _send(tx: Tx, act: Act, kind: BulkKind, tasks: Sequence[int]) -> None:

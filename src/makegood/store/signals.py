@@ -199,12 +199,12 @@ async def send_for(tx: Tx, act: Act, content: tuple[str, bytes], tasks: Sequence
             answers[task.task] = "" if refusal is None else str(refusal)
     sends = [(task, by_task[task]) for task, answer in answers.items() if not answer]
     new_rows = [(task, name, signal.id, act.who, signal.digest) for task, signal in sends]
-    inserted = {task for (task,) in await tx.each(_SIGNALS, new_rows)} if sends else set()
-    sends = [(task, signal) for task, signal in sends if task in inserted]
+    new_tasks = {task for (task,) in await tx.each(_SIGNALS, new_rows)} if sends else set()
+    sends = [(task, signal) for task, signal in sends if task in new_tasks]
     await tx.many(_MESSAGES, [(task, signal.message) for task, signal in sends])
     if sends:
         tx.topics.add("inbox")
-    return answers | {task: KNOWN for task, _, *_ in new_rows if task not in inserted}
+    return answers | {task: KNOWN for task, _, *_ in new_rows if task not in new_tasks}
 
 
 async def views(tx: ReadTx, task: int) -> tuple[SignalView, ...]:

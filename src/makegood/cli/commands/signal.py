@@ -40,7 +40,7 @@ from makegood.workflow.app import App
     "--filter",
     "filter_",
     metavar="TEXT",
-    help="In place of ID: all tasks that match, such as waits:approval; --id is then the act's.",
+    help="In place of ID: all tasks that match, such as waits:approval; --id then begins each id.",
 )
 @click.option("--limit", type=Whole(1), help="With a filter: at most N tasks, newest first.")
 @flag("--dry-run", text="With a filter: only count the tasks, and show some.")
