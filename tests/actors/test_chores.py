@@ -75,11 +75,15 @@ async def test_an_act_that_is_stopped_reaches_no_more_tasks(store: Store) -> Non
 
 async def test_what_cannot_be_is_refused_at_the_request(store: Store) -> None:
     async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
-        with pytest.raises(ConfigError, match="pass 'cancel', 'undo' or 'resubmit'"):
+        with pytest.raises(ConfigError, match="pass 'cancel', 'undo', 'resubmit' or 'signal'"):
             await node.client.bulk("settle", Filter())  # type: ignore[arg-type]
         for limit, rate in ((0, None), (None, 0.0), (None, 1e9)):
             with pytest.raises(ConfigError, match="a limit is 1 or more"):
                 await node.client.bulk("undo", Filter(), limit=limit, rate=rate)
+        with pytest.raises(ConfigError, match="needs signal="):
+            await node.client.bulk("signal", Filter())
+        with pytest.raises(ConfigError, match="sends no signal"):
+            await node.client.bulk("undo", Filter(), signal="approval")
         with pytest.raises(BulkNotFoundError):
             await node.client.bulk_act("none")
         with pytest.raises(ActRefusedError, match="nobody leads under epoch 7"):

@@ -12,7 +12,7 @@ from makegood.model.shape import KeptSignal
 from makegood.model.states import Move
 from makegood.store import rows
 from makegood.store.protocol import Store
-from makegood.store.views import Filter
+from makegood.store.views import Filter, SignalWait
 from tests.conformance.builders import Hand, Memory, done, hand, running, steps, to_state, unchanged
 from tests.conformance.worlds import Counts, World
 
@@ -167,9 +167,24 @@ async def test_lists_find_the_tasks_that_wait_for_a_signal_now(store: Store) -> 
         assert [view.id for view in (await store.tasks.search(condition)).tasks] == [3, 2, 1]
     for other in (Filter(waits="refusal"), Filter(waits="approval", states=("undone",))):
         assert (await store.tasks.search(other)).tasks == []
-    ((text, count),) = (await store.tasks.waits()).items()
-    assert text.startswith("signal approval, since 20")
-    assert count == 2  # those with a timeout
+
+
+async def test_tasks_that_wait_for_a_signal_are_one_line_with_or_without_a_timeout(
+    store: Store, world: World
+) -> None:
+    """Held, let go or pending; since the first of them moved last, or its timer began."""
+    first, _, last = steps(3)
+    plan = (first, StepPlan(1, "wait_for", "approval", action="approval", after=(0,)), last)
+    scheduler = await running(store, 1, 2, 3, 4, steps=plan, signals=SIGNALS)
+    await scheduler.commit(*[listening(scheduler[task]) for task in (1, 2, 3)])
+    async with world.raw() as raw:
+        await raw.run("update {request} set sent_at = 3000 where kind = 'timer'")
+        await raw.run("update {event} set at = 2000 where task = 2")
+        await raw.run("update {task} set state = 'sleeping', locked_by = null where id = 2")
+        await raw.run("update {task} set state = 'pending', locked_by = null where id = 1")
+    assert await store.tasks.signal_waits() == [SignalWait("approval", 3, 2000.0)]
+    assert await store.tasks.signal_waits(0) == []
+    assert await store.tasks.waits() == {}, "no service asked for it"
 
 
 @pytest.mark.parametrize("signals", [(), SIGNALS])

@@ -179,7 +179,7 @@ async def test_bodies_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
         )
         assert (response.status, "one of done, failed, undone" in response.text) == (422, True)
         bulk = await sent(browser, "/bulk", {"act": "cnacel", "filter": "state:error"})
-        assert (bulk.status, "one of cancel, undo, resubmit" in bulk.text) == (422, True)
+        assert (bulk.status, "one of cancel, undo, resubmit, signal" in bulk.text) == (422, True)
         assert (await sent(browser, path, {}, content_type="text/plain")).status == 415
         assert (await sent(browser, path, {}, x_csrf_token="another")).status == 403
         assert (await sent(browser, path, {}, sec_fetch_site="cross-site")).status == 403

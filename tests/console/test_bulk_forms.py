@@ -27,6 +27,23 @@ async def test_tasks_that_match_are_meant(tmp_path: Path) -> None:
         assert "Undo 1 task" in page
 
 
+async def test_a_signal_goes_to_all_tasks_that_wait_for_it(tmp_path: Path) -> None:
+    """The list of those that wait for it offers the form, which knows the signal's name."""
+    async with at_work(tmp_path) as (console, _):
+        browser = console.browser("otto")
+        page = (await browser.get("/bulk/new?kind=signal&q=state:error")).text
+        assert 'name="signal" value=""' in page
+        form = {"kind": "signal", "q": "state:error", "reason": "all of them", "signal": "approval"}
+        refused = await act(console, browser, "/bulk", **form, value="{yes")
+        assert (refused.status, "The value is not JSON" in refused.text) == (400, True)
+        await act(console, browser, "/bulk", **form, value='{"yes": true}')
+        (bulk,) = await console.app.client.bulk_acts()
+        assert (bulk.kind, bulk.signal, bulk.who, bulk.counted) == ("signal", "approval", "otto", 1)
+        page = (await browser.get(f"/bulk/{bulk.id}")).text
+        assert "1 task will be sent the signal" in page
+        assert "signal <b>approval</b>" in page
+
+
 async def test_selected_tasks_win_over_the_filter(tmp_path: Path) -> None:
     async with at_work(tmp_path) as (console, task):
         browser = console.browser("otto")
@@ -40,7 +57,12 @@ async def test_what_cannot_be_meant_is_said(tmp_path: Path) -> None:
     async with a_console(tmp_path) as console:
         browser, admin = console.browser("otto"), console.browser("ada")
         for path, fields, status, hint in (
-            ("/bulk", {"kind": "explode", "q": "state:error"}, 400, "kind is one of cancel, undo, resubmit"),
+            (
+                "/bulk",
+                {"kind": "explode", "q": "state:error"},
+                400,
+                "kind is one of cancel, undo, resubmit, signal",
+            ),
             ("/bulk", {"kind": "undo", "q": ""}, 400, "no task is chosen"),
             ("/bulk", {"kind": "undo", "q": "stat:error"}, 400, "did you mean state:"),
             ("/bulk/b-1/stop", {}, 404, "there is no command on many tasks"),

@@ -9,7 +9,7 @@ import pytest
 
 import makegood as mg
 from makegood.base import ids
-from makegood.base.clock import SystemClock
+from makegood.base.clock import SystemClock, iso
 from makegood.client.client import Client
 from makegood.console.pages import agents, alerts, audit, bulk, cluster, errors, overview, stores, tasks
 from makegood.console.pages.task import context as task_context
@@ -35,6 +35,7 @@ from makegood.store.views import (
     LeaseView,
     NodeInfo,
     NodeView,
+    SignalWait,
     StepBrief,
     TaskGroup,
     TaskView,
@@ -349,6 +350,12 @@ def test_a_list_shows_what_a_service_asks_to_wait_for_and_the_overview_counts_it
     page = overview.verdict([], UnendedTally({"processing": 301}), 0.0, has_leader=True, wait_counts=counts)
     assert (page.tone, page.title) == ("ok", "300 wait: nobody has answered yet; 1 for another reason")
     assert page.more == "301 tasks under way, 0 a minute."
+    approvals = [SignalWait("approval", 300, NOW - 90_000.0), SignalWait("payment", 1, NOW)]
+    page = overview.verdict(
+        [], UnendedTally({"sleeping": 301}), 0.0, has_leader=True, signal_waits=approvals, now=NOW
+    )
+    since = iso(NOW - 90_000.0)[:16].replace("T", " ")
+    assert (page.tone, page.icon, page.title) == ("ok", "waiting", f"300 wait for approval since {since}")
 
 
 def test_an_act_on_many_tasks_is_under_way_until_its_tasks_have_ended() -> None:

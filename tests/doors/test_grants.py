@@ -403,6 +403,27 @@ def test_an_operator_leaves_acts_under_the_own_login_alone(breached_shop: Guarde
     breached_shop.sql(LEAVE.format(more=", db_user", value=", session_user"), "operator", "cancel", CANCEL)
 
 
+def test_a_supervisor_sends_the_signals_that_an_operator_requested_for_many_tasks(
+    breached_shop: Guarded,
+) -> None:
+    """And no other one: not of another act, name or value."""
+    breached_shop.sql(
+        """insert into makegood.bulk_act (id, kind, wanted, who, why, db_user, counted, state, at, cursor, free_at, sent, applied, noop,
+        refused, stopped_by, more, signal, value) values ('s', 'signal', '{}', 'anna', '', session_user, 1, 'running', 0, 9, 0, 0, 0, 0, 0, '',
+        false, 'approval', 'true')""",
+        "console",
+    )
+    left = LEAVE.format(more="", value="")
+
+    def message(name: str = "approval", id_: str = "s/1", value: bytes = b"true") -> bytes:
+        return rows.message(TaskMessage("signal", value=value, signal=SignalRef(name, id_)))
+
+    for body in (message("payment"), message(id_="b/1"), message(id_="1"), message(value=b"false")):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            breached_shop.sql(left, "supervisor", "signal", body)
+    breached_shop.sql(left, "supervisor", "signal", message())
+
+
 def test_a_supervisor_leaves_the_acts_that_an_operator_requested_for_many_tasks(
     breached_shop: Guarded,
 ) -> None:

@@ -37,6 +37,8 @@ async def operate(store: Store, name: str) -> None:
     await store.alerts.looked(Act(f"{name}-look", "anna"), 1, "inputs")
     await store.oversight.bulk(Act(f"{name}-bulk", "anna"), "cancel", Filter())
     assert (await store.oversight.stop_bulk(f"{name}-bulk", Act(f"{name}-stop", "anna"))) is not None
+    signal = ("approval", b"true")
+    await store.oversight.bulk(Act(f"{name}-signals", "anna"), "signal", Filter(), signal=signal)
     await store.oversight.ask_step_down(LEASE, 1, Act(f"{name}-down", "anna"))
 
 
@@ -52,6 +54,11 @@ async def supervise(store: Store) -> None:
     await store.supervision.starved(grant, 0.0, 10)
     for act in ("operator-bulk", "console-bulk"):
         await store.oversight.advance_bulk(act, 10)
+    for act in ("operator-signals", "console-signals"):
+        assert await store.oversight.advance_bulk(act, 10) is None
+        view = await store.oversight.bulk_act(act)
+        assert view is not None
+        assert view.applied, "sent, and as the login that requested it"
     await store.oversight.add_minute(29_000_000, 60.0, SchedulerTally(latencies=(1, 2)))
     await store.oversight.decided([SupervisorDecision("judged", 1, 1, 1)])
     await store.oversight.refused([Refusal("term", "x", "", None, 1, epoch=1)])

@@ -113,3 +113,50 @@ def test_a_late_signal_is_listed_as_late(shop: Shop, task: str) -> None:
     change(shop, "update makegood_task set state = 'processed'")
     assert "late: no step used it before the task ended" in shop.done("task", "show", task)
     assert json.loads(shop.call("task", "show", task, "--json").stdout)["signals"][0]["used"] is None
+
+
+def test_all_tasks_that_match_get_a_signal_once(shop: Shop, task: str) -> None:
+    """The same act again finds it sent; a task that takes it no more refuses, and the other gets it."""
+    other = shop.done("task", "submit", "kiosk:buy", '{"id": "o-2"}', "--key", "o-2").strip()
+    command = (
+        "task",
+        "signal",
+        "--filter",
+        "workflow:buy",
+        "approval",
+        "true",
+        "--id",
+        "night-1",
+        "--who",
+        "ann",
+    )
+    assert "signal: 2 tasks" in shop.done(*command, "--dry-run")
+    answers = shop.json(*command, "--yes", "--limit", "1")
+    assert [(answer["task"], answer["verdict"]) for answer in answers] == [(other, "applied")]
+    answers = shop.json(*command, "--yes", "--reason", "all of them")
+    assert {answer["task"]: answer["verdict"] for answer in answers} == {other: "noop", task: "applied"}
+    (signal,) = shop.json("task", "show", task)["signals"]
+    assert (signal["id"], signal["who"]) == (f"night-1/{task}", "ann")
+    acts = [act for act in shop.json("audit") if act["task"] == task]
+    assert [(act["kind"], act["why"]) for act in acts] == [("signal", "all of them")]
+    change(shop, "update makegood_task set state = 'undone', goal = 'undo' where key = 'o-1'")
+    refused, applied = sorted(
+        shop.json("task", "signal", "--filter", "workflow:buy", "approval", "--yes", code=4), key=lambda answer: -answer["code"]
+    )  # fmt: skip
+    assert (refused["task"], refused["verdict"], applied["task"]) == (task, "refused", other)
+    assert "the task had ended: undone" in refused["outcome"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--filter", "key:o-1"), "NAME"),
+        (("--filter", "key:o-1", "approval", "1", "2"), "name the signal, and one VALUE: NAME [VALUE]"),
+        (("--filter", "key:o-1", "approval", "--key", "o-1"), "--key and --step are for one task"),
+        (("o-1", "approval", "--yes"), "go with --filter"),
+        (("o-1",), "name the signal, and one VALUE: ID NAME [VALUE]"),
+    ],
+)
+def test_words_that_contradict_each_other_are_refused(shop: Shop, words: tuple[str, ...], text: str) -> None:
+    result = shop.call("task", "signal", *words)
+    assert (result.exit_code, text in result.output) == (2, True)

@@ -35,7 +35,7 @@ EXEMPT: Final[frozenset[str]] = frozenset({"left"})
 """A side, as often as what remains."""
 PUBLIC: Final = {
     "client/client.py": "Client.find.wanted Client.count.wanted Client.alerts.ended Client.cancel_all.wanted Client.undo_all.wanted "
-    "Client.resubmit_all.wanted Client.bulk.wanted Client.follow.wanted",
+    "Client.resubmit_all.wanted Client.signal_all.wanted Client.bulk.wanted Client.follow.wanted",
     "client/handle.py": "TaskHandle.__init__.created",
     "client/sync.py": "SyncClient.follow.wanted SyncTaskHandle.__init__.created",
     "election/protocol.py": "PastTerm.ended PastTerm.released",

@@ -2,11 +2,13 @@
 task.
 """
 
+import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import click
@@ -107,8 +109,16 @@ def show(cli: Cli, bulk: RequestedAct, count: int, sample: Sequence[TaskView]) -
         write(f"  ... and {count - len(sample)} more")
 
 
-async def carry_out(cli: Cli, bulk: RequestedAct, count: int) -> int:
-    """Carry out the act, with a line for each task; returns the exit code."""
+Send = Callable[..., Awaitable[list[Acted]]]
+"""What sends an act to all tasks that match, as ``Client.cancel_all`` does."""
+
+
+async def carry_out(
+    cli: Cli, bulk: RequestedAct, count: int, send: Callable[[Client], Send] | None = None
+) -> int:
+    """Carry out the act, with a line for each task; returns the exit code. ``send``: with what, unless the
+    kind says it.
+    """
     shapes: list[dict[str, Any]] = []
     progress = _Progress(cli, count)
     async with connect(cli) as client:
@@ -122,9 +132,8 @@ async def carry_out(cli: Cli, bulk: RequestedAct, count: int) -> int:
                 cli.out.text(line(shapes[-1]))
 
         act = {"cancel": client.cancel_all, "undo": client.undo_all, "resubmit": client.resubmit_all}
-        outcomes = await act[bulk.kind](
-            bulk.wanted, why=bulk.why, who=bulk.who, limit=bulk.limit, timeout=bulk.timeout, progress=show
-        )
+        do: Send = send(client) if send is not None else partial(act[bulk.kind], timeout=bulk.timeout)
+        outcomes = await do(bulk.wanted, why=bulk.why, who=bulk.who, limit=bulk.limit, progress=show)
         if bulk.wait:
             for n, outcome in enumerate(outcomes):
                 fields, why = await _ended(cli, client, bulk, outcome)
@@ -137,6 +146,20 @@ async def carry_out(cli: Cli, bulk: RequestedAct, count: int) -> int:
     cli.out.result(shapes)
     progress.end(bulk.kind, outcomes, states)
     return exits.of_many(shape["code"] for shape in shapes)
+
+
+def on_all(cli: Cli, request: RequestedAct, send: Callable[[Client], Send] | None = None) -> int:
+    """Do an act on all tasks that match: count, show, ask, do. ``send``: see ``carry_out``."""
+    count, sample = asyncio.run(preview(cli, request))
+    if request.dry_run or not request.yes:
+        show(cli, request, count, sample)
+    if request.dry_run:
+        return exits.DONE
+    if count and not request.yes and not cli.confirmed(f"{request.kind} {counted(count, 'task')}?"):
+        cli.note("nothing was done")
+        cli.out.result([])
+        return exits.DONE
+    return asyncio.run(carry_out(cli, request, count, send))
 
 
 async def _states(client: Client, outcomes: Sequence[Acted]) -> Counter[str]:

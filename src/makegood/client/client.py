@@ -9,6 +9,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, TypeVarTuple, Unpack, overload
 
+from msgspec import structs
+
 from makegood.base import ids
 from makegood.base.arguments import checked_count, judge_calls
 from makegood.base.clock import Clock, SystemClock
@@ -549,18 +551,46 @@ class Client(ClientMessages):
             "resubmit", wanted, act, limit=limit, timeout=timeout, progress=progress
         )
 
+    async def signal_all(
+        self,
+        wanted: Filter,
+        signal: Signal[Any] | str,
+        value: Any = None,
+        *,
+        id: str | None = None,  # noqa: A002 - what it is
+        why: str = "",
+        who: str | None = None,
+        limit: int | None = None,
+        progress: Progress | None = None,
+    ) -> list[Acted]:
+        """Send a signal to all tasks that match, each in a commit of its own: see ``signal`` and
+        ``cancel_all``.
+
+        ``id``: the first part of each signal's id, "ID/TASK"; None draws one. The same call with the same id
+        sends each task its signal once. A task that takes no such signal refuses it, and the others get it.
+
+        >>> async def approve_all(client):
+        ...     everyone = Filter(waits="approval")
+        ...     return await client.signal_all(everyone, approval, Approval(yes=True), id="night-1")
+        """
+        act = self.acts.new(who, why)
+        draft = signals.SignalToMany(signal, value, act if id is None else structs.replace(act, id=id))
+        return await signals.send_all(self._opened_store, draft, wanted, limit, progress)
+
     async def bulk(
         self,
         kind: BulkKind,
         wanted: Filter,
         *,
+        signal: Signal[Any] | str | None = None,
+        value: Any = None,
         why: str = "",
         who: str | None = None,
         limit: int | None = None,
         rate: float | None = None,
     ) -> BulkView:
-        """Let the leading Supervisor send a command ("cancel", "undo" or "resubmit") to all tasks that match
-        now.
+        """Let the leading Supervisor send a command ("cancel", "undo" or "resubmit"), or a "signal" with its
+        ``value``, to all tasks that match now.
 
         It continues after a restart, and where nobody leads, it waits. ``limit``: the most tasks, newest
         first; the filter's own ``limit`` is ignored. ``rate``: the most commands a second.
@@ -577,7 +607,9 @@ class Client(ClientMessages):
         if limit is not None:
             checked_count(limit)
         self._opened_store.ready()
-        return await self.store.oversight.bulk(self.acts.new(who, why), kind, wanted, most=limit, rate=rate)
+        act = self.acts.new(who, why)
+        content = signals.bulk_content(kind, signal, value)
+        return await self.store.oversight.bulk(act, kind, wanted, most=limit, rate=rate, signal=content)
 
     async def bulk_acts(self, limit: int = 50) -> list[BulkView]:
         """Return the latest commands on many tasks, newest first."""

@@ -1,14 +1,20 @@
 """Sending a signal: from what the caller names to what the store writes."""
 
-from typing import Any, Final, TypedDict
+import asyncio
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypedDict
 
+from makegood.base import ids
+from makegood.base.arguments import checked_count
 from makegood.base.text import refuse_unstorable
 from makegood.client.opened_store import OpenedStore
-from makegood.client.operators import Acts
+from makegood.client.operators import AT_ONCE, Acted, Acts, Progress
 from makegood.declare.signal import Signal, SignalByKey, another_app
-from makegood.errors import ConfigError, DefinitionError
+from makegood.errors import ConfigError, DefinitionError, SignalRefused, TaskNotFoundError
+from makegood.model.messages import Act
 from makegood.payload.codec import encode
-from makegood.store.signals import OutgoingSignal, Signalled, TaskKey
+from makegood.store.signals import KNOWN, OutgoingSignal, Signalled, TaskKey
+from makegood.store.views import Filter, TaskView
 from makegood.transactions import recognise
 from makegood.workflow.workflow import Workflow
 
@@ -85,6 +91,68 @@ def _checked(signal: OutgoingSignal) -> OutgoingSignal:
     key = signal.to.key if isinstance(signal.to, TaskKey) else None
     refuse_unstorable(ConfigError, signal=signal.name, key=key, id=signal.id, step=signal.step)
     return signal
+
+
+def bulk_content(kind: str, signal: Signal[Any] | str | None, value: Any) -> tuple[str, bytes] | None:
+    """Return the name and the value of the signal that an act on many tasks sends; None for another act.
+
+    Raises as ``outgoing`` does, and ``ConfigError`` if the act and the signal do not go together.
+    """
+    if kind != "signal":
+        if signal is not None or value is not None:
+            raise ConfigError(f'bulk({kind!r}, ...) sends no signal: signal= and value= go with "signal"')
+        return None
+    if signal is None:
+        raise ConfigError('bulk("signal", ...) needs signal=, what app.signal(...) returned or its name')
+    content = outgoing(0, signal, value, id="bulk", step=None)
+    return content.name, content.value
+
+
+class SignalToMany(NamedTuple):
+    """A signal to many tasks."""
+
+    signal: Signal[Any] | str
+    value: Any
+    act: Act
+
+
+async def send_all(
+    opened_store: OpenedStore,
+    draft: SignalToMany,
+    condition: Filter,
+    limit: int | None,
+    progress: Progress | None,
+) -> list[Acted]:
+    """Send a signal to each task that matches, newest first: see ``Client.signal_all``."""
+    store, act = opened_store.ready(), draft.act
+    if limit is not None:
+        checked_count(limit)
+    outcomes: list[Acted] = []
+
+    async def send_to(view: TaskView) -> Acted:
+        name = ids.show(view.id)
+        signal = outgoing(view.id, draft.signal, draft.value, id=f"{act.id}/{name}", step=None)
+        try:
+            answer = await store.tasks.signal(signal, Act(signal.id, act.who, act.why))
+        except (SignalRefused, TaskNotFoundError) as refusal:
+            return Acted(name, "refused", str(refusal), view.state)
+        if answer.conflict:
+            return Acted(name, "refused", f"it knows {signal.id} with another value", view.state)
+        if not answer.created:
+            return Acted(name, "noop", KNOWN, view.state)
+        return Acted(name, "applied", f"sent {signal.name} ({signal.id})", view.state)
+
+    while limit is None or len(outcomes) < limit:
+        most = AT_ONCE if limit is None else min(AT_ONCE, limit - len(outcomes))
+        page = await store.tasks.find(replace(condition, limit=most))
+        for outcome in await asyncio.gather(*map(send_to, page)):
+            outcomes.append(outcome)
+            if progress is not None:
+                progress(outcome)
+        if len(page) < most:
+            break
+        condition = replace(condition, before=page[-1].id)  # what is submitted meanwhile was not meant
+    return outcomes
 
 
 async def send(

@@ -390,6 +390,8 @@ class SyncClient:
     """Undo all tasks that match."""
     resubmit_all = _blocks(Client.resubmit_all)
     """Start all tasks that match again."""
+    signal_all = _blocks(Client.signal_all)
+    """Send a signal to all tasks that match."""
     bulk = _blocks(Client.bulk)
     """Let the leading Supervisor send a command to all tasks that match."""
     bulk_acts = _blocks(Client.bulk_acts)

@@ -139,7 +139,7 @@ def _said(visit: Visit, *, mandatory: bool = False) -> dict[str, Any]:
 
 
 async def _edit(task: TaskHandle[Any], visit: Visit) -> Answer:
-    inputs = _json(visit.form.get("input", ""), "The input")
+    inputs = json_in(visit.form.get("input", ""), "The input")
     return await task.resubmit(
         step=visit.field("step") or None, inputs=inputs, **_said(visit, mandatory=True)
     )
@@ -147,7 +147,7 @@ async def _edit(task: TaskHandle[Any], visit: Visit) -> Answer:
 
 async def _settle(task: TaskHandle[Any], visit: Visit) -> Answer:
     outcome = visit.field("outcome")
-    value = _json(visit.form.get("value", "") or "null", "The result") if outcome == "done" else None
+    value = json_in(visit.form.get("value", "") or "null", "The result") if outcome == "done" else None
     return await task.settle(
         visit.field("step"), outcome=outcome, value=value, **_said(visit, mandatory=True)
     )
@@ -172,7 +172,7 @@ async def _signal(task: TaskHandle[Any], visit: Visit) -> Answer:
     return Answer(act, "signal", "applied", f"{name} is sent", detail.task.state)
 
 
-def _json(text: str, label: str) -> Any:
+def json_in(text: str, label: str) -> Any:
     """Return a value that a form holds as JSON. Raises ``Denied``."""
     try:
         return msgspec.json.decode(shallow(text.encode(), label))

@@ -37,7 +37,7 @@ from makegood.errors import ConfigError, TaskNotFoundError, WaitExpiredError
 from makegood.model.messages import Answer
 from makegood.payload.codec import UNREADABLE, shallow
 from makegood.store import filters
-from makegood.store.oversight_records import BulkView
+from makegood.store.oversight_records import BulkKind, BulkView
 from makegood.store.step_down import LEADER
 from makegood.store.views import Filter, Finding, StepPage, TaskExcerpt, TaskView
 from makegood.story.undo_preview import undo_order
@@ -112,7 +112,7 @@ class BulkBody(msgspec.Struct, forbid_unknown_fields=True):
     now.
     """
 
-    act: Literal["cancel", "undo", "resubmit"]
+    act: BulkKind
     filter: Annotated[
         str, Meta(min_length=1, max_length=filters.LONGEST, description="As on the page of tasks.")
     ]
@@ -120,6 +120,10 @@ class BulkBody(msgspec.Struct, forbid_unknown_fields=True):
     expected: Annotated[int, Meta(ge=0, le=2**31)] | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=2**31)] | UnsetType = UNSET
     rate: Annotated[float, Meta(gt=0, le=1e6, description="Tasks a second.")] | UnsetType = UNSET
+    signal: (
+        Annotated[str, Meta(min_length=1, max_length=100, description="With signal: its name.")] | UnsetType
+    ) = UNSET
+    value: Any = None
 
 
 class PauseBody(msgspec.Struct, forbid_unknown_fields=True, rename={"length": "for"}):
@@ -629,6 +633,8 @@ class Api:
             who=who_of(visit),
             limit=_given(body.limit),
             rate=_given(body.rate),
+            signal=_given(body.signal),
+            value=body.value,
         )
         visit.reads.forget()
         return _bulk(act)

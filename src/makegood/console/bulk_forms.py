@@ -3,18 +3,23 @@
 The leading Supervisor carries them out: what a form does here is one row, written with who and why.
 """
 
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from starlette.responses import Response
 
-from makegood.console.acts import who_of, why_of
+from makegood.console.acts import json_in, who_of, why_of
 from makegood.console.outcomes import ActOutcome, Outcomes
 from makegood.console.pages import bulk
 from makegood.console.visits import Denied, Route, Visit, act, number_in
 from makegood.errors import ActRefusedError, BulkNotFoundError
 from makegood.store.oversight_records import BulkKind
 
-_VERBS: Final = {"cancel": "cancelled", "undo": "undone", "resubmit": "resubmitted"}
+_VERBS: Final = {
+    "cancel": "cancelled",
+    "undo": "undone",
+    "resubmit": "resubmitted",
+    "signal": "sent the signal",
+}
 
 
 class BulkForms:
@@ -37,7 +42,11 @@ class BulkForms:
         if kind is None:
             raise Denied(400, "Not understood", f"kind is one of {', '.join(get_args(BulkKind))}.")
         condition = bulk.chosen(visit.form)
-        act = await visit.client.bulk(kind, condition, why=why_of(visit), who=who_of(visit))
+        signal: dict[str, Any] = {}
+        if kind == "signal":
+            value = json_in(visit.form.get("value", "") or "null", "The value")
+            signal = {"signal": visit.field("signal"), "value": value}
+        act = await visit.client.bulk(kind, condition, why=why_of(visit), who=who_of(visit), **signal)
         visit.reads.forget()
         tasks = f"{act.counted:,}{'+' if act.more else ''} task{'s' * (act.counted != 1)}"
         text = "The leading Supervisor sends the commands; this page shows how far it is."

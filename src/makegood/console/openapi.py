@@ -83,7 +83,7 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "Launched": "task:id created:yes",
     "Backfill": "tasks:[Launched]",
     "BulkAct": "id:text kind:text who:text why:text counted:whole limit:whole? rate:number? state:text at:time ended:time? sent:whole "
-    "applied:whole noop:whole refused:whole waiting:whole progress:number stopped_by:text more:yes",
+    "applied:whole noop:whole refused:whole waiting:whole progress:number stopped_by:text more:yes signal:text",
     "BulkActs": "bulk:[BulkAct]",
     "BulkRefusal": "task:id outcome:text at:time",
     "BulkRefusals": "refusals:[BulkRefusal]",

@@ -76,6 +76,10 @@ _AUDIT = for_each(
     _AUDITING.replace("{login}", "session_user"),
     act="text", task="bigint", kind="text", who="text", why="text", what="text", state="text",
 )  # fmt: skip
+_AUDIT_OF_LOGIN = for_each(
+    _AUDITING.replace("{login}", "$9::text"),
+    act="text", task="bigint", kind="text", who="text", why="text", what="text", state="text",
+)  # fmt: skip
 _UNLOGGED = f"""
 select {_COLUMNS} from makegood.alert where logged = 0 or (logged = 1 and ended_at is not null) order by id limit $1
 """  # noqa: S608 - our own columns
@@ -234,6 +238,11 @@ async def looked(tx: Tx, act: Act, task: int, what: str) -> None:
 async def acted(tx: Tx, audit_rows: Sequence[rows.AuditRow], change: bytes | None = None) -> None:
     """Write operator commands of this transaction, and what they replaced, to the audit."""
     await tx.many(_AUDIT, audit_rows, change)
+
+
+async def acted_for(tx: Tx, audit_rows: Sequence[rows.AuditRow], db_user: str) -> None:
+    """Write commands that this transaction carries out for an operator with another login to the audit."""
+    await tx.many(_AUDIT_OF_LOGIN, audit_rows, None, db_user or None)
 
 
 async def unlogged(tx: Tx, limit: int) -> list[Telling]:

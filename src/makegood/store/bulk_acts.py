@@ -15,7 +15,7 @@ from makegood.base.ids import show
 from makegood.base.stored_values import record_of, text, whole
 from makegood.model.messages import Act, TaskMessage
 from makegood.payload.codec import UNREADABLE
-from makegood.store import alerts, rows, task_lists
+from makegood.store import alerts, rows, signals, task_lists
 from makegood.store.filters import text_of
 from makegood.store.oversight_records import BulkKind, BulkRefusal, BulkView
 from makegood.store.transaction import ReadTx, Sql, Tx, for_each
@@ -34,12 +34,12 @@ KEPT_ACTS = 1000
 """Ended acts that are kept."""
 
 _filter = msgspec.json.Decoder(Filter).decode
-_COLUMNS = "id, kind, wanted, who, why, counted, most, rate, state, at, ended_at, sent, applied, noop, refused, stopped_by, more"
+_COLUMNS = "id, kind, wanted, who, why, counted, most, rate, state, at, ended_at, sent, applied, noop, refused, stopped_by, more, coalesce(signal, '')"
 _REQUESTED = """
 insert into makegood.bulk_act (id, kind, wanted, who, why, db_user, counted, most, rate, state, at, cursor, free_at, sent, applied,
-    noop, refused, stopped_by, more)
+    noop, refused, stopped_by, more, signal, value)
 select $1::text, $2::text, $3::bytea, $4::text, $5::text, {login}, $6::bigint, $7::bigint, $8::float8, 'running', {now},
-    coalesce(max(id), 0) + 1, 0, 0, 0, 0, 0, '', $9::boolean from makegood.task
+    coalesce(max(id), 0) + 1, 0, 0, 0, 0, 0, '', $9::boolean, $10::text, $11::bytea from makegood.task
 """
 _REQUEST = Sql(_REQUESTED.replace("{login}", "session_user"), _REQUESTED.replace("{login}", "null"))
 _OLDEST_KEPT = Sql("select at from makegood.bulk_act order by at desc limit 1 offset $1::bigint")
@@ -66,7 +66,8 @@ _STOP = Sql(
 )
 _OPEN = Sql("select id from makegood.bulk_act where ended_at is null order by at, id limit $1")
 _LOCKED = Sql("""
-select kind, wanted, who, why, db_user, most, rate, state, {now} - at, cursor, greatest(free_at - {now}, -1), sent, applied, noop, refused
+select kind, wanted, who, why, db_user, most, rate, state, {now} - at, cursor, greatest(free_at - {now}, -1), signal, value, sent, applied, noop,
+    refused
 from makegood.bulk_act where id = $1 and ended_at is null for update skip locked
 """)
 _DECIDED = Sql("""
@@ -83,6 +84,11 @@ _ITEM = for_each(
     "insert into makegood.bulk_item (bulk, task, act, at) select x.bulk, x.task, x.act, {now} {rows}",
     bulk="text", task="bigint", act="text",
 )  # fmt: skip
+_NOT_SENT = for_each(
+    "insert into makegood.bulk_item (bulk, task, act, outcome, at) select x.bulk, x.task, x.act, x.outcome, {now} {rows} where true "
+    "on conflict do nothing",
+    bulk="text", task="bigint", act="text", outcome="text",
+)  # fmt: skip
 _POST = for_each(
     "insert into makegood.inbox (task, kind, at, body, db_user) select x.task, x.kind, {now}, x.body, x.db_user {rows}",
     task="bigint", kind="text", body="bytea", db_user="text",
@@ -95,9 +101,17 @@ where id = $1
 
 
 async def bulk(
-    tx: Tx, act: Act, kind: BulkKind, condition: Filter, *, most: int | None = None, rate: float | None = None
+    tx: Tx,
+    act: Act,
+    kind: BulkKind,
+    condition: Filter,
+    *,
+    most: int | None = None,
+    rate: float | None = None,
+    signal: tuple[str, bytes] | None = None,
 ) -> BulkView:
-    """Request an act on all tasks that match now, and audit it.
+    """Request an act on all tasks that match now, and audit it. ``signal``: the name of the signal that it
+    sends, and its value as JSON.
 
     The leading Supervisor sends each task an ordinary operator command, newest task first: ``most`` tasks
     at most, ``rate`` a second at most. The id of ``act`` names it.
@@ -116,6 +130,7 @@ async def bulk(
         most,
         rate,
         is_partial,
+        *(signal or (None, None)),
     )
     outcome = f"{'1 task matches' if total == 1 else f'{total} tasks match'}{', perhaps more' if is_partial else ''}: {text_of(condition)}"
     await alerts.acted(tx, rows.act_row(act, f"bulk {kind}", outcome, "running"))
@@ -148,9 +163,9 @@ async def bulk_act(tx: ReadTx, id: str) -> BulkView | None:  # noqa: A002 - what
 
 def _view(row: Sequence[Any]) -> BulkView:
     id_, kind, data, *columns = row
-    *columns, is_partial = columns
+    *columns, is_partial, signal = columns
     condition = rows.seen(_filter, data, "its filter", []) or Filter(ids=(0,))
-    return record_of(BulkView, (id_, kind, condition, *columns, is_partial))
+    return record_of(BulkView, (id_, kind, condition, *columns, is_partial, signal))
 
 
 async def bulk_refusals(tx: ReadTx, id: str, limit: int = 100) -> list[BulkRefusal]:  # noqa: A002 - what it is
@@ -177,7 +192,9 @@ async def advance_bulk(tx: Tx, id: str, most: int) -> int | None:  # noqa: A002 
     locks = await tx.rows(_LOCKED, id)
     if not locks:
         return None
-    kind, data, who, why, login, limit, rate, state, age, cursor, wait, sent_count, *counts = locks[0]
+    kind, data, who, why, login, limit, rate, state, age, cursor, wait, signal, value, sent_count, *counts = (
+        locks[0]
+    )
     before = (cursor, state, sent_count, *counts)
     outstanding, counts = await _decided(tx, id, counts)
     room = min(most, OUTSTANDING - outstanding, most if limit is None else limit - sent_count)
@@ -185,11 +202,18 @@ async def advance_bulk(tx: Tx, id: str, most: int) -> int | None:  # noqa: A002 
         room = min(room, int(-wait * rate) + 1 if wait <= 0 else 0)
     page = 0
     condition = _known(data)
+    if kind == "signal" and (signal is None or value is None):
+        condition = None
     if state == "running" and room > 0 and condition is not None:
-        page, cursor = await _send(
-            tx, Act(id, who, why, login or ""), kind, _later(condition, age, cursor), room
-        )
-        sent_count, outstanding = sent_count + page, outstanding + page
+        matches = await task_lists.search(tx, replace(_later(condition, age, cursor), limit=room))
+        tasks, cursor = [view.id for view in matches.tasks], matches.older or 0
+        page, act = len(tasks), Act(id, who, why, login or "")
+        if kind == "signal":
+            counts = await _signal(tx, act, (text(signal), bytes(value)), tasks, counts)
+        else:
+            await _send(tx, act, kind, tasks)
+            outstanding += page
+        sent_count += page
     if state == "running" and (cursor == 0 or sent_count == limit):
         cursor, state = 0, "done"
     elif state == "stopping":
@@ -258,20 +282,36 @@ async def _decided(tx: Tx, id_: str, counts: Sequence[int]) -> tuple[int, list[i
     return outstanding, [changes, noop, refusals]
 
 
-async def _send(tx: Tx, act: Act, kind: BulkKind, condition: Filter, room: int) -> tuple[int, int]:
-    """Send a command to each of the next tasks. Returns how many, and where to continue; 0: nowhere.
-
-    It looks at a limited number of tasks, and may find none of them to match.
+async def _signal(
+    tx: Tx, act: Act, signal: tuple[str, bytes], tasks: Sequence[int], counts: Sequence[int]
+) -> list[int]:
+    """Send a signal to each task, which is decided at once. Returns the new numbers of applied, noop and
+    refused.
     """
-    matches = await task_lists.search(tx, replace(condition, limit=room))
-    page = matches.tasks
-    names = [f"{act.id}/{show(view.id)}" for view in page]
-    await tx.many(_ITEM, [(act.id, view.id, name) for view, name in zip(page, names, strict=True)])
+    changes, noop, refusals = counts
+    answers = await signals.send_for(tx, act, signal, tasks)
+    names = {task: f"{act.id}/{show(task)}" for task in tasks}
+    audit_rows = [
+        (names[task], task, "signal", act.who, act.why, f"sent {signal[0]} ({names[task]})", "")
+        for task, answer in answers.items()
+        if not answer
+    ]
+    await alerts.acted_for(tx, audit_rows, act.db_user)
+    failures = [(act.id, task, names[task], answer) for task, answer in answers.items()]
+    failures = [row for row in failures if row[-1] not in ("", signals.KNOWN)]
+    await tx.many(_NOT_SENT, failures[: max(0, KEPT_REFUSALS - refusals)])
+    repeats = sum(answer == signals.KNOWN for answer in answers.values())
+    return [changes + len(answers) - repeats - len(failures), noop + repeats, refusals + len(failures)]
+
+
+async def _send(tx: Tx, act: Act, kind: BulkKind, tasks: Sequence[int]) -> None:
+    """Send a command to each of these tasks."""
+    names = [f"{act.id}/{show(task)}" for task in tasks]
+    await tx.many(_ITEM, [(act.id, task, name) for task, name in zip(tasks, names, strict=True)])
     commands = [
-        (view.id, kind, rows.message(TaskMessage(kind, act=Act(name, act.who, act.why))), act.db_user or None)
-        for view, name in zip(page, names, strict=True)
+        (task, kind, rows.message(TaskMessage(kind, act=Act(name, act.who, act.why))), act.db_user or None)
+        for task, name in zip(tasks, names, strict=True)
     ]
     await tx.many(_POST, commands)
-    if page:
+    if tasks:
         tx.topics.add("inbox")
-    return len(page), matches.older or 0

@@ -48,6 +48,7 @@ class TaskVerbs(Verbs):
     unended = reading(task_lists.unended)
     lately = reading(task_lists.lately)
     waits = reading(task_lists.waits)
+    signal_waits = reading(task_lists.signal_waits)
     progress = reading(task_lists.progress)
     briefs = reading(task_lists.briefs)
     search = reading(task_lists.search)

@@ -7,7 +7,7 @@ import msgspec
 
 from makegood.store.views import Filter
 
-BulkKind = Literal["cancel", "undo", "resubmit"]
+BulkKind = Literal["cancel", "undo", "resubmit", "signal"]
 """What an act on many tasks does with each."""
 
 BulkState = Literal["running", "stopping", "stopped", "done"]
@@ -161,6 +161,8 @@ class BulkView(msgspec.Struct, frozen=True):
     stopped_by: str
     more: bool = False
     """Whether more tasks may match than ``counted``: a count looks at a limited number of tasks."""
+    signal: str = ""
+    """With ``signal``: its name."""
 
     @property
     def waiting(self) -> int:

@@ -44,6 +44,7 @@ from makegood.store.views import (
     NodeInfo,
     NodeView,
     SchemaStatus,
+    SignalWait,
     StepBrief,
     StepPage,
     Tally,
@@ -178,6 +179,12 @@ class Tasks(Signalling, Protocol):
 
     async def waits(self, scan_limit: int = ...) -> dict[str, int]:
         """Return how many steps wait because their service asked for it, by the first line of its text."""
+        ...
+
+    async def signal_waits(self, scan_limit: int = ...) -> list[SignalWait]:
+        """Return how many tasks wait for each signal, the most first, as far as ``scan_limit`` tasks that
+        sleep, as many that are held and as many that are pending show it.
+        """
         ...
 
     async def progress(self, tasks: Sequence[int]) -> dict[int, tuple[int, int, int]]:

@@ -5,6 +5,7 @@ task's Scheduler. It locks no task: in a caller's transaction such a lock would 
 Scheduler for as long as the caller likes.
 """
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, Protocol
 
@@ -15,17 +16,39 @@ from makegood.base.stored_values import data, record_of
 from makegood.errors import SignalRefused, TaskNotFoundError
 from makegood.model.messages import Act, SignalRef, TaskMessage
 from makegood.store import rows
-from makegood.store.transaction import ReadTx, Sql
+from makegood.store.transaction import ReadTx, Sql, Tx, for_each
 from makegood.store.views import SignalView
 
 MOST_BACKLOG: Final = 1000
 """Signals of a task that no step has used yet, at most."""
+
+KNOWN: Final = "it was sent before"
+"""In place of a refusal: the task knows the signal."""
 
 _ENDED = {
     "processed": "the task had ended: processed; nothing in it waits any more",
     "undone": "the task had ended: undone; resubmit it first",
     "undoing": "the task is being undone; resubmit it once it is undone",
 }
+_MANY = f"""
+select t.id, t.state, t.goal, t.static, s.digest,
+    (select count(*) from (select 1 from makegood.signal u where u.task = t.id and u.used is null limit {MOST_BACKLOG}) u) {{rows}}
+"""  # noqa: S608 - our own number
+_JOINED = "left join makegood.signal s on s.task = t.id and s.name = x.name and s.id = x.id"
+_ADDRESSEES = for_each(
+    _MANY.replace("{rows}", f"from makegood.task t {_JOINED} where t.id = x.task"),
+    _MANY + f" join makegood.task t on t.id = x.task {_JOINED}",
+    task="bigint", name="text", id="text",
+)  # fmt: skip
+_SIGNALS = for_each(
+    "insert into makegood.signal (task, name, id, at, who, digest) select x.task, x.name, x.id, {now}, x.who, x.digest {rows} where true "
+    "on conflict do nothing returning task",
+    task="bigint", name="text", id="text", who="text", digest="bytea",
+)  # fmt: skip
+_MESSAGES = for_each(
+    "insert into makegood.inbox (task, kind, at, body) select x.task, 'signal', {now}, x.body {rows}",
+    task="bigint", body="bytea",
+)  # fmt: skip
 _VIEWS = Sql(f"""
 select s.name, s.id, s.at, substr(s.who, 1, {rows.MOST_TEXT}),
     case when s.used is not null then coalesce((select p.name from makegood.step p where p.task = s.task and p.idx = s.used), '') end,
@@ -151,6 +174,37 @@ def audited(act: Act, signal: OutgoingSignal, answer: Signalled) -> list[rows.Au
         return []
     step = f" for {signal.step}" if signal.step else ""
     return [(act.id, answer.task, "signal", act.who, act.why, f"sent {signal.name} ({signal.id}){step}", "")]
+
+
+async def send_for(tx: Tx, act: Act, content: tuple[str, bytes], tasks: Sequence[int]) -> dict[int, str]:
+    """Send each task the same signal, name and value, for an operator's act on many, in as many statements
+    whatever the tasks are.
+
+    The id of each signal is made of the act's and the task's: sent again, it is the same one. Returns for
+    each task why it refuses, "" if it was sent, ``KNOWN`` if it was sent before.
+    """
+    name, value = content
+    by_task = {
+        task: OutgoingSignal(to=task, name=name, id=f"{act.id}/{show(task)}", value=value) for task in tasks
+    }
+    answers = dict.fromkeys(tasks, "the task was removed")
+    for row in await tx.each(_ADDRESSEES, [(id_, name, signal.id) for id_, signal in by_task.items()]):
+        task = Addressee(*row)
+        signal = by_task[task.task]
+        if task.digest is not None:
+            is_same = data(task.digest) == signal.digest
+            answers[task.task] = KNOWN if is_same else f"it knows {signal.id} with another value"
+        else:
+            refusal = _refusal(task, signal)
+            answers[task.task] = "" if refusal is None else str(refusal)
+    sends = [(task, by_task[task]) for task, answer in answers.items() if not answer]
+    new_rows = [(task, name, signal.id, act.who, signal.digest) for task, signal in sends]
+    new_tasks = {task for (task,) in await tx.each(_SIGNALS, new_rows)} if sends else set()
+    sends = [(task, signal) for task, signal in sends if task in new_tasks]
+    await tx.many(_MESSAGES, [(task, signal.message) for task, signal in sends])
+    if sends:
+        tx.topics.add("inbox")
+    return answers | {task: KNOWN for task, _, *_ in new_rows if task not in new_tasks}
 
 
 async def views(tx: ReadTx, task: int) -> tuple[SignalView, ...]:

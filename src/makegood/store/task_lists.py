@@ -11,13 +11,21 @@ from collections.abc import Sequence
 from typing import Any, Final, get_args
 
 from makegood.base import stored_values
-from makegood.base.clock import iso
 from makegood.base.stored_values import record_of, text, whole
 from makegood.base.text import first_line
 from makegood.model.states import TaskState
 from makegood.store.search import FAILING, IN_DOUBT, LISTED, matching, named, task_view
 from makegood.store.transaction import ReadTx, Sql
-from makegood.store.views import Filter, Found, StepBrief, Tally, TaskGroup, TaskGroups, UnendedTally
+from makegood.store.views import (
+    Filter,
+    Found,
+    SignalWait,
+    StepBrief,
+    Tally,
+    TaskGroup,
+    TaskGroups,
+    UnendedTally,
+)
 
 LOOKED: Final = 10_000
 """Tasks that a search looks at, at most."""
@@ -54,13 +62,28 @@ select task, idx, kind, attempt, taken_by, complete_by - {now}, {now} - sent_at 
 where task = any ($1::bigint[]) and idx < $2
 """)
 WAITS = Sql("""
-select coalesce(s.error, ''), case when s.kind = 'wait_for' then s.action else '' end, count(*), min(r.sent_at)
-from (select task, idx, sent_at from makegood.request where kind = 'timer' limit $1) r
+select s.error, count(*) from (select task, idx from makegood.request where kind = 'timer' limit $1) r
     join makegood.step s on s.task = r.task and s.idx = r.idx
-where s.state = 'ready' and (s.error is not null or s.kind = 'wait_for') group by 1, 2 order by 3 desc, 1, 2 limit $2
+where s.state = 'ready' and s.error is not null and s.kind <> 'wait_for' group by 1 order by 2 desc, 1 limit $2
 """)
-"""Steps that a service has asked to send later, by what it said: nothing of them can have happened. And those
-that wait for a signal with a timeout, by its name.
+"""Steps that a service has asked to send later, by what it said: nothing of them can have happened."""
+SIGNAL_WAITS = Sql("""
+select w.action, count(distinct w.task), min(w.since) from (
+    select s.action, s.task, coalesce(
+        (select r.sent_at from makegood.request r where r.task = s.task and r.idx = s.idx and r.kind = 'timer' limit 1),
+        (select e.at from makegood.event e where e.task = s.task order by e.seq desc limit 1), 0.0
+    ) as since
+    from (
+        select id from (select id from makegood.task where state = 'sleeping' and locked_by is null limit $1) a
+        union all select id from (select id from makegood.task where locked_by is not null limit $1) b
+        union all select id from (select id from makegood.task where state = 'pending' and locked_by is null limit $1) c
+    ) t join makegood.step s on s.task = t.id
+    where s.kind = 'wait_for' and s.state = 'ready'
+) w group by 1 order by 2 desc, 1 limit $2
+""")
+"""Tasks that wait for a signal, by its name. A wait without a timeout has no row of its own and no index,
+which would cost every step of every task: it is found among the steps of tasks that sleep, are held or are
+pending, by their keys. Such a wait began when its task last moved, or a little before.
 """
 PROGRESS = Sql("""
 select task, sum(case when state = 'done' then 1 else 0 end), sum(case when state = 'undone' then 1 else 0 end), count(*)
@@ -270,14 +293,18 @@ async def progress(tx: ReadTx, tasks: Sequence[int]) -> dict[int, tuple[int, int
 
 
 async def waits(tx: ReadTx, scan_limit: int = LOOKED) -> dict[str, int]:
-    """Return how many steps wait because their service asked for it, by the first line of what it said; and
-    for signals, by their name and since when.
-    """
+    """Return how many steps wait because their service asked for it, by the first line of what it said."""
     counts: Counter[str] = Counter()
-    for error, signal, count, since in await tx.rows(WAITS, scan_limit, WAITS_LISTED):
-        reason = f"signal {text(signal)}, since {iso(since)[:16]}Z" if signal else first_line(text(error))
-        counts[reason] += whole(count)
+    for error, count in await tx.rows(WAITS, scan_limit, WAITS_LISTED):
+        counts[first_line(text(error))] += whole(count)
     return dict(counts.most_common())
+
+
+async def signal_waits(tx: ReadTx, scan_limit: int = LOOKED) -> list[SignalWait]:
+    """Return how many tasks wait for each signal, the most first, as far as ``scan_limit`` tasks that sleep,
+    as many that are held and as many that are pending show it.
+    """
+    return [record_of(SignalWait, row) for row in await tx.rows(SIGNAL_WAITS, scan_limit, WAITS_LISTED)]
 
 
 async def waiting(tx: ReadTx, scan_limit: int = LOOKED) -> dict[str, tuple[int, float]]:

@@ -376,6 +376,15 @@ class SignalView(msgspec.Struct, frozen=True):
     """Its task has read it, and keeps it for a step that has not begun to wait."""
 
 
+class SignalWait(msgspec.Struct, frozen=True):
+    """How many tasks wait for a signal."""
+
+    name: str
+    tasks: int
+    since: float
+    """When the first of them began to wait, or a little later."""
+
+
 class TaskDetail(msgspec.Struct, frozen=True):
     """A task with its steps and inputs."""
 

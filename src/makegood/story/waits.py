@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from makegood.base.clock import iso
+from makegood.base.clock import DAY, date_text, iso
 from makegood.base.durations import shown
 from makegood.base.text import first_line
 from makegood.errors import MissingValueError
 from makegood.model.plan import UNTIL
 from makegood.saga import waits
-from makegood.store.views import StepBrief, StepView, TaskDetail, TaskView
+from makegood.store.views import SignalWait, StepBrief, StepView, TaskDetail, TaskView
 
 LATER = "asked to come back later"
 """A wait of which the service gave no reason."""
@@ -97,6 +97,18 @@ def start_text(task: TaskView, now: float) -> str:
         return ""
     left = starts - now
     return f"starts at {iso(starts)[:19]}Z, {f'{shown(left)} left' if left >= 1 else 'now'}"
+
+
+def signal_wait_text(wait: SignalWait, now: float) -> str:
+    """Return how many tasks wait for a signal, and since when, in UTC; with the date if that is a day ago.
+
+    >>> signal_wait_text(SignalWait("approval", 300, 75_840.0), now=90_000.0)
+    '300 wait for approval since 21:04'
+    >>> signal_wait_text(SignalWait("approval", 1, 75_840.0), now=180_000.0)
+    '1 waits for approval since 1970-01-01 21:04'
+    """
+    since = date_text(wait.since, "%H:%M" if now - wait.since < DAY else "%Y-%m-%d %H:%M")
+    return f"{wait.tasks:,} {'waits' if wait.tasks == 1 else 'wait'} for {wait.name} since {since}"
 
 
 def waits_text(waits: Mapping[str, int]) -> str:

@@ -16,7 +16,6 @@ import click
 import msgspec
 
 from makegood.base import ids
-from makegood.base.counts import counted
 from makegood.cli import bulk_acts, corrected_inputs, exits, next_commands, no_scheduler
 from makegood.cli.bulk_acts import RequestedAct
 from makegood.cli.client import connect, looking
@@ -229,26 +228,12 @@ def settle(
 def _on(cli: Cli, request: RequestedAct, act: Callable[..., Awaitable[Answer]]) -> int:
     """Do an act on the tasks that were asked for; returns the exit code."""
     if request.chosen is not None:
-        return _on_all(cli, request)
+        return bulk_acts.on_all(cli, request)
     bound_act = partial(act, why=request.why, who=request.who, timeout=request.timeout)
     wait = request.timeout if request.wait and not request.dry_run else None
     return asyncio.run(
         _each(cli, request.task_ids, bound_act, wait=wait, end_state=request.end, dry=request.dry_run)
     )
-
-
-def _on_all(cli: Cli, request: RequestedAct) -> int:
-    """Do an act on all tasks that match: count, show, ask, do."""
-    count, sample = asyncio.run(bulk_acts.preview(cli, request))
-    if request.dry_run or not request.yes:
-        bulk_acts.show(cli, request, count, sample)
-    if request.dry_run:
-        return exits.DONE
-    if count and not request.yes and not cli.confirmed(f"{request.kind} {counted(count, 'task')}?"):
-        cli.note("nothing was done")
-        cli.out.result([])
-        return exits.DONE
-    return asyncio.run(bulk_acts.carry_out(cli, request, count))
 
 
 async def _each(

@@ -1,5 +1,6 @@
 """``makegood task signal``: an operator sends a value to a task whose workflow waits for it, or will."""
 
+from functools import partial
 from typing import Any
 
 import click
@@ -7,23 +8,24 @@ import msgspec
 
 from makegood.base import ids
 from makegood.cli import exits
+from makegood.cli.bulk_acts import RequestedAct, on_all
 from makegood.cli.client import MOST_NAMED, carried_out
+from makegood.cli.command import Whole
 from makegood.cli.commands.task import read
-from makegood.cli.context import Cli, command, who_option, why_option
+from makegood.cli.context import Cli, command, flag, who_option, why_option
 from makegood.cli.import_app import load_app
 from makegood.client.client import Client
 from makegood.declare.signal import Signal
 from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.payload.codec import UNREADABLE, shallow
+from makegood.store.filters import wanted
 from makegood.store.signals import Signalled
 from makegood.store.views import Exact, Filter
 from makegood.workflow.app import App
 
 
 @command()
-@click.argument("task", metavar="ID|WORKFLOW")
-@click.argument("name", metavar="NAME")
-@click.argument("value", metavar="[VALUE|@FILE|-]", default="null")
+@click.argument("words", metavar="[ID|WORKFLOW] NAME [VALUE|@FILE|-]", nargs=-1, required=True)
 @click.option(
     "--key", metavar="KEY", help="The key of the task: then its workflow is named in place of its ID."
 )
@@ -34,28 +36,55 @@ from makegood.workflow.app import App
     metavar="APP",
     help="Your code, such as trips:shop, which checks VALUE against the signal's type.",
 )
+@click.option(
+    "--filter",
+    "filter_",
+    metavar="TEXT",
+    help="In place of ID: all tasks that match, such as waits:approval; --id then begins each id.",
+)
+@click.option("--limit", type=Whole(1), help="With a filter: at most N tasks, newest first.")
+@flag("--dry-run", text="With a filter: only count the tasks, and show some.")
+@flag("--yes", "-y", text="With a filter: do not ask.")
 @why_option("Why, for the audit.")
 @who_option
 def signal(
     cli: Cli,
     /,
     *,
-    task: str,
-    name: str,
-    value: str,
+    words: tuple[str, ...],
     key: str | None,
     check: str | None,
     who: str | None,
+    filter_: str | None,
+    limit: int | None,
+    dry_run: bool,
+    yes: bool,
     **options: Any,
 ) -> int:
-    """Send a signal NAME to a task: a JSON value, @FILE to read it from a file, or - from stdin. Writes its
-    id.
+    """Send a signal NAME to a task, or to all that match a filter. Writes its id.
+
+    VALUE is JSON, @FILE to read it from a file, or - from stdin.
 
     The first step that waits for NAME gets the value; if none waits yet, the task keeps it. Exit 4 when the
     task takes no such signal, or knows one of that --id with another value: then nothing was sent.
     """
-    content = _content(value)
+    task, *rest = words if filter_ is None else ("", *words)
+    if not 1 <= len(rest) <= 2:
+        raise click.UsageError(
+            f"name the signal, and one VALUE: {'ID ' if filter_ is None else ''}NAME [VALUE]"
+        )
+    name, content = rest[0], _content(rest[1] if len(rest) > 1 else "null")
     declared = None if check is None else _declared(load_app(check), name)
+    if filter_ is not None:
+        if key is not None or options["step"] is not None:
+            raise click.UsageError("--key and --step are for one task, --filter is for many")
+        request = RequestedAct(
+            "signal", "processed", (), wanted(filter_), limit, dry_run, yes, options["why"], who, wait=False, timeout=0.0
+        )  # fmt: skip
+        to_all = {"signal": declared or name, "value": content, "id": options["id"]}
+        return on_all(cli, request, lambda client: partial(client.signal_all, **to_all))
+    if limit is not None or dry_run or yes:
+        raise click.UsageError("--limit, --dry-run and --yes go with --filter")
 
     async def send(client: Client) -> Signalled:
         number = client.task(task).number if key is None else await _number(client, task, key)

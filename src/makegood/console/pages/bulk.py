@@ -32,6 +32,7 @@ LOOKS: Final[Mapping[str, tuple[str, str, str]]] = {
     "cancel": ("stop", "Cancel", "ends each task: undoes what it did"),
     "undo": ("undoing", "Undo", "undoes what each task did"),
     "resubmit": ("again", "Resubmit", "sends each task forward again"),
+    "signal": ("send", "Signal", "sends each task a value that it waits for"),
 }
 """Icon, verb and meaning of each kind of act."""
 STATES: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -208,6 +209,7 @@ async def new(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "ids": ",".join(ids.show(task) for task in condition.ids),
         "states": ",".join(condition.states) if condition.ids else "",
         "filter": text_of(condition),
+        "signal": condition.waits or "",
         "count": tallied(tally),
         "none": not tally.count and not tally.more,
         "sample": await rows_of(reads, sample.tasks),

@@ -14,7 +14,7 @@ from makegood.console.pages import agents, oversight
 from makegood.console.pages.agents import AgentRow, agent_rows, waiting
 from makegood.console.pages.alerts import Item, open_items
 from makegood.console.pages.cluster import heals, leading, lease_of
-from makegood.console.pages.tasks import lately, unended, waits
+from makegood.console.pages.tasks import lately, signal_waits, unended, waits
 from makegood.console.pages.wording import PageVerdict, capped, lasted, titled
 from makegood.console.reads import Reads
 from makegood.election.views import TermView, with_gaps
@@ -25,14 +25,16 @@ from makegood.store.oversight_records import (
     SupervisorDecisionKind,
 )
 from makegood.store.step_down import LEADER
-from makegood.store.views import AlertView, Filter, UnendedTally
+from makegood.store.views import AlertView, Filter, SignalWait, UnendedTally
 from makegood.story.steps import listed
-from makegood.story.waits import waits_text
+from makegood.story.waits import signal_wait_text, waits_text
 
 MINUTES: Final = 60
 """Minutes in the charts."""
 NEEDS: Final = 5
 """Things in need of somebody that are named, at most."""
+SIGNALS: Final = 5
+"""Signals that tasks wait for and that are named, at most."""
 FEED: Final = 10
 """Entries of the feed."""
 
@@ -218,8 +220,12 @@ def verdict(
     has_leader: bool,
     rows: Sequence[AgentRow] = (),
     wait_counts: Mapping[str, int] = MappingProxyType({}),
+    signal_waits: Sequence[SignalWait] = (),
+    now: float = 0.0,
 ) -> PageVerdict:
-    """Return the sentence that answers the page. ``rows``: the agents; ``wait_counts``: see ``waits``."""
+    """Return the sentence that answers the page. ``rows``: the agents; ``wait_counts``: see ``waits``;
+    ``signal_waits``: what tasks wait for, the most first.
+    """
     pace = "" if rate is None else f"{rate:,.0f} a minute"
     also = f", {pace}" if pace else ""
     if need:
@@ -235,16 +241,18 @@ def verdict(
     services = agents.verdict(rows)
     if services.tone in ("need", "doubt"):
         return services
-    title = waits_text(wait_counts) or "All well"
+    signal_text = signal_wait_text(signal_waits[0], now) if signal_waits else ""
+    title = waits_text(wait_counts) or signal_text or "All well"
     if tally.failing or tally.doubt:
         verb = "is" if tally.failing == 1 else "are"
         text = f"{counted(tally.failing, 'task')} with a failed step {verb} being retried; nothing needs you"
         return PageVerdict("ok", "done", title, f"{text}{pace and f'; {pace}'}.")
-    if not tally.in_flight:
-        return PageVerdict("ok", "done", "All well", f"Nothing is under way{pace and f'; {pace}'}.")
+    icon = "waiting" if wait_counts or signal_waits else "done"
+    if not tally.in_flight:  # tasks that only wait sleep
+        return PageVerdict("ok", icon, title, f"Nothing is under way{pace and f'; {pace}'}.")
     noun = "tasks" if tally.in_flight != 1 else "task"
     text = f"{capped(tally.in_flight, more=tally.more)} {noun} under way{also}."
-    return PageVerdict("ok", "waiting" if wait_counts else "done", title, text)
+    return PageVerdict("ok", icon, title, text)
 
 
 def tiles(
@@ -298,6 +306,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     need.sort(key=lambda item: (item.first.acked is not None, not item.task))
     needs = [item for item in need if item.tone == "need"]
     counts, within = await waits(reads), heals(nodes, view) if has_leader else 0.0
+    signals = await signal_waits(reads)
     entries = feed(
         await reads.alerts(FEED, ended=None),
         await oversight.refusals(reads),
@@ -305,7 +314,18 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
         await oversight.decisions(reads, FEED),
     )
     return {
-        "verdict": verdict(needs, tally, rate, has_leader=has_leader, rows=rows, wait_counts=counts),
+        "verdict": verdict(
+            needs,
+            tally,
+            rate,
+            has_leader=has_leader,
+            rows=rows,
+            wait_counts=counts,
+            signal_waits=signals,
+            now=now,
+        ),
+        "signals": [(wait.name, signal_wait_text(wait, now)) for wait in signals[:SIGNALS]],
+        "more_signals": max(0, len(signals) - SIGNALS),
         "need": need[:NEEDS] if needs else [],
         "more": max(0, len(need) - NEEDS),
         "tiles": tiles(tally, minutes, rows, (agent, age), within, lately=await lately(reads)),

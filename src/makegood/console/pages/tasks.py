@@ -21,6 +21,7 @@ from makegood.store.views import (
     Filter,
     Found,
     Prefix,
+    SignalWait,
     StepBrief,
     Tally,
     TaskGroup,
@@ -305,6 +306,11 @@ async def waits(reads: Reads) -> dict[str, int]:
     return await reads.shared("waits", reads.store.tasks.waits)
 
 
+async def signal_waits(reads: Reads) -> list[SignalWait]:
+    """Return how many tasks wait for each signal, the most first."""
+    return await reads.shared("signal waits", reads.store.tasks.signal_waits)
+
+
 async def lately(reads: Reads) -> tuple[dict[str, int], bool]:
     """Return how many tasks were submitted within the last hour, by state, and whether there may be more."""
     return await reads.shared(("lately", 3600), lambda: reads.store.tasks.lately(3600.0))
@@ -351,6 +357,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     result, tally, progress = Found([]), Tally(0), ""
     grouped, groups, before = query.get("group") == BATCH, TaskGroups([]), None
     lines: list[TaskRow | BatchRow] = []
+    signal: str | None = None
     try:
         before, below = (ids.parse(query[name]) if query.get(name) else None for name in ("before", "below"))
         condition = replace(wanted(text), limit=PAGE, before=before)
@@ -358,7 +365,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
             lines, groups = await batches(reads, replace(condition, limit=BATCHES), below)
         else:
             result = await search(reads, condition)
-        whole = replace(condition, before=None)
+        signal, whole = condition.waits, replace(condition, before=None)
         tally = await reads.shared(("tally", whole), lambda: reads.store.tasks.tally(whole, depth(whole)))
         progress = await batch_text(reads, whole)
     except (ConfigError, TaskNotFoundError) as wrong:
@@ -387,6 +394,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "first": not query.get("before") and not query.get("below"),
         "tabs": tabs(await unended(reads), states, more=more),
         "acts": allowed_acts(rows),
+        "signal": signal,
         "unfit": unfit(rows),
         "now": await reads.now(),
     }

@@ -16,9 +16,9 @@ own requests, and may add replies to those only. A submitter's adds to the tasks
 only, tasks that nobody has worked on and that wait behind those that wait; the messages that it sends may
 not look like notices, whose ids begin with the store's. Only the operator's role may add operator commands,
 and only under its own login; the Supervisor's adds those of an act on many tasks that an operator requested
-(``bulk_command.sql``). Alerts of roles of few rights have one of a few texts, which offer no command of the
-writer's choice. The owner of the tables is not subject to row level security, so an installation with one
-role pays nothing.
+(``bulk_command.sql``, ``bulk_signal.sql``). Alerts of roles of few rights have one of a few texts, which
+offer no command of the writer's choice. The owner of the tables is not subject to row level security, so an
+installation with one role pays nothing.
 """
 
 import re

@@ -6,6 +6,7 @@ grant select on all tables in schema makegood to ":role";
 grant update (dead) on makegood.node to ":role";
 grant update (state, locked_by, ready_seq, failure_count, lost, task_expired, undo_by), delete on makegood.task to ":role";
 grant delete on makegood.attribute, makegood.signal to ":role";
+grant insert (task, name, id, at, who, digest) on makegood.signal to ":role";
 grant update (progress, moment, next_at, buffer_at, last_task, paused_at, paused_until, paused_by, paused_why) on makegood.schedule to ":role";
 :firing_rights
 grant update (state, attempt, failure_count), delete on makegood.step to ":role";
@@ -35,7 +36,7 @@ grant update on sequence makegood.node_id_seq to ":role";
 :cleared
 create policy ":role all" on makegood.request for all to ":role" using (true) with check (true);
 create policy ":role select" on makegood.inbox for select to ":role" using (true);
-create policy ":role insert" on makegood.inbox for insert to ":role" with check ((not (kind in (:acts)) and :honest) or (:bulk_command) or (:schedule_command));
+create policy ":role insert" on makegood.inbox for insert to ":role" with check ((not (kind in (:acts, 'signal')) and :honest) or (:bulk_command) or (:bulk_signal) or (:schedule_command));
 create policy ":role all" on makegood.event for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.audit for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.node for all to ":role" using (true) with check (true);

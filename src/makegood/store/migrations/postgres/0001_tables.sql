@@ -389,7 +389,9 @@ create table makegood.bulk_act (
     refused bigint not null,
     stopped_by text not null,
     stopped_db_user text,
-    more boolean not null
+    more boolean not null,
+    signal text,
+    value bytea
 ) with (fillfactor = 50);
 create index bulk_act_at on makegood.bulk_act (at);
 create index bulk_act_open on makegood.bulk_act (at) where ended_at is null;

@@ -381,7 +381,9 @@ create table makegood_bulk_act (
     noop integer not null,
     refused integer not null,
     stopped_by text not null,
-    more integer not null
+    more integer not null,
+    signal text,
+    value blob
 );
 create index makegood_bulk_act_at on makegood_bulk_act (at);
 create index makegood_bulk_act_open on makegood_bulk_act (at) where ended_at is null;
