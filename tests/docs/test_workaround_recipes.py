@@ -89,7 +89,13 @@ def test_a_person_is_asked_and_answers_by_a_signal(office: Shop) -> None:
         r"waits for approval, a signal, until \S+Z, (7d|6d23h\S*) left",
         office.done("task", "show", oslo["id"]),
     )
-    office.done("task", "cancel", oslo["id"], "--wait")
+    answering = block("ask-a-person", "sh answering")
+    for _ in range(2):  # repeated, it signals once
+        typed(office, answering)
+    office.done("task", "watch", oslo["id"], "--timeout", "60s")
+    detail = office.json("task", "show", oslo["id"])
+    assert detail["result"] == "paid oslo, approved by ann"
+    assert [signal["id"] for signal in detail["signals"]] == [f"night-1/{oslo['id']}"]
 
 
 def test_a_workflow_sleeps_until_its_moment_or_until_it_is_woken(office: Shop) -> None:
