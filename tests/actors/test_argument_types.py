@@ -108,7 +108,10 @@ async def test_wrong_values_are_refused_by_every_method(store: Store) -> None:
         (lambda client: client.count("state=error"), r"wanted='state=error': pass a Filter"),
         (lambda client: client.find(states=("error",)), r"there is no option 'states'"),
         (lambda client: client.alerts(limit=-1), "limit=-1: a whole number from 0"),
-        (lambda client: client.bulk("drop", mg.Filter()), "kind='drop': pass 'cancel', 'undo' or 'resubmit'"),
+        (
+            lambda client: client.bulk("drop", mg.Filter()),
+            "kind='drop': pass 'cancel', 'undo', 'resubmit' or 'signal'",
+        ),
         (lambda client: client.drop_messages("orders", "one"), "ids='one': pass a list or tuple or None"),
         (lambda client: client.send("orders", 1, headers="a=b"), "headers='a=b': pass a mapping or None"),
     ],
