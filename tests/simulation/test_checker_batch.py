@@ -187,7 +187,7 @@ def test_a_timeline_is_aligned_and_says_who_did_what_to_which_task() -> None:
     lines = timeline(good()).splitlines()
     heads = [line for line in lines if line.startswith("task #")]
     assert len(heads) == 6
-    body = lines[5:]
+    body = lines[6:]
     assert len(body) == len(good().events)
     columns = {line.index("  #1") for line in body if "  #1" in line}
     assert len(columns) == 1
