@@ -156,3 +156,28 @@ async def test_it_leads_by_the_lease_makes_its_pass_and_gives_the_lease_back(sto
     assert (view.holder, view.epoch) == (None, 1)
     await term_of(store, "somebody else")
     assert await supervisor(store).single(wait=0.05) is None
+
+
+@pytest.mark.parametrize(
+    "world", ["postgres"], indirect=True
+)  # SQLite counts on beyond its largest whole number
+async def test_a_lease_whose_row_is_broken_ends_no_supervisor(store: Store, world: World) -> None:
+    """No epoch comes after the largest number: it tries again, says so, and leads once the row is mended."""
+    grant = await store.leases.acquire(LEASE, "before", "nonce", 60.0)
+    assert grant is not None
+    await store.leases.release(grant)
+    async with world.raw() as raw:
+        await raw.run(f"update {{lease}} set epoch = {2**63 - 1}")
+    candidate = supervisor(store)
+    running = asyncio.create_task(candidate.run())
+    while not [alert for alert in await store.alerts.views() if alert.kind == "role_failing"]:
+        assert not running.done()
+        await moment()
+    async with world.raw() as raw:
+        await raw.run("update {lease} set epoch = 7")
+    while candidate.leading is None:
+        assert not running.done()
+        await moment()
+    assert candidate.leading.epoch == 8
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

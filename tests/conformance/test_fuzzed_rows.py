@@ -200,6 +200,12 @@ async def opened(world: World) -> AsyncIterator[Store]:
         await store.close()
 
 
+def ends(node: Node) -> list[object]:
+    """Return why actors have ended."""
+    tasks = node._running._tasks  # noqa: SLF001 - nobody else knows
+    return [task.exception() for task in tasks if task.done() and not task.cancelled()]
+
+
 def shop_of() -> tuple[mg.App, Any]:
     shop = mg.App("shop")
     desk = shop.agent("desk", concurrency=10, rate="1000/s", breaker=mg.Breaker(failures=1000))
@@ -256,7 +262,7 @@ async def test_no_role_ends_of_a_broken_row_and_innocent_tasks_are_processed(
                 for _ in range(5):
                     await fuzzer.write()
                 await moment()
-                assert node.dead() == ""
+                assert node.dead() == "", ends(node)
             assert fuzzer.written > 100
             assert fuzzer.fields > 20
 
@@ -271,6 +277,6 @@ async def test_no_role_ends_of_a_broken_row_and_innocent_tasks_are_processed(
             await until(processed, "an innocent task to be processed", 90.0)
             results = [await node.client.submit(place, n) for n in range(5)]
             assert [await task.result(timeout="60s") for task in results] == [0, 1, 2, 3, 4]
-            assert node.dead() == ""
+            assert node.dead() == "", ends(node)
             assert all(isinstance(line, str) for line in await store.admin.broken(1000))
             await asyncio.sleep(0)

@@ -88,9 +88,22 @@ class Supervisor(Actor):
         self.leading: Term | None = None
 
     async def run(self) -> None:
-        """Contend for the lease, and supervise in each term, until cancelled."""
+        """Contend for the lease, and supervise in each term, until cancelled.
+
+        A lease whose row cannot be read or written stops nobody: it is tried again, with an alert.
+        """
+        setbacks = Setbacks("supervisor", self._store.alerts, self._rng)
+        while True:
+            try:
+                return await self._contend(setbacks)
+            except Exception as defect:  # noqa: BLE001 - the role continues
+                await asyncio.sleep(await setbacks.met(defect))
+
+    async def _contend(self, setbacks: Setbacks) -> None:
         async for term in self._election.terms():
             async with term:
+                if setbacks.count:
+                    await setbacks.over()
                 self.leading = term
                 try:
                     await self.lead(term)
