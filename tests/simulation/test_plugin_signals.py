@@ -119,7 +119,7 @@ def test_a_task_that_waits_for_what_nobody_sends_is_named_soon() -> None:
             nows.append(world.now)
 
     with pytest.raises(
-        UnprovedError, match=r"is processing, and waits for approval, a signal\. Send it with world\.signal"
+        UnprovedError, match=r"is sleeping, and waits for approval, a signal\. Send it with world\.signal"
     ):
         test_travel()
     assert nows[0] < 120

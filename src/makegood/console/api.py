@@ -176,7 +176,8 @@ AUDITED: Final = (
         "act", {"type": "string", "maxLength": audit.LONGEST}, "Only of this request, or of this bulk act."
     ),
 )
-OF_APP: Final = Parameter("app", {"type": "string", "maxLength": 300}, "Only of this app.")
+_LONGEST_APP: Final = 300
+OF_APP: Final = Parameter("app", {"type": "string", "maxLength": _LONGEST_APP}, "Only of this app.")
 AFTER: Final = Parameter(
     "after", {"type": "string", "maxLength": 500}, "Only schedules behind this one: APP/NAME."
 )
@@ -558,6 +559,8 @@ class Api:
         app, limit = visit.query.get("app"), _limit(visit)
         after = schedule_pages.behind(visit.query.get("after", ""))
         refuse_unstorable(ConfigError, app=app)
+        if len(app or "") > _LONGEST_APP:
+            raise ConfigError(f"app: a name of at most {_LONGEST_APP} characters")
         views = await visit.client.store.schedules.views(limit, app, None, after)
         return lambda: {
             "schedules": [as_json.schedule(view) for view in views],
