@@ -181,7 +181,7 @@ def test_the_tries_of_all_processes_keep_the_rate_too(storms: Storms) -> None:
         services={"service fails": 0.8},
         around=Around(guarded=True),
     )
-    outcome = storms.run(2, swarm)
+    outcome = storms.run(4, swarm)
     assert outcome.findings == []
     calls = [event for event in outcome.history.of("call") if event["service"] == "payments"]
     tries = Counter((event.task, event["key"], event["attempt"]) for event in calls)
@@ -200,5 +200,6 @@ def test_one_world_of_five_has_something_around_it_and_nothing_is_drawn_in_the_o
     assert world.swarm.as_json() == draw(random.Random(f"{seed} swarm")).as_json() | {
         "around": None,
         "delayed": 0.0,
+        "asking": 0.0,
     }
     assert "web1" not in world.members

@@ -176,10 +176,10 @@ AUDITED: Final = (
         "act", {"type": "string", "maxLength": audit.LONGEST}, "Only of this request, or of this bulk act."
     ),
 )
-_LONGEST_APP: Final = 300
+_LONGEST_APP, _LONGEST_AFTER = 300, 500
 OF_APP: Final = Parameter("app", {"type": "string", "maxLength": _LONGEST_APP}, "Only of this app.")
 AFTER: Final = Parameter(
-    "after", {"type": "string", "maxLength": 500}, "Only schedules behind this one: APP/NAME."
+    "after", {"type": "string", "maxLength": _LONGEST_AFTER}, "Only schedules behind this one: APP/NAME."
 )
 BEFORE: Final = Parameter("before", TASK.schema, "Only tasks submitted before this one.")
 RESULTS: Final = Parameter(
@@ -559,8 +559,9 @@ class Api:
         app, limit = visit.query.get("app"), _limit(visit)
         after = schedule_pages.behind(visit.query.get("after", ""))
         refuse_unstorable(ConfigError, app=app)
-        if len(app or "") > _LONGEST_APP:
-            raise ConfigError(f"app: a name of at most {_LONGEST_APP} characters")
+        for name, longest in (("app", _LONGEST_APP), ("after", _LONGEST_AFTER)):
+            if len(visit.query.get(name, "")) > longest:
+                raise ConfigError(f"{name}: a text of at most {longest} characters")
         views = await visit.client.store.schedules.views(limit, app, None, after)
         return lambda: {
             "schedules": [as_json.schedule(view) for view in views],

@@ -92,20 +92,21 @@ class Supervisor(Actor):
 
         A lease whose row cannot be read or written stops nobody: it is tried again, with an alert.
         """
-        setbacks = Setbacks("supervisor", self._store.alerts, self._rng)
+        terms, setbacks = self._election.terms(), Setbacks("supervisor", self._store.alerts, self._rng)
         while True:
             try:
-                return await self._contend(setbacks)
+                term = await anext(terms)
+            except StopAsyncIteration:
+                return
             except Exception as defect:  # noqa: BLE001 - the role continues
                 await asyncio.sleep(await setbacks.met(defect))
-
-    async def _contend(self, setbacks: Setbacks) -> None:
-        async for term in self._election.terms():
+                terms = self._election.terms()
+                continue
             async with term:
-                if setbacks.count:
-                    await setbacks.over()
                 self.leading = term
                 try:
+                    if setbacks.count:
+                        await setbacks.over()
                     await self.lead(term)
                 except FencedOffError as over:
                     log.warning("the store refused a write: %s", over)

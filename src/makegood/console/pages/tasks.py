@@ -380,7 +380,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         rows = [one for line in lines for one in ([line] if isinstance(line, TaskRow) else line.tasks)]
     next_page = {"before": _shown(before), "below": _shown(groups.below)}
     if groups.below is None:
-        next_page = {"before": _shown(groups.older if grouped else result.older)}
+        next_page = {"before": _shown(groups.older if grouped else result.older), "below": None}
     return {
         "q": text,
         "refused": refusal,
