@@ -104,6 +104,26 @@ async def test_a_list_says_which_tasks_an_act_is_for(tmp_path: Path) -> None:
     assert re.findall(r'name="(\w+)" value="([^"]*)"', form) == [("kind", "resubmit")]
 
 
+async def test_a_list_of_more_than_a_page_leads_to_the_older_tasks(tmp_path: Path) -> None:
+    """As tasks, and as batches; each further page, too."""
+    url = await migrated(tmp_path)
+    store = open_store(url)
+    await store.open()
+    await store.tasks.submit([draft(n, correlation_id=f"c-{n // 2}") for n in range(1, 161)])
+    await store.close()
+    async with create_app(url, users=USERS) as app:
+        browser = Browser(app)
+        browser.cookies["makegood_login"] = app.access.cookie("ada")
+        for first in ("/tasks", "/tasks?group=batch"):
+            path, pages = first, 0
+            while path:
+                response = await browser.get(path)
+                assert response.status == 200, path
+                older = re.search(r'rel="next" href="([^"]+)"', response.text)
+                path, pages = older[1].replace("&amp;", "&") if older else "", pages + 1
+            assert pages > 2
+
+
 async def test_a_batch_is_one_row_that_unfolds_without_a_script(tmp_path: Path) -> None:
     """The switch is a link, the row is an element that browsers unfold by key and by pointer; its bar has words."""
     async with a_console(tmp_path) as console:
