@@ -77,7 +77,7 @@ async def next_moment(world: World) -> None:
     await world.elapse(MONTH)
     if world.dialect == "postgres":
         async with world.raw() as raw:
-            await raw.run("update {task} set key = key || id")
+            await raw.run("update {task} set key = key || '/' || id")
 
 
 async def end(world: World, *, state: str = "processed") -> None:
