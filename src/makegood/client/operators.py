@@ -7,7 +7,7 @@ many acts, left in batches. The operator may stop in between; acts already left 
 import asyncio
 import getpass
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -45,6 +45,33 @@ class Acted(msgspec.Struct, frozen=True):
 
 
 Progress = Callable[[Acted], None]
+
+
+async def page_by_page(
+    opened_store: OpenedStore,
+    condition: Filter,
+    limit: int | None,
+    progress: Progress | None,
+    command: Callable[[Sequence[TaskView]], Awaitable[list[Acted]]],
+) -> list[Acted]:
+    """Let ``command`` act on all tasks that match, newest first, ``AT_ONCE`` at a time; return what became of
+    each. ``limit``: the most tasks.
+    """
+    store = opened_store.ready()
+    if limit is not None:
+        checked_count(limit)
+    outcomes: list[Acted] = []
+    while limit is None or len(outcomes) < limit:
+        most = AT_ONCE if limit is None else min(AT_ONCE, limit - len(outcomes))
+        page = await store.tasks.find(replace(condition, limit=most))
+        for outcome in await command(page):
+            outcomes.append(outcome)
+            if progress is not None:
+                progress(outcome)
+        if len(page) < most:
+            break
+        condition = replace(condition, before=page[-1].id)  # what is submitted meanwhile was not meant
+    return outcomes
 
 
 _REQUEST: ContextVar[Iterator[str] | None] = ContextVar("makegood_request", default=None)
@@ -118,27 +145,16 @@ class Acts:
         progress: Progress | None,
     ) -> list[Acted]:
         """Leave an act of its own for each task that matches: see ``Client.cancel_all``."""
-        store = self._opened_store.ready()
-        if limit is not None:
-            checked_count(limit)
-        outcomes: list[Acted] = []
-        while limit is None or len(outcomes) < limit:
-            most = AT_ONCE if limit is None else min(AT_ONCE, limit - len(outcomes))
-            page = await store.tasks.find(replace(condition, limit=most))
+
+        async def command(page: Sequence[TaskView]) -> list[Acted]:
             messages = {
                 view.id: TaskMessage(kind, act=Act(f"{act.id}/{ids.show(view.id)}", act.who, act.why))
                 for view in page
             }
             answers = await self._ask(messages, timeout)
-            for view in page:
-                outcome = _acted(view, answers.get(view.id))
-                outcomes.append(outcome)
-                if progress is not None:
-                    progress(outcome)
-            if len(page) < most:
-                break
-            condition = replace(condition, before=page[-1].id)  # what is submitted meanwhile was not meant
-        return outcomes
+            return [_acted(view, answers.get(view.id)) for view in page]
+
+        return await page_by_page(self._opened_store, condition, limit, progress, command)
 
     async def _ask(self, messages: Mapping[int, TaskMessage], timeout: Duration | None) -> dict[int, Answer]:
         """Leave acts, by task, and return the answers that arrived in time. Raises ``TaskNotFoundError``."""

@@ -1,14 +1,13 @@
 """Sending a signal: from what the caller names to what the store writes."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypedDict
 
 from makegood.base import ids
-from makegood.base.arguments import checked_count
 from makegood.base.text import refuse_unstorable
 from makegood.client.opened_store import OpenedStore
-from makegood.client.operators import AT_ONCE, Acted, Acts, Progress
+from makegood.client.operators import Acted, Acts, Progress, page_by_page
 from makegood.declare.signal import Signal, SignalByKey, another_app
 from makegood.errors import ConfigError, DefinitionError, SignalRefused, TaskNotFoundError
 from makegood.model.messages import Act
@@ -125,9 +124,6 @@ async def send_all(
 ) -> list[Acted]:
     """Send a signal to each task that matches, newest first: see ``Client.signal_all``."""
     store, act = opened_store.ready(), draft.act
-    if limit is not None:
-        checked_count(limit)
-    outcomes: list[Acted] = []
 
     async def send_to(view: TaskView) -> Acted:
         name = ids.show(view.id)
@@ -142,17 +138,10 @@ async def send_all(
             return Acted(name, "noop", KNOWN, view.state)
         return Acted(name, "applied", f"sent {signal.name} ({signal.id})", view.state)
 
-    while limit is None or len(outcomes) < limit:
-        most = AT_ONCE if limit is None else min(AT_ONCE, limit - len(outcomes))
-        page = await store.tasks.find(replace(condition, limit=most))
-        for outcome in await asyncio.gather(*map(send_to, page)):
-            outcomes.append(outcome)
-            if progress is not None:
-                progress(outcome)
-        if len(page) < most:
-            break
-        condition = replace(condition, before=page[-1].id)  # what is submitted meanwhile was not meant
-    return outcomes
+    async def send_to_all(page: Sequence[TaskView]) -> list[Acted]:
+        return await asyncio.gather(*map(send_to, page))
+
+    return await page_by_page(opened_store, condition, limit, progress, send_to_all)
 
 
 async def send(

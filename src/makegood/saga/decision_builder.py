@@ -77,9 +77,9 @@ class DecisionBuilder:
         self.change: bytes | None = None
         """What the act under way has replaced, for its answer."""
         self.left = held_task.left
+        """How many steps have not passed."""
         self.signals: Sequence[KeptSignal] = held_task.signals
         """Signals that no step has used yet, in the order in which they came."""
-        """How many steps have not passed."""
         self._count = len(held_task.steps)
         self._open: dict[int, int] = {}
         self._lists: dict[int, tuple[bytes, Sequence[msgspec.Raw]]] = {}

@@ -6,7 +6,7 @@ moment stays. A ``retry`` message ends it. A wait that is done is ``kept`` in an
 one that is ready goes back to ``waiting`` when the task goes no longer forward (``undo.clear``).
 
 A length of time runs on the store's clock. A moment is one of the calendar, which may be corrected, and whose
-zones may change their rules. So it is read anew each time that its timer is due, and first ``AHEAD`` of it.
+zones may change their rules. So it is read again each time that its timer is due, and first ``AHEAD`` of it.
 """
 
 from datetime import timedelta

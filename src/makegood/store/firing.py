@@ -4,7 +4,7 @@ Moments that were missed while nobody led, and those missed while a leader stood
 that is on time: all moments since the last look are put in order, each becomes a task or a counted skip.
 
 A moment is fired at most once, whatever hosts disagree about: its key is that of its task (``moments``), and
-the moments are computed anew each time, because the rules of a zone may have changed.
+the moments are computed again each time, because the rules of a zone may have changed.
 """
 
 import hashlib

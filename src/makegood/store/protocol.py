@@ -335,7 +335,7 @@ class Schedules(Protocol):
     async def apply(self, drafts: Sequence[ScheduleDraft]) -> list[str]:
         """Write schedules; return "new", "changed" or "same" for each. Writes nothing if all are the same.
 
-        What they have fired, and a pause, stay. The next moment is computed anew if the times have changed.
+        What they have fired, and a pause, stay. The next moment is computed again if the times have changed.
         """
 
     async def views(

@@ -315,7 +315,7 @@ async def _digests(tx: ReadTx, drafts: Sequence[ScheduleDraft]) -> dict[tuple[st
 async def apply(tx: Tx, place: FiringPlace, drafts: Sequence[ScheduleDraft]) -> list[str]:
     """Write schedules; return "new", "changed" or "same" for each.
 
-    What they have fired, and a pause, stay. The next moment is computed anew if the times have changed.
+    What they have fired, and a pause, stay. The next moment is computed again if the times have changed.
     """
     now, outcomes = await calendar_of(tx, place.calendar), list[str]()
     for draft in drafts:

@@ -42,7 +42,7 @@ RULES_EVERY = 60.0
 """Seconds between two looks at the version of the zone rules."""
 
 RETIME_EVERY = 3600.0
-"""Seconds after which all next moments are computed anew in any case: the calendar may have been set back."""
+"""Seconds after which all next moments are computed again in any case: a calendar may have been set back."""
 
 
 class Firings(Actor):
