@@ -166,16 +166,18 @@ class Glance:
             return False
         return True
 
-    def again(self, *, failed: bool) -> bool:
+    def again(self, failure: BaseException | None = None) -> bool:
         """Whether to open and read once more.
 
-        The result may mix two states of the file; or reading ``failed`` because the log was removed before it
-        was opened.
+        The result may mix two states of the file; or there is a ``failure`` because the log was removed
+        before it was opened, or because its index was read while a writer changed it.
         """
         try:
             if self._marks is not None:
                 return self._current_marks() != self._marks
-            return failed and self._logged and not exists(index_of(self.path))
+            if failure is None or not self._logged:
+                return False
+            return _meets_a_writer(failure) or not exists(index_of(self.path))
         except OSError:  # the file is gone, or its folder is barred now: the next use of the path reports it
             return False
 
@@ -192,6 +194,16 @@ class Glance:
         """Whether the file uses a log; one without may have a journal that must be rolled back first."""
         with self.path.open("rb") as file:
             return file.read(_VERSIONS.stop)[_VERSIONS] == _WITH_LOG
+
+
+def _meets_a_writer(failure: BaseException) -> bool:
+    """Whether SQLite took the index for broken, since a writer changed it at that moment.
+
+    It would repair the index, may not, and reports an attempt to write instead (SQLITE_READONLY_RECOVERY):
+    one read in 200 beside a writer that commits without a pause. The next read finds the index whole.
+    """
+    cause = failure if isinstance(failure, sqlite3.Error) else failure.__cause__
+    return getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_RECOVERY
 
 
 def journal_mode(connection: sqlite3.Connection, glance: Glance | None) -> str:
@@ -213,13 +225,13 @@ def glanced(path: Path, look: Callable[[Glance | None], T]) -> T:
     for _ in range(TIMES):
         try:
             result = look(glance)
-        except (sqlite3.Error, StoreUnavailableError):
-            if not glance.again(failed=True):
+        except (sqlite3.Error, StoreUnavailableError) as failure:
+            if not glance.again(failure):
                 raise
             continue
         finally:
             glance.release()
-        if not glance.again(failed=False):
+        if not glance.again():
             return result
     raise restless(path)
 

@@ -338,7 +338,7 @@ class StoreThread:
         """Read, and repeat a read that may have mixed two states of the file (see ``sqlite_readonly``)."""
         for _ in range(TIMES):
             self._read(operation)
-            if self.glance is None or not self.glance.again(failed=operation.error is not None):
+            if self.glance is None or not self.glance.again(operation.error):
                 return
             self._drop()
         operation.error = restless(self.path)
