@@ -184,6 +184,32 @@ async def test_extend_moves_complete_by_for_async_and_plain_actions_alike(store:
     assert all(10.0 < left <= 20.0 for left in remainders)
 
 
+async def test_an_action_says_up_to_when_it_may_be_extended(store: Store) -> None:
+    """More than ten times its complete-by, or less; past that the call is told to stop."""
+    app, lefts = mg.App("shop"), []
+    bank = app.agent("bank")
+
+    @bank.action(complete_within="3s", extend_up_to="1h", undo=mg.NOTHING)
+    async def long(order: str) -> None:
+        await mg.current_call().extend("50m")
+        lefts.append(mg.current_call().left)
+
+    @bank.action(complete_within="3s", extend_up_to="4s", undo=mg.NOTHING, recover=AT_ONCE)
+    def short(order: str) -> None:
+        mg.current_call().extend("50m")
+        lefts.append(mg.current_call().left)
+
+    @app.workflow()
+    def buy(order: str) -> None:
+        long(order)
+        short(order)
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        await (await node.client.submit(buy, "o")).result(timeout="60s")
+    assert 2900.0 < lefts[0] <= 3000.0
+    assert 0.0 < lefts[-1] <= 4.0
+
+
 async def test_an_agent_runs_no_more_than_its_slots_and_takes_the_rest_as_they_become_free(
     store: Store,
 ) -> None:

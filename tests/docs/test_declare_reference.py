@@ -18,10 +18,10 @@ import pytest
 
 import makegood as mg
 from makegood import options
-from makegood.agent import attempts
 from makegood.cli.settings import KNOWN
 from makegood.client.submission import plan_of
 from makegood.declare import terms
+from makegood.declare.terms import EXTEND_MOST
 from makegood.payload.codec import decode, decoder, encode
 from makegood.workflow import app as app_
 from tests.docs.test_operate_howto import loaded
@@ -88,7 +88,7 @@ def test_every_attribute_of_a_call_is_listed() -> None:
         for name in re.findall(r"`(\w+)[`(]", line.split("|")[1])
     }
     assert attributes == {name for name in vars(mg.Call) if not name.startswith("_")} - {"traced"}
-    assert attempts.EXTEND_MOST == 10
+    assert EXTEND_MOST == 10
 
 
 def test_options_are_the_settings() -> None:

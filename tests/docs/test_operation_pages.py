@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from makegood.agent import attempts
 from makegood.base import ids, name_lookups, webhook_signature
 from makegood.base.durations import seconds
 from makegood.client import queues, submission
 from makegood.client import signals as client_signals
 from makegood.console import access, limited_server, live
 from makegood.console import app as console_app
+from makegood.declare.terms import EXTEND_MOST
 from makegood.election.preference import tcp
 from makegood.errors import DefinitionError
 from makegood.messaging import alert_webhook, notifier
@@ -285,7 +285,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
         ("tasks that a Scheduler holds", options.max_tasks),
         ("bytes of the tasks", options.size("max_task_memory")),
         ("tasks that it claims", options.claim_batch),
-        ("an attempt's deadline", attempts.EXTEND_MOST),
+        ("an attempt's deadline", EXTEND_MOST),
         ("processes that an attempt may kill", MOST_DEATHS),
         ("Schedulers in a row", MOST_LOST),
         ("posts of a notification", options.webhook_tries),

@@ -53,7 +53,7 @@ async def answer(
 
     request = Request(1, 2, doing, 3, "shop", "desk", "charge", "charge", 1, 60.0, args)
     now = clock.monotonic()
-    attempt = Attempt(request, 1, now + deadline, now + 600.0, now, NoMore())
+    attempt = Attempt(request, 1, now + deadline, now, NoMore())
     tries.clear()
     try:
         return await AttemptRunner(clock, random.Random(1), threads).answer(attempt, of or charge)

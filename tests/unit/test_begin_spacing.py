@@ -41,7 +41,7 @@ class Nobody:
 
 def attempt() -> Attempt:
     return Attempt(
-        Request(1, 0, "do", 1, "shop", "bank", "pay", "pay", 1, 60.0, b"{}"), 1, 60.0, 60.0, 0.0, Nobody()
+        Request(1, 0, "do", 1, "shop", "bank", "pay", "pay", 1, 60.0, b"{}"), 1, 60.0, 0.0, Nobody()
     )
 
 

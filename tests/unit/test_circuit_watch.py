@@ -60,9 +60,7 @@ class World:
         request = Request(task, 0, "do", 1, "shop", "bank", "charge", "charge", 1, 60.0, b"{}")
         now = self.clock.monotonic()
         ticket = self.slots.circuit.began(now)
-        return Attempt(
-            request, node, now + 60.0, now + 600.0, now, cast("Extender", None), phase=phase, ticket=ticket
-        )
+        return Attempt(request, node, now + 60.0, now, cast("Extender", None), phase=phase, ticket=ticket)
 
 
 @pytest.mark.parametrize(

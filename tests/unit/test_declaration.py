@@ -156,6 +156,18 @@ def test_the_longest_key_that_a_service_takes_is_taken_and_one_longer_is_refused
     declared(key="uuid", key_limit=36).undo(refund)
 
 
+def test_an_attempt_may_be_extended_to_ten_times_its_length_or_as_its_action_says() -> None:
+    assert declared(complete_within="3s").terms.longest(3.0) == 30.0
+    terms = declared(complete_within="2s", extend_up_to="2h").terms
+    assert terms.longest(2.0) == 7200.0
+    assert terms.longest(10_000.0) == 10_000.0  # an undo whose own attempts are longer
+    assert declared(complete_within="2s", extend_up_to="2s").terms.longest(2.0) == 2.0
+    with pytest.raises(DefinitionError, match=r"extend_up_to='1s' is shorter than complete_within='2s'"):
+        declared(complete_within="2s", extend_up_to="1s")
+    with pytest.raises(DefinitionError, match=r"extend_up_to"):
+        declared(complete_within="2s", extend_up_to="soon")
+
+
 # -- misuse ----------------------------------------------------------------------------------------------------------------
 
 
@@ -195,7 +207,10 @@ def test_the_longest_key_that_a_service_takes_is_taken_and_one_longer_is_refused
         ({"keeps": "a day"}, "keeps='a day' is not a duration"),
         ({"keeps": 0}, "keeps=0 must be"),
         ({"key": "uuid", "retry": NEVER}, r"key='uuid' .*retry=mg\.NEVER .*drop one"),
-        ({"timeout": 3}, "there is no option 'timeout'; there are complete_within, undo, no_return, retry"),
+        (
+            {"timeout": 3},
+            "there is no option 'timeout'; there are complete_within, extend_up_to, undo, no_return, retry",
+        ),
     ],
 )
 def test_terms_that_cannot_be_meant_are_refused(options: dict[str, Any], pattern: str) -> None:

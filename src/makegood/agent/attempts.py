@@ -30,9 +30,6 @@ from makegood.telemetry.hooks import Answering
 
 log = logging.getLogger("makegood.agent")
 
-EXTEND_MOST = 10
-"""``call.extend()`` may stretch an attempt to at most this many times its complete-by."""
-
 
 class Attempts:
     """Runs attempts. ``identity``: the store's. ``on_answer``: called with each answer and its moment."""
@@ -74,8 +71,7 @@ class Attempts:
         """
         within, taken_at = request.within, handed_at or request.taken_at
         attempt = Attempt(
-            request, node, began + within, began + within * EXTEND_MOST, began, self,
-            request.first_sent or taken_at,
+            request, node, began + within, began, self, request.first_sent or taken_at,
         )  # fmt: skip
         if request.keeps and request.doing != "probe":
             attempt.keep_key(began + request.keeps, taken_at)
@@ -217,7 +213,8 @@ class Attempts:
     async def extend(self, attempt: Attempt, more: float) -> bool:
         """Ask the store for this many seconds from now on; return whether it agreed."""
         request = attempt.request
-        deadline = min(self._clock.monotonic() + more, attempt.last)
+        terms = self._slots[address(request.app, request.agent)].actions[request.action].terms
+        deadline = min(self._clock.monotonic() + more, attempt.began + terms.longest(request.within))
         left = deadline - self._clock.monotonic()
         if left <= 0 or not await self._channel.extend(
             attempt.node, request.task, request.idx, request.attempt, left

@@ -453,6 +453,7 @@ class Agent:
         self,
         *,
         complete_within: Duration,
+        extend_up_to: Duration | None = None,
         undo: Nothing,
         retry: Retry | None = None,
         recover: Recover | None = None,
@@ -468,6 +469,7 @@ class Agent:
         self,
         *,
         complete_within: Duration,
+        extend_up_to: Duration | None = None,
         no_return: bool = False,
         retry: Retry | None = None,
         recover: Recover | None = None,
@@ -483,6 +485,8 @@ class Agent:
 
         - ``complete_within``: how long one attempt may take, including retries within it; after that the
           agent counts as silent.
+        - ``extend_up_to``: how long an attempt of the action, its undo or its probe may take at most if it
+          asks for more time with ``call.extend()``; None: ten times its ``complete_within``.
         - ``retry``: tries within one attempt (``mg.Retry``; ``mg.NEVER`` for services without keys: one try,
           never again).
         - ``recover``: what follows an attempt without an answer (``mg.Recover``: threshold, waits, verdict).

@@ -253,8 +253,8 @@ class Call(msgspec.Struct, eq=False):
             raise CompleteByPassed(f"the deadline of step {self.step} of task {self.task_id} has passed")
 
     def extend(self, seconds: durations.Duration) -> Awaitable[None]:
-        """Move the deadline to this many seconds (or "2m") from now, never earlier, at most to the agent's
-        cap.
+        """Move the deadline to this many seconds (or "2m") from now, never earlier, at most to what the
+        action's ``extend_up_to`` allows.
 
         ``await call.extend("2m")`` in an ``async def`` action; in a ``def`` action ``call.extend("2m")``
         blocks. Raises ``CompleteByPassed`` if that is impossible: the attempt was judged, or has had all
@@ -281,8 +281,8 @@ class Call(msgspec.Struct, eq=False):
 
     def _no_more_time(self) -> CompleteByPassed:
         return CompleteByPassed(
-            f"the deadline of step {self.step} of task {self.task_id} cannot be extended any further: stop now; for more time declare a "
-            f"longer complete_within"
+            f"the deadline of step {self.step} of task {self.task_id} cannot be extended any further: stop now; for more time declare "
+            f'extend_up_to="2h" or the like, or a longer complete_within'
         )
 
 

@@ -18,6 +18,10 @@ from makegood.model.policy import Recover, Retry, shortened, span
 
 LEAST_WITHIN = 0.001
 """Seconds; a shorter deadline makes no sense."""
+EXTEND_MOST = 10
+"""``call.extend()`` may make an attempt this many times as long as its ``complete_within``, unless
+``extend_up_to`` says how long.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,12 @@ class Terms:
     """What its service says of keys."""
     has_recover: bool
     """Whether ``recover`` was passed."""
+    extend_up_to: float | None = None
+    """Seconds that an extended attempt may take; None: ``EXTEND_MOST`` times its ``complete_within``."""
+
+    def longest(self, within: float) -> float:
+        """Return the seconds that an attempt may take at most, if it was given ``within`` and is extended."""
+        return EXTEND_MOST * within if self.extend_up_to is None else max(within, self.extend_up_to)
 
     def fitting(self, where: str, recover: Recover | None, within: float) -> Recover:
         """Return a policy that ends before the service forgets the key: ``recover``, or for None the default,
@@ -64,6 +74,7 @@ class Declared:
     """The options of ``@agent.action(...)``, unchecked."""
 
     complete_within: Any = None
+    extend_up_to: Any = None
     undo: Any = None
     no_return: bool = False
     retry: Any = None
@@ -109,8 +120,15 @@ class Declared:
                 f"drop one of them"
             )
         keys = self._keys(where)
+        within = checked_within(self.complete_within, where)
+        extend_up_to = checked_limit(self.extend_up_to, "extend_up_to", where)
+        if extend_up_to is not None and extend_up_to < within:
+            raise DefinitionError(
+                f"{where}: extend_up_to={self.extend_up_to!r} is shorter than complete_within={self.complete_within!r}: an attempt may take "
+                f"complete_within without an extension; pass a longer extend_up_to, or leave it out"
+            )
         terms = Terms(
-            within=checked_within(self.complete_within, where),
+            within=within,
             retry=retry,
             tries=1 if self.retry is None else retry.tries,
             recover=self.recover or Recover(),
@@ -119,6 +137,7 @@ class Declared:
             remembers=bool(keys.remembers if self.remembers is None else self.remembers),
             keys=keys,
             has_recover=self.recover is not None,
+            extend_up_to=extend_up_to,
         )
         return replace(terms, recover=terms.fitting(where, self.recover, terms.within))
 

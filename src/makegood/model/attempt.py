@@ -56,8 +56,6 @@ class Attempt(msgspec.Struct, eq=False):
     """The process's number when it took the request; a reply under another number would be refused."""
     deadline: float
     """The attempt's complete-by."""
-    last: float
-    """The latest moment to which extensions may move the deadline."""
     began: float
     """When the request was taken; after a delay, when the delay was over."""
     extender: Extender
