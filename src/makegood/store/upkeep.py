@@ -64,7 +64,8 @@ select t.id from makegood.task t left join makegood.node n on n.id = t.locked_by
 where (
         (t.state in ('processing', 'undoing') and (n.id is null or n.dead or n.stopped_at is not null or n.alive_until <= {{now}}))
         or (t.state = 'sleeping' and t.ready_seq = {NO_MOMENT}
-            and not exists (select 1 from makegood.step s where s.task = t.id and s.kind = 'wait_for' and s.state = 'ready'))
+            and not exists (select 1 from makegood.step s where s.task = t.id and s.kind = 'wait_for' and s.state = 'ready')
+            and not exists (select 1 from makegood.inbox i where i.task = t.id))
     )
     and not exists (select 1 from makegood.request r where r.task = t.id)
 order by t.id limit $1
