@@ -133,13 +133,27 @@ class SignalRefused(SubmissionError):  # noqa: N818 - an outcome, reads as a wor
     The task has ended or is being undone, no step waits for a signal of this name, or too many are unused.
     """
 
-    def __init__(self, message: str, *, task_id: str = "", signal: str = "", state: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        task_id: str = "",
+        signal: str = "",
+        state: str = "",
+        app: str = "",
+        workflow: str = "",
+        is_known: bool = False,
+    ) -> None:
         super().__init__(message)
         self.task_id = task_id
         self.signal = signal
         """The name of the signal."""
         self.state = state
         """The task's state."""
+        self.app = app
+        self.workflow = workflow
+        self.is_known = is_known
+        """Whether a step of the task waits, at some time, for a signal of this name."""
 
 
 class MissingValueError(MakegoodError):

@@ -504,3 +504,10 @@ async def test_chance_delays_a_moment_below_its_jitter_and_leaves_its_key(year: 
     assert len(hours) in {49, 50}
     assert all((key or "").endswith(":00:00Z") for key in hours)
     assert len([key for key in births if (key or "").startswith("far@")]) in {299, 300}
+
+
+async def test_figures_say_for_how_long_a_schedule_has_been_due(store: Store, world: World) -> None:
+    await store.schedules.apply([a_schedule()])
+    ((due,),) = await world.rows("select next_at from {schedule}")
+    assert (await store.admin.figures(calendar=due - 1.0)).due_lag == 0.0
+    assert (await store.admin.figures(calendar=due + 40.0)).due_lag == pytest.approx(40.0)

@@ -279,6 +279,26 @@ async def test_lists_and_figures_know_them(store: Store) -> None:
     assert (tally.states, tally.in_flight) == ({"pending": 1, "sleeping": 1}, 1)
 
 
+@pytest.mark.parametrize("wall", [None, "Europe/Berlin"])
+async def test_figures_say_for_how_long_something_has_been_due(
+    store: Store, world: World, wall: str | None
+) -> None:
+    """Sleepers of any priority, after a delay or at a moment of the calendar; not what sleeps on."""
+
+    async def start(seconds: float) -> Start:
+        return later(seconds) if wall is None else await at_moment(world, seconds, wall)
+
+    async def lag() -> float:
+        calendar = world.clock.wall() if isinstance(world, SQLiteWorld) else 0.0
+        return (await store.admin.figures(calendar=calendar)).due_lag
+
+    await store.tasks.submit([draft(1, start=await start(HOUR)), draft(2)])
+    assert await lag() == 0.0
+    await store.tasks.submit([draft(3, start=await start(9)), draft(4, start=await start(5), priority=7)])
+    await world.elapse(20)
+    assert await lag() == pytest.approx(15.0, abs=2.0)
+
+
 async def test_many_sleepers_are_not_counted_at_each_look(counting_store: Store, counts: Counts) -> None:
     """A few are counted each time; of more, all are counted unless an earlier count is at hand."""
     store, kind = counting_store, ("shop", "place_order", "sleeping")

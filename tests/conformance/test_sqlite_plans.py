@@ -62,6 +62,7 @@ STATEMENTS = {
     "in error": (UNENDED[2], "makegood_task_error"),
     "asleep": (upkeep.SLEEPERS.sqlite, "makegood_task_sleeping"),
     "late": (upkeep.LATE_STARTS.sqlite, "makegood_task_sleeping"),
+    "due lag": (upkeep.DUE_LAG.sqlite, "makegood_task_sleeping"),
     "listed asleep": (
         "select app from makegood_task where state = 'sleeping' and id < 9 order by id desc limit 9",
         "makegood_task_asleep",

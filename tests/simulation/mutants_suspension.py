@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from makegood.agent.agents import Agents
 from makegood.saga import rules
 from makegood.scheduler import claims, task_table
 from makegood.store import changes
-from makegood.store.sqlite import claim, decision_rows
+from makegood.store.sqlite import claim, decision_rows, requests
 from tests.simulation.mutants_making import mutant
-from tests.simulation.mutants_worlds import BAD_SERVICES, EVERY, FAULTS_OF_ALL_KINDS, QUICK
+from tests.simulation.mutants_worlds import APART, BAD_SERVICES, EVERY, FAULTS_OF_ALL_KINDS, QUICK
 
 WAITING = replace(
     FAULTS_OF_ALL_KINDS,
@@ -28,6 +29,17 @@ UNWATCHED = replace(
     engine=replace(QUICK, linger=0.1, poll_every=None),
 )
 """Nothing makes up for a wake-up that is forgotten."""
+
+CROWDED = replace(
+    FAULTS_OF_ALL_KINDS,
+    tasks=8,
+    layout=EVERY,
+    services={"service late": 0.5, "service does it and times out": 0.2, "service hangs": 0.2},
+    engine=replace(QUICK, max_tasks=2),
+)
+"""Slow services, and Schedulers that hold two tasks: others rest."""
+HANGING = replace(CROWDED, layout=APART, services={"service hangs": 0.5})
+"""Most attempts of those that rest are not answered."""
 
 
 @mutant(WAITING, within=24)
@@ -63,3 +75,21 @@ def moment_of_the_let_go_forgotten(m: pytest.MonkeyPatch) -> None:
 def due_and_let_go(m: pytest.MonkeyPatch) -> None:
     """Nobody looks for tasks that are due."""
     m.setattr(claim, "DUE", claim.DUE.replace("'sleeping'", "'?'"))
+
+
+@mutant(CROWDED)
+def rests_while_it_runs(m: pytest.MonkeyPatch) -> None:
+    """A task rests although an attempt of it runs in the process of its Scheduler."""
+    m.setattr(Agents, "tasks", lambda _agents: set())
+
+
+@mutant(HANGING)
+def late_request_wakes_nobody(m: pytest.MonkeyPatch) -> None:
+    """The message about a late request does not wake a task that rests."""
+    m.setattr(
+        requests,
+        "INBOX",
+        requests.INBOX.replace(
+            "<> 'pending'", "<> 'pending' and (t.state <> 'sleeping' or i.kind <> 'expired')"
+        ),
+    )

@@ -559,6 +559,42 @@ def test_no_sleep_ends_before_its_moment_but_by_wake(
     assert bool(early) is bool(text)
 
 
+@pytest.mark.parametrize(
+    ("by", "is_local", "rests", "text"),
+    [
+        ("s1", True, True, "was let go while attempt 1 of charge was in flight"),
+        ("s1", True, False, "was let go while attempt 1 of charge was in flight"),
+        ("a1", False, False, "was let go while attempt 1 of charge was in flight"),
+        ("a1", False, True, ""),
+        ("s1", False, True, ""),
+        ("s2", True, True, ""),
+    ],
+)
+def test_a_task_rests_only_while_its_scheduler_runs_no_attempt_of_it(
+    by: str, is_local: bool, rests: bool, text: str
+) -> None:
+    story = Story()
+    story.begin(1)
+    if is_local:
+        event = story.history.events[-2]
+        story.history.events[-2] = replace(event, fields={**event.fields, "local": True})
+    story.note("taken", by, 1, idx=1, doing="do", attempt=1, by=by, within=5.0)
+    story.commit(1, ("task", "processing", "sleeping"))
+    story.history.note("suspended", "s1", 1, wakes=None, due=None, rests=rests)
+    reports = [violation.text for violation in check(story.history, final(story.history)).of("I28")]
+    assert text in "".join(reports)
+    assert bool(reports) is bool(text)
+
+
+def test_a_scheduler_that_holds_too_many_tasks_is_noticed() -> None:
+    story = Story()
+    story.begin(1)
+    assert not check(story.history, final(story.history)).of("L8")
+    story.history.note("overfull", "s1", 0, count=21, most=10)
+    (violation,) = check(story.history, final(story.history)).of("L8")
+    assert violation.text == "its Scheduler holds 21 tasks, and 10 are its most"
+
+
 @given(st.lists(st.sampled_from(["processed", "undone", "resubmitted", "held"]), min_size=1, max_size=8))
 def test_any_mixture_of_good_lives_passes(lives: list[str]) -> None:
     """No false alarm, however many tasks there are and however they end."""

@@ -108,7 +108,7 @@ async def test_a_node_whose_store_is_away_is_alive_and_not_ready_until_it_is_bac
 ) -> None:
     """One heartbeat that failed is enough, and one that came through; metrics that need the store are left out meanwhile."""
 
-    async def away(*_: Any) -> Any:
+    async def away(*_: Any, **__: Any) -> Any:
         raise StoreUnavailableError("the cable is cut")
 
     async with watched(None, store, roles=("supervisor",), options=BEATING) as (node, telemetry):
@@ -130,7 +130,10 @@ async def test_many_sleepers_are_counted_once_a_minute(store: Store, monkeypatch
     clock, looks = HandClock(), []
     leads, count = [True], {("shop", "do"): 20_000}
 
-    async def figures(sleepers: Mapping[tuple[str, str], int] | None = None) -> TaskFigures:
+    async def figures(
+        sleepers: Mapping[tuple[str, str], int] | None = None, *, calendar: float = 0.0
+    ) -> TaskFigures:
+        assert calendar == clock.wall()
         looks.append(sleepers)
         return TaskFigures({}, {}, {}, count if sleepers is None else sleepers)
 

@@ -5,15 +5,24 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 import makegood as mg
+from makegood import saga
 from makegood.base.clock import SystemClock
+from makegood.model.messages import SignalRef, TaskMessage
+from makegood.model.plan import StepPlan
 from makegood.store.protocol import Store
 from makegood.store.records import Committed
-from makegood.telemetry.catalogue import DECISIONS, FENCED, UNDOS
+from makegood.telemetry import task_metrics
+from makegood.telemetry.catalogue import DECISIONS, FENCED, SIGNALS, UNDOS, WAIT_SECONDS
 from makegood.telemetry.counters import Counters
 from makegood.telemetry.task_metrics import Accounts
+from tests.clocks import HandClock
 from tests.conformance.worlds import World
 from tests.telemetry.conftest import QUICK, page, watched
+from tests.unit.saga_case import Case, action
+from tests.waiting import until
 
 ONE_TERM = replace(QUICK, lease=600.0, dead_after=600.0)
 """What lasts a second is lost where a busy machine lets nobody renew it, or where a test lets time pass."""
@@ -235,3 +244,99 @@ def test_what_was_overtaken_is_counted_as_refused_and_nothing_else() -> None:
     assert tally.counts(FENCED) == {("scheduler",): 2}
     assert tally.counts(UNDOS) == {}
     assert set(tally.counts(DECISIONS).values()) == {0.0}
+
+
+# -- waiting -------------------------------------------------------------------------------------------------
+
+
+def travels() -> tuple[mg.App, Any, mg.Signal[str]]:
+    """Return an app whose workflow waits for an answer, then sleeps for as long as it says, and these two."""
+    app = mg.App("trips")
+    answer = app.signal("answer", str)
+
+    @app.workflow
+    def trip(timeout: str) -> str:
+        text = mg.wait_for(answer, timeout="1h", otherwise="none")
+        mg.sleep("20ms")
+        return text
+
+    return app, trip, answer
+
+
+async def test_signals_and_waits_are_counted(store: Store, world: World) -> None:
+    """One is answered and sends again too late, one runs out of time, one is cancelled, and one name is misspelt."""
+    app, trip, answer = travels()
+    options = replace(QUICK, dead_after=1e6, linger=0.0)
+    async with watched(app, store, options=options) as (node, telemetry):
+        first, second, third = [await node.client.submit(trip, name) for name in ("a", "b", "c")]
+        for handle in (first, second, third):
+            await until_listening(handle)
+        await node.client.signal(first, answer, "yes", id="one")
+        await passing(world, first)
+        assert await first.result() == "yes"
+        with pytest.raises(mg.SignalRefused) as refusal:
+            await node.client.signal(first, answer, "again", id="two")
+        assert (refusal.value.app, refusal.value.workflow, refusal.value.is_known) == ("trips", "trip", True)
+        with pytest.raises(mg.SignalRefused) as refusal:
+            await node.client.signal(third, "no such name", "x", id="three")
+        assert not refusal.value.is_known
+        await third.cancel(who="ann")
+        assert (await third.wait("60s")).state == "undone"
+        await world.elapse(3600.0)
+        await passing(world, second)
+        assert await second.result() == "none"
+        numbers = await page(telemetry)
+    assert numbers.table("makegood_signals_total", "workflow", "signal", "outcome") == {
+        ("trip", "answer", "used"): 1,
+        ("trip", "answer", "refused"): 1,
+        ("trip", "", "refused"): 1,
+    }
+    assert numbers.table("makegood_wait_seconds_count", "workflow", "step", "outcome") == {
+        ("trip", "answer", "signal"): 1,
+        ("trip", "answer", "timeout"): 1,
+        ("trip", "answer", "dropped"): 1,
+        ("trip", "sleep", "moment"): 2,
+    }
+    assert (numbers("makegood_wait_seconds_sum", step="sleep") or 0) >= 0.02
+
+
+async def until_listening(handle: mg.TaskHandle[Any]) -> None:
+    """Wait until a task waits for a signal."""
+
+    async def listens() -> bool:
+        return any(
+            step.kind == "wait_for" and step.state == "ready" for step in (await handle.status()).steps
+        )
+
+    await until(listens, "a wait for a signal")
+
+
+def test_what_an_ended_task_keeps_is_late_and_what_another_keeps_is_kept() -> None:
+    tally = Counters()
+    accounts = Accounts(tally, SystemClock())
+    for state in ("processing", "error", "processed", "undone"):
+        case = Case(action(0), state=state)
+        case.say(TaskMessage("signal", value=b"1", signal=SignalRef("answer", state)))
+        accounts.decided({}, [(case.held, case.last)], Committed())
+    assert tally.counts(SIGNALS) == {
+        ("shop", "order", "answer", "kept"): 2,
+        ("shop", "order", "answer", "late"): 2,
+    }
+
+
+def test_only_so_many_waits_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_metrics, "_MOST_WAITS", 2)
+    tally, clock = Counters(), HandClock()
+    accounts = Accounts(tally, clock)
+    cases = [Case(StepPlan(0, "wait_for", "answer", action="answer"), id=n, claim=False) for n in range(3)]
+    for messages in (
+        [TaskMessage("claim")],
+        [TaskMessage("signal", value=b"1", signal=SignalRef("answer", "x"))],
+    ):
+        for case in cases:
+            held, decision = case.held, saga.decide(case.held, messages)
+            accounts.decided({}, [(held, decision)], Committed())
+            saga.apply(held, decision)
+        clock.forward(60.0)
+    (spread,) = tally.spreads(WAIT_SECONDS).values()
+    assert (sum(spread.counts), spread.total) == (2, 120.0)

@@ -22,6 +22,7 @@ REPLIES: Final = frozenset(get_args(Outcome))
 MessageKind = Literal[
     "claim",  # a Scheduler took the task from pending, or from sleeping at its moment
     "dead",  # its Scheduler is dead or releases it: back to pending, goal kept
+    "rest",  # its Scheduler is nearly full, and lets it go with requests in flight
     "done", "permanent", "refused", "later", "gave_up", "happened", "not_happened",  # replies
     "expired",  # the Supervisor judged the silence of an attempt; failures carries the count
     "withdrawn",  # a request that no agent had taken was withdrawn

@@ -31,7 +31,7 @@ ENDED: Final[frozenset[TaskState]] = frozenset({"processed", "undone"})
 
 TaskReason = Literal[
     "claimed", "woken", "complete", "cancelled", "untouched", "deadline", "step_failed", "result_missing", "operator_undo", "held", "reverted",
-    "undo_incomplete", "settled", "resubmitted", "released", "suspended", "scheduler_dead", "scheduler_silent", "new_generation", "unreadable",
+    "undo_incomplete", "settled", "resubmitted", "released", "suspended", "rested", "scheduler_dead", "scheduler_silent", "new_generation", "unreadable",
 ]  # fmt: skip
 StepReason = Literal[
     "preceded", "branch_not_taken", "item_gone", "dispatched", "goal_changed", "arguments_missing", "key_too_old", "decided", "reply",
@@ -52,7 +52,8 @@ TEXTS: Final[Mapping[str, str]] = MappingProxyType(
         "step_failed": "a step failed for good", "result_missing": "the result cannot be put together", "operator_undo": "undo requested",
         "held": "held, and nothing in flight", "reverted": "nothing left to undo",
         "undo_incomplete": "an undo is stuck, and nothing in flight or due", "settled": "the last one settled by hand",
-        "resubmitted": "resubmitted", "released": "released by its Scheduler", "suspended": "suspended, it only waits", "scheduler_dead": "the heartbeat of its scheduler ran out",
+        "resubmitted": "resubmitted", "released": "released by its Scheduler", "suspended": "suspended, it only waits",
+        "rested": "let go to make room, its requests wait", "scheduler_dead": "the heartbeat of its scheduler ran out",
         "scheduler_silent": "its scheduler does not answer", "new_generation": "the store began a new generation",
         "unreadable": "it cannot be decided",
         "preceded": "predecessors done or skipped", "branch_not_taken": "its branch is not taken", "item_gone": "no such item any more",
@@ -159,13 +160,13 @@ TASK_MOVES: Moves[TaskState] = _frozen(
             "undoing": ("cancelled", "deadline", "step_failed", "result_missing"),
             "error": ("held", "unreadable"),
             "pending": _FREED,
-            "sleeping": ("suspended", "released"),
+            "sleeping": ("suspended", "rested", "released"),
         },
         "undoing": {
             "undone": ("reverted",),
             "error": ("undo_incomplete", "unreadable"),
             "pending": _FREED,
-            "sleeping": ("suspended", "released"),
+            "sleeping": ("suspended", "rested", "released"),
         },
         "error": {
             "pending": ("resubmitted",),

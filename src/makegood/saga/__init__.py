@@ -18,7 +18,7 @@ modules:
 - ``replies``: what an answer, a silence, a withdrawn request does to its step;
 - ``forward``: which steps begin, what follows a doubt, the verdict;  ``control``: when, merge, each, gather;
 - ``undo``: withdrawing, draining, undoing in reverse order, coming to rest;  ``suspension``: a task that only
-  waits goes to sleep;
+  waits goes to sleep, one that waits for slow agents if there is no room;
 - ``fast_path``: the quick way of nearly every message;  ``first_decision``: decisions on tasks being
   submitted;
 - ``acts``: operator commands;  ``corrected_inputs``: other inputs for what runs again;
@@ -33,7 +33,7 @@ from makegood.saga.decisions import decide, progressed, put_to_error
 from makegood.saga.fast_path import Shapes
 from makegood.saga.first_decision import begin
 from makegood.saga.held import apply, hold, repair
-from makegood.saga.rules import is_wait
+from makegood.saga.rules import is_in_flight, is_wait
 from makegood.saga.suspension import NOTHING_DUE, Due
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "begin",
     "decide",
     "hold",
+    "is_in_flight",
     "is_wait",
     "progressed",
     "put_to_error",

@@ -15,7 +15,7 @@ from makegood.saga.decision_builder import DecisionBuilder
 from makegood.saga.fast_path import straight
 from makegood.saga.forward import advance, dispatch, look_at_all, turn
 from makegood.saga.replies import late, reply, retry
-from makegood.saga.suspension import NOTHING_DUE, Due, suspend
+from makegood.saga.suspension import NOTHING_DUE, Due, rest, suspend
 from makegood.saga.undo import backward, clear, rest_when_drained, rest_when_undone, undo_failed
 
 _OF_A_STEP = frozenset(
@@ -58,6 +58,7 @@ class _Folding:
     claim = False
     poison = False
     releases = False
+    rests = False
     verdicts: frozenset[tuple[int, int]] = frozenset()
     results: Sequence[tuple[TaskMessage, ActResult, bytes | None]] = ()
 
@@ -98,6 +99,8 @@ class _Folding:
             self._act(message)
         elif kind == "dead":
             self.releases = True
+        elif kind == "rest":
+            self.rests = len(self.messages) == 1  # else it is not quiet
         elif kind == "late":
             late(work, message)
         elif kind == "signal":
@@ -178,7 +181,9 @@ class _Folding:
         if work.task.state == "undoing":
             backward(work)
             rest_when_undone(work)
-        if due or work.out.timers or work.task.signals:
+        if self.rests and work.task.state in ("processing", "undoing"):
+            rest(work, due, work.at.linger)
+        elif due or work.out.timers or work.task.signals:
             suspend(work, due, work.at.linger)
         if (
             work.out.withdraw and work.out.used_requests

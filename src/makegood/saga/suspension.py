@@ -3,6 +3,9 @@
 While nothing of a task is in flight, only a timer or a message can move it. Its rows say which timers those
 are, so no Scheduler has to keep it in memory: it goes to sleep, and whoever claims it at its moment, or for a
 message, continues as after any take-over.
+
+A Scheduler that is nearly full lets a task go that waits for requests in flight, too: it *rests*. Replies to
+a task that nobody holds, and the Supervisor's judgement of a late one, are rows of its inbox, which wake it.
 """
 
 import math
@@ -24,7 +27,22 @@ def suspend(work: DecisionBuilder, due: Due, linger: float, reason: Reason = "su
     """Let a task sleep if it only waits, and for more than ``linger`` seconds; returns whether it sleeps."""
     if work.task.state not in ("processing", "undoing"):
         return False
+    if work.any(rules.is_in_flight):
+        return False
+    return _sleep(work, _wait_left(work, due), linger, reason)
+
+
+def rest(work: DecisionBuilder, due: Due, linger: float) -> bool:
+    """Let a task sleep although requests of it are in flight, until a message comes, unless a timer of it
+    fires within ``linger`` seconds; returns whether it sleeps.
+    """
+    if not work.any(rules.is_in_flight):
+        return suspend(work, due, linger)
     seconds = _wait_left(work, due)
+    return _sleep(work, math.inf if seconds is None else seconds, linger, "rested")
+
+
+def _sleep(work: DecisionBuilder, seconds: float | None, linger: float, reason: Reason) -> bool:
     if seconds is None or seconds <= linger:
         return False
     work.out.wakes = seconds
@@ -33,11 +51,9 @@ def suspend(work: DecisionBuilder, due: Due, linger: float, reason: Reason = "su
 
 
 def _wait_left(work: DecisionBuilder, due: Due) -> float | None:
-    """Return the seconds until the first timer of a task of which nothing runs, without end if only a signal
-    can move it; None if it does not only wait.
+    """Return the seconds until the first timer of a task, without end if it has none and waits for a signal;
+    None if it waits for nothing.
     """
-    if work.any(rules.is_in_flight):
-        return None
     timers = work.out.timers
     waits = [
         timers[idx] if (idx := step.plan.idx) in timers else due.get(idx, 0.0)

@@ -40,6 +40,7 @@ from makegood.model.shape import HeldTask
 from makegood.scheduler.claims import Claims
 from makegood.scheduler.commits import Commits
 from makegood.scheduler.eager_submission import EagerSubmissions
+from makegood.scheduler.quiet_tasks import QuietTasks
 from makegood.scheduler.store_reader import StoreReader
 from makegood.scheduler.task_table import TaskTable
 from makegood.scheduler.turns import Listeners, Turns
@@ -89,6 +90,7 @@ class Scheduler(Actor):
         self.turns = turns = Turns(tasks, claims, Listeners(on_end, watch), store.parallel_from)
         self._agents = agents = agents or NoAgents()
         self._reader = StoreReader(store.tasks, agents, turns)
+        self._quiet = QuietTasks(claims, agents, hold)
         self._commits = Commits(store.tasks, store.oversight, agents, turns)
         self._eager = EagerSubmissions(store.tasks, agents, claims)
         self._clock = clock
@@ -142,7 +144,7 @@ class Scheduler(Actor):
             while True:
                 try:
                     if not await self._turn():
-                        due = (self.tasks.timers.first, self.turns.claims.next_start)
+                        due = (self.tasks.timers.first, self.turns.claims.next_start, self._quiet.next_look)
                         await self.wakeups.rest(min([at for at in due if at is not None], default=None))
                     self.wakeups.pauses.reset()
                     if self._setbacks.count and self.turns.doubts.fine:
@@ -189,7 +191,9 @@ class Scheduler(Actor):
         if wakeups.polls:
             tasks.review()
         turns.reap()
-        turns.claims.fire(self._clock.monotonic())
+        now = self._clock.monotonic()
+        turns.claims.fire(now)
+        self._quiet.look(now, [*self._commits.writing.values(), *turns.under_way.values()])
         if wakeups.inbox and turns.state != "full":
             await self._reader.read_inbox()
         if not turns.may_begin():

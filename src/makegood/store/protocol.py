@@ -585,10 +585,13 @@ class Admin(Protocol):
         """Commit a small write, as durably as any other, to measure how long a commit takes."""
 
     async def figures(
-        self, sleepers: Mapping[tuple[str, str], int] | None = None, count_limit: int = ...
+        self,
+        sleepers: Mapping[tuple[str, str], int] | None = None,
+        count_limit: int = ...,
+        calendar: float = 0.0,
     ) -> TaskFigures:
         """Return how much work there is and what is wrong. The cost grows with unended tasks,
-        never with ended ones.
+        never with ended ones. ``calendar``: the caller's wall clock, for what is due by the calendar.
 
         If more than ``count_limit`` tasks sleep, ``sleepers``, the field of that name of earlier figures,
         spares the count of them all.

@@ -31,7 +31,7 @@ _ENDED = {
     "undoing": "the task is being undone; resubmit it once it is undone",
 }
 _MANY = f"""
-select t.id, t.state, t.goal, t.static, s.digest,
+select t.id, t.state, t.goal, t.static, t.app, t.workflow, s.digest,
     (select count(*) from (select 1 from makegood.signal u where u.task = t.id and u.used is null limit {MOST_BACKLOG}) u) {{rows}}
 """  # noqa: S608 - our own number
 _JOINED = "left join makegood.signal s on s.task = t.id and s.name = x.name and s.id = x.id"
@@ -107,6 +107,8 @@ class Addressee(msgspec.Struct, frozen=True, array_like=True):
     state: str
     goal: str
     static: bytes
+    app: str
+    workflow: str
     digest: bytes | None
     """Of the signal of the same name and id, if there is one."""
     backlog: int
@@ -152,11 +154,11 @@ def _unknown(to: int | TaskKey) -> TaskNotFoundError:
 
 
 def _refusal(task: Addressee, signal: OutgoingSignal) -> SignalRefused | None:
-    name = show(task.task)
+    name, names = show(task.task), rows.signals_of(task.static)
     state = "undoing" if task.goal == "undo" and task.state not in ("undone", "error") else task.state
     if (end := _ENDED.get(state)) is not None:
         text = f"task {name} takes no signal {signal.name!r}: {end}"
-    elif (names := rows.signals_of(task.static)) and signal.name not in names:
+    elif names and signal.name not in names:
         text = f"task {name} waits for no signal {signal.name!r}; it has {', '.join(names)}"
     elif task.backlog >= MOST_BACKLOG:
         text = (
@@ -165,7 +167,15 @@ def _refusal(task: Addressee, signal: OutgoingSignal) -> SignalRefused | None:
         )
     else:
         return None
-    return SignalRefused(text, task_id=name, signal=signal.name, state=task.state)
+    return SignalRefused(
+        text,
+        task_id=name,
+        signal=signal.name,
+        state=task.state,
+        app=task.app,
+        workflow=task.workflow,
+        is_known=signal.name in names,
+    )
 
 
 def audited(act: Act, signal: OutgoingSignal, answer: Signalled) -> list[rows.AuditRow]:

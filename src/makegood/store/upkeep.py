@@ -64,7 +64,8 @@ select t.id from makegood.task t left join makegood.node n on n.id = t.locked_by
 where (
         (t.state in ('processing', 'undoing') and (n.id is null or n.dead or n.stopped_at is not null or n.alive_until <= {{now}}))
         or (t.state = 'sleeping' and t.ready_seq = {NO_MOMENT}
-            and not exists (select 1 from makegood.step s where s.task = t.id and s.kind = 'wait_for' and s.state = 'ready'))
+            and not exists (select 1 from makegood.step s where s.task = t.id and s.kind = 'wait_for' and s.state = 'ready')
+            and not exists (select 1 from makegood.inbox i where i.task = t.id))
     )
     and not exists (select 1 from makegood.request r where r.task = t.id)
 order by t.id limit $1
@@ -81,6 +82,28 @@ LATE_STARTS = Sql(
     _LATE_STARTS.format(clocks="(start_wall is null) in (0, 1) and ", real="", integer=""),
 )
 """Sleeping tasks that should have begun: by the store's clock, and by the calendar as the caller knows it."""
+_LAG = (
+    "select {clock} - (select min(ready_seq) from makegood.task where state = 'sleeping' and locked_by is null and {kind}"
+    "priority = {n}) / 1000000.0 as lag"
+)
+_LAGS = (
+    "select coalesce(max(lag), 0) from (select $1::float8 - (select min(next_at) from makegood.schedule where next_at is not null) as lag "
+    "union all {}) lags"
+)
+_PRIORITIES = range(10)
+DUE_LAG = Sql(
+    _LAGS.format(" union all ".join(_LAG.format(clock="{now}", kind="", n=n) for n in _PRIORITIES)),
+    _LAGS.format(
+        " union all ".join(
+            _LAG.format(clock=clock, kind=f"(start_wall is null) = {is_delay} and ", n=n)
+            for clock, is_delay in (("{now}", 1), ("$1::float8", 0))
+            for n in _PRIORITIES
+        )
+    ),
+)
+"""For how long the first sleeping task, or schedule, has been due: one step through an index for each
+priority. It is below 0 if none is.
+"""
 
 # Ids rise with the time of submission, so a window of ids is a window of time. No other rows are read to find
 # old tasks.
@@ -160,9 +183,14 @@ async def depths(tx: ReadTx) -> dict[str, int]:
 
 
 async def figures(
-    tx: ReadTx, sleepers: Mapping[tuple[str, str], int] | None = None, count_limit: int = COUNT_LIMIT
+    tx: ReadTx,
+    sleepers: Mapping[tuple[str, str], int] | None = None,
+    count_limit: int = COUNT_LIMIT,
+    calendar: float = 0.0,
 ) -> TaskFigures:
-    """Return how much work there is, and what is wrong; ``sleepers``: an earlier count of the many."""
+    """Return how much work there is, and what is wrong. ``sleepers``: an earlier count of the many.
+    ``calendar``: the caller's wall clock.
+    """
     tasks: dict[tuple[str, str, str], int] = {}
     for app, workflow, state, count in await tx.rows(UNENDED):
         kind = (text(app), text(workflow), text(state))
@@ -175,7 +203,8 @@ async def figures(
         tasks[kind] = tasks.get(kind, 0) + count
     queues = {text(agent): (count, seconds(oldest)) for agent, count, oldest in await tx.rows(_QUEUES)}
     alerts = {text(kind): count for kind, count in await tx.rows(STANDING)}
-    return TaskFigures(tasks, queues, alerts, many)
+    ((due_lag,),) = await tx.rows(DUE_LAG, calendar)
+    return TaskFigures(tasks, queues, alerts, many, max(0.0, seconds(due_lag)))
 
 
 async def _sleepers(tx: ReadTx, limit: int) -> dict[tuple[str, str], int]:

@@ -591,6 +591,8 @@ class TaskFigures(msgspec.Struct, frozen=True):
     """Open alerts, by kind."""
     sleepers: Mapping[tuple[str, str], int] | None = None
     """Sleeping tasks by (app, workflow), if they are too many to be counted at each look."""
+    due_lag: float = 0.0
+    """For how many seconds the first task that sleeps, or schedule, has been due; 0 if none is."""
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 _CALL = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _TASK = (0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0)
+_WAIT = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0, 259200.0, 604800.0, 2592000.0)
 _STORE = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _SIZE = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
@@ -126,6 +127,18 @@ SCHEDULE_LATE = Metric(
     "makegood_schedule_late_seconds", "histogram", ("app", "schedule"),
     "How long after its moment, and its jitter, a schedule fired.", _TASK,
 )  # fmt: skip
+DUE_LAG = Metric(
+    "makegood_due_lag_seconds", "gauge", (),
+    "The longest that something due has waited: a sleeping task whose moment has come, or a schedule. Reported by the leading Supervisor.",
+)  # fmt: skip
+SIGNALS = Metric(
+    "makegood_signals_total", "counter", ("app", "workflow", "signal", "outcome"),
+    "Signals to tasks; outcome: used, kept, late (its task had ended), refused. A kept one may be used later, and counts again.",
+)  # fmt: skip
+WAIT_SECONDS = Metric(
+    "makegood_wait_seconds", "histogram", ("app", "workflow", "step", "outcome"),
+    "How long a step waited, for waits that began in this process; step: sleep, or the name of the signal; outcome: moment, signal, timeout, dropped.", _WAIT,
+)  # fmt: skip
 ALERTS = Metric(
     "makegood_alerts", "gauge", ("kind",),
     "Open alerts, by kind. Reported by the leading Supervisor.",
@@ -133,6 +146,7 @@ ALERTS = Metric(
 
 METRICS: tuple[Metric, ...] = (
     TASKS_ENDED, TASK_SECONDS, UNDOS, TASKS, ATTEMPTS, STEP_SECONDS, START_SECONDS, QUEUE, OLDEST, SLOTS, DECISIONS, SCAN_SECONDS,
-    UNDO_STEPS, LATE, CIRCUIT, LEADER, LEADER_CHANGES, FENCED, COMMITS, BATCH, STORE_SECONDS, FIRINGS, SCHEDULE_LATE, ALERTS,
+    UNDO_STEPS, LATE, CIRCUIT, LEADER, LEADER_CHANGES, FENCED, COMMITS, BATCH, STORE_SECONDS, FIRINGS, SCHEDULE_LATE, DUE_LAG, SIGNALS,
+    WAIT_SECONDS, ALERTS,
 )  # fmt: skip
 """All of them, in the order of the reference."""

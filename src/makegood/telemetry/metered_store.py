@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from makegood.base.clock import Clock
 from makegood.declare.action import Action
 from makegood.election.protocol import Grant
-from makegood.errors import FencedOffError
+from makegood.errors import FencedOffError, SignalRefused
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Request, TaskMessage
 from makegood.store.protocol import Leases, Nodes, Requests, Schedules, Store, Supervision, Tasks
@@ -101,6 +101,21 @@ class _Meter:
                 return await call(*args, **options)
             except FencedOffError:
                 self.tally.count(catalogue.FENCED, "supervisor")
+                raise
+
+        return watched
+
+    def refusing(self, call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+        """Return a call that sends a signal, and counts when it is refused. (A name that the workflow
+        does not have has no label.)
+        """
+
+        async def watched(*args: P.args, **options: P.kwargs) -> T:
+            try:
+                return await call(*args, **options)
+            except SignalRefused as refusal:
+                name = refusal.signal if refusal.is_known else ""
+                self.tally.count(catalogue.SIGNALS, refusal.app, refusal.workflow, name, "refused")
                 raise
 
         return watched
@@ -204,7 +219,8 @@ class WatchedStore:
         )
         submit = meter.timed("submit", tasks.submit, lambda _, drafts: len(drafts))
         inbox = meter.timed("inbox", tasks.inbox)
-        self.tasks: Tasks = _slice(tasks, commit=commit, submit=submit, inbox=inbox)
+        signal = meter.refusing(tasks.signal)
+        self.tasks: Tasks = _slice(tasks, commit=commit, submit=submit, inbox=inbox, signal=signal)
         self.requests: Requests = _slice(inner.requests, take=requests.take, answer=requests.answer)
         self.supervision: Supervision = _slice(
             judging,

@@ -72,7 +72,7 @@ class Gauges:
         sleepers = self._sleepers if now < self._recount else None
         try:
             async with asyncio.timeout(PATIENCE):
-                self._figures = await process.store.admin.figures(sleepers)
+                self._figures = await process.store.admin.figures(sleepers, calendar=self._clock.wall())
         except (StoreUnavailableError, TimeoutError):
             self._figures = None  # better no number than an old one
         after = self._clock.monotonic()
@@ -98,6 +98,7 @@ class Gauges:
         if figures is not None:
             gauges[catalogue.TASKS.name] |= {labels: float(n) for labels, n in figures.tasks.items()}
             gauges[catalogue.ALERTS.name] |= {(kind,): float(n) for kind, n in figures.alerts.items()}
+            gauges[catalogue.DUE_LAG.name][()] = figures.due_lag
             for agent, (waiting, oldest) in figures.queues.items():
                 gauges[catalogue.QUEUE.name][_parted(agent)] = float(waiting)
                 gauges[catalogue.OLDEST.name][_parted(agent)] = oldest

@@ -5,6 +5,7 @@ It uses committed Decisions and the messages that led to them. So nothing is cou
 nothing is counted twice if a commit was overtaken and repeated.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -12,9 +13,10 @@ from makegood.base import ids
 from makegood.base.clock import Clock
 from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
+from makegood.model.plan import WAITS
 from makegood.model.policy import Policy
 from makegood.model.shape import HeldTask
-from makegood.model.states import AT_REST
+from makegood.model.states import AT_REST, ENDED
 from makegood.model.task import Step
 from makegood.store.records import Committed
 from makegood.telemetry import catalogue
@@ -34,6 +36,13 @@ _CAUSES: Final[Mapping[str, str]] = {
 }
 """Causes of an undo that its reason says."""
 _FAILED: Final = frozenset({"gave_up", "permanent", "expired"})
+_WAIT_ENDS: Final[Mapping[str, str]] = {
+    "moment_came": "moment", "woken_early": "moment", "signal_came": "signal", "timed_out": "timeout", "no_signal": "timeout",
+    "goal_changed": "dropped",
+}  # fmt: skip
+"""How a wait ended, by the reason of its step's move."""
+_MOST_WAITS: Final = 4_000
+"""The most waits whose beginning is remembered."""
 _PLAIN: Final = Policy(within=60.0)
 _CERTAIN: Final = frozenset({"permanent", "refused"})
 
@@ -93,6 +102,8 @@ class Accounts:
     def __init__(self, tally: Counters, clock: Clock) -> None:
         self._tally = tally
         self._clock = clock
+        self._waits: OrderedDict[tuple[int, str], float] = OrderedDict()
+        """When waits began, by task and step, by the wall clock; the oldest are forgotten."""
 
     def decided(self, messages: Heard, decisions: Decided, outcome: Committed) -> None:
         """Count a commit."""
@@ -118,10 +129,47 @@ class Accounts:
             self._taken_back(held_task, decision)
             if cause := cause_of_undo(decision):
                 tally.count(catalogue.UNDOS, task.app, task.workflow, cause)
+        if decision.used_signals or decision.kept_signals:
+            self._signals(decision)
+        if decision.shape_step is None and any(step.plan.kind in WAITS for step in held_task.steps):
+            self._waited(held_task, decision)
         if ended(decision):
             tally.count(catalogue.TASKS_ENDED, task.app, task.workflow, task.state)
             duration = self._clock.wall() - ids.drawn_at(task.id)
             tally.observe(catalogue.TASK_SECONDS, duration, task.app, task.workflow, task.state)
+
+    def _signals(self, decision: Decision) -> None:
+        """Count what became of signals. A task that had ended keeps what comes too late."""
+        task = decision.task
+        for name, _, _ in decision.used_signals:
+            self._tally.count(catalogue.SIGNALS, task.app, task.workflow, name, "used")
+        kept = "late" if task.state in ENDED else "kept"
+        for signal in decision.kept_signals:
+            self._tally.count(catalogue.SIGNALS, task.app, task.workflow, signal.name, kept)
+
+    def _waited(self, held_task: HeldTask, decision: Decision) -> None:
+        """Note which waits began, and count those that ended."""
+        task, now = decision.task, self._clock.wall()
+        waits = {
+            step.name: step.plan
+            for step in (*held_task.steps, *decision.new_steps)
+            if step.plan.kind in WAITS
+        }
+        for move in decision.moves:
+            plan = waits.get(move.name)
+            if plan is None or move.of_task:
+                continue
+            key = (task.id, move.name)
+            if move.after == "ready":
+                self._waits[key] = now
+                if len(self._waits) > _MOST_WAITS:
+                    self._waits.popitem(last=False)
+            elif (outcome := _WAIT_ENDS.get(move.reason)) and (
+                began := self._waits.pop(key, None)
+            ) is not None:
+                label = plan.action if plan.kind == "wait_for" else plan.kind
+                labels = (task.app, task.workflow, label, outcome)
+                self._tally.observe(catalogue.WAIT_SECONDS, now - began, *labels)
 
     def _followed(self, decision: Decision, failures: Sequence[Step]) -> None:
         """Count what followed on failures: another attempt for each step, or one verdict on the task."""

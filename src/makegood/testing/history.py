@@ -10,8 +10,9 @@ The kinds, with their fields:
 - sleeps: a task that begins later was written
 - began: early (seconds until its start, by the clock that counts): a task that slept begins
 - suspended: wakes (seconds until it is to be claimed; None: by a message only), due (seconds until its first
-  timer fires; None: it has none): a task was let go
+  timer fires; None: it has none), rests (whether with requests in flight, to make room): a task was let go
 - lingers: wait, linger: a Scheduler keeps a task that only waits, for longer than ``linger``
+- overfull: count, most: a Scheduler holds more than twice as many tasks as it may
 - moved: moves (("task", old, new) and (step idx, old, new, attempt, round)), cause, note: one per committed
   Decision
 - signalled: name, id, step (the only one that may use it, or ""), seq, now (the store's clock): a signal was

@@ -23,7 +23,7 @@ from makegood.transactions.caller import spelled
 _T = "pg_catalog.text"
 _GIVEN = "pg_catalog.jsonb_to_record(?::pg_catalog.text::pg_catalog.jsonb)"
 _STATE = f"""
-select t.id, t.state, t.goal, t.static, (
+select t.id, t.state, t.goal, t.static, t.app, t.workflow, (
     select s.digest from makegood.signal s where s.task {EQ} t.id and s.name {EQ} x.name and s.id {EQ} x.id
 ), (
     select pg_catalog.count(*) from (
@@ -31,7 +31,7 @@ select t.id, t.state, t.goal, t.static, (
     ) u
 )
 from {_GIVEN} as x (task bigint, app {_T}, workflow {_T}, key {_T}, name {_T}, id {_T})
-    cross join lateral (select t.id, t.state, t.goal, t.static from makegood.task t where @place offset 0) t
+    cross join lateral (select t.id, t.state, t.goal, t.static, t.app, t.workflow from makegood.task t where @place offset 0) t
 """  # noqa: S608 - our own text
 _BY_ID = _STATE.replace("@place", f"t.id {EQ} x.task")
 _BY_KEY = _STATE.replace("@place", f"t.key {EQ} x.key and t.workflow {EQ} x.workflow and t.app {EQ} x.app")
@@ -72,9 +72,16 @@ class _Tables:
         place = {"task": to} if isinstance(to, int) else msgspec.structs.asdict(to)
         place |= {"name": signal.name, "id": signal.id}
         for row in await self._ask(_BY_ID if isinstance(to, int) else _BY_KEY, _json(place)):
-            task, state, goal, static, digest, backlog = row
+            task, state, goal, static, app, workflow, digest, backlog = row
             return Addressee(
-                task, state, goal, bytes(static), None if digest is None else bytes(digest), backlog
+                task,
+                state,
+                goal,
+                bytes(static),
+                app,
+                workflow,
+                None if digest is None else bytes(digest),
+                backlog,
             )
         return None
 

@@ -10,7 +10,7 @@ from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.transactions import Caller, at_once
 
 _STATE = f"""
-select t.id, t.state, t.goal, t.static, (select s.digest from makegood_signal s where s.task = t.id and s.name = ? and s.id = ?),
+select t.id, t.state, t.goal, t.static, t.app, t.workflow, (select s.digest from makegood_signal s where s.task = t.id and s.name = ? and s.id = ?),
     (select count(*) from (select 1 from makegood_signal s where s.task = t.id and s.used is null limit {signals.MOST_BACKLOG}))
 from makegood_task t where
 """  # noqa: S608 - our own number

@@ -247,6 +247,7 @@ class FewCommits(Rule):
             "ended",
             "kept",
             "waited",
+            "suspended",
         }
     )
 
@@ -269,6 +270,7 @@ class FewCommits(Rule):
             self._dispatches[task] = self._dispatches.get(task, 0) + 1
         elif (
             kind in ("act", "judged", "released")
+            or (kind == "suspended" and event.fields.get("rests"))
             or (kind == "accepted" and event["reply"] in ("later", "gave_up", "not_happened"))
             or (kind == "moved" and any(tuple(move[:3]) in _OTHER_COMMITS for move in event["moves"]))
             or (kind == "moved" and event["cause"] == TEXTS["deadline"])

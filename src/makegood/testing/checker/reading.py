@@ -27,7 +27,7 @@ _ORDER = (
     ("notice",),
     ("sent", "taken", "given back"),
     ("alert",),
-    ("suspended", "lingers"),
+    ("suspended", "lingers", "overfull"),
     ("ended",),
 )
 _RANK = {kind: rank for rank, kinds in enumerate(_ORDER) for kind in kinds}

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from makegood.testing.checker.reading import HistoryState
+from makegood.testing.checker.reading import Dispatch, HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
@@ -14,28 +14,67 @@ _SLACK = 0.02
 
 
 class LetGoAtRest(Rule):
-    """I28: a task is let go only while no attempt of it runs, and until its first timer at most."""
+    """I28: a task is let go only while no attempt of it runs, and until its first timer at most. One that
+    rests may have requests in flight, but none that runs in its Scheduler's process, which handed it over.
+    """
 
     name: ClassVar[str] = "I28"
     says: ClassVar[str] = "a task is let go only when it only waits, and for no longer"
     part: ClassVar[tuple[str, str] | None] = ("suspended", "no task was let go")
-    kinds: ClassVar[frozenset[str]] = frozenset({"suspended"})
+    kinds: ClassVar[frozenset[str]] = frozenset({"suspended", "fault"})
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self._starts: dict[str, float] = {}
+        self._stops: dict[str, float] = {}
+        self._longest_stops: dict[str, float] = {}
 
     def before(self, event: Event, world: HistoryState) -> None:
         """Look for attempts in flight, and compare the moment with the timer."""
+        if event.kind == "fault":
+            self._note_fault(event)
+            return
         self.saw()
         task = world.task(event.task)
         for idx, step in task.steps.items():
             last = step.last
-            if last is not None and last.open:
+            if last is None or not last.open:
+                continue
+            if not event.fields.get("rests") or self._runs_here(last, event):
                 self.wrong(
                     f"the task was let go while attempt {last.attempt} of {task.name(idx)} was in flight",
                     last.event,
                 )
         wakes, due = event["wakes"], event["due"]
-        if due is not None and (wakes is None or wakes > due * (1 + _LATER) + _SLACK):
+        slack = _SLACK + self._longest_stops.get(event.node, 0.0)
+        if due is not None and (wakes is None or wakes > due * (1 + _LATER) + slack):
             until = "only a message" if wakes is None else f"{wakes:.3f} s from then"
             self.wrong(f"its first timer is due {due:.3f} s after it was let go, and it sleeps until {until}")
+
+    def _runs_here(self, dispatch: Dispatch, event: Event) -> bool:
+        """Whether an attempt was handed over by the process of an event, which has lived since, and whose
+        time is not over.
+        """
+        taking = dispatch.taking
+        return (
+            dispatch.local
+            and taking is not None
+            and dispatch.by == event.node
+            and taking.at >= self._starts.get(event.node, 0.0)
+            and event.at < taking.at + taking["within"]
+        )
+
+    def _note_fault(self, event: Event) -> None:
+        """Note when a process began, and for how long it stood still: perhaps between a commit that set a
+        timer and its answer, after which the timer counts in memory.
+        """
+        if event["what"] == "restart":
+            self._starts[event.node] = event.at
+        elif event["what"] == "stop":
+            self._stops[event.node] = event.at
+        elif event["what"] == "resume":
+            stop = event.at - self._stops.pop(event.node, event.at)
+            self._longest_stops[event.node] = max(stop, self._longest_stops.get(event.node, 0.0))
 
 
 class WokenInTime(Rule):
@@ -70,15 +109,19 @@ class WokenInTime(Rule):
 
 
 class NothingLingers(Rule):
-    """L8: no Scheduler keeps a task that only waits for longer than it may."""
+    """L8: no Scheduler keeps a task that only waits for longer than it may, or more tasks than twice
+    ``max_tasks``: so many if each has a message.
+    """
 
     name: ClassVar[str] = "L8"
-    says: ClassVar[str] = "no Scheduler holds a task that only waits, and for long"
-    kinds: ClassVar[frozenset[str]] = frozenset({"lingers", "claimed"})
+    says: ClassVar[str] = "no Scheduler holds a task that only waits, and for long, or too many tasks"
+    kinds: ClassVar[frozenset[str]] = frozenset({"lingers", "claimed", "overfull"})
 
     def before(self, event: Event, _world: HistoryState) -> None:
-        """Report each that was kept."""
+        """Report each that was kept, and each commit that left too many."""
         self.saw()
+        if event.kind == "overfull":
+            self.wrong(f"its Scheduler holds {event['count']} tasks, and {event['most']} are its most")
         if event.kind == "lingers" and event["wait"] > event["linger"] * (1 + _LATER) + _SLACK:
             self.wrong(
                 f"its Scheduler keeps the task, which only waits, for {event['wait']:.3f} s {when(event)}"

@@ -113,6 +113,8 @@ class Recorder:
     failures: dict[tuple[int, int], int] = field(default_factory=dict)
     linger: float = math.inf
     """Seconds for which a Scheduler of this world may keep a task that only waits."""
+    max_tasks: float = math.inf
+    """How many tasks a Scheduler of this world may hold."""
     came: dict[tuple[int, int, int], float] = field(default_factory=dict)
     """When other replies were left in the store, by its clock."""
     sleeps: dict[tuple[int, int], float] = field(default_factory=dict)
@@ -342,11 +344,19 @@ class Recorder:
 
     def _suspended(self, changes: LoggedChanges, connection: sqlite3.Connection) -> None:
         """Note when a task that was let go is to wake, and which tasks are kept that only wait for long."""
+        rests = {task for task, _, body, *_ in changes.of("event") if _rests(body)}
         for task, ready_seq, *_ in changes.of("suspended"):
             ((due,),) = connection.execute(_FIRST_TIMER, (task,)).fetchall()
             wakes = None if ready_seq == NO_MOMENT else ready_seq / 1e6 - changes.now
-            self._note("suspended", task, wakes=wakes, due=None if due is None else due - changes.now)
-        if changes.verb != "commit" or self.linger == math.inf:
+            due = None if due is None else due - changes.now
+            self._note("suspended", task, wakes=wakes, due=due, rests=task in rests)
+        if changes.verb != "commit":
+            return
+        for node in sorted({row[3] for row in changes.of("task") if row[3] is not None}):
+            ((count,),) = connection.execute(_LOCKED, (node,)).fetchall()
+            if count > 2 * self.max_tasks:
+                self._note("overfull", count=count, most=self.max_tasks)
+        if self.linger == math.inf:
             return
         for task in sorted({row[0] for row in changes.of("event")}):
             for (due,) in connection.execute(_ONLY_WAITS, (task,)).fetchall():
@@ -363,8 +373,14 @@ class Recorder:
                 )  # fmt: skip
 
 
+def _rests(body: bytes) -> bool:
+    """Whether a task's moves let it go with requests in flight."""
+    return any(move[0] == "task" and move[3] == "rested" for move in msgspec.json.decode(body))
+
+
 _WAITS_END = frozenset({"signal_came", "timed_out", "no_signal"})
 """Reasons for which a wait for a signal ends."""
+_LOCKED = "select count(*) from makegood_task where locked_by = ?"
 _FIRST_TIMER = "select min(complete_by) from makegood_request where task = ? and kind = 'timer'"
 _ONLY_WAITS = (
     "select min(coalesce(r.complete_by, 9e999)) from makegood_task t left join makegood_request r on r.task = t.id where t.id = ? "

@@ -174,6 +174,7 @@ class SimulatedWorld(ABC):
     def _prepare(self) -> None:
         self._ground.lay(self.store_id)
         self.recorder.linger = self.swarm.engine.number("linger")
+        self.recorder.max_tasks = self.swarm.engine.max_tasks
         for n, roles in enumerate(self.swarm.layout, 1):
             self._add(f"n{n}", roles)
         if self.swarm.client_apart or not any("scheduler" in roles for roles in self.swarm.layout):
