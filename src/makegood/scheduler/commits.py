@@ -204,7 +204,10 @@ class Commits:
             if earlier is not None:
                 tasks.hear(task, TaskMessage("withdrawn", idx, earlier.steps[idx].doing or "do", attempt))
         if turn.batch.claim is not None:
-            self._turns.claims.made(turn.batch.claim, more=outcome.more, next_start=outcome.next_start)
+            claims = {decision.task.id for _, decision in outcome.claims}
+            self._turns.claims.made(
+                turn.batch.claim, claims, more=outcome.more, next_start=outcome.next_start
+            )
         self._turns.claims.sleeps(turn.wakes)
         # of those at rest only the inbox tells
         self._tasks.wakeups.inbox = self._tasks.wakeups.inbox or outcome.left
