@@ -121,12 +121,14 @@ class Commits:
         decisions: list[tuple[HeldTask, Decision]] = []
         tasks, timers = self._tasks.in_memory, self._tasks.timers
         monotonic = self._tasks.clock.monotonic()
+        has_timers = timers.first is not None
         for task, messages in inbox.items():
             held_task = tasks.get(task)
             if held_task is None:
                 continue
             try:
-                decision = _decide(held_task, messages, turn.at, timers.left(task, monotonic))
+                due = timers.left(task, monotonic) if has_timers else saga.NOTHING_DUE
+                decision = _decide(held_task, messages, turn.at, due)
                 decisions.append((held_task, decision))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
