@@ -100,8 +100,8 @@ async def test_what_agents_elsewhere_answer_is_read_while_commits_are_under_way(
                 await read.wait()
         return await commit(batch)
 
-    async def reading(node: int, limit: int, room: int) -> TaskMessages:
-        messages = await inbox(node, limit, room)
+    async def reading(node: int, limit: int, room: int, *, at_rest: bool) -> TaskMessages:
+        messages = await inbox(node, limit, room, at_rest=at_rest)
         if gate.is_set():
             read.set()
         return messages

@@ -85,7 +85,8 @@ class Claims:
         self._report_full(full=room == 0)
         if room == 0 and not (self.at_rest and self._heeds_operators()):
             return None
-        calls = min(max(1, self.most // 2), max(0, 2 * self._hold - len(self.tasks.in_memory)))
+        share = self.most // 2 if self._wakeups.pending else self.most
+        calls = min(max(1, share), max(0, 2 * self._hold - len(self.tasks.in_memory)))
         if most is None:
             most = self.most
         elif self.at_rest:
