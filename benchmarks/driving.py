@@ -266,15 +266,21 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     return uvloop.run(main)
 
 
-def main(subject: Callable[[Cell], Subject], within: Runner = run) -> None:
+def main(
+    subject: Callable[[Cell], Any],
+    within: Runner = run,
+    measured: Callable[[Any], Coroutine[Any, Any, dict[str, Any]]] | None = None,
+) -> None:
     """Read a cell from the first argument, measure, print the answer as the last line; what cannot be measured says why.
 
-    ``within``: what else runs it, as the programs of the one that is measured do.
+    ``within``: what else runs it, as the programs of the one that is measured do. ``measured``: measures workloads of its own.
     """
     cell = given()
     traffic = Traffic()
     try:
-        if cell.count and cell.store.startswith("sqlite"):
+        if measured is not None:
+            answer = within(measured(subject(cell)))
+        elif cell.count and cell.store.startswith("sqlite"):
             with counting_sqlite(traffic):
                 answer = within(measure(subject(cell), traffic))
         else:

@@ -100,8 +100,8 @@ async def test_what_agents_elsewhere_answer_is_read_while_commits_are_under_way(
                 await read.wait()
         return await commit(batch)
 
-    async def reading(node: int, limit: int, room: int) -> TaskMessages:
-        messages = await inbox(node, limit, room)
+    async def reading(node: int, limit: int, room: int, *, at_rest: bool) -> TaskMessages:
+        messages = await inbox(node, limit, room, at_rest=at_rest)
         if gate.is_set():
             read.set()
         return messages
@@ -134,9 +134,9 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
     """Four had just ended when the ring came; nothing was taken, and without a poll the Scheduler slept on it for ever."""
     inbox = store.tasks.inbox
 
-    async def reading(node: int, limit: int, room: int) -> TaskMessages:
+    async def reading(node: int, limit: int, room: int, *, at_rest: bool) -> TaskMessages:
         read.set()
-        return await inbox(node, limit, room)
+        return await inbox(node, limit, room, at_rest=at_rest)
 
     async def turn() -> None:
         """Have nothing to do."""
@@ -319,8 +319,8 @@ async def test_a_scheduler_lets_go_of_what_was_freed_while_it_heard_nothing(
 
     hear, read, hears = store.tasks.inbox, store.tasks.load, asyncio.Event()
 
-    async def nothing(node: int, limit: int, room: int = NO_LIMIT) -> TaskMessages:
-        return await hear(node, limit, room) if hears.is_set() else TaskMessages({}, [])
+    async def nothing(node: int, limit: int, room: int = NO_LIMIT, *, at_rest: bool) -> TaskMessages:
+        return await hear(node, limit, room, at_rest=at_rest) if hears.is_set() else TaskMessages({}, [])
 
     async def late(node: int, tasks: Sequence[int]) -> list[Loaded]:
         await hears.wait()

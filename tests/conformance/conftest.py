@@ -94,7 +94,7 @@ def store(world: World, runner: asyncio.Runner) -> Iterator[Store]:
 
 async def warm(store: Store) -> None:
     """Have all connections opened, so that what is counted is no preparation."""
-    await asyncio.gather(*(store.nodes.register(info()) for _ in range(8)))
+    await asyncio.gather(*(store.nodes.register(info(roles=("agent",))) for _ in range(8)))
 
 
 @pytest.fixture

@@ -56,6 +56,7 @@ STATEMENTS = {
     "requests": (commit._THERE, "PRIMARY KEY"),
     "steps": (load._STEPS, "sqlite_autoindex_makegood_step"),
     "messages": (load._INBOX, "makegood_inbox_task"),
+    "messages of held tasks": (requests.HELD_INBOX, "makegood_task_held"),
     "depths": (upkeep.DEPTHS.sqlite, "makegood_request_take"),
     "pending": (UNENDED[0], "makegood_task_claim"),
     "held": (UNENDED[1], "makegood_task_held"),
@@ -85,6 +86,7 @@ STATEMENTS = {
 MAY_SORT = {
     "claim of sleepers",
     "messages",
+    "messages of held tasks",
     "signals of a task",
     "pending",
     "held",

@@ -125,6 +125,20 @@ async def test_one_that_sleeps_until_a_message_comes_is_never_due(store: Store, 
     assert await scheduler.claim(5, at_rest=[1]) == [1]
 
 
+async def test_a_scheduler_that_knows_enough_sleepers_reads_only_messages_for_its_own(store: Store) -> None:
+    scheduler = await asleep(store, HOUR, 1)
+    mine = await running(store, 2)
+    for task in (1, 2):
+        await store.tasks.post(task, TaskMessage("cancel", act=Act(f"act {task}")))
+    everything = await store.tasks.inbox(mine.node, 10)
+    assert (everything.at_rest, [*everything.messages]) == ([1], [2])
+    own = await store.tasks.inbox(mine.node, 10, at_rest=False)
+    assert (own.at_rest, own.messages, own.more) == ([], everything.messages, False)
+    assert (await store.tasks.inbox(mine.node, 1, at_rest=False)).more
+    none = await store.tasks.inbox(scheduler.node, 10, at_rest=False)
+    assert (none.at_rest, none.messages) == ([], {})
+
+
 async def test_a_message_claims_it_before_its_moment_and_it_may_sleep_on(store: Store, world: World) -> None:
     scheduler = await asleep(store, HOUR, 1)
     await store.tasks.post(1, TaskMessage("extend", act=Act("a")))

@@ -173,9 +173,11 @@ class Seen(Doubled):
             await self._at("dispatched")
         return outcome
 
-    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> TaskMessages:
+    async def inbox(
+        self, node: int, limit: int, room: int = NO_LIMIT, *, at_rest: bool = True
+    ) -> TaskMessages:
         """Point: heard, when there is a reply."""
-        inbox = await self._store.tasks.inbox(node, limit, room)
+        inbox = await self._store.tasks.inbox(node, limit, room, at_rest=at_rest)
         kinds = [m.kind for messages in inbox.messages.values() for m in messages]
         if kinds:
             self._note("inbox", kinds=kinds)

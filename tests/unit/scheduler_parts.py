@@ -50,10 +50,10 @@ class Answers:
         self.commits.append(batch)
         return self.committed(batch)
 
-    async def inbox(self, _node: int, _limit: int, _room: int) -> TaskMessages:
-        """Answer with the messages."""
+    async def inbox(self, _node: int, _limit: int, _room: int, *, at_rest: bool = True) -> TaskMessages:
+        """Answer with the messages, and with the tasks at rest if they are wanted."""
         self.meanwhile()
-        return TaskMessages(self.messages, self.at_rest)
+        return TaskMessages(self.messages, self.at_rest if at_rest else [])
 
     async def load(self, _node: int, tasks: Sequence[int]) -> list[Loaded]:
         """Answer with the tasks."""

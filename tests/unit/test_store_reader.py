@@ -41,6 +41,41 @@ async def test_each_message_is_taken_once_also_while_turns_are_under_way() -> No
     await parts.turns.stop()
 
 
+async def test_in_a_flood_of_signals_it_reads_no_more_sleepers_than_it_claims_soon() -> None:
+    """Else each Scheduler would read all of them again with each wake-up. Those that it left out are read in time."""
+    parts = Parts()
+    parts.store.at_rest = [*range(11, 20)]
+    await parts.reader.read_inbox()
+    assert sorted(parts.claims.at_rest) == parts.store.at_rest
+    parts.store.at_rest.append(20)
+    await parts.reader.read_inbox()
+    assert 20 not in parts.claims.at_rest
+    claims = 0
+    while not parts.wakeups.inbox:
+        assert parts.claims.wanted(None) is not None
+        claims += 1
+    assert claims < 5
+    assert parts.claims.at_rest, "it reads again before it has nothing to claim"
+    await parts.reader.read_inbox()
+    assert 20 in parts.claims.at_rest
+
+
+async def test_where_another_scheduler_has_been_it_claims_elsewhere() -> None:
+    """It claims messages' tasks in their order from a place of its own on, and leaves the place of another one."""
+    parts = Parts()
+    parts.claims.call([*range(100)])
+    begin = parts.claims.at_rest[0]
+    assert parts.claims.at_rest == [(begin + n) % 100 for n in range(100)]
+    claim = parts.claims.wanted(None)
+    assert claim is not None
+    following = parts.claims.at_rest[0]
+    parts.claims.made(claim, claim.at_rest, more=False, next_start=None)
+    assert parts.claims.at_rest[0] == following
+    parts.claims.made(claim, [], more=False, next_start=None)
+    assert parts.claims.at_rest[0] != following
+    assert len(parts.claims.at_rest) == 100 - len(claim.at_rest)
+
+
 async def test_a_ring_while_the_inbox_is_read_is_heard() -> None:
     parts = Parts()
     parts.store.meanwhile = parts.wakeups.wake_for_inbox

@@ -4,6 +4,7 @@ rest, or asleep, that an operator acts on.
 
 import logging
 import math
+from collections.abc import Collection
 
 from makegood.base.sizes import shown
 from makegood.scheduler.task_table import TaskTable
@@ -41,12 +42,22 @@ class Claims:
         """When tasks that sleep were last looked for, on the monotonic clock."""
         self._full = False
         self._calls: set[int] = set()
+        self._has_unread = False
+        """Whether messages for tasks at rest, or asleep, may wait that were not read while it was stocked."""
 
     @property
     def linger(self) -> float:
         """For how many seconds a task that only waits may stay in memory now."""
         is_crowded = 2 * len(self.tasks.in_memory) > self._hold
         return min(self._linger, _CROWDED) if is_crowded else self._linger
+
+    @property
+    def is_stocked(self) -> bool:
+        """Whether it knows so many tasks at rest, or asleep, with messages that it need not read of others.
+
+        In a flood of signals each Scheduler would read all of them, again with each wake-up.
+        """
+        return len(self.at_rest) >= self.most
 
     def takes(self, count: int) -> bool:
         """Return whether a task submitted here may be held from the beginning, beside ``expected`` others.
@@ -74,12 +85,15 @@ class Claims:
         self._report_full(full=room == 0)
         if room == 0 and not (self.at_rest and self._heeds_operators()):
             return None
-        calls = min(max(1, self.most // 2), max(0, 2 * self._hold - len(self.tasks.in_memory)))
+        share = self.most // 2 if self._wakeups.pending else self.most
+        calls = min(max(1, share), max(0, 2 * self._hold - len(self.tasks.in_memory)))
         if most is None:
             most = self.most
         elif self.at_rest:
             calls, most = min(calls, 1), 0
         at_rest, self.at_rest = self.at_rest[:calls], self.at_rest[calls:]
+        if self._has_unread and not self.is_stocked:
+            self._has_unread, self._wakeups.inbox = False, True
         limit = min(most, self._hold - len(self.tasks.in_memory), room // weights.mean + 1) if room else 0
         if limit <= 0 or not self._wakeups.pending:
             return Claim(0, tuple(at_rest), room) if at_rest else None
@@ -87,11 +101,13 @@ class Claims:
         self._wakeups.pending = self._wakeups.sleepers = False
         return Claim(limit, tuple(at_rest), room, sleepers)
 
-    def call(self, tasks: list[int]) -> None:
-        """Note tasks at rest, or asleep, for which messages wait, in an order of this Scheduler's own: two
-        shall not want the same ones first.
+    def call(self, tasks: list[int], *, are_all: bool = True) -> None:
+        """Note tasks at rest, or asleep, for which messages wait, from a place of this Scheduler's own on:
+        two shall not want the same ones first. ``are_all``: False if such tasks were not read.
         """
-        self.at_rest = list(dict.fromkeys([*self.at_rest, *self._wakeups.shuffled(tasks)]))
+        self._has_unread = self._has_unread or not are_all
+        if tasks:
+            self.at_rest = list(dict.fromkeys([*self.at_rest, *self._wakeups.rotated(tasks)]))
 
     def fire(self, now: float) -> None:
         """Look for tasks that sleep if the next one is due, or if nobody looked for long: what other
@@ -109,9 +125,9 @@ class Claims:
             moment = self.tasks.clock.monotonic() + seconds
             self.next_start = moment if self.next_start is None else min(self.next_start, moment)
 
-    def made(self, claim: Claim, *, more: bool, next_start: float | None) -> None:
-        """Note that a claim is committed; ``more``: others may be claimed. ``next_start``: seconds until the
-        next task that sleeps is due, if the claim looked for such.
+    def made(self, claim: Claim, tasks: Collection[int], *, more: bool, next_start: float | None) -> None:
+        """Note that a claim of ``tasks`` is committed; ``more``: others may be claimed. ``next_start``:
+        seconds until the next task that sleeps is due, if the claim looked for such.
         """
         if claim.sleepers:
             self._last_look, self.next_start = self.tasks.clock.monotonic(), None
@@ -119,6 +135,9 @@ class Claims:
                 self.sleeps(next_start)
             self._wakeups.sleepers = self._wakeups.sleepers or more
         if claim.at_rest:
+            if 2 * sum(task in tasks for task in claim.at_rest) < len(claim.at_rest):
+                # Another Scheduler has been here, and is likely to have claimed those that follow.
+                self.at_rest = self._wakeups.rotated(self.at_rest)
             self._calls.update(claim.at_rest)
             self._calls &= self.tasks.in_memory.keys()
         if more:

@@ -121,12 +121,14 @@ class Commits:
         decisions: list[tuple[HeldTask, Decision]] = []
         tasks, timers = self._tasks.in_memory, self._tasks.timers
         monotonic = self._tasks.clock.monotonic()
+        has_timers = timers.first is not None
         for task, messages in inbox.items():
             held_task = tasks.get(task)
             if held_task is None:
                 continue
             try:
-                decision = _decide(held_task, messages, turn.at, timers.left(task, monotonic))
+                due = timers.left(task, monotonic) if has_timers else saga.NOTHING_DUE
+                decision = _decide(held_task, messages, turn.at, due)
                 decisions.append((held_task, decision))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
@@ -204,7 +206,10 @@ class Commits:
             if earlier is not None:
                 tasks.hear(task, TaskMessage("withdrawn", idx, earlier.steps[idx].doing or "do", attempt))
         if turn.batch.claim is not None:
-            self._turns.claims.made(turn.batch.claim, more=outcome.more, next_start=outcome.next_start)
+            claims = {decision.task.id for _, decision in outcome.claims}
+            self._turns.claims.made(
+                turn.batch.claim, claims, more=outcome.more, next_start=outcome.next_start
+            )
         self._turns.claims.sleeps(turn.wakes)
         # of those at rest only the inbox tells
         self._tasks.wakeups.inbox = self._tasks.wakeups.inbox or outcome.left

@@ -28,7 +28,9 @@ class StoreReader:
         """
         self._tasks.wakeups.inbox = False
         tasks, inbox_rows = self._tasks, self._turns.inbox_rows()
-        inbox = await self._store.inbox(tasks.node, 10_000, tasks.weights.portion)
+        claims = self._turns.claims
+        at_rest = not claims.is_stocked
+        inbox = await self._store.inbox(tasks.node, 10_000, tasks.weights.portion, at_rest=at_rest)
         for task, messages in inbox.messages.items():
             fresh = [m for m in messages if m.seq not in inbox_rows]
             if task in tasks.in_memory:
@@ -38,7 +40,7 @@ class StoreReader:
                     tasks.weights.grow(task, sum([len(m.value) for m in fresh if m.value is not None]))
             elif fresh:  # the store says that it is ours, memory does not: read it
                 tasks.reload.add(task)
-        self._turns.claims.call(inbox.at_rest)
+        claims.call(inbox.at_rest, are_all=at_rest)
         self._tasks.wakeups.inbox = self._tasks.wakeups.inbox or inbox.more
 
     async def read_again(self) -> None:

@@ -75,7 +75,9 @@ class Timers:
 
     def drop(self, task: int) -> None:
         """Forget a task's steps. Their entries, which may be due only in months, do not stay for long."""
-        steps = self._due.pop(task, {})
+        steps = self._due.pop(task, None)
+        if steps is None:
+            return
         for idx in steps if self.ends else ():
             self.ends.pop((task, idx), None)
         self._stale += len(steps)

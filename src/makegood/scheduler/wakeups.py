@@ -77,10 +77,10 @@ class Wakeups:
         """Whether the store is looked at although nobody wakes it."""
         return self._poll is not None
 
-    def shuffled(self, tasks: list[int]) -> list[int]:
-        """Return tasks in an order of this Scheduler's own."""
-        self._rng.shuffle(tasks)
-        return tasks
+    def rotated(self, tasks: list[int]) -> list[int]:
+        """Return tasks in their order, from a place of this Scheduler's own on, and then those before."""
+        begin = self._rng.randrange(len(tasks)) if tasks else 0
+        return tasks[begin:] + tasks[:begin]
 
     async def rest(self, due: float | None) -> None:
         """Wait for a wake-up, until ``due`` on the monotonic clock, or for the slow poll."""

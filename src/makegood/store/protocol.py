@@ -133,9 +133,12 @@ class Tasks(Signalling, Protocol):
         Works whatever the task's rows contain. Does nothing if another node holds the task by now.
         """
 
-    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> TaskMessages:
+    async def inbox(
+        self, node: int, limit: int, room: int = NO_LIMIT, *, at_rest: bool = True
+    ) -> TaskMessages:
         """Return messages for tasks that ``node`` holds, and unlocked tasks (not pending) with messages.
 
+        ``at_rest``: False for the former only, whose cost does not grow with the number of the latter.
         Returns at most ``limit`` messages, and stops once they have ``room`` bytes. Nothing is removed: a
         message is deleted by the commit that uses it (``Decision.seqs``).
         """

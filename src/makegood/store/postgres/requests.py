@@ -12,20 +12,35 @@ from makegood.store.records import TaskMessages
 from makegood.store.requests import leave, sorted_messages
 from makegood.store.scan_floors import Floors
 
-INBOX = """
+_INBOX = """
 select seq, task, body, locked_by, db_user from (
     select seq, task, body, locked_by, db_user,
         sum(octet_length(body)) over (order by seq rows unbounded preceding) - octet_length(body) as before
-    from (
+    from ({messages}) i
+) i
+where before < {room} order by seq
+"""
+INBOX = _INBOX.format(
+    room="$4",
+    messages="""
         select i.seq, i.task, i.body, t.locked_by, i.db_user from makegood.inbox i cross join lateral (
             select t.locked_by from makegood.task t
             where t.id = i.task and (t.locked_by is not distinct from $1 or (t.locked_by is null and t.state <> 'pending')) offset 0
         ) t
         where i.seq > $2 order by i.seq limit $3
-    ) i
-) i
-where before < $4 order by seq
-"""
+    """,
+)
+# Only for tasks that the node holds: however many others have messages, as in a flood of signals.
+HELD_INBOX = _INBOX.format(
+    room="$3",
+    messages="""
+        select i.seq, i.task, i.body, t.locked_by, i.db_user
+        from (select t.id, t.locked_by from makegood.task t where t.locked_by = $1 offset 0) t cross join lateral (
+            select i.seq, i.task, i.body, i.db_user from makegood.inbox i where i.task = t.id offset 0
+        ) i
+        order by i.seq limit $2
+    """,
+)
 _ANSWER = """
 with writer as (select 1 from makegood.writer where id = $1 and number = $2 for update),
 at as materialized (select extract(epoch from clock_timestamp())::float8 as now from writer),
@@ -63,9 +78,13 @@ where r.answered and r.taken_by = $1 and exists (select 1 from makegood.inbox i 
 
 
 async def inbox(
-    connection: Connection, node: int, limit: int, room: int, floors: Floors
+    connection: Connection, node: int, limit: int, room: int, floors: Floors | None
 ) -> tuple[TaskMessages, dict[int, str]]:
-    """Return what ``sorted_messages`` does, from the floor or the bottom of the inbox."""
+    """Return what ``sorted_messages`` does, from the floor or the bottom of the inbox; without floors only
+    messages for the tasks that the node holds.
+    """
+    if floors is None:
+        return sorted_messages(await connection.fetch(HELD_INBOX, node, limit, room), limit, room)
     key = ("inbox", node)
 
     async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it

@@ -108,10 +108,13 @@ class TaskSlice(Slice, TaskVerbs):
         for task, reason in unreadable:
             await self._db.write(partial(put_to_error, node=node, task=task, reason=reason, check_lock=True))
 
-    async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.TaskMessages:
+    async def inbox(
+        self, node: int, limit: int, room: int = records.NO_LIMIT, *, at_rest: bool = True
+    ) -> records.TaskMessages:
         """Return messages for the tasks of ``node``, and unlocked tasks at rest that have messages."""
+        floors = self.messages if at_rest else None
         messages, unreadable = await self._db.read(
-            partial(queues.inbox, node=node, limit=limit, room=room, floors=self.messages)
+            partial(queues.inbox, node=node, limit=limit, room=room, floors=floors)
         )
         await self._put_to_error(node, list(unreadable.items()))
         return messages

@@ -16,6 +16,11 @@ select i.seq, i.task, i.body, t.locked_by, null from makegood_inbox i cross join
 where t.locked_by = ? or (t.locked_by is null and t.state <> 'pending')
 order by i.seq limit ?
 """
+HELD_INBOX = """
+select i.seq, i.task, i.body, t.locked_by, null from makegood_task t cross join makegood_inbox i on i.task = t.id
+where t.locked_by = ? order by i.seq limit ?
+"""
+"""Only for tasks that the node holds: however many others have messages, as in a flood of signals."""
 _LEAVE = "insert into makegood_inbox (task, kind, at, body) values (?, ?, ?, ?)"
 _TASKS = "select id, state from makegood_task where id in ({marks})"
 
@@ -27,9 +32,11 @@ _ANSWERED = "update makegood_request set answered = 1 where task = ? and idx = ?
 _BODIES = "select task, body from makegood_inbox where task in ({marks})"
 
 
-def inbox(tx: WriteTransaction, node: int, limit: int, room: int) -> tuple[TaskMessages, dict[int, str]]:
+def inbox(
+    tx: WriteTransaction, node: int, limit: int, room: int, *, at_rest: bool
+) -> tuple[TaskMessages, dict[int, str]]:
     """Return what ``sorted_messages`` does; it reads no further than ``room`` bytes."""
-    return sorted_messages(tx.each(INBOX, (node, limit)), limit, room)
+    return sorted_messages(tx.each(INBOX if at_rest else HELD_INBOX, (node, limit)), limit, room)
 
 
 @dataclass(frozen=True, slots=True)

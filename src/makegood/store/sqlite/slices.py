@@ -68,9 +68,12 @@ class TaskSlice(Slice, TaskVerbs):
         """Put a task that ``node`` holds to error, whatever its rows contain."""
         await self._db.write(partial(put_to_error, node=node, task=task, reason=reason, check_lock=True))
 
-    async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.TaskMessages:
+    async def inbox(
+        self, node: int, limit: int, room: int = records.NO_LIMIT, *, at_rest: bool = True
+    ) -> records.TaskMessages:
         """Return messages for tasks that ``node`` holds, and tasks at rest that have messages."""
-        messages, unreadable = await self._db.read(partial(requests.inbox, node=node, limit=limit, room=room))
+        act = partial(requests.inbox, node=node, limit=limit, room=room, at_rest=at_rest)
+        messages, unreadable = await self._db.read(act)
         for task, reason in unreadable.items():
             await self.put_to_error(node, task, reason)
         return messages
