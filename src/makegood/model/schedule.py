@@ -73,8 +73,8 @@ class ScheduleTimes(msgspec.Struct, frozen=True, omit_defaults=True):
             yield each
 
     def beyond(self, since: float, wall: datetime | None) -> Iterator[ScheduleMoment]:
-        """Yield the moments after ``since``, and earlier ones whose wall time is after ``wall``: new rules put
-        the clocks forward over them, and nobody has dealt with them.
+        """Yield the moments after ``since``, and those before it whose wall time is after ``wall``: new rules
+        put the clocks forward over them, and nobody has dealt with them.
         """
         calendar = self.calendar()
         if wall is None or isinstance(calendar, Every):
