@@ -20,7 +20,8 @@
  *   -DOFF_USED             (mutant) a signal that has ended a wait is kept
  *   -DOFF_READ             (mutant) a Scheduler that holds the task decides a timeout without reading the inbox
  *   -DOFF_EPOCH            (mutant) a commit does not look who has the lock
- *   -DNEVER_SIGNAL, -DNEVER_TIMEOUT, -DNEVER_PROCESSED, -DNEVER_CANCEL, -DNEVER_EXPIRED, -DNEVER_LATE, -DNEVER_LET_GO, -DNEVER_TAKEN_OVER
+ *   -DNEVER_SIGNAL, -DNEVER_TIMEOUT, -DNEVER_PROCESSED, -DNEVER_CANCEL, -DNEVER_EXPIRED, -DNEVER_LATE, -DNEVER_LET_GO,
+ *   -DNEVER_TAKEN_OVER
  *                          must be violated: they show that the state is reached
  */
 mtype = { sleeping, going, processed, undone };
@@ -48,7 +49,6 @@ byte uses = 0;
 #ifdef OFF_LEVEL
 bool rung = false;
 #endif
-byte verdict = 0;          /* what ended the task early: CANCEL or EXPIRED */
 
 bool deciding = false, stopped = false;   /* of the first Scheduler */
 
@@ -148,7 +148,6 @@ inline write() {
   assert(!(d_state == sleeping && (memory & ~d_rows)));
 #endif
   kept = d_kept; state = d_state;
-  if :: d_verdict && d_state == undone -> verdict = d_verdict :: else -> skip fi;
   memory = memory & ~d_rows; fired = false;
   if
   :: state == going -> lock = me; holds = true
@@ -159,7 +158,8 @@ inline write() {
 proctype Scheduler(byte me) {
   byte my = 0, memory = 0;         /* the epoch of its lock; the rows that it has read */
   bool holds = false, fired = false, has = false;
-  byte d_from, d_to, d_rows, d_verdict; bool d_use, d_timed, d_kept; mtype d_state;
+  byte d_from, d_to, d_rows, d_verdict; /* a Decision: the step before and after, the rows folded, who undid */
+  bool d_use, d_timed, d_kept; mtype d_state;
 end: do
   :: atomic { claimable && !holds && !(me == 1 && stopped) ->
 #ifdef OFF_LEVEL
