@@ -31,6 +31,8 @@ MODELS = Path(__file__).resolve().parents[1] / "models"
 BEGIN, END = "<!-- made by scripts/models.py -->", "<!-- end -->"
 PACES = ("quick", "slow", "long")
 TOO_LONG = 1800.0
+LIVE = "-DLIVE"
+"""The flag of a variant that is searched for what never happens, too: its model has an ``ltl`` formula then."""
 LARGE = 300_000  # states; below, the compiler would take longer than the search
 
 
@@ -127,7 +129,7 @@ def page(text: str, variants: Iterable[Variant]) -> str:
 def search(variant: Variant, limit: float = TOO_LONG, *, trace: bool = False) -> Found:
     """Search one variant in a folder of its own; ``trace`` adds what led to a violation."""
     model, *flags = variant.spec.split()
-    large = variant.states > LARGE
+    large, live = variant.states > LARGE, LIVE in flags
     with tempfile.TemporaryDirectory(prefix="makegood-model-") as folder:
 
         def run(*command: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
@@ -138,7 +140,7 @@ def search(variant: Variant, limit: float = TOO_LONG, *, trace: bool = False) ->
         steps = (
             ("gcc", "-E", "-P", "-x", "c", "-I", str(MODELS), *flags, str(MODELS / model), "-o", "model.pml"),
             ("spin", "-a", "model.pml"),
-            ("gcc", "-O2" if large else "-O0", "-w", "-DSAFETY", "-DVECTORSZ=2048")
+            ("gcc", "-O2" if large else "-O0", "-w", "-DNFAIR=3" if live else "-DSAFETY", "-DVECTORSZ=2048")
             + (("-DCOLLAPSE",) if large else ())
             + ("-o", "pan", "pan.c"),
         )
@@ -149,7 +151,8 @@ def search(variant: Variant, limit: float = TOO_LONG, *, trace: bool = False) ->
                     "unknown", text=f"{step[0]}: {(process.stderr or process.stdout).strip()[-300:]}"
                 )
         try:
-            process = run("./pan", "-m1000000", "-w24" if large else "-w20", seconds=limit)
+            fairness = ("-a", "-f") if live else ()  # acceptance cycles, under weak fairness
+            process = run("./pan", "-m1000000", "-w24" if large else "-w20", *fairness, seconds=limit)
         except subprocess.TimeoutExpired:
             return Found("unknown", seconds=limit, text=f"stopped after {limit:g} s")
         verdict = judged(process.stdout)

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,14 @@ from makegood.errors import ConfigError, FencedOffError, PayloadError, ScheduleN
 from makegood.model.messages import Act
 from makegood.model.plan import StepPlan, Template
 from makegood.model.schedule import ScheduleDraft, SchedulePlan, spec_of
+from makegood.moments.cron import Cron
 from makegood.store.firing import Firing
 from makegood.store.protocol import Store
 from makegood.store.schedule_records import DueSchedule, FiringPass, ScheduleView, ScheduleWork
 from makegood.store.views import Filter, TaskView
 from tests.conformance.builders import term
 from tests.conformance.worlds import Counts, SQLiteWorld, World
+from tests.unit.zone_folders import CHANGING, SUMMER, enact, system_rules
 
 ACT = Act("act-1", "ada", "a test")
 HOUR, DAY = 3600.0, 86_400.0
@@ -463,6 +465,35 @@ async def test_hosts_with_other_zone_rules_fire_one_task_for_each_local_day(
     first, last = min(days), max(days)
     span = (datetime.fromisoformat(last) - datetime.fromisoformat(first)).days + 1
     assert len(days) == len(set(days)) == span >= 60
+
+
+@pytest.mark.parametrize(("old", "new"), [(CHANGING, SUMMER), (SUMMER, CHANGING)], ids=["forward", "back"])
+@pytest.mark.parametrize("cron", ["0 9 * * *", "0,30 9 * * *", "*/15 8-10 * * *"])
+async def test_an_upgrade_at_any_hour_loses_no_moment_of_the_day(
+    year: Year, tmp_path: Path, cron: str, old: str, new: str
+) -> None:
+    """The new rules put the clocks forward or back, each day at another hour, between any two moments."""
+    folder, start = tmp_path / "zones", datetime(2026, 11, 10, tzinfo=UTC)
+    year.world.clock.wall_seconds = start.timestamp()
+    for day in range(17):
+        name, hours = f"s{day}", 14 + day / 8
+        with system_rules(enact(folder, "2998a", America_Winnipeg=old)):
+            draft = a_schedule(name, cron=cron, timezone="America/Winnipeg", overlap="allow", coalesce=False)
+            await apply(year.store, draft)
+            await year.run(13 * HOUR, 13 * HOUR)
+            await year.run((hours - 13) * HOUR, HOUR / 8)
+            enact(folder, "2998b", America_Winnipeg=new)
+            await retime(year.store)
+            await year.run((18 - hours) * HOUR, HOUR / 8)
+            await year.run(6 * HOUR, 6 * HOUR)
+        await year.store.schedules.delete(replace(ACT, id=name), "shop", name)
+    walls = Cron(cron).walls(start.replace(tzinfo=None))
+    keys = [
+        f"s{wall.day - 10}@{wall:%Y-%m-%dT%H:%M}[America/Winnipeg]"
+        for wall in takewhile(lambda wall: wall.day < 27, walls)
+    ]
+    assert sorted(task.key or "" for task in await tasks(year.store)) == sorted(keys)
+    assert year.skips == {}
 
 
 async def test_a_calendar_that_jumps_fires_no_moment_twice(year: Year) -> None:

@@ -62,17 +62,17 @@ def year_of(name: str) -> tuple[datetime, Sequence[int]]:
 @pytest.mark.parametrize("name", YEARS)
 def test_a_year_is_what_cron_itself_would_do(name: str) -> None:
     """All moments of the year, and the next one from anywhere, also between two equal hours."""
-    start, shown = year_of(name)
-    near = [index for index in range(1, len(shown)) if shown[index] != shown[index - 1] + MINUTES]
+    start, readings = year_of(name)
+    near = [index for index in range(1, len(readings)) if readings[index] != readings[index - 1] + MINUTES]
     rng = random.Random(name)
     for text in TEXTS:
         cron = Cron(text, name)
-        expected = [start + index * STRIDE for index in due(text, shown)]
-        end = start + len(shown) * STRIDE
+        expected = [start + index * STRIDE for index in due(text, readings)]
+        end = start + len(readings) * STRIDE
         actual = (moment.at for moment in cron.after(start - STRIDE))
         assert [*takewhile(partial(gt, end), actual)] == expected, text
         for index in (
-            max(0, around + rng.randrange(-18, 18)) for around in (*near * 4, rng.randrange(len(shown)))
+            max(0, around + rng.randrange(-18, 18)) for around in (*near * 4, rng.randrange(len(readings)))
         ):
             at = start + index * STRIDE + timedelta(seconds=rng.choice((0, 0.5, 299)))
             later = bisect_right(expected, at)

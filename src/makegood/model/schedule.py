@@ -7,7 +7,7 @@ Everything is JSON in a row of the store, so the process that fires a schedule n
 import hashlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
@@ -72,6 +72,18 @@ class ScheduleTimes(msgspec.Struct, frozen=True, omit_defaults=True):
                 return
             yield each
 
+    def beyond(self, since: float, wall: datetime | None) -> Iterator[ScheduleMoment]:
+        """Yield the moments after ``since``, and those before it whose wall time is after ``wall``: new rules
+        put the clocks forward over them, and nobody has dealt with them.
+        """
+        calendar = self.calendar()
+        if wall is None or isinstance(calendar, Every):
+            yield from self.after(since)
+            return
+        for each in self.after(min(since, calendar.first(wall).timestamp())):
+            if each.at.timestamp() > since or (each.wall > wall and not each.is_second):
+                yield each
+
     def fires_at(self, name: str, at: ScheduleMoment, following: ScheduleMoment | None) -> float:
         """Return when a moment fires, in seconds since 1970: jitter delays it, never beyond the next one."""
         begin = at.at.timestamp()
@@ -127,6 +139,8 @@ class ScheduleProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
     since: float
     """Seconds since 1970: all moments up to it are dealt with."""
+    wall: Annotated[datetime, msgspec.Meta(tz=False)] | None = None
+    """The latest wall time of these, if the hour is named: by other rules, it is another instant."""
     buffer: BufferedMoment | None = None
     last_key: str = ""
     """The key of the task that was fired last."""

@@ -59,6 +59,10 @@ class Cron:
         except OverflowError:  # the year 9999 is over
             return
 
+    def first(self, wall: datetime) -> datetime:
+        """Return the first instant at which clocks show a wall time or a later one, by the rules on disk."""
+        return instants(zones.zone(self.timezone), wall).first
+
     def after(self, instant: datetime) -> Iterator[ScheduleMoment]:
         """Yield the moments after an instant that has a zone, in their order.
 

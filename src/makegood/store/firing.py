@@ -89,15 +89,17 @@ def advanced(schedule: StoredSchedule, calendar: float, most: int = MOST) -> Adv
     At most ``most`` moments are dealt with. Raises ``ConfigError`` for a zone that this machine does not
     know.
     """
-    spec, progress, pausing = schedule.spec, schedule.progress, schedule.pausing
+    spec, pausing = schedule.spec, schedule.pausing
     times, skips = spec.times, Counter[str]()
-    since = by_calendar(progress.since, calendar)
+    progress = by_calendar(schedule.progress, calendar)
+    since, wall = progress.since, progress.wall
     if times.every is not None and pausing is None:
         since, skips["missed"] = _leap(times, since, calendar - spec.catch_up)
-    agenda = _agenda(spec, since, calendar, most)
+    agenda = _agenda(spec, since, wall, calendar, most)
     if agenda.due:
-        skips.update(_clock_skips(times, since, _at(agenda.due[-1].moment)))
-        since = _at(agenda.due[-1].moment)
+        until = max(since, _at(agenda.due[-1].moment))
+        skips.update(_clock_skips(times, since, until))
+        since, wall = until, _latest_wall(agenda.due, wall)
     policy = _Policy(schedule, skips)
     for each in agenda.due:
         if pausing is not None and pausing.holds(each.begin, calendar):
@@ -114,6 +116,7 @@ def advanced(schedule: StoredSchedule, calendar: float, most: int = MOST) -> Adv
     return Advance(
         ScheduleProgress(
             since,
+            wall,
             policy.buffer,
             last.key,
             last.local,
@@ -130,13 +133,18 @@ def advanced(schedule: StoredSchedule, calendar: float, most: int = MOST) -> Adv
     )
 
 
-def by_calendar(since: float, calendar: float) -> float:
+def by_calendar(progress: ScheduleProgress, calendar: float) -> ScheduleProgress:
     """Return up to which instant moments are dealt with, for a calendar that was perhaps set back.
 
-    >>> by_calendar(100.0, 50.0), by_calendar(1e9, 50.0)
+    >>> by_calendar(ScheduleProgress(100.0), 50.0).since, by_calendar(ScheduleProgress(1e9), 50.0).since
     (100.0, 50.0)
     """
-    return since if since <= calendar + _BACK else calendar
+    return progress if progress.since <= calendar + _BACK else dealt_with(progress, calendar)
+
+
+def dealt_with(progress: ScheduleProgress, instant: float) -> ScheduleProgress:
+    """Return progress for which the moments after an instant are next, whatever was fired."""
+    return msgspec.structs.replace(progress, since=instant, wall=None)
 
 
 class _Due(NamedTuple):
@@ -154,9 +162,9 @@ class _Agenda(NamedTuple):
     """Whether that is due as well."""
 
 
-def _agenda(spec: ScheduleSpec, since: float, calendar: float, most: int) -> _Agenda:
-    """Return the moments after ``since`` that are due, and the next one."""
-    moments, due = spec.times.after(since), list[_Due]()
+def _agenda(spec: ScheduleSpec, since: float, wall: datetime | None, calendar: float, most: int) -> _Agenda:
+    """Return the moments beyond ``since`` and ``wall`` that are due, and the next one."""
+    moments, due = spec.times.beyond(since, wall), list[_Due]()
     moment = next(moments, None)
     while moment is not None:
         following = next(moments, None)
@@ -168,9 +176,17 @@ def _agenda(spec: ScheduleSpec, since: float, calendar: float, most: int) -> _Ag
     return _Agenda(due, None, None, is_more=False)
 
 
-def next_of(spec: ScheduleSpec, since: float) -> tuple[float | None, float | None]:
-    """Return the first moment after an instant by the present rules, and when it fires; None without one."""
-    agenda = _agenda(spec, since, since, 0)
+def _latest_wall(due: Sequence[_Due], wall: datetime | None) -> datetime | None:
+    """Return the latest wall time of moments whose hour is named, and of those before them."""
+    walls = [each.moment.wall for each in due if each.moment.by_wall and not each.moment.is_second]
+    return max([*walls, *([] if wall is None else [wall])], default=None)
+
+
+def next_of(spec: ScheduleSpec, progress: ScheduleProgress) -> tuple[float | None, float | None]:
+    """Return the first moment that is not dealt with by the present rules, and when it fires; None without
+    one.
+    """
+    agenda = _agenda(spec, progress.since, progress.wall, progress.since, 0)
     return agenda.moment, agenda.next_at
 
 

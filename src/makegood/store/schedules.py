@@ -19,7 +19,7 @@ from makegood.model.messages import Act, Alert, TaskMessage
 from makegood.model.schedule import ATTRIBUTE, ScheduleDraft, ScheduleProgress
 from makegood.payload.codec import UNREADABLE
 from makegood.store import alerts, rows
-from makegood.store.firing import advanced, by_calendar, next_of
+from makegood.store.firing import advanced, by_calendar, dealt_with, next_of
 from makegood.store.records import Submission, Submitted
 from makegood.store.schedule_records import (
     DueSchedule,
@@ -270,10 +270,8 @@ async def retime(
     for due in due_rows:
         try:
             schedule = due.stored()
-            progress = msgspec.structs.replace(
-                schedule.progress, since=by_calendar(schedule.progress.since, now)
-            )
-            moment, next_at = next_of(schedule.spec, progress.since)
+            progress = by_calendar(schedule.progress, now)
+            moment, next_at = next_of(schedule.spec, progress)
         except (ConfigError, *UNREADABLE, OverflowError):
             continue  # the firing raises the alert
         if moment != schedule.moment and not progress.failures:
@@ -321,8 +319,9 @@ async def apply(tx: Tx, place: FiringPlace, drafts: Sequence[ScheduleDraft]) -> 
     for draft in drafts:
         spec, (spec_bytes, plan, digest) = draft.spec, draft.rows
         head = spec.app, spec.name, spec_bytes, plan, digest
-        moment, next_at = next_of(spec, now)
-        fresh = await tx.run(_INSERT, *head, _encode(ScheduleProgress(now)), moment, next_at, now)
+        begin = ScheduleProgress(now)
+        moment, next_at = next_of(spec, begin)
+        fresh = await tx.run(_INSERT, *head, _encode(begin), moment, next_at, now)
         if fresh:
             outcomes.append("new")
             continue
@@ -335,12 +334,12 @@ async def apply(tx: Tx, place: FiringPlace, drafts: Sequence[ScheduleDraft]) -> 
         try:
             stored = row.stored()
         except UNREADABLE:
-            await tx.run(_CHANGE, *head, _encode(ScheduleProgress(now)), moment, next_at)
+            await tx.run(_CHANGE, *head, _encode(begin), moment, next_at)
             continue
         progress = stored.progress
         if stored.spec.times != spec.times:
-            progress = msgspec.structs.replace(progress, since=now)
-        moment, next_at = next_of(spec, progress.since)
+            progress = dealt_with(progress, now)
+        moment, next_at = next_of(spec, progress)
         await tx.run(_CHANGE, *head, _encode(progress), moment, next_at)
     if set(outcomes) - {"same"}:
         tx.topics.add(TOPIC)
@@ -403,12 +402,12 @@ async def resume(tx: Tx, place: FiringPlace, act: Act, app: str, name: str) -> b
         return False
     now = await calendar_of(tx, place.calendar)
     advance = advanced(schedule, now)
-    progress = msgspec.structs.replace(advance.progress, since=max(advance.progress.since, now))
+    progress = advance.progress if advance.progress.since >= now else dealt_with(advance.progress, now)
     if advance.fires:  # the pause was over: these belong to the Supervisor
         progress = schedule.progress
         moment, next_at = schedule.moment, schedule.moment
     else:
-        moment, next_at = next_of(schedule.spec, progress.since)
+        moment, next_at = next_of(schedule.spec, progress)
     buffer_at = None if progress.buffer is None else progress.since
     await tx.many(
         _MOVE,
