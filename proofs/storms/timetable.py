@@ -39,7 +39,18 @@ _TEXTS: Final = (
 """Times of the day, real time, and real time whose hour is named."""
 _LENGTHS: Final = (2.5, 4.0, 7.0)
 _OVERLAPS: Final[Sequence[Overlap]] = ("skip", "skip", "allow", "buffer", "cancel")
-_ACTS: Final = ("pause", "pause", "resume", "trigger", "trigger", "backfill", "absence", "calendar", "rules")
+_ACTS: Final = (
+    "pause",
+    "pause",
+    "resume",
+    "trigger",
+    "trigger",
+    "backfill",
+    "absence",
+    "absence",
+    "calendar",
+    "rules",
+)
 RATE: Final = 0.4
 """Acts on schedules in a second."""
 ACT: Final = "timetable"
@@ -100,8 +111,8 @@ def _schedule(n: int, rng: random.Random) -> StormSchedule:
 
 def _law(rng: random.Random, storm: float) -> ZoneLaw:
     before = rng.choice((0, 3600, -18_000))
-    shift = rng.choice((-1, 1)) * rng.randint(2, 12)
-    return ZoneLaw(int(NOON + rng.uniform(3.0, max(4.0, storm))), before, before + shift)
+    shift = rng.choice((-1, 1, 1)) * rng.randint(4, 14)
+    return ZoneLaw(int(NOON + rng.uniform(3.0, max(4.0, 0.7 * storm))), before, before + shift)
 
 
 class Clockwork(Protocol):
@@ -149,6 +160,14 @@ class ScheduleOperator:
             self._install(host, self._rng.randrange(len(self._timetable.laws)))
         return [self._folder / host]
 
+    def upgrade(self) -> None:
+        """Install the new rules on a host of a Supervisor that has the old ones, if there is one."""
+        newest = len(self._timetable.laws) - 1
+        members = self._world.members
+        hosts = [host for host, n in self._laws.items() if n < newest and "supervisor" in members[host].roles]
+        if hosts:
+            self._install(self._rng.choice(hosts), newest)
+
     def _install(self, host: str, n: int) -> None:
         law = self._laws[host] = n
         rules = self._timetable.laws[law]
@@ -176,9 +195,7 @@ class ScheduleOperator:
         elif kind == "calendar":
             world.jump_calendar(rng.choice((1.0, 1.0, -1.0)) * rng.uniform(0.5, 15.0))
         elif kind == "rules":
-            hosts = sorted(host for host, n in self._laws.items() if n + 1 < len(self._timetable.laws))
-            if hosts:
-                self._install(rng.choice(hosts), 1)
+            self.upgrade()
         else:
             self._begin(self._do(kind, schedule))
 
