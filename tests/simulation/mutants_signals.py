@@ -13,7 +13,7 @@ from makegood.saga import rules, signals
 from makegood.saga.decision_builder import DecisionBuilder
 from makegood.scheduler.task_table import TaskTable
 from makegood.scheduler.wakeups import Wakeups
-from makegood.store.sqlite import decision_rows
+from makegood.store.sqlite import claim, decision_rows, slices
 from makegood.store.sqlite import signals as sending
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_worlds import APART, FAULTS_OF_ALL_KINDS, QUICK
@@ -107,3 +107,61 @@ def timeout_cut_short(m: pytest.MonkeyPatch) -> None:
 def signals_left_behind(m: pytest.MonkeyPatch) -> None:
     """A Scheduler that takes a task over does not read the signals that the task keeps."""
     m.setattr("makegood.store.rows.may_wait", lambda _static: False)
+
+
+LET_GO = replace(UNHEARD, engine=replace(QUICK, poll_every=5.0, linger=0.1))
+"""Schedulers that hear late let go of what waits."""
+
+
+@mutant(LET_GO)
+def sleeper_not_rung(m: pytest.MonkeyPatch) -> None:
+    """A message wakes no task that sleeps."""
+    m.setattr(claim, "_AT_REST", claim._AT_REST.replace(", 'sleeping'", ""))
+
+
+@mutant(LET_GO)
+def woken_by_update(m: pytest.MonkeyPatch) -> None:
+    """The sender of a signal wakes a task that sleeps just then, and nobody looks whether a signal waits for one that sleeps."""
+    by_message = "where task = makegood_task.id"
+    condition = f"{by_message} and (makegood_task.state <> 'sleeping' or kind <> 'signal')"
+    m.setattr(claim, "_AT_REST", claim._AT_REST.replace(by_message, condition))
+    true = sending.send
+
+    def send(tx: Any, signal: Any, act: Any) -> Any:
+        answer = true(tx, signal, act)
+        wake = (
+            "update makegood_task set ready_seq = 0 where id = ? and state = 'sleeping' and start_at is null"
+        )
+        tx.connection.execute(wake, (answer.task,))
+        return answer
+
+    m.setattr(sending, "send", send)
+
+
+@mutant(replace(ASKING, points={"kill": 0.02}, rates={"kill": 0.5}), within=24)
+def signal_and_its_ring_apart(m: pytest.MonkeyPatch) -> None:
+    """The message of a signal is written in a second transaction, once its row is durable."""
+    insert, signal_ = sending._Tables.insert, slices.TaskSlice.signal
+
+    async def without_message(self: Any, task: int, signal: Any, who: str) -> bool:
+        ask = self._ask
+
+        async def but_for_the_message(sql: str, *values: Any) -> Any:
+            return [] if sql == sending._MESSAGE else await ask(sql, *values)
+
+        self._ask = but_for_the_message
+        return await insert(self, task, signal, who)
+
+    async def apart(self: Any, signal: Any, act: Any = None) -> Any:
+        answer = await signal_(self, signal, act)
+        if answer.created:
+
+            def ring(tx: Any) -> None:
+                tx.connection.execute(sending._MESSAGE, (answer.task, tx.now, signal.message))
+                tx.topics.add("inbox")
+
+            await self._db.write(ring)
+        return answer
+
+    m.setattr(sending._Tables, "insert", without_message)
+    m.setattr(slices.TaskSlice, "signal", apart)

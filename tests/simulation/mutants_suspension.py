@@ -7,7 +7,7 @@ import pytest
 
 from makegood.agent.agents import Agents
 from makegood.saga import rules
-from makegood.scheduler import claims, task_table
+from makegood.scheduler import claims, commits, task_table
 from makegood.store import changes
 from makegood.store.sqlite import claim, decision_rows, requests
 from tests.simulation.mutants_making import mutant
@@ -69,6 +69,16 @@ def moment_of_the_let_go_forgotten(m: pytest.MonkeyPatch) -> None:
         """Remember nothing."""
 
     m.setattr(claims.Claims, "sleeps", forget)
+
+
+@mutant(replace(UNWATCHED, points={"slow commit": 0.3}, asking=1.0, rates={"operator": 1.0}), within=24)
+def messages_of_the_let_go_forgotten(m: pytest.MonkeyPatch) -> None:
+    """What came for a task while it was let go is forgotten with it."""
+
+    def let_go(_self: Any, _task: int, wakes: float, turn: Any) -> None:
+        turn.wakes = min(turn.wakes, wakes)
+
+    m.setattr(commits.Commits, "_let_go", let_go)
 
 
 @mutant(WAITING)
