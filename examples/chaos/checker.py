@@ -1,13 +1,13 @@
 """What is wrong with the ends of the orders: the services' books against what the shop says, and the shop against itself.
 
-It reads two files of a run's folder, the services' own books and ``ends.jsonl``, and nothing else; it can be run on them
-alone: ``python -m examples.chaos --audit FOLDER``.
+It reads files of a run's folder, the services' own books, ``ends.jsonl``, and for the waits ``waits.json`` and the customers'
+notes, and nothing else; it can be run on them alone: ``python -m examples.chaos --audit FOLDER``.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,8 @@ from examples.orders.auditor import EFFECTS, HARMLESS, AuditError, audit, read_b
 from examples.orders.auditor import Report as Audit
 
 from .ends import FILE
+from .orders import MOMENT_PREFIX
+from .wait_checks import WaitVerdict, examine_waits
 
 BOOKS: Final = "books.db"
 MUST_STAND: Final = ("done",)
@@ -32,11 +34,12 @@ class Verdict:
 
     audit: Audit
     contradictions: tuple[str, ...]
+    waits: WaitVerdict = field(default_factory=WaitVerdict)
 
     @property
     def findings(self) -> list[str]:
         """Everything that is wrong, in words."""
-        return [*map(str, self.audit.findings), *self.contradictions]
+        return [*map(str, self.audit.findings), *self.contradictions, *self.waits.findings]
 
 
 def examine(folder: Path) -> Verdict:
@@ -53,7 +56,17 @@ def examine(folder: Path) -> Verdict:
     contradictions = [
         f"order {line['order']}: {text}" for line in lines for text in _contradictions(line, net)
     ]
-    return Verdict(audit(folder / BOOKS, outcomes), tuple(contradictions))
+    return Verdict(
+        _of_orders(audit(folder / BOOKS, outcomes)),
+        tuple(contradictions),
+        examine_waits(folder, folder / BOOKS, lines),
+    )
+
+
+def _of_orders(report: Audit) -> Audit:
+    """Return the audit without what the schedule's moments did, which are not orders: ``wait_checks`` judges them."""
+    findings = [finding for finding in report.findings if not finding.order.startswith(MOMENT_PREFIX)]
+    return replace(report, findings=tuple(findings))
 
 
 def _contradictions(line: Mapping[str, Any], net: Mapping[tuple[str, str], int]) -> Iterator[str]:

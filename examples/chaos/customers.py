@@ -1,26 +1,34 @@
 """The customers: each places orders all the time through a connection of its own, and waits for their ends.
 
 An order whose submission was not acknowledged is submitted again under its key until it is; some are submitted twice on
-purpose. What is kept is what they were told.
+purpose, and some to begin later. What is kept is what they were told. Whoever is asked for consent answers from a process of
+its own (``approver.py``), which reads in a file which orders there are.
 """
 
 import asyncio
+import json
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from examples.orders.shop import Order
 from makegood import Client, StoreUnavailableError, TaskHandle, TaskInError, TaskUndone
 
-from .orders import wanted
+from .orders import ASKING, wanted
 
 AT_ONCE: Final = 6
 """Submissions that a customer has under way."""
 TWICE: Final = 0.1
 """The share of orders that are submitted again after their acknowledgement."""
 PAUSE: Final = 0.2
+LATER: Final = 0.15
+"""The share of orders that are to begin later."""
+DELAYS: Final = (0.5, 3.0)
+"""By how many seconds, at least and at most."""
 
 
 @dataclass(slots=True)
@@ -31,6 +39,10 @@ class Placed:
     handle: TaskHandle[str]
     workflow: str
     first: str = ""
+    delay: float = 0.0
+    """Seconds after which it was to begin."""
+    submit_time: float = 0.0
+    """When its submission was first tried, in seconds since 1970."""
     acts: list[str] = field(default_factory=list)
     """What operators asked for, whatever came of it."""
     unanswered: bool = False
@@ -40,12 +52,29 @@ class Placed:
 
 
 class Ledger:
-    """All orders, by id. ``complaints`` are sentences about what customers were told wrongly; ``counts`` what happened."""
+    """All orders, by id. ``complaints`` are sentences about what customers were told wrongly; ``counts`` what happened.
 
-    def __init__(self) -> None:
+    ``questions``: the file that gets a line for each order whose customer is asked for consent.
+    """
+
+    def __init__(self, questions: Path) -> None:
+        self._questions = questions
         self.orders: dict[str, Placed] = {}
         self.complaints: list[str] = []
         self.counts: Counter[str] = Counter()
+
+    def enter(self, placement: Placed) -> None:
+        """Enter an order that was acknowledged."""
+        self.orders[placement.order.id] = placement
+        if placement.workflow in ASKING:
+            line = {
+                "order": placement.order.id,
+                "workflow": placement.workflow,
+                "task": placement.handle.id,
+                "delay": placement.delay,
+            }
+            with self._questions.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
 
     def under_way(self) -> list[Placed]:
         """The orders whose customers wait."""
@@ -81,8 +110,9 @@ class Customer:
             await self._gate.acquire()
             workflow, order = next(self._wanted)
             again = self._rng.random() < TWICE
+            delay = self._rng.uniform(*DELAYS) if self._rng.random() < LATER else 0.0
             task = asyncio.get_running_loop().create_task(
-                self._place(workflow, order, again=again), name=order.id
+                self._place(workflow, order, delay, again=again), name=order.id
             )
             self._submitting.add(task)
             task.add_done_callback(self._submitting.discard)
@@ -103,29 +133,33 @@ class Customer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _place(self, workflow: Any, order: Order, *, again: bool) -> None:
+    async def _place(self, workflow: Any, order: Order, delay: float, *, again: bool) -> None:
+        begin = time.time()
         try:
-            handle = await self._submit(workflow, order)
+            handle = await self._submit(workflow, order, delay)
         finally:
             self._gate.release()
-        placement = self._ledger.orders[order.id] = Placed(order, handle, workflow.name)
+        placement = Placed(order, handle, workflow.name, delay=delay, submit_time=begin)
+        self._ledger.enter(placement)
         if not handle.created:
             self._ledger.counts["acknowledged at a later try"] += 1
         following = asyncio.get_running_loop().create_task(self._follow(placement), name=order.id)
         self._following.add(following)
         following.add_done_callback(self._followed)
         if again:
-            other = await self._submit(workflow, order)
+            other = await self._submit(workflow, order, delay)
             self._ledger.counts["submitted twice"] += 1
             if other.created or other.number != handle.number:
                 self._ledger.complaints.append(
                     f"order {order.id}, submitted twice, became two tasks: {handle.id} and {other.id}"
                 )
 
-    async def _submit(self, workflow: Any, order: Order) -> TaskHandle[str]:
+    async def _submit(self, workflow: Any, order: Order, delay: float) -> TaskHandle[str]:
         while True:
             try:
-                handle: TaskHandle[str] = await self._client.submit(workflow, order, key=order.id)
+                handle: TaskHandle[str] = await self._client.submit(
+                    workflow, order, key=order.id, delay=delay or None
+                )
             except StoreUnavailableError:
                 self._ledger.counts["submissions refused"] += 1
                 await asyncio.sleep(PAUSE)

@@ -17,10 +17,13 @@ from makegood.store.views import Filter
 
 from .customers import Ledger, Placed, ending
 from .stores import UnderFire
+from .waits import let_go, results_of, waits_of
 
 FILE: Final = "ends.jsonl"
-UNRESTED: Final = ("pending", "processing", "undoing")
-TABLES: Final = ("task", "step", "request", "inbox", "event", "alert", "audit", "lease", "node")
+UNRESTED: Final = ("pending", "sleeping", "processing", "undoing")
+TABLES: Final = (
+    "task", "step", "request", "inbox", "signal", "schedule", "attribute", "event", "alert", "audit", "lease", "node",
+)  # fmt: skip
 LOOK_EVERY: Final = 0.3
 SHOWN: Final = 20
 TOO_OLD: Final = "that the service keeps it"
@@ -61,6 +64,7 @@ async def _line(client: Client, placement: Placed) -> dict[str, Any]:
     task = client.task(placement.handle.number)
     line: dict[str, Any] = {"order": placement.order.id, "cents": placement.order.cents, "task": task.id}
     line |= {"first": placement.first, "acts": placement.acts, "outcome": "", "standing": []}
+    line |= {"delay": placement.delay, "submit_time": placement.submit_time}
     detail = await client.store.tasks.detail(placement.handle.number)
     if detail is None:  # acknowledged, and gone: the auditor calls it lost
         return line
@@ -79,6 +83,7 @@ async def _line(client: Client, placement: Placed) -> dict[str, Any]:
     moves = [after for event in events for who, _, after, _ in event.moves if who == "task"]
     line["told_by_history"] = moves[-1] if moves else "pending"
     line["late"] = sum("late" in event.note for event in events)
+    line |= {"waits": waits_of(detail, events), "results": results_of(detail), "let_go": let_go(events)}
     line["alerts"] = [alert.kind for alert in await client.store.alerts.views(20, placement.handle.number)]
     return line
 

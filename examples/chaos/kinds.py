@@ -15,6 +15,7 @@ class Kind(StrEnum):
     KILL_AGENT = "agent killed"
     KILL_SUPERVISOR = "supervisor killed"
     KILL_SERVICES = "services killed"
+    KILL_CUSTOMER = "customer killed"
     STOP_SCHEDULER = "scheduler stopped"
     STOP_AGENT = "agent stopped"
     STOP_SUPERVISOR = "supervisor stopped"
@@ -47,8 +48,8 @@ class Kind(StrEnum):
 
 
 EVERYWHERE: Final = (
-    Kind.KILL_SCHEDULER, Kind.KILL_AGENT, Kind.KILL_SUPERVISOR, Kind.KILL_SERVICES, Kind.STOP_SCHEDULER, Kind.STOP_AGENT,
-    Kind.STOP_SUPERVISOR, Kind.SLOW, Kind.FAIL, Kind.HANG, Kind.ABORT, Kind.BUSY, Kind.REFUSE, Kind.LIE, Kind.DO_FAILS,
+    Kind.KILL_SCHEDULER, Kind.KILL_AGENT, Kind.KILL_SUPERVISOR, Kind.KILL_SERVICES, Kind.KILL_CUSTOMER, Kind.STOP_SCHEDULER,
+    Kind.STOP_AGENT, Kind.STOP_SUPERVISOR, Kind.SLOW, Kind.FAIL, Kind.HANG, Kind.ABORT, Kind.BUSY, Kind.REFUSE, Kind.LIE, Kind.DO_FAILS,
     Kind.UNDO_FAILS, Kind.SERVICES_REFUSED, Kind.SERVICES_RESET, Kind.SERVICES_HOLE, Kind.CANCEL, Kind.UNDO, Kind.RESUBMIT,
     Kind.SETTLE,
 )  # fmt: skip

@@ -1,19 +1,25 @@
-"""What is ordered: the example's order, and three more ways to place it, so that every end is met.
+"""What is ordered: the example's order, and six more ways to place it, so that every end and every wait is met.
 
 ``by_hand`` hands what fails to an operator instead of undoing it; ``in_a_hurry`` is undone when it takes too long; ``brief``
-packs where the service forgets its keys soon. Schedulers never see a workflow: nothing has to be deployed for them.
+packs where the service forgets its keys soon. ``rested`` sleeps before it charges; ``approved`` needs a customer's consent in
+time, ``countersigned`` asks for it twice and does without. A schedule has ``settle`` report each of its moments.
+Schedulers never see a workflow: nothing has to be deployed for them.
 """
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import makegood as mg
 from examples.orders.shop import (
+    RECOVER,
     RETRY,
     Order,
     ask,
     book,
+    carrier,
     charge,
     email,
     pack,
@@ -76,12 +82,88 @@ def brief(order: Order) -> str:
     return ship(order, booking, parcel)
 
 
+@dataclass
+class Consent:
+    """What a customer answers to the question whether the order may go. ``id``: that of the signal."""
+
+    id: str
+
+
+consent = shop.signal("consent", Consent)
+CONSENT_WITHIN: Final = 4.0
+"""Seconds for which ``approved`` waits."""
+EACH_WITHIN: Final = 2.5
+"""Seconds for which each of the two waits of ``countersigned`` lasts."""
+NAPS: Final = (0.3, 1.0, 2.0)
+"""Seconds for which an order rests: the shortest in a Scheduler's memory, the others as rows."""
+
+
+def nap_of(cents: int) -> float:
+    """Return the seconds for which ``rested`` sleeps with an order of this price."""
+    return NAPS[cents % len(NAPS)]
+
+
+@shop.workflow(complete_within="2m")
+def rested(order: Order) -> str:
+    """As ``place_order``, with a sleep before the charge."""
+    hold = reserve(order)
+    mg.sleep(nap_of(order.cents))
+    return _delivered(order, hold, charge(order, hold))
+
+
+@shop.workflow(complete_within="2m")
+def approved(order: Order) -> str:
+    """As ``place_order``; undone when the customer does not consent in time."""
+    hold = reserve(order)
+    mg.wait_for(consent, timeout=CONSENT_WITHIN)
+    return _delivered(order, hold, charge(order, hold))
+
+
+@shop.workflow(complete_within="2m")
+def countersigned(order: Order) -> str:
+    """As ``place_order``; asks for consent twice, and goes on without."""
+    hold = reserve(order)
+    mg.wait_for(consent, timeout=EACH_WITHIN, otherwise=Consent(""))
+    payment = charge(order, hold)
+    mg.wait_for(consent, timeout=EACH_WITHIN, otherwise=Consent(""))
+    return _delivered(order, hold, payment)
+
+
+ASKING: Final = (approved.name, countersigned.name)
+"""The workflows that wait for a customer's consent."""
+SCHEDULE: Final = "settlement"
+EVERY: Final = 2.0
+"""Seconds between two moments of the schedule."""
+MOMENT_PREFIX: Final = "moment "
+"""In the services' books the "order" of a moment begins so."""
+
+
+@carrier.action(complete_within="4s", retry=RETRY, recover=RECOVER, undo=mg.NOTHING)
+def report(moment: datetime) -> None:
+    """Mail the day's business: the carrier's books show how often."""
+    ask("carrier/email", Order(f"{MOMENT_PREFIX}{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", "", 0))
+
+
+@shop.workflow(complete_within="2m")
+def settle(moment: datetime) -> None:
+    """What the schedule does at each of its moments."""
+    report(moment)
+
+
 def _placed(order: Order) -> str:
     hold = reserve(order)
-    payment = charge(order, hold)
+    return _delivered(order, hold, charge(order, hold))
+
+
+def _delivered(order: Order, hold: str, payment: str) -> str:
     booking, parcel = mg.parallel(book(order), pack(order, hold))
     email(order, payment)
     return ship(order, booking, parcel)
+
+
+WORKFLOWS: Final[tuple[Any, ...]] = (place_order, by_hand, in_a_hurry, brief, rested, approved, countersigned)
+SHARES: Final = (5, 2, 2, 3, 2, 2, 2)
+"""How often each is ordered beside the others."""
 
 
 def wanted(customer: int, rng: random.Random) -> Iterator[tuple[Any, Order]]:
@@ -89,7 +171,7 @@ def wanted(customer: int, rng: random.Random) -> Iterator[tuple[Any, Order]]:
     number = 0
     while True:
         number += 1
-        workflow = rng.choices((place_order, by_hand, in_a_hurry, brief), (5, 2, 2, 3))[0]
+        workflow = rng.choices(WORKFLOWS, SHARES)[0]
         sku = "sold-out" if rng.random() < SOLD_OUT else rng.choice(SKUS)
         card = (
             "declined" if rng.random() < (DECLINED_BY_HAND if workflow is by_hand else DECLINED) else "good"

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from examples.orders.demo import first
-from examples.orders.processes import Post, ProcessError, Wall
+from examples.orders.processes import REGISTERED, Post, ProcessError, Wall
 from examples.orders.remote import SERVICES_VARIABLE
 from examples.orders.shop import shop
 from examples.orders.world import Services, ServicesError
 from makegood import Client, StoreUnavailableError
 
-from . import ends
+from . import approver, ends, waits
 from .checker import BOOKS, count_ends, examine
 from .customers import Customer, Ledger
 from .kinds import LIFE, kinds_of, plan
@@ -30,11 +30,13 @@ from .strikes import Ground, Strikes
 
 SETTINGS: Final = {
     "supervise_every": "400ms", "lease": "1500ms", "late_after": "200ms", "heartbeat": "300ms", "dead_after": f"{LIFE}s", "poll_every": "400ms",
-    "drain": "3s", "starved_after": "5s", "log_level": "info",
+    "drain": "3s", "starved_after": "5s", "linger": "500ms", "log_level": "info",
 }  # fmt: skip
 """Short, so that a minute contains many recoveries."""
 SCHEDULERS, AGENTS, SUPERVISORS = 2, 3, 2
 CUSTOMERS: Final = 3
+APPROVERS: Final = 2
+"""Customers in processes of their own, who consent to orders."""
 READY_WITHIN: Final = 45.0
 ENDS_WITHIN: Final = 20.0
 """A drain may take its limit, 3 s, and 5 s more for the last commits, on connections that may just have been lost; where they stay
@@ -42,6 +44,8 @@ silent, as some do after a black hole, the store takes 7 s to give them up."""
 REST_WITHIN: Final = 120.0
 """Seconds after the last fault in which everything must come to rest."""
 DRAW_EVERY: Final = 0.25
+COUNT_EVERY: Final = 2.0
+"""Seconds between two counts of what waits."""
 SERVED: Final = ("stock", "payments", "carrier")
 SIGNS: Final = ("Traceback (most recent call last)", "was never retrieved", "was never awaited")
 """What no process may write, whatever happens to it."""
@@ -57,7 +61,7 @@ class Wishes:
     rate: float
 
 
-def posts(store: UnderFire) -> list[Post]:
+def posts(store: UnderFire, folder: Path) -> list[Post]:
     """Return the places to be filled with processes, each with the login for its role. Each agent's process serves all three services."""
     roles = [("scheduler", SCHEDULERS), ("supervisor", SUPERVISORS)]
     crew = [
@@ -66,7 +70,12 @@ def posts(store: UnderFire) -> list[Post]:
         for n in range(1, count + 1)
     ]
     options = ("agent", f"{MODULE}:shop", *SERVED, "--store", store.url_as("agents"))
-    return crew + [Post(f"agent-{n}", "agent", options) for n in range(1, AGENTS + 1)]
+    crew += [Post(f"agent-{n}", "agent", options) for n in range(1, AGENTS + 1)]
+    asks = ("--store", store.url_as("submitter"), "--folder", str(folder), "--of", str(APPROVERS))
+    return crew + [
+        Post(f"customer-{n}", "customer", (*asks, "--number", str(n)), approver.__name__)
+        for n in range(APPROVERS)
+    ]
 
 
 class Play:
@@ -77,7 +86,7 @@ class Play:
         self._folder = folder
         self._shown = display
         self._complaints: list[str] = []
-        self._ledger = Ledger()
+        self._ledger = Ledger(folder / approver.QUESTIONS)
         self._scene = Scene(wishes.seconds, kinds_of(wishes.store))
 
     async def run(self) -> Report:
@@ -93,7 +102,7 @@ class Play:
             await self._ready(ground)
             try:
                 async with asyncio.TaskGroup() as group:
-                    watching = group.create_task(self._watch(strikes))
+                    watching = group.create_task(self._watch(strikes, ground.looking))
                     await self._storm(strikes, customers)
                     heal_seconds = await self._heal(strikes, ground, customers)
                     watching.cancel()
@@ -123,9 +132,10 @@ class Play:
         for number in range(1, CUSTOMERS + 1):
             client = await stack.enter_async_context(Client(store.url_as("submitter")))
             customers.append(Customer(number, client, self._ledger, self._rng(f"customer {number}")))
+        await waits.begin_schedule(looking)
         wall = stack.enter_context(
             Wall(
-                posts(store),
+                posts(store, self._folder),
                 self._folder,
                 settings=SETTINGS,
                 more={SERVICES_VARIABLE: f"http://127.0.0.1:{road.port}"},
@@ -147,7 +157,11 @@ class Play:
                     f"{place.name} ended with code {code}:\n{ground.wall.last_words(place.name)}"
                 )
             here = {node.info.pid for node in await ground.looking.store.nodes.views() if node.remaining > 0}
-            missing = [place.name for place in ground.wall.places.values() if place.pid not in here]
+            missing = [
+                place.name
+                for place in ground.wall.places.values()
+                if place.role in REGISTERED and place.pid not in here
+            ]
             if not missing:
                 return
             if time.monotonic() > deadline:
@@ -179,6 +193,7 @@ class Play:
         for customer in customers:
             for order in await customer.acknowledged(deadline - time.monotonic()):
                 self._complaints.append(f"order {order} could not be submitted after the last fault")
+        await self._end_waits(ground, deadline)
         while (left := await ends.at_rest(ground.store, ground.looking, deadline - time.monotonic())) or any(
             not placement.first for placement in self._ledger.orders.values()
         ):
@@ -190,6 +205,26 @@ class Play:
             await asyncio.sleep(ends.LOOK_EVERY)
         return time.monotonic() - start
 
+    async def _end_waits(self, ground: Ground, deadline: float) -> None:
+        """Let the schedule fire no more, and every customer give the answers that are due."""
+        while time.monotonic() < deadline:
+            with suppress(StoreUnavailableError):
+                await waits.end_schedule(ground.operators.client)
+                break
+            await asyncio.sleep(ends.LOOK_EVERY)
+        while unsettled := self._unsettled():
+            if time.monotonic() > deadline:
+                self._complaints += [f"the customer of order {order} could not answer" for order in unsettled]
+                break
+            await asyncio.sleep(ends.LOOK_EVERY)
+
+    def _unsettled(self) -> list[str]:
+        """The orders whose customers have not given all their answers."""
+        orders = {line["order"] for line in approver.read_lines(self._folder / approver.QUESTIONS)}
+        return sorted(
+            orders - {note["order"] for note in approver.notes(self._folder) if note["kind"] == "settled"}
+        )
+
     async def _told(self, strikes: Strikes, ground: Ground, seconds: float, heal_seconds: float) -> Report:
         """Read the ends, stop the processes in good order, check."""
         self._scene.phase = "checking"
@@ -200,6 +235,7 @@ class Play:
             self._complaints.append("the services were still at work 30 s after the last order's end")
         lines = await ends.read(self._ledger, ground.looking)
         ends.write(self._folder, lines)
+        waits.write(self._folder, await waits.read(ground.store, ground.looking))
         recoveries = await ends.recoveries(ground.store, lines)
         self._complaints += [
             f"the store's own check: {finding}" for finding in await ground.looking.store.admin.check()
@@ -233,11 +269,16 @@ class Play:
 
     # -- beside ---------------------------------------------------------------------------------------------------------
 
-    async def _watch(self, strikes: Strikes) -> None:
+    async def _watch(self, strikes: Strikes, looking: Client) -> None:
         """Draw, and replace processes that have ended of themselves."""
+        counted_at = 0.0
         while True:
             strikes.mend()
             self._scene.leader = await strikes.leader()
+            if time.monotonic() - counted_at > COUNT_EVERY:
+                signals = sum(note["kind"] == "signal" for note in approver.notes(self._folder))
+                self._scene.waits = await waits.live_counts(looking, signals) or self._scene.waits
+                counted_at = time.monotonic()
             await self._draw(strikes)
             await asyncio.sleep(DRAW_EVERY)
 

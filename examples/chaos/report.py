@@ -10,6 +10,16 @@ from .kinds import Kind
 ENDS: Final = ("processed", "undone", "error")
 RECOVERIES: Final = ("silent attempts judged", "orders taken over", "terms of a leader")
 """What every run must have gone through, or its faults hit nobody; of terms more than the first."""
+WAITS: Final = (
+    "tasks let go",
+    "sleeps",
+    "delayed orders",
+    "signals used",
+    "signals late",
+    "waits timed out",
+    "moments fired",
+)
+"""What must have happened to waits, or nothing is said of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,7 @@ class Report:
         """What did not happen, and must have for the run to prove anything."""
         gaps = [f"no {kind.value}" for kind in self.enabled if not self.met.get(kind)]
         gaps += [f"no order ended {end}" for end in ENDS if not self.ends.get(end, 0) + self.told.get(end, 0)]
+        gaps += [f"no {name}" for name in WAITS if not self.verdict.waits.counts.get(name)]
         least = {"terms of a leader": 2}
         return gaps + [
             f"too few {name}: {self.recoveries.get(name, 0)}"
@@ -68,6 +79,7 @@ class Report:
             "told_first": dict(self.told),
             "faults": {kind.value: self.met.get(kind, 0) for kind in self.enabled},
             "recoveries": dict(self.recoveries),
+            "waits": dict(self.verdict.waits.counts),
             "counts": dict(sorted(self.counts.items())),
             "findings": self.verdict.findings,
             "complaints": list(self.complaints),

@@ -51,6 +51,8 @@ class Scene:
     met: Mapping[Kind, int] = field(default_factory=dict)
     wall: Sequence[Place] = ()
     leader: int = 0
+    waits: Mapping[str, int] = field(default_factory=dict)
+    """What is asleep, and what was signalled and fired so far."""
     events: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     @property
@@ -65,6 +67,7 @@ class Scene:
             "placed": self.placed,
             **ends,
             "under way": self.placed - sum(ends.values()),
+            **self.waits,
             "faults": sum(self.met.values()),
         }
 
@@ -218,11 +221,14 @@ def tables(report: Report, width: int) -> RenderableType:
     through = Table("gone through", "", box=box.SIMPLE_HEAD, header_style="dim")
     for name, count in sorted(report.recoveries.items()):
         through.add_row(name, str(count))
+    waits = Table("waits", "", box=box.SIMPLE_HEAD, header_style="dim")
+    for name, count in report.verdict.waits.counts.items():
+        waits.add_row(name, str(count))
     also = Table("and", "", box=box.SIMPLE_HEAD, header_style="dim")
     for name, count in sorted(report.counts.items()):
         also.add_row(name, str(count))
     side = Table.grid(padding=(0, 4))
-    side.add_row(table, through, also)
+    side.add_row(table, through, waits, also)
     lines = [Text(f"✖ {text}", style="red") for text in report.troubles()]
     style = "bold green" if report.well else "bold red"
     return Group(

@@ -32,6 +32,7 @@ ROLES: Final = {
     Kind.KILL_SCHEDULER: "scheduler",
     Kind.KILL_AGENT: "agent",
     Kind.KILL_SUPERVISOR: "supervisor",
+    Kind.KILL_CUSTOMER: "customer",
     Kind.STOP_SCHEDULER: "scheduler",
     Kind.STOP_AGENT: "agent",
     Kind.STOP_SUPERVISOR: "supervisor",

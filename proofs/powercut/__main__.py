@@ -14,6 +14,7 @@ from rich.table import Table
 from proofs.powercut.cutting import BIRTH, Cut, CutResults, Thoroughness
 from proofs.powercut.disk import STYLES
 from proofs.powercut.listening import ListeningError, library
+from proofs.powercut.operations import OPERATIONS
 from proofs.spreading import bar, spread
 
 _SHOWN = 10
@@ -29,7 +30,13 @@ def _cut(seed: int, how: Thoroughness, only: int | None = None, keep: Path | Non
 @click.option("--seed", "one", type=int, help="Record this one alone.")
 @click.option("--birth", is_flag=True, help="Only a store that is just being made.")
 @click.option("--point", type=int, help="With --seed or --birth: cut at this sync alone.")
-@click.option("--every", default=1, show_default=True, type=click.IntRange(1), help="Cut at each n-th sync.")
+@click.option(
+    "--every",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Cut at each n-th sync, and at those for tasks that wait.",
+)
 @click.option(
     "--each", default=2, show_default=True, type=click.IntRange(1), help="Images of each style that has many."
 )
@@ -95,7 +102,7 @@ def _all(
 def _as_json(tally: CutResults, seconds: float) -> dict[str, object]:
     return {
         "recordings": tally.recordings, "points": tally.points, "writes": tally.writes, "images": dict(tally.images),
-        "resumed": tally.resumed, "again": tally.again, "ends": dict(tally.ends), "seconds": round(seconds, 2), "lacking": tally.lacking(),
+        "syncs_of": dict(tally.syncs_of), "images_of": dict(tally.images_of), "resumed": tally.resumed, "again": tally.again, "ends": dict(tally.ends), "seconds": round(seconds, 2), "lacking": tally.lacking(),
         "failed": [{"image": str(each), "findings": each.findings, "replay": each.replay} for each in tally.failed],
     }  # fmt: skip
 
@@ -110,6 +117,13 @@ def _report(tally: CutResults, seconds: float) -> None:
     for style in STYLES:
         wrong = sum(failure.style.startswith(style) for failure in tally.failed)
         table.add_row(style, str(tally.images[style]), str(wrong))
+    console.print(table)
+    table = Table(title="what was under way")
+    for title in ("operation", "syncs", "images", "findings"):
+        table.add_column(title, justify="left" if title == "operation" else "right")
+    for name in OPERATIONS:
+        wrong = sum(name in failure.operations for failure in tally.failed)
+        table.add_row(name, str(tally.syncs_of[name]), str(tally.images_of[name]), str(wrong))
     console.print(table)
     console.print(
         f"{tally.recordings} recordings, {tally.writes} writes, {tally.points} sync points, {tally.images.total()} images, "

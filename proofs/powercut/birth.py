@@ -20,6 +20,7 @@ from makegood.workflow.workflow import Workflow
 from proofs.powercut.disk import CutPoint, Tape
 from proofs.powercut.examining import ExaminedImage
 from proofs.powercut.listening import listening
+from proofs.powercut.operations import BIRTH_OF_A_STORE
 
 NAME: Final = "store.db"
 _TASKS = 6
@@ -43,6 +44,11 @@ class Birth:
     def unmade(self, point: CutPoint) -> bool:
         """Whether no store was acknowledged yet: ``open`` may have to create it."""
         return "open" not in point.marks
+
+    def operations(self, point: CutPoint) -> frozenset[str]:
+        """Return what is under way: the birth."""
+        del point
+        return BIRTH_OF_A_STORE
 
     def findings(self, point: CutPoint, image: ExaminedImage) -> list[str]:
         """Return what is wrong with an image of this point."""

@@ -18,14 +18,18 @@ from makegood.testing.simulator.world_files import empty_store, folder_in_memory
 from proofs.powercut.birth import born
 from proofs.powercut.disk import PAGE, CutPoint, Image, Tape, images, points
 from proofs.powercut.examining import ExaminedImage, empty, opened, write_files
+from proofs.powercut.operations import WAITS
 from proofs.powercut.recording import RecordedWorld, ResumedWorld
 from proofs.powercut.twice import resumed
+from proofs.powercut.waiting import WaitingWorld
 from proofs.quiet import quiet
 from proofs.storms.shop import storm_app
 
 COMMAND: Final = "python -m proofs.powercut"
 BIRTH: Final = -1
 """In place of a seed: the recording of a store while it is created."""
+_ENOUGH_TO_MEET_ALL: Final = 4
+"""Worlds in which tasks wait that contain, together, every operation on such tasks."""
 
 
 class RecordedRun(Protocol):
@@ -42,6 +46,10 @@ class RecordedRun(Protocol):
         """Whether no store was acknowledged yet at this point."""
         ...
 
+    def operations(self, point: CutPoint) -> frozenset[str]:
+        """Return what is under way at this point."""
+        ...
+
     def findings(self, point: CutPoint, image: ExaminedImage) -> list[str]:
         """Return what is wrong with an image of this point."""
         ...
@@ -52,7 +60,7 @@ class Thoroughness:
     """How much is checked."""
 
     every: int = 1
-    """Each n-th point."""
+    """Each n-th point, and each at which something is done to a task that waits."""
     each: int = 2
     """Images of each style that has many."""
     resume: int = 25
@@ -74,6 +82,8 @@ class Failure:
     style: str
     findings: tuple[str, ...]
     each: int
+    operations: frozenset[str] = frozenset()
+    """What was under way."""
 
     @property
     def replay(self) -> str:
@@ -97,6 +107,12 @@ class CutResults:
     writes: int = 0
     images: Counter[str] = field(default_factory=Counter)
     """Images by style."""
+    waiting: int = 0
+    """Recordings of worlds in which tasks wait."""
+    syncs_of: Counter[str] = field(default_factory=Counter)
+    """Points by what was under way: several operations may share a transaction."""
+    images_of: Counter[str] = field(default_factory=Counter)
+    """Images by what was under way."""
     resumed: int = 0
     again: int = 0
     """Images of second cuts."""
@@ -110,6 +126,9 @@ class CutResults:
         self.points += other.points
         self.writes += other.writes
         self.images.update(other.images)
+        self.waiting += other.waiting
+        self.syncs_of.update(other.syncs_of)
+        self.images_of.update(other.images_of)
         self.resumed += other.resumed
         self.again += other.again
         self.ends.update(other.ends)
@@ -123,7 +142,10 @@ class CutResults:
             "images": self.images.total(),
             "torn images": self.images["torn"],
         }
-        return [f"there were no {name}" for name, count in counts.items() if not count]
+        gaps = [f"there were no {name}" for name, count in counts.items() if not count]
+        if self.waiting >= _ENOUGH_TO_MEET_ALL:
+            gaps += [f"no sync of: {name}" for name in WAITS if not self.syncs_of[name]]
+        return gaps
 
 
 @contextmanager
@@ -137,14 +159,15 @@ def scratch() -> Iterator[Path]:
 
 
 def record(seed: int, settings: Sequence[str] = ()) -> RecordedRun:
-    """Return the recording of a seed, or of ``BIRTH``.
+    """Return the recording of a seed, or of ``BIRTH``. In the worlds of odd seeds tasks wait.
 
     Raises ``ListeningError``, and ``RuntimeError`` if something is wrong even without a power cut.
     """
     if seed == BIRTH:
         with scratch() as folder:
             return born(folder)
-    world = RecordedWorld(seed, template=empty_store(page=PAGE), settings=settings)
+    kind = WaitingWorld if seed % 2 else RecordedWorld
+    world = kind(seed, template=empty_store(page=PAGE), settings=settings)
     outcome = world.record()
     if outcome.findings:
         raise RuntimeError(f"seed {seed}: wrong without any power cut: {outcome.findings[0]}")
@@ -173,6 +196,7 @@ class Cut:
     def _run(self) -> CutResults:
         recording = record(self.seed, self.how.settings)
         self.tally.recordings += 1
+        self.tally.waiting += isinstance(recording, WaitingWorld)
         self.tally.writes += sum(entry.kind == "wrote" for entry in recording.tape.entries)
         with scratch() as folder:
             asyncio.run(self._judge_all(recording, folder))
@@ -186,7 +210,7 @@ class Cut:
         point: CutPoint | None = next(following)
         while point is not None:
             after = next(following, None)
-            if self._wanted(point, last=after is None):
+            if self._wanted(recording, point, last=after is None):
                 await self._judge_point(recording, point, folder)
             if len(self.tally.failed) >= self.how.enough:
                 return
@@ -195,15 +219,18 @@ class Cut:
     async def _judge_point(self, recording: RecordedRun, point: CutPoint, folder: Path) -> None:
         self.tally.points += 1
         cuts = images(point, self.how.each, random.Random(f"{self.seed} at {point.number}"))
+        operations = recording.operations(point)
+        self.tally.syncs_of.update(operations)
         for number, (style, files) in enumerate(cuts):
+            self.tally.images_of.update(operations)
             await self._judge(recording, _Chosen(point, number, style, files), folder)
             if len(self.tally.failed) >= self.how.enough:
                 return
 
-    def _wanted(self, point: CutPoint, *, last: bool) -> bool:
+    def _wanted(self, recording: RecordedRun, point: CutPoint, *, last: bool) -> bool:
         if self.only is not None:
             return point.number == self.only
-        return last or point.number % self.how.every == 0
+        return last or point.number % self.how.every == 0 or not recording.operations(point).isdisjoint(WAITS)
 
     async def _judge(self, recording: RecordedRun, cut: "_Chosen", folder: Path) -> None:
         self.tally.images[cut.style] += 1
@@ -212,14 +239,17 @@ class Cut:
         image = await opened(cut.files, folder, recording.database, migrate=unmade)
         wrong = recording.findings(cut.point, image)
         if wrong:
-            self._fail(cut, cut.style, wrong)
+            self._fail(recording, cut, cut.style, wrong)
             return
         if self.how.resume and count % self.how.resume == 0:
             self._goes_on.append(cut)
         if self.how.again and count % self.how.again == 0 and not unmade:
-            await self._cut_again(cut, image, recording.database, folder)
+            await self._cut_again(recording, cut, image, folder)
 
-    async def _cut_again(self, cut: "_Chosen", image: ExaminedImage, database: str, folder: Path) -> None:
+    async def _cut_again(
+        self, recording: RecordedRun, cut: "_Chosen", image: ExaminedImage, folder: Path
+    ) -> None:
+        database = recording.database
         write_files(cut.files, folder)
         second = await resumed(self._lone, image, cut.files, folder, database)
         empty(folder)
@@ -232,7 +262,7 @@ class Cut:
                 self.tally.again += 1
                 wrong = second.findings(point, await opened(files, folder, database))
                 if wrong:
-                    self._fail(cut, f"{cut.style}, and a second cut ({style})", wrong)
+                    self._fail(recording, cut, f"{cut.style}, and a second cut ({style})", wrong)
 
     def _go_on(self, world: RecordedWorld, cut: "_Chosen") -> None:
         rng = random.Random(f"{self.seed} on {cut.point.number} {cut.number}")
@@ -240,10 +270,13 @@ class Cut:
         self.tally.resumed += 1
         self.tally.ends.update(outcome.ends)
         if outcome.findings:
-            self._fail(cut, f"{cut.style}, and the engine went on", outcome.findings)
+            self._fail(world, cut, f"{cut.style}, and the engine went on", outcome.findings)
 
-    def _fail(self, cut: "_Chosen", style: str, wrong: Sequence[str]) -> None:
-        self.tally.failed.append(Failure(self.seed, cut.point.number, style, tuple(wrong), self.how.each))
+    def _fail(self, recording: RecordedRun, cut: "_Chosen", style: str, wrong: Sequence[str]) -> None:
+        operations = recording.operations(cut.point)
+        self.tally.failed.append(
+            Failure(self.seed, cut.point.number, style, tuple(wrong), self.how.each, operations)
+        )
         if self.keep is not None:
             folder = self.keep / f"{cut.point.number}-{len(self.tally.failed)}"
             folder.mkdir(parents=True, exist_ok=True)

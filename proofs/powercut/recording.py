@@ -33,11 +33,13 @@ from makegood.testing.simulator.world_files import Grounds
 from proofs.powercut.disk import CutPoint, Image, Tape
 from proofs.powercut.examining import ExaminedImage, digest, write_files, wrong
 from proofs.powercut.listening import listening
+from proofs.powercut.operations import MERGE, StoreRows
+from proofs.powercut.wait_checks import wait_findings
 from proofs.storms.recorder import StormRecorder
 from proofs.storms.services import StormService
 from proofs.storms.shop import ONCE, SERVICES_OF_STORM, orders, storm_app
 from proofs.storms.swarm import StormSwarm
-from proofs.storms.world import StormWorld
+from proofs.storms.world import Orders, StormWorld
 
 _OFF = 60.0
 _LATE = 20.0
@@ -69,6 +71,8 @@ class Marks:
     tape: Tape
     states: list[str] = field(default_factory=list)
     """The digest of the store after each transaction."""
+    operations: list[frozenset[str]] = field(default_factory=list)
+    """What each transaction did, beside ``states``."""
     moments: list[Moment] = field(default_factory=list)
     """The states of the services."""
     began: int = 0
@@ -120,7 +124,7 @@ class RecordedLine(InlineLine):
             topics = super()._write(operations)
             marks.tape.mark("done", marks.began)
         finally:
-            marks.states.append(self._recorded.state())
+            self._recorded.enter_state()
         return topics
 
     def _hand_back(self, operations: list[Operation], topics: set[str]) -> None:
@@ -171,10 +175,19 @@ class RecordedWorld(StormWorld):
 
     line = RecordedLine
 
-    def __init__(self, seed: int, *, template: bytes, settings: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        template: bytes,
+        settings: Sequence[str] = (),
+        swarm: StormSwarm | None = None,
+        draw_orders: Orders = orders,
+    ) -> None:
         rng = random.Random(f"{seed} recording")
+        usual = eventful(rng)
         super().__init__(
-            seed, app=storm_app(), orders=orders, services=SERVICES_OF_STORM, once=ONCE, swarm=eventful(rng), grounds=Grounds(template)
+            seed, app=storm_app(), orders=draw_orders, services=SERVICES_OF_STORM, once=ONCE, swarm=swarm or usual, grounds=Grounds(template)
         )  # fmt: skip
         self.log_pages = rng.choice((4, 16, 64, 4000))
         self.tape = Tape()
@@ -189,6 +202,7 @@ class RecordedWorld(StormWorld):
         self.files = ApartFiles()
         self.recorder.settings = settings
         self._look: sqlite3.Connection | None = None
+        self._rows = StoreRows()
 
     def record(self) -> Outcome:
         """Live, and return how it ended. Raises ``ListeningError`` if SQLite cannot be listened to."""
@@ -201,7 +215,7 @@ class RecordedWorld(StormWorld):
         self.tape.entries.clear()
         self._look = sqlite3.connect(self.path, isolation_level=None)
         self.remember()
-        self.marks.states.append(self.state())
+        self.enter_state()
 
     def close(self) -> None:
         """Throw the world away; the tape stays."""
@@ -209,10 +223,12 @@ class RecordedWorld(StormWorld):
             self._look.close()
         super().close()
 
-    def state(self) -> str:
-        """Return the digest of what the store holds, as another connection sees it."""
+    def enter_state(self) -> None:
+        """Enter what the store holds after a transaction, and what that did."""
         assert self._look is not None
-        return digest(self._look)
+        self.marks.states.append(digest(self._look))
+        before, self._rows = self._rows, StoreRows.read(self._look)
+        self.marks.operations.append(self._rows.since(before))
 
     def remember(self) -> None:
         """Mark that something changed at the services."""
@@ -222,6 +238,11 @@ class RecordedWorld(StormWorld):
         }
         self.tape.mark("moment", len(self.marks.moments))
         self.marks.moments.append(Moment(services, list(self.wire)))
+
+    def operations(self, point: CutPoint) -> frozenset[str]:
+        """Return what the transaction does that is under way at a point; ``MERGE`` if none is."""
+        begun, ended = point.marks.get("begun", 0), point.marks.get("done", 0)
+        return self.marks.operations[begun] if begun > ended else MERGE
 
     def acknowledged(self, point: CutPoint) -> dict[str, int]:
         """Return the tasks that were acknowledged at a point, by key."""
@@ -291,6 +312,10 @@ class ResumedWorld(StormWorld):
         """The history begins in the middle, so the checker would lack events. The books are checked."""
         del eye
         return Report()
+
+    def _misdone(self) -> list[str]:
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as file:
+            return [*super()._misdone(), *wait_findings(file)]
 
     def _prepare(self) -> None:
         write_files(self._files, self.path.parent)

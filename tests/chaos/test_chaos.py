@@ -20,9 +20,13 @@ from typing import Any
 
 import pytest
 
+from examples.chaos import waits
+from examples.chaos.approver import NOTES, read_lines
 from examples.chaos.checker import BOOKS, examine
 from examples.chaos.ends import FILE
 from examples.chaos.kinds import kinds_of
+from examples.chaos.orders import MOMENT_PREFIX, SCHEDULE, rested
+from examples.chaos.report import WAITS
 from examples.chaos.server import listening, tell
 from examples.orders.temporary_postgres import programs
 from examples.orders.world import ROOT
@@ -101,6 +105,9 @@ def test_after_half_a_minute_of_chaos_the_books_balance_and_every_fault_has_happ
     assert report["audit"]["balanced"] is True
     assert report["recoveries"]["orders taken over"] > 0
     assert report["recoveries"]["terms of a leader"] > 1
+    for name in WAITS:
+        assert report["waits"][name] > 0
+    assert report["waits"]["signals acknowledged"] >= report["waits"]["signals used"] // 2
 
 
 # -- falsified ends ------------------------------------------------------------------------------------------------------
@@ -190,10 +197,135 @@ def still_locked(folder: Path, lines: Lines) -> None:
     order_in(lines, "processed")["locked_by"] = 3
 
 
+# -- falsified waits -----------------------------------------------------------------------------------------------------
+
+
+def wait_in(lines: Lines, *reasons: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An order and a wait of it that ended so."""
+    return next((line, wait) for line in lines for wait in line.get("waits", ()) if wait["reason"] in reasons)
+
+
+def change_waits(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change what the store says of signals and moments."""
+    store_waits = json.loads((folder / waits.FILE).read_text())
+    change(store_waits)
+    (folder / waits.FILE).write_text(json.dumps(store_waits))
+
+
+def note_signal(folder: Path, **facts: object) -> None:
+    """Add a note of a customer."""
+    with (folder / NOTES.format(0)).open("a") as file:
+        file.write(json.dumps({"kind": "signal", "conflict": False, **facts}) + "\n")
+
+
+def short_sleep(folder: Path, lines: Lines) -> None:
+    _, wait = wait_in(lines, "moment_came")
+    wait["end"] = wait["begin"] + wait["length"] / 2
+
+
+def sleep_that_the_books_deny(folder: Path, lines: Lines) -> None:
+    order = order_in(lines, "processed", workflow=rested.name, acts=[])["order"]
+    with closing(sqlite3.connect(folder / BOOKS)) as db, db:
+        db.execute("DROP TRIGGER entry_never_changes")
+        (at,) = db.execute(
+            "SELECT at FROM entry WHERE order_id = ? AND effect = 'reserve' AND change = 1", (order,)
+        ).fetchone()
+        db.execute(
+            "UPDATE entry SET at = ? WHERE order_id = ? AND effect = 'charge' AND change = 1",
+            (at + 0.1, order),
+        )
+
+
+def begun_too_early(folder: Path, lines: Lines) -> None:
+    line = next(
+        line for line in lines if line["delay"] and line["outcome"] == "processed" and not line["acts"]
+    )
+    line["submit_time"] += 1000
+
+
+def signal_lost(folder: Path, lines: Lines) -> None:
+    first = next(note for note in read_lines(folder / NOTES.format(0)) if note["kind"] == "signal")
+    change_waits(
+        folder,
+        lambda all_waits: all_waits.update(
+            signals=[signal for signal in all_waits["signals"] if signal["id"] != first["id"]]
+        ),
+    )
+
+
+def signal_new_twice(folder: Path, lines: Lines) -> None:
+    first = next(note for note in read_lines(folder / NOTES.format(0)) if note["kind"] == "signal")
+    note_signal(folder, **{**first, "created": True})
+    note_signal(folder, **{**first, "created": True})
+
+
+def signal_in_two_waits(folder: Path, lines: Lines) -> None:
+    _, wait = wait_in(lines, "signal_came")
+    line, other = wait_in(lines, "timed_out", "no_signal")
+    other["reason"] = wait["reason"]
+    assert line["waits"]
+
+
+def value_of_another_signal(folder: Path, lines: Lines) -> None:
+    line = next(line for line in lines if line.get("results"))
+    line["results"] = dict.fromkeys(line["results"], "another")
+
+
+def signal_neither_used_nor_kept(folder: Path, lines: Lines) -> None:
+    def forget(all_waits: dict[str, Any]) -> None:
+        next(signal for signal in all_waits["signals"] if signal["used"] is None)["kept"] = False
+
+    change_waits(folder, forget)
+
+
+def timed_out_over_a_signal(folder: Path, lines: Lines) -> None:
+    line, wait = wait_in(lines, "timed_out", "no_signal")
+    facts = {"task": line["task"], "id": "in-time"}
+    at = wait["begin"] + wait["length"] / 2
+    signal = {**facts, "at": at, "used": None, "used_at": None, "kept": True, "seq": 0}
+    change_waits(folder, lambda all_waits: all_waits["signals"].append(signal))
+    note_signal(folder, **facts, order=line["order"], begin=1.0, end=1.1, by_key=True, created=True)
+
+
+def timed_out_early(folder: Path, lines: Lines) -> None:
+    _, wait = wait_in(lines, "timed_out", "no_signal")
+    wait["end"] = wait["begin"] + wait["length"] / 2
+
+
+def moment_fired_twice(folder: Path, lines: Lines) -> None:
+    change_waits(folder, lambda all_waits: all_waits["firings"].append(all_waits["firings"][0]))
+
+
+def moment_forgotten(folder: Path, lines: Lines) -> None:
+    def forget(all_waits: dict[str, Any]) -> None:
+        all_waits["firings"].pop()
+        all_waits["schedule"]["firings"] -= 1
+
+    change_waits(folder, forget)
+
+
+def moment_not_on_the_schedule(folder: Path, lines: Lines) -> None:
+    def move(all_waits: dict[str, Any]) -> None:
+        all_waits["firings"][0]["key"] = f"{SCHEDULE}@2020-02-02T00:00:00Z"
+
+    change_waits(folder, move)
+
+
+def moment_settled_twice(folder: Path, lines: Lines) -> None:
+    key = json.loads((folder / waits.FILE).read_text())["firings"][0]["key"]
+    for number in range(2):
+        enter(folder, MOMENT_PREFIX + key.partition("@")[2], "email", key=f"falsified-{number}")
+
+
 def falsified(run: Run, folder: Path, falsify: Callable[[Path, Lines], None]) -> None:
     """Copy the books and the ends of a run into a folder, and falsify the copy."""
-    for name in (BOOKS, FILE):
-        shutil.copy(run.folder / name, folder / name)
+    for path in (
+        run.folder / BOOKS,
+        run.folder / FILE,
+        run.folder / waits.FILE,
+        *run.folder.glob(NOTES.format("*")),
+    ):
+        shutil.copy(path, folder / path.name)
     lines = [json.loads(line) for line in (folder / FILE).read_text().splitlines()]
     falsify(folder, lines)
     (folder / FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -216,6 +348,20 @@ def falsified(run: Run, folder: Path, falsify: Callable[[Path, Lines], None]) ->
         (told_otherwise, "its customer was told undone"),
         (step_under_way, "while its step reserve is running"),
         (still_locked, "still held by node 3"),
+        (short_sleep, "s and not"),
+        (sleep_that_the_books_deny, "s after it was reserved, with a sleep of"),
+        (begun_too_early, "before the order was to begin"),
+        (signal_lost, "was acknowledged and is lost"),
+        (signal_new_twice, "was new"),
+        (signal_in_two_waits, "waits of step"),
+        (value_of_another_signal, "has the value of signal another"),
+        (signal_neither_used_nor_kept, "is neither used nor kept"),
+        (timed_out_over_a_signal, "timed out over signal in-time"),
+        (timed_out_early, "before its time"),
+        (moment_fired_twice, "of the schedule has 2 tasks"),
+        (moment_forgotten, "moments"),
+        (moment_not_on_the_schedule, "was fired, and the schedule has none then"),
+        (moment_settled_twice, "was settled"),
     ],
 )
 def test_a_falsified_run_is_found_out(

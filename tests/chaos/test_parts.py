@@ -7,17 +7,29 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from examples.chaos.approver import answers, open_notes, read_lines
 from examples.chaos.checker import Verdict
 from examples.chaos.command import parse
 from examples.chaos.kinds import LIFE, LONGEST_COMPLETE_BY, Kind, kinds_of, plan
 from examples.chaos.network import Proxy
-from examples.chaos.orders import brief, by_hand, in_a_hurry, wanted
-from examples.chaos.report import Report
+from examples.chaos.orders import (
+    CONSENT_WITHIN,
+    approved,
+    brief,
+    by_hand,
+    countersigned,
+    in_a_hurry,
+    rested,
+    wanted,
+)
+from examples.chaos.report import WAITS, Report
 from examples.chaos.screen import tables
+from examples.chaos.wait_checks import WaitVerdict
 from examples.orders.auditor import Report as Audit
 from examples.orders.shop import place_order
 from tests.waiting import moment
@@ -56,15 +68,39 @@ def test_each_store_has_faults_of_its_own() -> None:
     assert set(kinds_of("sqlite")) | set(kinds_of("postgres")) == set(Kind)
 
 
-def test_customers_order_in_all_four_ways_and_no_two_orders_have_one_id() -> None:
+def test_customers_order_in_all_ways_and_no_two_orders_have_one_id() -> None:
     stream = wanted(2, random.Random(1))
     orders = [next(stream) for _ in range(300)]
-    assert {id(workflow) for workflow, _ in orders} == {
-        id(workflow) for workflow in (place_order, by_hand, in_a_hurry, brief)
-    }
+    ways = (place_order, by_hand, in_a_hurry, brief, rested, approved, countersigned)
+    assert {id(workflow) for workflow, _ in orders} == {id(workflow) for workflow in ways}
     assert len({order.id for _, order in orders}) == 300
     refusals = [order for _, order in orders if order.sku == "sold-out" or order.card == "declined"]
     assert 20 < len(refusals) < 100
+
+
+# -- the customers who answer -----------------------------------------------------------------------------------------------
+
+
+def test_customers_answer_early_late_twice_and_never_by_key_and_by_id() -> None:
+    """The order alone decides, so that a customer who was killed says the same again."""
+    plans = [answers(f"c1-{n}", 1.5) for n in range(200)]
+    assert plans == [answers(f"c1-{n}", 1.5) for n in range(200)]
+    alone = [plan[0] for plan in plans if len(plan) == 1]
+    assert any(answer.wait < 0.2 for answer in alone)
+    assert any(answer.wait > 1.5 + CONSENT_WITHIN + 1 for answer in alone)
+    assert any(not plan for plan in plans)
+    assert {len({answer.id for answer in plan}) for plan in plans if len(plan) == 2} == {1, 2}
+    assert {answer.by_key for plan in plans for answer in plan} == {True, False}
+
+
+def test_a_note_in_which_a_customer_was_killed_hides_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "answers-0.jsonl"
+    file.write_text('{"a": 1}\n{"b": {"c"')
+    assert read_lines(file) == [{"a": 1}]
+    for _ in range(2):
+        with open_notes(file) as notes:
+            notes.write('{"d": 2}\n')
+    assert read_lines(file) == [{"a": 1}, {"d": 2}, {"d": 2}]
 
 
 # -- the network ---------------------------------------------------------------------------------------------------------
@@ -206,7 +242,8 @@ def good() -> Report:
     through = {"silent attempts judged": 3, "orders taken over": 2, "terms of a leader": 2}
     ends = {"processed": 5, "undone": 3, "error": 1}
     counts = dict.fromkeys(kinds, 2)
-    return Report("sqlite", 7, 30.0, 2.0, kinds, counts, ends, {}, through, {}, Verdict(audit, ()), ())
+    verdict = Verdict(audit, (), WaitVerdict((), dict.fromkeys(WAITS, 4)))
+    return Report("sqlite", 7, 30.0, 2.0, kinds, counts, ends, {}, through, {}, verdict, ())
 
 
 def test_a_good_run_is_well() -> None:
@@ -236,6 +273,21 @@ def test_a_run_that_went_through_nothing_proves_nothing(name: str) -> None:
     report = replace(good(), recoveries={**good().recoveries, name: 1 if "terms" in name else 0})
     assert len(report.missing) == 1
     assert name in report.missing[0]
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_run_in_which_nothing_waited_proves_nothing_and_says_what_did_not(name: str) -> None:
+    verdict = good().verdict
+    report = replace(
+        good(), verdict=replace(verdict, waits=WaitVerdict((), {**verdict.waits.counts, name: 0}))
+    )
+    assert report.missing == [f"no {name}"]
+    assert not report.well
+
+
+def test_a_finding_about_waits_is_enough() -> None:
+    waits = WaitVerdict(("order a: slept 1 s and not 2 s",), good().verdict.waits.counts)
+    assert not replace(good(), verdict=replace(good().verdict, waits=waits)).well
 
 
 def test_one_complaint_or_contradiction_is_enough() -> None:

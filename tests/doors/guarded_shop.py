@@ -89,9 +89,9 @@ class Guarded(Shop):
             f'create role "{self.prefix}{name}" login password \'{PASSWORD}\' in role "{self.prefix}{kind}"'
         )
 
-    def role(self, kind: str, *words: str) -> Any:
-        """Start a process of a role and wait until it serves."""
-        return self.serve(*words, MAKEGOOD_STORE=self.as_(kind), **QUICK)
+    def role(self, kind: str, *words: str, **settings: str) -> Any:
+        """Start a process of a role and wait until it serves; ``settings`` beside ``QUICK``."""
+        return self.serve(*words, MAKEGOOD_STORE=self.as_(kind), **{**QUICK, **settings})
 
 
 @pytest.fixture(scope="module")

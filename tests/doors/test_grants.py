@@ -4,7 +4,9 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
@@ -71,6 +73,40 @@ def test_a_storm_with_a_role_for_each_process_ends_right(guarded_shop: Guarded) 
     assert shop.sql("select id from makegood.task where state <> 'error'") == []
     assert shop.sql("select task from makegood.attribute") == []
     assert shop.sql("select kind from makegood.alert where kind in ('poison', 'unreadable')") == []
+    shop.close()
+
+
+NAPPING = mg.App("naps")
+
+
+@NAPPING.workflow
+def nap() -> str:
+    """Sleep, as no process holds it; wait for a signal that nobody sends; end."""
+    mg.sleep("300ms")
+    return mg.wait_for("word", str, timeout="300ms", otherwise="silence")
+
+
+def test_a_scheduler_of_its_own_role_lets_tasks_go_and_wakes_them(guarded_shop: Guarded) -> None:
+    """Those that sleep, wait for a signal, or begin later; submitted, slept and claimed with the rights of these roles alone."""
+    shop = guarded_shop
+    scheduler = shop.role("scheduler", "scheduler", MAKEGOOD_LINGER="10ms")
+    moment_to_begin = datetime.now(ZoneInfo("Europe/Berlin")) + timedelta(milliseconds=300)
+
+    async def submit() -> list[str]:
+        async with mg.Client(shop.as_("submitter")) as client:
+            tasks = [
+                await client.submit(nap),
+                await client.submit(nap, delay="300ms"),
+                await client.submit(nap, at=moment_to_begin),
+            ]
+            return [await task.result(timeout=30) for task in tasks]
+
+    assert asyncio.run(submit()) == ["silence"] * 3
+    assert scheduler.poll() is None
+    moves = shop.sql(
+        "select count(*) from makegood.event where convert_from(moves, 'UTF8') like '%suspended%'"
+    )
+    assert moves[0][0] >= 6
     shop.close()
 
 

@@ -284,6 +284,33 @@ def explore(order: Order) -> str:
     return land(order, hold(order))
 
 
+REST = 1.5
+"""Seconds for which ``rest`` sleeps."""
+word = app.signal("word", str)
+
+
+@app.workflow(complete_within="2m")
+def rest(order: Order) -> str:
+    """Three steps in a row, with a sleep after the first."""
+    held = hold(order)
+    mg.sleep(REST)
+    return send(order, charge(order, held))
+
+
+@app.workflow(complete_within="2m")
+def ask_first(order: Order) -> str:
+    """Three steps in a row, with a person's word after the first."""
+    held = hold(order)
+    mg.wait_for(word, timeout="1m")
+    return send(order, charge(order, held))
+
+
+@app.workflow(complete_within="1m")
+def ring() -> None:
+    """No action: what a schedule fires."""
+    mg.sleep("10ms")
+
+
 @app.inbox("orders", lease="1s", retry=mg.Retry(tries=20, wait="50ms"))
 def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
     """Take an order from the queue: a row of its own, and a task."""

@@ -26,6 +26,7 @@ from makegood.model.messages import Request, TaskMessage
 from makegood.store import Store
 from makegood.store.queue_records import Handed, Outgoing, Receipt, Sent
 from makegood.store.records import NO_LIMIT, Batch, Committed, Judged, Offer, Taken, TaskMessages
+from makegood.store.schedule_records import FiringPass
 from makegood.testing.simulator.doubles import Doubled
 from makegood.transactions import Caller
 
@@ -36,22 +37,29 @@ Point = Literal[
     "claimed",  # a commit has returned with claimed tasks
     "handing",  # such a commit, with a request that is to be handed over in memory
     "dispatched",  # a commit of a task held already, with a request in it, has returned
-    "heard",  # a reply was read from the store and is not decided yet
+    "heard",  # a reply, or a signal, was read from the store and is not decided yet
     "deciding",  # a commit that uses up a reply is about to begin
     "retrying",  # a commit that asks for a step again, and uses up nothing, is about to begin
+    "resting",  # a commit that lets a task go is about to begin
+    "rested",  # it has returned
+    "signalling",  # a commit that uses a signal is about to begin
     "taken",  # requests were taken and are not begun
     "answering",  # a reply is about to be sent
     "answered",  # a reply was accepted by the store
     "judging",  # a leading Supervisor is about to judge
     "judged",  # it has judged at least one attempt; the rest of the pass is to come
     "releasing",  # it is about to free the tasks of the dead
+    "firing",  # a leading Supervisor is about to fire what is due
+    "fired",  # it has fired something
     "received",  # messages were received from a queue and are not begun
     "acknowledging",  # a message's task was written and the message acknowledged; the transaction is not committed
     "accepted",  # it has been committed
     "carried",  # entries of an outbox are in their queues, and not deleted yet
 ]
 Act = Literal["kill", "stop", "wait", "twice", "copy", "replay"]
-REPLIES = frozenset({"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"})
+REPLIES = frozenset(
+    {"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened", "signal"}
+)
 
 
 def end_now() -> None:
@@ -97,6 +105,7 @@ class Seen(Doubled):
         self._fault = fault
         self._trace = (folder / f"{name}.trace").open("a", buffering=1, encoding="utf-8")
         self._shut = False
+        self.schedules = SeenSchedules(store.schedules, self._note, self._at)
 
     def shut(self) -> None:
         """Close the trace."""
@@ -141,9 +150,14 @@ class Seen(Doubled):
     # -- the Scheduler's calls -----------------------------------------------------------------------------------------------
 
     async def commit(self, batch: Batch) -> Committed:
-        """Points: claiming, deciding and retrying before, claimed, handing and dispatched after."""
+        """Points: claiming, resting, signalling, deciding and retrying before, claimed, handing, rested and dispatched after."""
         if batch.claim is not None and batch.claim.limit:
             await self._at("claiming")
+        rests = any(decision.wakes is not None for decision in batch.decisions)
+        if rests:
+            await self._at("resting")
+        if any(decision.used_signals for decision in batch.decisions):
+            await self._at("signalling")
         if any(decision.used_requests for decision in batch.decisions):
             await self._at("deciding")
         elif any(request.attempt > 1 for decision in batch.decisions for request in decision.requests):
@@ -169,6 +183,8 @@ class Seen(Doubled):
             await self._at("claimed")
             if any(decision.handovers for _, decision in outcome.claims):
                 await self._at("handing")
+        if rests:
+            await self._at("rested")
         if sends:
             await self._at("dispatched")
         return outcome
@@ -305,6 +321,33 @@ class Seen(Doubled):
         alerts = await self._store.supervision.starved(term, after, limit, outage)
         self._note("pass", epoch=term.epoch, starved=alerts)
         return alerts
+
+
+class SeenSchedules(Doubled):
+    """The schedules of a process's store. ``note`` and ``at`` are those of ``Seen``."""
+
+    def __init__(
+        self,
+        schedules: Any,
+        note: Callable[..., None],
+        at: Callable[[Point], Coroutine[Any, Any, None]],
+    ) -> None:
+        super().__init__(schedules)
+        self._note = note
+        self._at = at
+
+    async def fire(self, term: Grant, limit: int, following: Any) -> FiringPass:
+        """Points: firing before, fired after when there was something."""
+        await self._at("firing")
+        try:
+            outcome: FiringPass = await self._store.fire(term, limit, following)
+        except FencedOffError:
+            self._note("fenced off", epoch=term.epoch)
+            raise
+        if tasks := [task for firing in outcome.firings for task in firing.tasks]:
+            self._note("fired", epoch=term.epoch, tasks=tasks)
+            await self._at("fired")
+        return outcome
 
 
 def _short(replies: Sequence[tuple[int, TaskMessage]]) -> list[list[object]]:

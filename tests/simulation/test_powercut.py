@@ -19,12 +19,16 @@ from makegood.store.sqlite.store_threads import Operation, StoreThread
 from makegood.testing.simulator.world_files import empty_store
 from proofs.powercut import cutting
 from proofs.powercut.__main__ import main
-from proofs.powercut.cutting import BIRTH, Cut, Thoroughness
+from proofs.powercut.cutting import BIRTH, Cut, CutResults, Thoroughness
 from proofs.powercut.disk import PAGE, STYLES, Tape, image, points
+from proofs.powercut.examining import write_files
 from proofs.powercut.listening import ListeningError, library, listening
+from proofs.powercut.operations import WAITS
 from proofs.powercut.recording import Moment, RecordedLine, RecordedWorld, ResumedWorld
+from proofs.powercut.waiting import WaitingWorld
 
 SEED = 0
+WAITING_SEED = 9
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -57,6 +61,60 @@ def test_whatever_the_disk_holds_nothing_acknowledged_is_lost_and_the_engine_end
     assert tally.again > 15
     assert tally.ends["processed"]
     assert tally.ends["undone"]
+
+
+@pytest.fixture(scope="module")
+def waiting_world() -> RecordedWorld:
+    """The recording of a seed in which tasks wait."""
+    recording = cutting.record(WAITING_SEED)
+    assert isinstance(recording, WaitingWorld)
+    return recording
+
+
+def test_the_power_goes_at_every_sync_of_letting_go_waking_signals_firings_and_delayed_submissions(
+    waiting_world: RecordedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cutting, "record", lambda *_: waiting_world)
+    tally = Cut(WAITING_SEED, Thoroughness(every=40, each=1, resume=12, again=60)).run()
+    assert tally.failed == []
+    for name in WAITS:
+        assert tally.syncs_of[name] >= 1
+        assert tally.images_of[name] >= 3 * tally.syncs_of[name]
+    assert tally.resumed > 5
+    assert tally.waiting == 1
+
+
+SPOILS = {
+    "update makegood_signal set used = null, body = null where used is not null": "is neither used nor kept",
+    "update makegood_signal set used = 0, body = null where used is null": "ended by a signal, which used",
+    "update makegood_signal set used = null, body = x'6e756c6c' where used is not null": "which used 0",
+    "insert into makegood_attribute (task, name, value) values (1, 'makegood.schedule', 'tick')": "firings, and has",
+}
+
+
+@pytest.mark.parametrize("statement", SPOILS)
+def test_the_engine_that_goes_on_is_judged_by_its_waits(
+    waiting_world: RecordedWorld, tmp_path: Path, statement: str
+) -> None:
+    """A store in which a signal was lost, used twice or given back, or a moment fired twice, is found out."""
+    point = list(points(waiting_world.tape))[-1]
+    assert ResumedWorld(waiting_world, point, point.durable, random.Random(1)).run().findings == []
+    write_files(point.durable, tmp_path)
+    with closing(sqlite3.connect(tmp_path / waiting_world.path.name, isolation_level=None)) as file:
+        assert file.execute(statement).rowcount > 0
+        file.execute("pragma wal_checkpoint(truncate)")
+    files = {waiting_world.path.name: (tmp_path / waiting_world.path.name).read_bytes()}
+    findings = ResumedWorld(waiting_world, point, files, random.Random(1)).run().findings
+    assert any(SPOILS[statement] in text for text in findings), findings
+
+
+def test_without_an_operation_on_tasks_that_wait_many_worlds_prove_nothing() -> None:
+    tally = CutResults(points=1, writes=1, waiting=4)
+    tally.images.update(STYLES)
+    tally.syncs_of.update(WAITS)
+    assert tally.lacking() == []
+    del tally.syncs_of["firing"]
+    assert tally.lacking() == ["no sync of: firing"]
 
 
 def test_a_store_that_is_just_being_made_is_there_or_can_be_made() -> None:
