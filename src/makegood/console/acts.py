@@ -182,7 +182,11 @@ def json_in(text: str, label: str) -> Any:
 
 _FORMS: Final[Mapping[str, tuple[Role, str, Do]]] = {
     "cancel": ("operator", "Cancelled", lambda task, visit: task.cancel(**_said(visit))),
-    "wake": ("operator", "Woken", lambda task, visit: task.wake(**_said(visit))),
+    "wake": (
+        "operator",
+        "Woken",
+        lambda task, visit: task.wake(step=visit.field("step") or None, **_said(visit)),
+    ),
     "undo": ("operator", "The undo has begun", lambda task, visit: task.undo(**_said(visit))),
     "resubmit": ("operator", "Resubmitted", lambda task, visit: task.resubmit(**_said(visit))),
     "edit": ("admin", "Resubmitted with other input", _edit),
