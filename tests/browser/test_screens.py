@@ -19,6 +19,7 @@ SCREENS = (
     "/",
     "/tasks",
     "/tasks?group=batch",
+    "/tasks?group=attribute:customer",
     "/tasks/TASK",
     "/alerts",
     "/errors",

@@ -43,8 +43,8 @@ async def test_a_signal_whose_type_is_not_known_is_written_as_json(tmp_path: Pat
         assert '<input class="input" name="signal" maxlength="100"' in page
         assert '<textarea class="input mono" name="value-0"' in page
         form = {"kind": "signal", "q": "state:error", "reason": "all of them", "signal": "approval"}
-        refused = await act(console, browser, "/bulk", **form, **{"value-0": "{yes"})
-        assert (refused.status, "the value is not JSON" in refused.text) == (400, True)
+        refusal = await act(console, browser, "/bulk", **form, **{"value-0": "{yes"})
+        assert (refusal.status, "the value is not JSON" in refusal.text) == (400, True)
         await act(console, browser, "/bulk", **form, **{"value-0": '{"yes": true}'})
         (bulk,) = await console.app.client.bulk_acts()
         assert (bulk.kind, bulk.signal, bulk.who, bulk.counted) == ("signal", "approval", "otto", 1)
@@ -108,8 +108,8 @@ async def test_many_are_answered_by_the_fields_of_the_signals_type(tmp_path: Pat
             assert text in page, text
         schema = unescape(re.findall(r'name="schema" value="([^"]*)"', page)[0])
         form = {"kind": "signal", "q": q, "signal": "approval", "schema": schema, "reason": "in budget"}
-        refused = await act(console, browser, "/bulk", **form, **{"value-0": "perhaps"})
-        assert (refused.status, "yes is true or false" in refused.text) == (400, True)
+        refusal = await act(console, browser, "/bulk", **form, **{"value-0": "perhaps"})
+        assert (refusal.status, "yes is true or false" in refusal.text) == (400, True)
         assert await console.app.client.bulk_acts() == []
         await act(console, browser, "/bulk", **form, **{"value-0": "true", "value-1": "fine"})
         assert [await task.result("60s") for task in (rome, oslo)] == [True, True]
@@ -126,8 +126,8 @@ async def test_ticked_tasks_are_answered_if_they_still_wait(tmp_path: Path) -> N
             '<input type="hidden" name="waits" value="approval"><button class="btn btn--s" type="submit" name="kind" value="signal">'
             in page
         )
-        ticked = "&".join(f"t-{task.id}=on" for task in (rome, spend))
-        page = (await browser.get(f"/bulk/new?kind=signal&waits=approval&{ticked}")).text
+        selection = "&".join(f"t-{task.id}=on" for task in (rome, spend))
+        page = (await browser.get(f"/bulk/new?kind=signal&waits=approval&{selection}")).text
         assert "These tasks take values of different types" in page
         assert '<textarea class="input mono" name="value-0"' in page
         page = (await browser.get(f"/bulk/new?kind=signal&waits=approval&t-{rome.id}=on")).text

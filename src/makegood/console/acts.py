@@ -156,7 +156,7 @@ async def _settle(task: TaskHandle[Any], visit: Visit) -> Answer:
 async def _signal(task: TaskHandle[Any], visit: Visit) -> Answer:
     name = visit.field("signal")
     detail = await task.status()
-    value = posted(fields_of(detail.signal_types.get(name, "")), visit)
+    value = signal_value(fields_of(detail.signal_types.get(name, "")), visit)
     who, why = who_of(visit), why_of(visit)
     answer = await task.signal(name, value, id=visit.field("id") or None, who=who, why=why)
     if answer.conflict:
@@ -169,7 +169,7 @@ async def _signal(task: TaskHandle[Any], visit: Visit) -> Answer:
     return Answer(act, "signal", "applied", f"{name} is sent", detail.task.state)
 
 
-def posted(fields: tuple[FormField, ...], visit: Visit) -> Any:
+def signal_value(fields: tuple[FormField, ...], visit: Visit) -> Any:
     """Return the value of a signal that a form holds. Raises ``Denied``."""
     try:
         return value_of(fields, visit.form)

@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 
 from starlette.responses import Response
 
-from makegood.console.acts import posted, who_of, why_of
+from makegood.console.acts import signal_value, who_of, why_of
 from makegood.console.outcomes import ActOutcome, Outcomes
 from makegood.console.pages import bulk
 from makegood.console.signal_forms import fields_of
@@ -46,7 +46,7 @@ class BulkForms:
         signal: dict[str, Any] = {}
         if kind == "signal":
             fields = fields_of(visit.form.get("schema", ""))
-            signal = {"signal": visit.field("signal"), "value": posted(fields, visit)}
+            signal = {"signal": visit.field("signal"), "value": signal_value(fields, visit)}
         act = await visit.client.bulk(kind, condition, why=why_of(visit), who=who_of(visit), **signal)
         visit.reads.forget()
         tasks = f"{act.counted:,}{'+' if act.more else ''} task{'s' * (act.counted != 1)}"
