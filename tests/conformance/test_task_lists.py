@@ -187,6 +187,15 @@ async def test_the_values_of_an_attribute_are_groups(
     assert costs[0] == costs[1] <= 3
 
 
+async def test_keys_lead_to_the_tasks_that_have_them(store: Store) -> None:
+    """Of one workflow of one app; a key of another, or of nobody, leads nowhere."""
+    await store.tasks.submit([draft(1, key="a"), draft(2, key="b"), draft(3, key="c", workflow="sell")])
+    app, workflow = (await store.tasks.find(wanted("key:a")))[0].app, "place_order"
+    assert await store.tasks.keyed(app, workflow, ["a", "b", "c", "d"]) == {"a": 1, "b": 2}
+    assert await store.tasks.keyed("another", workflow, ["a"]) == {}
+    assert await store.tasks.keyed(app, workflow, []) == {}
+
+
 async def test_what_has_not_ended_is_found_below_any_number_of_ended_tasks(
     store: Store, world: World
 ) -> None:

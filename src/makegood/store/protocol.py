@@ -179,6 +179,10 @@ class Tasks(Signalling, Protocol):
         """Return the names of attributes that tasks have, those of the most tasks first."""
         ...
 
+    async def keyed(self, app: str, workflow: str, keys: Sequence[str]) -> dict[str, int]:
+        """Return the tasks of a workflow that have these keys."""
+        ...
+
     async def tally(self, condition: Filter, scan_limit: int = ...) -> Tally:
         """Return the number of matching tasks, as far as ``scan_limit`` tasks show it."""
 

@@ -94,6 +94,9 @@ select agent, count(*), {now} - min(sent_at) from (
     select agent, sent_at from makegood.request where taken_by is null and kind <> 'timer' limit $1
 ) r group by agent
 """)
+KEYED = Sql("""
+select key, id from makegood.task where app = $1 and workflow = $2 and key = any ($3::text[])
+""")
 ATTRIBUTE_NAMES = Sql("""
 select name, count(*) from makegood.attribute where task = any ($1::bigint[]) group by name order by 2 desc, 1 limit $2
 """)
@@ -247,6 +250,11 @@ select id, name from (
 async def attribute_names(tx: ReadTx, tasks: Sequence[int], limit: int = 5) -> list[str]:
     """Return the names of attributes that tasks have, those of the most tasks first."""
     return [text(name) for name, _ in await tx.rows(ATTRIBUTE_NAMES, list(tasks), limit)]
+
+
+async def keyed(tx: ReadTx, app: str, workflow: str, keys: Sequence[str]) -> dict[str, int]:
+    """Return the tasks of a workflow that have these keys."""
+    return {text(key): task for key, task in await tx.rows(KEYED, app, workflow, list(keys))}
 
 
 async def tally(tx: ReadTx, condition: Filter, scan_limit: int | None = LOOKED) -> Tally:
