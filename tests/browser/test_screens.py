@@ -159,8 +159,14 @@ def test_a_schedule_is_backfilled_by_keyboard(page: Page, consoles: dict[str, Li
     assert "A backfill submits 2 tasks" in page.run("document.querySelector('#verdict').textContent")
     assert page.run("document.querySelector('#moments').textContent.includes('the first of two')")
     written("reason", "the ledger was away")
+    page.heard()
     page.press("Enter")
-    assert page.run(seen("document.body.textContent.includes('2 tasks are submitted.')"))
+    page.loaded()
+    assert page.run("location.pathname + decodeURIComponent(location.search)").endswith(
+        "/tasks?q=app:shop+attribute:makegood.schedule=nightly"
+    )
+    assert "2 tasks are submitted." in page.run("document.body.textContent")
+    assert page.run("document.querySelectorAll('#rows tr').length") == 2
     page.open(consoles["base"].at("/audit?kind=schedule_backfill"))
     assert page.run("document.querySelector('main').textContent.includes('the ledger was away')")
     assert page.complaints() == []

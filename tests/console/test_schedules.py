@@ -251,7 +251,7 @@ async def test_a_backfill_says_what_it_will_do_and_what_it_did(tmp_path: Path) -
         form = (await otto.get(link)).text
         assert "on the clocks of Europe/Berlin" in form
         assert "Moments" not in form
-        assert 'method="post" action="/schedules/backfill"' not in form
+        assert "Submit " not in form
         query = fields | range_of() | {"limit": "1000"}
         page = (await otto.get(f"/schedules/backfill?{urlencode(query)}")).text
         count = page.count("<b>a new one</b>")
@@ -282,7 +282,7 @@ async def test_a_backfill_says_what_it_will_do_and_what_it_did(tmp_path: Path) -
         assert outcome in (await otto.get("/schedules")).text
         page = (await otto.get(f"/schedules/backfill?{urlencode(query)}")).text
         assert f"All {count} moments have a task already" in page
-        assert 'method="post" action="/schedules/backfill"' not in page
+        assert "Submit " not in page
         await act(console, otto, "/schedules/backfill", **query)
         assert "Nothing to do: bill/4711" in (await otto.get("/schedules")).text
         audits = await console.app.client.audit()
