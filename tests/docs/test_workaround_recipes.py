@@ -10,9 +10,9 @@ from tests.docs.test_recipes_page import FOLDER, MODULE
 from tests.doors.conftest import Shop
 
 
-def block(page: str, kind: str) -> str:
-    """Return the one block of a kind on a recipe's page."""
-    text = (FOLDER / f"{page}.md").read_text(encoding="utf-8")
+def block(page: str | Path, kind: str) -> str:
+    """Return the one block of a kind on a page: a recipe's, or that of a path."""
+    text = (FOLDER / f"{page}.md" if isinstance(page, str) else page).read_text(encoding="utf-8")
     (body,) = re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return str(body)
 
@@ -136,18 +136,27 @@ def test_a_task_begins_when_its_delay_is_over_or_never(office: Shop) -> None:
 
 
 def test_a_schedule_is_written_paused_fired_by_hand_and_caught_up(office: Shop) -> None:
-    """What the page types, and the tasks that come of it, in real processes."""
+    """What the recipe and the page for operators type, and the tasks that come of it, in real processes."""
     office.serve("run", "reports:shop")
     output, _ = typed(office, block("run-on-a-schedule", "sh acts"))
     assert "reports/morning" in output
+    page = FOLDER.parents[1] / "operate/schedules.md"
+    output, notes = typed(office, block(page, "sh acts"))
+    assert "would be new" in output
+    assert "2 of 2 moments would get a task" in notes
+    assert "2 new of 2" in notes
     tasks = office.json("task", "list", "--attribute", "makegood.schedule=nightly")
     keys = {task["key"] for task in tasks}
-    assert {f"nightly@2026-11-0{day}T02:30[Europe/Berlin]" for day in (1, 2)} < keys
+    assert {f"nightly@2025-11-0{day}T02:30[Europe/Berlin]" for day in (1, 2)} < keys
     assert len(keys) == len(tasks) == 3
     for task in tasks:
         office.done("task", "watch", task["id"], "--timeout", "60s")
     shape = office.json("schedule", "show", "nightly")
     assert (shape["firings"], shape["paused"], len(shape["upcoming"])) == (3, None, 5)
+    output, notes = typed(office, block(page, "sh clocks"))
+    assert "gap: 2026-03-29 02:30 does not exist" in output
+    output, _ = typed(office, block(page, "sh zones"))
+    assert "zones" in output
     office.done("schedule", "delete", "nightly", "--reason", "enough")
     assert [each["name"] for each in office.json("schedule", "list")] == ["morning"]
 
