@@ -1,4 +1,4 @@
-"""Recipes for what makegood does not do, with real processes: waits, delayed starts, a pause, a search."""
+"""Recipes for waits, delayed starts, schedules, a pause and a search, with real processes."""
 
 import re
 from pathlib import Path
@@ -25,47 +25,15 @@ def written(page: str, folder: Path) -> None:
 
 @pytest.fixture
 def office(shop: Shop) -> Shop:
-    """A folder with the modules of five recipes."""
+    """A folder with the modules of four recipes."""
     for page in (
         "ask-a-person",
-        "wait-for-a-person",
         "wait-for-a-moment",
         "start-later",
         "run-on-a-schedule",
     ):
         written(page, shop.folder)
-    (shop.folder / "answers").mkdir()
     return shop
-
-
-def test_a_task_that_waits_for_a_person_takes_no_slot(office: Shop) -> None:
-    """Three wait at an agent with one slot; another task goes through, then each goes on by what was said."""
-    office.serve("run", "expenses:office")
-    typed(office, block("wait-for-a-person", "sh waiting"))
-    waits: set[str] = set()
-    while len(waits) < 3:
-        tasks = [office.json("task", "show", task["id"]) for task in office.json("task", "list")]
-        waits |= {
-            task["key"]
-            for task in tasks
-            for step in task["steps"]
-            if (step["name"], step["state"]) == ("approval", "ready")
-        }
-    assert office.done("task", "submit", "expenses:pay_now", '"kiel"', "--wait").strip() == '"paid kiel"'
-    (view,) = office.json("agents")["nodes"]
-    assert (view["agents"][0]["slots"], view["agents"][0]["failed"]) == (1, 0)
-    (office.folder / "answers/rome").write_text("yes", encoding="utf-8")
-    (office.folder / "answers/oslo").write_text("too expensive", encoding="utf-8")
-    states = {}
-    for key in ("rome-1", "oslo-1"):
-        (task,) = office.json("task", "list", "--key", key)
-        office.call("task", "watch", task["id"], "--timeout", "60s")
-        (task,) = office.json("task", "list", "--key", key)
-        states[key] = task["state"]
-    assert states == {"rome-1": "processed", "oslo-1": "undone"}
-    (bern,) = office.json("task", "list", "--key", "bern-1")
-    assert bern["state"] == "processing"
-    office.done("task", "cancel", bern["id"], "--wait")
 
 
 def test_a_person_is_asked_and_answers_by_a_signal(office: Shop) -> None:
@@ -77,6 +45,8 @@ def test_a_person_is_asked_and_answers_by_a_signal(office: Shop) -> None:
         pass
     output, _ = typed(office, f"{listing}\n{sending}")
     assert re.search(r"waits for approval, a signal, (7d|6d23h\S*) left", output)
+    (view,) = office.json("agents")["nodes"]
+    assert view["agents"][0]["used"] == 0, "a task that waits takes no slot"
     (rome,) = office.json("task", "list", "--key", "rome")
     office.done("task", "watch", rome["id"], "--timeout", "60s")
     assert office.json("task", "show", rome["id"])["result"] == "paid rome, approved by ann"
@@ -164,13 +134,13 @@ def test_a_schedule_is_written_paused_fired_by_hand_and_caught_up(office: Shop) 
 def test_an_agent_that_is_stopped_is_paused(office: Shop) -> None:
     """Its requests wait and fail nothing; when it is started again they are done."""
     office.serve("scheduler")
-    agent = office.serve("agent", "expenses:office", "desk")
+    agent = office.serve("agent", "reminders:shop", "desk")
     office.stop(agent)
-    task = office.done("task", "submit", "expenses:pay_now", '"rome"').strip()
-    while not office.json("agents")["waiting"].get("office/desk"):
+    task = office.done("task", "submit", "reminders:remind", "rome").strip()
+    while not office.json("agents")["waiting"].get("reminders/desk"):
         pass
     assert office.json("task", "show", task)["state"] == "processing"
-    office.serve("agent", "expenses:office", "desk")
+    office.serve("agent", "reminders:shop", "desk")
     office.done("task", "watch", task, "--timeout", "60s")
     detail = office.json("task", "show", task)
     assert (detail["state"], [step["failures"] for step in detail["steps"]]) == ("processed", [0])
@@ -178,7 +148,7 @@ def test_an_agent_that_is_stopped_is_paused(office: Shop) -> None:
 
 def test_a_task_is_found_by_its_key_and_by_its_correlation_id(office: Shop) -> None:
     """By options, and by the same words in a filter."""
-    office.done("task", "submit", "expenses:pay_now", '"rome"', "--key", "rome-1", "--correlation-id", "c-1")
+    office.done("task", "submit", "reminders:remind", "rome", "--key", "rome-1", "--correlation-id", "c-1")
     (task_view,) = office.json("task", "list", "--key", "rome-1")
     assert office.json("task", "show", task_view["id"])["correlation_id"] == "c-1"
     for words in (("--correlation-id", "c-1"), ("--filter", "correlation:c-1")):
