@@ -109,7 +109,7 @@ async def fill(store: Store) -> int:
     await _ended(scheduler, tasks[5], "error", "done failed", goal="hold", cause=f"charge failed: {HOSTILE}")
     for task in tasks[6:9]:
         await scheduler.commit(begin(scheduler[task], 1, done(scheduler[task], 0)))
-    await store.tasks.submit(orders(20, 3, correlation_id="2026-11-28"))
+    await store.tasks.submit(orders(20, 3, correlation_id="2026-11-28", attributes=(("customer", HOSTILE),)))
     await store.tasks.submit(
         orders(
             30,

@@ -19,6 +19,7 @@ SCREENS = (
     "/",
     "/tasks",
     "/tasks?group=batch",
+    "/tasks?group=attribute:customer",
     "/tasks/TASK",
     "/alerts",
     "/errors",
@@ -26,6 +27,8 @@ SCREENS = (
     "/agents",
     "/cluster",
     "/schedules",
+    "/schedules/backfill?app=shop&name=nightly&since=2020-10-20&until=2020-10-30T12:00&limit=1000",
+    "/schedules/backfill?app=shop&name=nightly&since=soon&until=2999-01-01",
     "/bulk",
     "/bulk/bulk-2",
     "/bulk/new?kind=undo&q=state:error",
@@ -132,6 +135,40 @@ def test_an_alert_is_acknowledged_by_keyboard(page: Page, consoles: dict[str, Li
     assert page.run(seen("document.querySelector('#toasts').textContent.includes('1 alert acknowledged')"))
     assert page.run(seen("document.querySelector('#acked')?.textContent.includes('I ask the bank')"))
     assert page.run("document.querySelectorAll('.dialog:popover-open').length") == 0
+    assert page.complaints() == []
+
+
+def test_a_schedule_is_backfilled_by_keyboard(page: Page, consoles: dict[str, Listening]) -> None:
+    """Enter in a field shows what it would do, Enter in the reason does it; the page says what it did."""
+    page.open(consoles["base"].at("/schedules/backfill?app=shop&name=nightly"))
+
+    def written(name: str, text: str) -> None:
+        for _ in range(60):
+            page.press("Tab")
+            if page.run("document.activeElement.name") == name:
+                break
+        assert page.run("document.activeElement.name") == name
+        page.run("document.activeElement.select?.()")
+        page.write(text)
+
+    written("since", "2020-10-24")
+    written("until", "2020-10-25T12:00")
+    page.heard()
+    page.press("Enter")
+    page.loaded()
+    assert "A backfill submits 2 tasks" in page.run("document.querySelector('#verdict').textContent")
+    assert page.run("document.querySelector('#moments').textContent.includes('the first of two')")
+    written("reason", "the ledger was away")
+    page.heard()
+    page.press("Enter")
+    page.loaded()
+    assert page.run("location.pathname + decodeURIComponent(location.search)").endswith(
+        "/tasks?q=app:shop+attribute:makegood.schedule=nightly"
+    )
+    assert "2 tasks are submitted." in page.run("document.body.textContent")
+    assert page.run("document.querySelectorAll('#rows tr').length") == 2
+    page.open(consoles["base"].at("/audit?kind=schedule_backfill"))
+    assert page.run("document.querySelector('main').textContent.includes('the ledger was away')")
     assert page.complaints() == []
 
 

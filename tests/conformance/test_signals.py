@@ -144,7 +144,14 @@ async def test_a_name_that_no_step_waits_for_is_refused_where_the_names_are_know
     with pytest.raises(SignalRefused) as refusal:
         await store.tasks.signal(approval(name="aproval"))
     assert str(refusal.value) == f"task {show(1)} waits for no signal 'aproval'; it has approval, payment"
+    with pytest.raises(SignalRefused) as refusal:
+        await store.tasks.signal(approval(value=b'"true"'))
+    assert str(refusal.value) == (
+        f"task {show(1)} takes no such value of the signal 'approval': the value is \"true\", and must be true or false"
+    )
     assert (await store.tasks.signal(approval())).created
+    assert (await store.tasks.signal(approval(id_="typed", value=b'"yes"', is_typed=True))).created
+    assert (await store.tasks.signal(approval(name="payment", value=b'"any"'))).created, "of no known type"
     assert (await store.tasks.signal(approval(2, name="aproval"))).created, "its names are not known"
     detail = await store.tasks.detail(1)
     excerpt = await store.tasks.excerpt(1)

@@ -114,13 +114,13 @@ async def test_a_batch_is_one_group_whatever_its_size(
     await scheduler.claim(1)
     await scheduler.commit(to_state(scheduler[1], "error"))
     first = await store.tasks.groups(wanted(""), sample_limit=2)
-    shapes = [(group.correlation_id, group.states, group.sample) for group in first.groups]
+    shapes = [(group.name, group.states, group.sample) for group in first.groups]
     assert shapes == [
         (None, {"pending": 1}, (6,)), ("night", {"pending": 2, "error": 1}, (1, 5)), ("day", {"pending": 1}, (4,)), (None, {"pending": 1}, (2,)),
     ]  # fmt: skip
     assert (first.below, first.older) == (None, None)
     (night,) = (await store.tasks.groups(wanted("state:error"))).groups
-    assert (night.correlation_id, night.states) == ("night", {"error": 1})
+    assert (night.name, night.states) == ("night", {"error": 1})
     pages = [await store.tasks.groups(replace(wanted(""), limit=3))]
     pages.append(await store.tasks.groups(replace(wanted(""), limit=3), pages[0].below))
     assert [[group.newest for group in page.groups] for page in pages] == [[6, 5, 4], [2]]
@@ -148,6 +148,52 @@ async def test_a_batch_is_one_group_whatever_its_size(
     ):
         page = await store.tasks.groups(wanted(text), scan_limit=50)
         assert all(sum(group.states.values()) for group in page.groups), text
+
+
+async def test_the_values_of_an_attribute_are_groups(
+    counting_store: Store, counts: Counts, world: World
+) -> None:
+    """As correlation ids are: each value with its counts, a task without the attribute alone, at one cost."""
+    store = counting_store
+    for task, labels in (
+        (1, {"customer": "ada", "region": "eu"}), (2, {"customer": "bob"}), (3, {"region": "eu"}), (4, {"customer": "ada"}),
+    ):  # fmt: skip
+        await store.tasks.submit([draft(task, attributes=tuple(labels.items()), correlation_id="night")])
+    page = await store.tasks.groups(wanted(""), attribute="customer")
+    assert [(group.name, group.states, group.sample) for group in page.groups] == [
+        ("ada", {"pending": 2}, (4, 1)), (None, {"pending": 1}, (3,)), ("bob", {"pending": 1}, (2,)),
+    ]  # fmt: skip
+    (eu,) = (await store.tasks.groups(wanted("attribute:region=eu"), attribute="region")).groups
+    assert (eu.name, eu.sample) == ("eu", (3, 1))
+    second = await store.tasks.groups(
+        replace(wanted("state:pending"), limit=1), page.groups[0].newest, attribute="customer"
+    )
+    assert [group.newest for group in second.groups] == [3]
+    nobody = await store.tasks.groups(wanted("step:s1"), scan_limit=3, attribute="nothing")
+    assert [group.name for group in nobody.groups] == [None, None, None]
+    assert await store.tasks.attribute_names([1, 2, 3]) == ["customer", "region"]
+    assert await store.tasks.attribute_names([1, 2, 3], 1) == ["customer"]
+    assert await store.tasks.attribute_names([]) == []
+    costs: list[int] = []
+    for first_id, count in ((100, 10), (1000, 2000)):
+        await many_ended(world, count, like=3, first=first_id)
+        async with world.raw() as raw:
+            await raw.run(
+                f"insert into {{attribute}} (task, name, value) select id, 'customer', 'ada' from {{task}} where id >= {first_id}"
+            )
+        await counts.reset()
+        await store.tasks.groups(wanted(""), attribute="customer")
+        costs.append(counts.statements)
+    assert costs[0] == costs[1] <= 3
+
+
+async def test_keys_lead_to_the_tasks_that_have_them(store: Store) -> None:
+    """Of one workflow of one app; a key of another, or of nobody, leads nowhere."""
+    await store.tasks.submit([draft(1, key="a"), draft(2, key="b"), draft(3, key="c", workflow="sell")])
+    app, workflow = (await store.tasks.find(wanted("key:a")))[0].app, "place_order"
+    assert await store.tasks.keyed(app, workflow, ["a", "b", "c", "d"]) == {"a": 1, "b": 2}
+    assert await store.tasks.keyed("another", workflow, ["a"]) == {}
+    assert await store.tasks.keyed(app, workflow, []) == {}
 
 
 async def test_what_has_not_ended_is_found_below_any_number_of_ended_tasks(

@@ -113,7 +113,9 @@ class _SQLiteRaw(Raw):
         self.connection = connection
 
     async def run(self, sql: str, *values: Any) -> list[Sequence[Any]]:
-        names = {table: f"makegood_{table}" for table in (*TIMES, "step", "notice", "schema_version")}
+        names = {
+            table: f"makegood_{table}" for table in (*TIMES, "step", "attribute", "notice", "schema_version")
+        }
         return self.connection.execute(sql.format_map(names), values).fetchall()
 
 

@@ -12,6 +12,7 @@ from makegood.console.app import create_app
 from tests.actors.conftest import QUIET
 from tests.console.asking import Browser, Got
 from tests.console.consoles import USERS, Console, a_console, place_order, shop
+from tests.waiting import until
 
 
 @asynccontextmanager
@@ -206,3 +207,43 @@ async def a_console_again(console: Console) -> AsyncIterator[Console]:
     """Open another console on the store of one that is closed."""
     async with create_app(console.url, users=USERS) as app:
         yield Console(app, console.url)
+
+
+async def test_one_sleep_of_several_is_ended_alone(tmp_path: Path) -> None:
+    """The form names the sleeps that have begun; without a choice it ends all of them."""
+    office = mg.App("office")
+
+    @office.workflow()
+    def nap() -> None:
+        mg.branches(lambda: mg.sleep("1d"), lambda: mg.sleep("2d"))
+
+    async with a_console(tmp_path) as console, mg.Node(office, console.url, options=QUIET) as node:
+        task, browser = await node.client.submit(nap, key="n-1"), console.browser("otto")
+        path = f"/tasks/{task.id}/wake"
+
+        async def both_asleep() -> bool:
+            return [step.state for step in (await task.status()).steps if step.kind == "sleep"] == [
+                "ready"
+            ] * 2
+
+        await until(both_asleep)
+        page = (await browser.get(f"/tasks/{task.id}")).text
+        assert "Ends sleep and sleep-2 before their moments." in page
+        assert (
+            '<option value="">all of them</option><option value="sleep">sleep</option><option value="sleep-2">sleep-2</option>'
+            in page
+        )
+        unknown = await act(console, browser, path, step="sleep-3")
+        assert (unknown.status, "has no step" in unknown.text) == (404, True)
+        await act(console, browser, path, step="sleep-2", reason="the ferry is early")
+        assert "sleep-2 ends now" in (await browser.get("/")).text
+        states = {step.name: step.state for step in (await task.status()).steps}
+        assert (states["sleep"], states["sleep-2"]) == ("ready", "done")
+        assert (
+            '<option value="sleep">' not in (await browser.get(f"/tasks/{task.id}")).text
+        )  # only one is left
+        await act(console, browser, path)
+        assert (await task.wait("60s")).state == "processed"
+        assert [(row.who, row.why) for row in await console.app.client.audit(task.id)] == [
+            ("otto", ""), ("otto", "the ferry is early"),
+        ]  # fmt: skip

@@ -1,12 +1,21 @@
 """Forms on many tasks and on the leader: what they write, who may send them, and how a refusal reads."""
 
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
+import makegood as mg
 from makegood.base import ids
 from makegood.store.views import Filter
-from tests.console.consoles import a_console
+from tests.actors.conftest import QUIET
+from tests.console.consoles import Console, a_console
 from tests.console.test_acts import act, at_work
-from tests.waiting import moment
+from tests.waiting import moment, until
 
 
 async def test_tasks_that_match_are_meant(tmp_path: Path) -> None:
@@ -27,21 +36,116 @@ async def test_tasks_that_match_are_meant(tmp_path: Path) -> None:
         assert "Undo 1 task" in page
 
 
-async def test_a_signal_goes_to_all_tasks_that_wait_for_it(tmp_path: Path) -> None:
-    """The list of those that wait for it offers the form, which knows the signal's name."""
+async def test_a_signal_whose_type_is_not_known_is_written_as_json(tmp_path: Path) -> None:
     async with at_work(tmp_path) as (console, _):
         browser = console.browser("otto")
         page = (await browser.get("/bulk/new?kind=signal&q=state:error")).text
-        assert 'name="signal" value=""' in page
+        assert '<input class="input" name="signal" maxlength="100"' in page
+        assert '<textarea class="input mono" name="value-0"' in page
         form = {"kind": "signal", "q": "state:error", "reason": "all of them", "signal": "approval"}
-        refused = await act(console, browser, "/bulk", **form, value="{yes")
-        assert (refused.status, "The value is not JSON" in refused.text) == (400, True)
-        await act(console, browser, "/bulk", **form, value='{"yes": true}')
+        refusal = await act(console, browser, "/bulk", **form, **{"value-0": "{yes"})
+        assert (refusal.status, "the value is not JSON" in refusal.text) == (400, True)
+        await act(console, browser, "/bulk", **form, **{"value-0": '{"yes": true}'})
         (bulk,) = await console.app.client.bulk_acts()
         assert (bulk.kind, bulk.signal, bulk.who, bulk.counted) == ("signal", "approval", "otto", 1)
         page = (await browser.get(f"/bulk/{bulk.id}")).text
         assert "1 task will be sent the signal" in page
         assert "signal <b>approval</b>" in page
+
+
+@dataclass
+class Approval:
+    """What the boss says."""
+
+    yes: bool
+    note: str = ""
+
+
+@asynccontextmanager
+async def approvals(folder: Path) -> AsyncIterator[tuple[Console, list[mg.TaskHandle[Any]]]]:
+    """A console, and three tasks that wait for an approval, one of them of another app and type."""
+    office, bank = mg.App("office"), mg.App("bank")
+    approval = office.signal("approval", Approval)
+
+    @office.workflow()
+    def travel(trip: str) -> bool:
+        return mg.wait_for(approval).yes
+
+    @bank.workflow()
+    def spend(cents: int) -> int:
+        return mg.wait_for("approval", int)
+
+    async with (
+        a_console(folder) as console,
+        mg.Node(office, console.url, options=QUIET) as node,
+        mg.Node(bank, console.url, roles=("scheduler",), options=QUIET) as other,
+    ):
+        client = node.client
+        tasks: list[mg.TaskHandle[Any]] = [
+            await client.submit(travel, name, key=name) for name in ("rome", "oslo")
+        ]
+        tasks.append(await other.client.submit(spend, 7, key="spend"))
+        waits = mg.Filter(waits="approval")
+
+        async def all_wait() -> bool:
+            return len(await console.app.client.find(waits)) == len(tasks)
+
+        await until(all_wait)
+        yield console, tasks
+
+
+async def test_many_are_answered_by_the_fields_of_the_signals_type(tmp_path: Path) -> None:
+    """The list of those that wait leads to a form with these fields; the Supervisor sends what they hold."""
+    async with approvals(tmp_path) as (console, (rome, oslo, _)):
+        browser, q = console.browser("otto"), "waits:approval workflow:travel"
+        assert "Signal all…" in (await browser.get(f"/tasks?q={quote(q)}")).text
+        page = (await browser.get(f"/bulk/new?kind=signal&q={quote(q)}")).text
+        for text in (
+            "Signal <b>approval</b>, with the same value for all",
+            '<select class="input" name="value-0" required data-focus><option value=""></option><option value="true">yes</option>',
+            '<input class="input" name="value-1">',
+        ):
+            assert text in page, text
+        schema = unescape(re.findall(r'name="schema" value="([^"]*)"', page)[0])
+        form = {"kind": "signal", "q": q, "signal": "approval", "schema": schema, "reason": "in budget"}
+        refusal = await act(console, browser, "/bulk", **form, **{"value-0": "perhaps"})
+        assert (refusal.status, "yes is true or false" in refusal.text) == (400, True)
+        assert await console.app.client.bulk_acts() == []
+        await act(console, browser, "/bulk", **form, **{"value-0": "true", "value-1": "fine"})
+        assert [await task.result("60s") for task in (rome, oslo)] == [True, True]
+        (bulk,) = await console.app.client.bulk_acts()
+        assert (bulk.signal, bulk.who, bulk.why, bulk.counted) == ("approval", "otto", "in budget", 2)
+
+
+async def test_ticked_tasks_are_answered_if_they_still_wait(tmp_path: Path) -> None:
+    """With values of two types the form takes JSON, and says so."""
+    async with approvals(tmp_path) as (console, (rome, oslo, spend)):
+        browser = console.browser("otto")
+        page = (await browser.get("/tasks?q=waits:approval")).text
+        assert (
+            '<input type="hidden" name="waits" value="approval"><button class="btn btn--s" type="submit" name="kind" value="signal">'
+            in page
+        )
+        selection = "&".join(f"t-{task.id}=on" for task in (rome, spend))
+        page = (await browser.get(f"/bulk/new?kind=signal&waits=approval&{selection}")).text
+        assert "These tasks take values of different types" in page
+        assert '<textarea class="input mono" name="value-0"' in page
+        page = (await browser.get(f"/bulk/new?kind=signal&waits=approval&t-{rome.id}=on")).text
+        assert '<select class="input" name="value-0" required' in page
+        form = {
+            "kind": "signal",
+            "ids": f"{rome.id},{oslo.id}",
+            "waits": "approval",
+            "signal": "approval",
+            "reason": "x",
+        }
+        await rome.signal("approval", {"yes": False})
+        await rome.wait("60s")
+        await act(console, browser, "/bulk", **form, **{"value-0": '{"yes": true}'})
+        assert [await task.result("60s") for task in (rome, oslo)] == [False, True]
+        (bulk,) = await console.app.client.bulk_acts()
+        assert bulk.counted == 1
+        assert len((await rome.status()).signals) == 1
 
 
 async def test_selected_tasks_win_over_the_filter(tmp_path: Path) -> None:

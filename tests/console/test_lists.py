@@ -35,6 +35,7 @@ from makegood.store.views import (
     LeaseView,
     NodeInfo,
     NodeView,
+    Prefix,
     SignalWait,
     StepBrief,
     TaskGroup,
@@ -509,14 +510,23 @@ async def test_pages_of_batches_follow_each_other(store: Store) -> None:
     bar = tasks.batch_row(
         TaskGroup(9, "n*", {"processed": 2, "error": 1, "pending": 1}),
         [],
-        Filter(states=("error",)),
+        (tasks.Grouping(), Filter(states=("error",))),
         NOW,
         more=True,
     )
     assert (bar.parts, bar.need, bar.count) == ((("ok", 50.0), ("need", 25.0), ("run", 25.0)), True, "4+")
     assert bar.path == "state:error correlation:'n*'"
-    plain = tasks.batch_row(TaskGroup(9, "x" * 600, {"pending": 2}), [], Filter(), NOW, more=False)
-    assert plain.path == ""
+    listing = (
+        tasks.Grouping("customer"),
+        Filter(states=("error",), attributes={"customer": Prefix("a"), "region": "eu"}),
+    )
+    value = tasks.batch_row(TaskGroup(9, "ada", {"error": 2}), [], listing, NOW, more=False)
+    assert (value.name, value.path) == (
+        "customer=ada",
+        "state:error attribute:customer=ada attribute:region=eu",
+    )
+    long = tasks.batch_row(TaskGroup(9, "x" * 600, {"pending": 2}), [], listing, NOW, more=False)
+    assert long.path == ""
 
 
 async def test_a_page_costs_the_same_beside_any_number_of_ended_tasks(
@@ -539,7 +549,8 @@ async def test_a_page_costs_the_same_beside_any_number_of_ended_tasks(
             (name, page, {}) for name, page in PAGES.items()
         ]
         requests += [(q, tasks.context, {"q": q}) for q in FILTERS]
-        requests += [(f"{q} by batch", tasks.context, {"q": q, "group": "batch"}) for q in ("", *FILTERS)]
+        for way in ("batch", "attribute:customer"):
+            requests += [(f"{q} by {way}", tasks.context, {"q": q, "group": way}) for q in ("", *FILTERS)]
         requests.append(("task", task_context, {"id": ids.show(like)}))
         group = (await counting_store.oversight.error_groups()).groups[0].name
         requests.append(("error", errors.group, {"name": group}))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -132,7 +133,10 @@ async def test_a_batch_is_one_row_that_unfolds_without_a_script(tmp_path: Path) 
         )
         browser = console.browser("otto")
         plain = (await browser.get("/tasks?q=state:pending")).text
-        assert 'href="/tasks?q=state%3Apending&amp;group=batch">One row for each batch</a>' in plain
+        assert (
+            'href="/tasks?q=state%3Apending&amp;group=batch" aria-label="One row for each batch">batch</a>'
+            in plain
+        )
         page = (await browser.get("/tasks?q=state:pending&group=batch")).text
         assert page.count("<details") == 1
         (batch,) = re.findall(r"<details.*?</details>", page, re.DOTALL)
@@ -147,7 +151,38 @@ async def test_a_batch_is_one_row_that_unfolds_without_a_script(tmp_path: Path) 
         assert '<input type="hidden" name="group" value="batch">' in page
         assert "1 batch and 7 tasks shown" in page
         assert 'href="/tasks?q=state%3Aerror&amp;group=batch"' in page, "a tab keeps the switch"
-        assert "One row for each task</a>" in page
+        assert 'aria-label="One row for each task">task</a>' in page
+
+
+async def test_the_values_of_an_attribute_are_rows_that_unfold(tmp_path: Path) -> None:
+    """The page offers the attributes of the tasks in view; a name that is none is said, and lists nothing."""
+    async with a_console(tmp_path) as console:
+        await console.app.client.store.tasks.submit([
+            draft(n, key=f"n-{n}", attributes=(("customer", "<b>ada</b>" if n % 2 else f"c{n}"), ("region", "eu"))[: n % 5])
+            for n in range(1, 15)
+        ])  # fmt: skip
+        browser = console.browser("vera")
+        plain = (await browser.get("/tasks?q=state:pending")).text
+        (link,) = re.findall(
+            r'href="([^"]+)" aria-label="One row for each value of customer">customer</a>', plain
+        )
+        assert 'aria-label="One row for each value of region"' in plain
+        page = (await browser.get(unescape(link))).text
+        (row,) = re.findall(r"<details.*?</details>", page, re.DOTALL)
+        assert "customer=&lt;b&gt;ada&lt;/b&gt;" in row
+        assert "6 submitted; 0 processed, 6 to go, 0 stuck" in row
+        (path,) = re.findall(r'href="([^"]+)">All 6 tasks with customer=', row)
+        matches = (await browser.get(unescape(path))).text
+        assert len(re.findall(r'id="t-', matches)) == 6
+        assert "state:pending attribute:customer=" in unescape(matches)
+        assert "1 value and 8 tasks shown" in page
+        assert '<input type="hidden" name="group" value="attribute:customer">' in page
+        assert 'aria-label="One row for each value of customer"' not in page
+        assert 'aria-label="One row for each batch"' in page
+        for wrong in ("customer", "attribute:", "attribute:" + "x" * 200, "attribute:a%00b"):
+            refusal = (await browser.get(f"/tasks?group={wrong}")).text
+            assert "write group=batch, or group=attribute:NAME" in refusal
+            assert 'id="t-' not in refusal
 
 
 async def test_an_exact_id_or_key_opens_its_task(tmp_path: Path) -> None:

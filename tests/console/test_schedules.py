@@ -5,12 +5,15 @@ import re
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from makegood.base import zones
+from makegood.base import ids, zones
 from makegood.console.api import ROOT
 from makegood.console.pages.schedules import PAGE, behind, row, verdict
 from makegood.store.schedule_records import ScheduleView
@@ -230,3 +233,90 @@ def test_where_a_page_begins() -> None:
         ("shop", "bill/4711"),
         ("shop", ""),
     )
+
+
+def range_of(days: int = 70) -> dict[str, str]:
+    """Return the fields of a range that ends now, on the clocks of Berlin."""
+    until = datetime.now(ZoneInfo("Europe/Berlin"))
+    return {"since": f"{until - timedelta(days=days):%Y-%m-%dT%H:%M}", "until": f"{until:%Y-%m-%dT%H:%M}"}
+
+
+async def test_a_backfill_says_what_it_will_do_and_what_it_did(tmp_path: Path) -> None:
+    """Before: which moments have no task. After: how many tasks are submitted, on a page that lists them."""
+    async with a_console(tmp_path) as console:
+        await console.app.client.store.schedules.apply([MONTHLY])
+        otto, fields = console.browser("otto"), {"app": "shop", "name": "bill/4711"}
+        link = f"/schedules/backfill?{urlencode(fields)}"
+        assert f'href="{escape(link)}"' in (await otto.get("/schedules")).text
+        form = (await otto.get(link)).text
+        assert "on the clocks of Europe/Berlin" in form
+        assert "Moments" not in form
+        assert "Submit " not in form
+        query = fields | range_of() | {"limit": "1000"}
+        page = (await otto.get(f"/schedules/backfill?{urlencode(query)}")).text
+        count = page.count("<b>a new one</b>")
+        assert count in (2, 3)
+        assert f"A backfill submits {count} tasks" in page
+        assert f"Submit {count} tasks" in page
+        assert await console.app.client.find() == [], "a look submits nothing"
+        detail = await view(console)
+        (first, *_) = detail.between(
+            (datetime.now(UTC) - timedelta(days=70)).timestamp(), datetime.now(UTC).timestamp(), 9
+        )
+        narrow = {"since": first.local.isoformat(), "until": first.local.isoformat()}
+        answer = await act(
+            console, otto, "/schedules/backfill", **(query | narrow), reason="the ledger was away"
+        )
+        assert (answer.status, answer.headers["location"]) == (
+            303, "/tasks?q=app%3Ashop+attribute%3Amakegood.schedule%3Dbill%2F4711",
+        )  # fmt: skip
+        tasks = (await otto.get(answer.headers["location"])).text
+        assert "1 task is submitted." in tasks
+        (task,) = await console.app.client.find()
+        assert f'href="/tasks/{ids.show(task.id)}"' in tasks
+        page = (await otto.get(f"/schedules/backfill?{urlencode(query)}")).text
+        assert f'<a class="id" href="/tasks/{ids.show(task.id)}">' in page
+        assert "1 moment of the range has a task already." in page
+        await act(console, otto, "/schedules/backfill", **query)
+        outcome = f"{count - 1} task{'s are' if count > 2 else ' is'} submitted. 1 moment had a task already."
+        assert outcome in (await otto.get("/schedules")).text
+        page = (await otto.get(f"/schedules/backfill?{urlencode(query)}")).text
+        assert f"All {count} moments have a task already" in page
+        assert "Submit " not in page
+        await act(console, otto, "/schedules/backfill", **query)
+        assert "Nothing to do: bill/4711" in (await otto.get("/schedules")).text
+        audits = await console.app.client.audit()
+        assert [(each.kind, each.who, each.why) for each in audits][-1] == (
+            "schedule_backfill", "otto", "the ledger was away",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"since": "yesterday"}, "since=&#39;yesterday&#39; is not a point in time"),
+        ({"until": "2999-01-01"}, "is not over yet"),
+        ({"limit": "1"}, "more than limit=1 moments"),
+        ({"limit": "0"}, "write a number from 1 to 1,000"),
+        ({"limit": "1001"}, "write a number from 1 to 1,000"),
+        ({"since": "9999-12-31T23:00-12:00"}, "is beyond the calendar of UTC"),
+    ],
+)
+async def test_a_range_that_makes_no_sense_is_refused_before_and_at_the_act(
+    tmp_path: Path, fields: dict[str, str], text: str
+) -> None:
+    """The page keeps what was written; a form that is sent all the same submits nothing."""
+    async with a_console(tmp_path) as console:
+        await console.app.client.store.schedules.apply([MONTHLY])
+        otto, vera = console.browser("otto"), console.browser("vera")
+        query = {"app": "shop", "name": "bill/4711"} | range_of() | fields
+        page = await otto.get(f"/schedules/backfill?{urlencode(query)}")
+        assert (page.status, text in page.text) == (200, True), page.text
+        assert 'role="alert"' in page.text
+        assert f'value="{escape(next(iter(fields.values())))}"' in page.text
+        answer = await act(console, otto, "/schedules/backfill", **query)
+        assert (answer.status, text in answer.text) == (400, True), answer.text
+        assert await console.app.client.find() == []
+        assert (await vera.get(f"/schedules/backfill?{urlencode(query)}")).status == 403
+        assert (await act(console, vera, "/schedules/backfill", **query)).status == 403
+        assert (await otto.get("/schedules/backfill?app=shop&name=nothing")).status == 404

@@ -17,6 +17,7 @@ import pytest
 from makegood.base import ids, name_lookups, webhook_signature
 from makegood.base.durations import seconds
 from makegood.client import queues, submission
+from makegood.client import schedules as client_schedules
 from makegood.client import signals as client_signals
 from makegood.console import access, limited_server, live
 from makegood.console import app as console_app
@@ -24,10 +25,10 @@ from makegood.declare.terms import EXTEND_MOST
 from makegood.election.preference import tcp
 from makegood.errors import DefinitionError
 from makegood.messaging import alert_webhook, notifier
-from makegood.model import notices
+from makegood.model import notices, schedule
 from makegood.options import Options
 from makegood.saga.rules import MOST_DEATHS
-from makegood.store import alerts, filters
+from makegood.store import alerts, filters, firing
 from makegood.store import signals as store_signals
 from makegood.store.notice_records import KEPT
 from makegood.store.postgres import connection as link
@@ -282,6 +283,9 @@ def test_the_numbers_are_those_of_the_code() -> None:
         ("the id of a message", queues._MOST_ID),
         ("signals of a task", store_signals.MOST_BACKLOG),
         ("the id of a signal", client_signals.MOST_ID),
+        ("moments of one backfill", client_schedules.MOST_BACKFILL),
+        ("moments of all schedules", firing.MOST),
+        ("the name of a schedule", schedule.MOST_NAME),
         ("tasks that a Scheduler holds", options.max_tasks),
         ("bytes of the tasks", options.size("max_task_memory")),
         ("tasks that it claims", options.claim_batch),

@@ -1,4 +1,4 @@
-"""Recipes for what makegood does not do, with real processes: waits, delayed starts, a pause, a search."""
+"""Recipes for waits, delayed starts, schedules, a pause and a search, with real processes."""
 
 import re
 from pathlib import Path
@@ -10,9 +10,9 @@ from tests.docs.test_recipes_page import FOLDER, MODULE
 from tests.doors.conftest import Shop
 
 
-def block(page: str, kind: str) -> str:
-    """Return the one block of a kind on a recipe's page."""
-    text = (FOLDER / f"{page}.md").read_text(encoding="utf-8")
+def block(page: str | Path, kind: str) -> str:
+    """Return the one block of a kind on a page: a recipe's, or that of a path."""
+    text = (FOLDER / f"{page}.md" if isinstance(page, str) else page).read_text(encoding="utf-8")
     (body,) = re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return str(body)
 
@@ -25,47 +25,15 @@ def written(page: str, folder: Path) -> None:
 
 @pytest.fixture
 def office(shop: Shop) -> Shop:
-    """A folder with the modules of five recipes."""
+    """A folder with the modules of four recipes."""
     for page in (
         "ask-a-person",
-        "wait-for-a-person",
         "wait-for-a-moment",
         "start-later",
         "run-on-a-schedule",
     ):
         written(page, shop.folder)
-    (shop.folder / "answers").mkdir()
     return shop
-
-
-def test_a_task_that_waits_for_a_person_takes_no_slot(office: Shop) -> None:
-    """Three wait at an agent with one slot; another task goes through, then each goes on by what was said."""
-    office.serve("run", "expenses:office")
-    typed(office, block("wait-for-a-person", "sh waiting"))
-    waits: set[str] = set()
-    while len(waits) < 3:
-        tasks = [office.json("task", "show", task["id"]) for task in office.json("task", "list")]
-        waits |= {
-            task["key"]
-            for task in tasks
-            for step in task["steps"]
-            if (step["name"], step["state"]) == ("approval", "ready")
-        }
-    assert office.done("task", "submit", "expenses:pay_now", '"kiel"', "--wait").strip() == '"paid kiel"'
-    (view,) = office.json("agents")["nodes"]
-    assert (view["agents"][0]["slots"], view["agents"][0]["failed"]) == (1, 0)
-    (office.folder / "answers/rome").write_text("yes", encoding="utf-8")
-    (office.folder / "answers/oslo").write_text("too expensive", encoding="utf-8")
-    states = {}
-    for key in ("rome-1", "oslo-1"):
-        (task,) = office.json("task", "list", "--key", key)
-        office.call("task", "watch", task["id"], "--timeout", "60s")
-        (task,) = office.json("task", "list", "--key", key)
-        states[key] = task["state"]
-    assert states == {"rome-1": "processed", "oslo-1": "undone"}
-    (bern,) = office.json("task", "list", "--key", "bern-1")
-    assert bern["state"] == "processing"
-    office.done("task", "cancel", bern["id"], "--wait")
 
 
 def test_a_person_is_asked_and_answers_by_a_signal(office: Shop) -> None:
@@ -77,6 +45,8 @@ def test_a_person_is_asked_and_answers_by_a_signal(office: Shop) -> None:
         pass
     output, _ = typed(office, f"{listing}\n{sending}")
     assert re.search(r"waits for approval, a signal, (7d|6d23h\S*) left", output)
+    (view,) = office.json("agents")["nodes"]
+    assert view["agents"][0]["used"] == 0, "a task that waits takes no slot"
     (rome,) = office.json("task", "list", "--key", "rome")
     office.done("task", "watch", rome["id"], "--timeout", "60s")
     assert office.json("task", "show", rome["id"])["result"] == "paid rome, approved by ann"
@@ -136,18 +106,27 @@ def test_a_task_begins_when_its_delay_is_over_or_never(office: Shop) -> None:
 
 
 def test_a_schedule_is_written_paused_fired_by_hand_and_caught_up(office: Shop) -> None:
-    """What the page types, and the tasks that come of it, in real processes."""
+    """What the recipe and the page for operators type, and the tasks that come of it, in real processes."""
     office.serve("run", "reports:shop")
     output, _ = typed(office, block("run-on-a-schedule", "sh acts"))
     assert "reports/morning" in output
+    page = FOLDER.parents[1] / "operate/schedules.md"
+    output, notes = typed(office, block(page, "sh acts"))
+    assert "would be new" in output
+    assert "2 of 2 moments would get a task" in notes
+    assert "2 new of 2" in notes
     tasks = office.json("task", "list", "--attribute", "makegood.schedule=nightly")
     keys = {task["key"] for task in tasks}
-    assert {f"nightly@2026-11-0{day}T02:30[Europe/Berlin]" for day in (1, 2)} < keys
+    assert {f"nightly@2025-11-0{day}T02:30[Europe/Berlin]" for day in (1, 2)} < keys
     assert len(keys) == len(tasks) == 3
     for task in tasks:
         office.done("task", "watch", task["id"], "--timeout", "60s")
     shape = office.json("schedule", "show", "nightly")
     assert (shape["firings"], shape["paused"], len(shape["upcoming"])) == (3, None, 5)
+    output, notes = typed(office, block(page, "sh clocks"))
+    assert "gap: 2026-03-29 02:30 does not exist" in output
+    output, _ = typed(office, block(page, "sh zones"))
+    assert "zones" in output
     office.done("schedule", "delete", "nightly", "--reason", "enough")
     assert [each["name"] for each in office.json("schedule", "list")] == ["morning"]
 
@@ -155,13 +134,13 @@ def test_a_schedule_is_written_paused_fired_by_hand_and_caught_up(office: Shop) 
 def test_an_agent_that_is_stopped_is_paused(office: Shop) -> None:
     """Its requests wait and fail nothing; when it is started again they are done."""
     office.serve("scheduler")
-    agent = office.serve("agent", "expenses:office", "desk")
+    agent = office.serve("agent", "reminders:shop", "desk")
     office.stop(agent)
-    task = office.done("task", "submit", "expenses:pay_now", '"rome"').strip()
-    while not office.json("agents")["waiting"].get("office/desk"):
+    task = office.done("task", "submit", "reminders:remind", "rome").strip()
+    while not office.json("agents")["waiting"].get("reminders/desk"):
         pass
     assert office.json("task", "show", task)["state"] == "processing"
-    office.serve("agent", "expenses:office", "desk")
+    office.serve("agent", "reminders:shop", "desk")
     office.done("task", "watch", task, "--timeout", "60s")
     detail = office.json("task", "show", task)
     assert (detail["state"], [step["failures"] for step in detail["steps"]]) == ("processed", [0])
@@ -169,7 +148,7 @@ def test_an_agent_that_is_stopped_is_paused(office: Shop) -> None:
 
 def test_a_task_is_found_by_its_key_and_by_its_correlation_id(office: Shop) -> None:
     """By options, and by the same words in a filter."""
-    office.done("task", "submit", "expenses:pay_now", '"rome"', "--key", "rome-1", "--correlation-id", "c-1")
+    office.done("task", "submit", "reminders:remind", "rome", "--key", "rome-1", "--correlation-id", "c-1")
     (task_view,) = office.json("task", "list", "--key", "rome-1")
     assert office.json("task", "show", task_view["id"])["correlation_id"] == "c-1"
     for words in (("--correlation-id", "c-1"), ("--filter", "correlation:c-1")):

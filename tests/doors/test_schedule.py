@@ -88,3 +88,36 @@ def test_a_process_follows_the_rules_on_its_disk(shop: Shop, tmp_path: Path) -> 
         rules = enact(tmp_path / "rules", version, America_Winnipeg=law)
         run = shop.run(*words, PYTHONTZPATH=str(rules))
         assert json.loads(run.stdout)[0]["moment"] == f"2026-12-01{moment}", run.stderr
+
+
+def test_a_backfill_says_before_what_it_would_do(shop: Shop) -> None:
+    """--dry-run lists the moments, on the zone's clocks, with the tasks that some have; it submits nothing."""
+    (shop.folder / "nightly.py").write_text(
+        "import makegood as mg\n"
+        'app = mg.App("nightly")\n'
+        '@app.agent("desk").action(complete_within="10s", undo=mg.NOTHING)\n'
+        "def count() -> None: ...\n"
+        '@app.schedule(cron="30 2 * * *", timezone="Europe/Berlin")\n'
+        "@app.workflow()\n"
+        "def night() -> None:\n"
+        "    count()\n",
+        encoding="utf-8",
+    )
+    shop.done("schedule", "apply", "nightly:app")
+    march = ("schedule", "backfill", "night", "--since", "2026-03-28", "--until", "2026-03-30T12:00")
+    moments = shop.json(*march, "--dry-run")
+    assert [(each["local"], each["mark"], each["task"]) for each in moments] == [
+        ("2026-03-28T02:30:00+01:00", None, None),
+        ("2026-03-29T03:00:00+02:00", "gap", None),
+        ("2026-03-30T02:30:00+02:00", None, None),
+    ]
+    assert shop.json("task", "list") == []
+    (task,) = shop.json("schedule", "backfill", "night", "--since", "2026-03-28", "--until", "2026-03-29")
+    result = shop.call(*march, "--dry-run")
+    assert [line.split("  ")[-1].strip() for line in result.stdout.splitlines()[1:]] == [
+        task["id"], "would be new", "would be new",
+    ]  # fmt: skip
+    assert result.stderr == "2 of 3 moments would get a task\n"
+    assert [each["created"] for each in shop.json(*march)] == [False, True, True]
+    late = shop.call("schedule", "backfill", "night", "--since", "2026-03-28", "--until", "9999-01-01")
+    assert (late.exit_code, "--until: write a year from 1900 to 9989" in late.stderr) == (2, True)

@@ -130,7 +130,7 @@ def test_all_tasks_that_match_get_a_signal_once(shop: Shop, task: str) -> None:
         "--who",
         "ann",
     )
-    assert "signal: 2 tasks" in shop.done(*command, "--dry-run")
+    assert "signal approval: 2 tasks:" in shop.done(*command, "--dry-run")
     answers = shop.json(*command, "--yes", "--limit", "1")
     assert [(answer["task"], answer["verdict"]) for answer in answers] == [(other, "applied")]
     answers = shop.json(*command, "--yes", "--reason", "all of them")
@@ -160,3 +160,89 @@ def test_all_tasks_that_match_get_a_signal_once(shop: Shop, task: str) -> None:
 def test_words_that_contradict_each_other_are_refused(shop: Shop, words: tuple[str, ...], text: str) -> None:
     result = shop.call("task", "signal", *words)
     assert (result.exit_code, text in result.output) == (2, True)
+
+
+OFFICE = """
+from dataclasses import dataclass
+import makegood as mg
+
+office = mg.App("office")
+
+
+@dataclass
+class Approval:
+    yes: bool
+    by: str = ""
+
+
+approval = office.signal("approval", Approval)
+
+
+@office.workflow()
+def travel(trip: str) -> bool:
+    return mg.wait_for(approval).yes
+"""
+
+
+@pytest.fixture
+def trips(shop: Shop) -> Shop:
+    """A shop with two tasks that wait for an approval."""
+    (shop.folder / "trips.py").write_text(OFFICE, encoding="utf-8")
+    shop.serve("run", "trips:office")
+    for trip in ("rome", "oslo"):
+        shop.done("task", "submit", "trips:travel", trip, "--key", trip)
+    while len(shop.json("task", "list", "waits:approval")) < 2:
+        pass
+    return shop
+
+
+def test_a_value_of_another_type_is_refused_before_it_decides_anything(trips: Shop) -> None:
+    """Singly and for many, without the code: a text is no yes, and no no."""
+    for value, reason in (
+        ('{"yes": "true"}', 'yes is "true", and must be true or false'),
+        ('{"by": "ann"}', "yes is missing"),
+        ("true", "the value is true, and must be an object"),
+    ):
+        alone = trips.call("task", "signal", "travel", "approval", value, "--key", "rome")
+        assert (alone.exit_code, reason in alone.stderr) == (4, True), alone.output
+        answers = trips.json(
+            "task", "signal", "--filter", "waits:approval", "approval", value, "--yes", code=4
+        )
+        assert [(answer["verdict"], reason in answer["outcome"]) for answer in answers] == [
+            ("refused", True)
+        ] * 2
+    assert len(trips.json("task", "list", "waits:approval")) == 2
+    sending = (
+        "task",
+        "signal",
+        "--filter",
+        "waits:approval",
+        "approval",
+        '{"yes": true}',
+        "--id",
+        "night",
+        "--yes",
+    )
+    lines = trips.done(*sending).splitlines()
+    assert (
+        sorted(line.partition("  ")[2].partition("/")[0] for line in lines[:2])
+        == ["sent approval (night"] * 2
+    )
+    for trip in ("rome", "oslo"):
+        trips.done("task", "watch", trip, "--timeout", "60s")
+        assert trips.json("task", "show", trip)["result"] is True
+
+
+def test_a_misspelt_signal_is_not_an_empty_list(trips: Shop) -> None:
+    """A hint, and exit 3; a signal that nobody waits for now, and one like no other, are no mistakes."""
+    hint = "no task waits for a signal 'aproval'; did you mean 'approval'?"
+    sending = ("task", "signal", "--filter", "waits:aproval", "approval", "true", "--dry-run")
+    for words in (("task", "list", "waits:aproval"), sending, ("task", "follow", "waits:aproval")):
+        result = trips.call(*words)
+        assert (result.exit_code, hint in result.stderr) == (3, True), result.output
+    assert trips.json("task", "list", "waits:payment") == []
+    trips.done("task", "signal", "--filter", "waits:approval", "approval", '{"yes": true}', "--yes")
+    while trips.json("task", "list", "waits:approval"):
+        pass
+    asked = trips.call("task", "signal", "--filter", "workflow:travel", "approval", "true")
+    assert "send approval to 2 tasks?" in asked.output

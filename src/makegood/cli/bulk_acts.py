@@ -60,6 +60,8 @@ class RequestedAct:
     """Seconds to wait for answers, and for the end of each task."""
     corrects: bool = False
     """The act is a resubmission with other inputs."""
+    signal: str = ""
+    """The name of the signal that it sends."""
 
     def __post_init__(self) -> None:
         """Raise ``UsageError`` for options that contradict each other."""
@@ -99,7 +101,8 @@ def show(cli: Cli, bulk: RequestedAct, count: int, sample: Sequence[TaskView]) -
         )
         return
     write = cli.out.text if bulk.dry_run else cli.note
-    write(f"{bulk.kind}: {counted(count, 'task')}{':' if sample else ''}")
+    title = f"signal {bulk.signal}" if bulk.signal else bulk.kind
+    write(f"{title}: {counted(count, 'task')}{':' if sample else ''}")
     for view in sample:
         key = f"  key {view.key}" if view.key else ""
         write(
@@ -155,7 +158,8 @@ def on_all(cli: Cli, request: RequestedAct, send: Callable[[Client], Send] | Non
         show(cli, request, count, sample)
     if request.dry_run:
         return exits.DONE
-    if count and not request.yes and not cli.confirmed(f"{request.kind} {counted(count, 'task')}?"):
+    verb = f"send {request.signal} to" if request.signal else request.kind
+    if count and not request.yes and not cli.confirmed(f"{verb} {counted(count, 'task')}?"):
         cli.note("nothing was done")
         cli.out.result([])
         return exits.DONE
@@ -200,6 +204,8 @@ def _shape(kind: str, outcome: Acted) -> dict[str, Any]:
 
 def line(shape: Mapping[str, Any]) -> str:
     """Return a line on the outcome of an act and the task's state now; in a dry run, on what would happen."""
+    if shape.get("act") == "signal" and shape["verdict"] == "applied":
+        return f"{shape['task']}  {shape['outcome']}"  # its state was read before
     effect = "would be applied" if "dry_run" in shape else "applied"
     verdict = {"noop": "nothing to do", "applied": effect}.get(shape["verdict"], shape["verdict"])
     phrase = " ".join(word for word in (shape.get("act", ""), verdict) if word)

@@ -117,7 +117,21 @@ async def unknown_names(client: Client, condition: Filter) -> list[str]:
             else "has a"
         )
         sentences.append(f"no task in this store {has} {what} {name!r}{f'; {hint}' if hint else ''}")
+    if condition.waits is not None and (hint := await _signal_meant(client, condition.waits)):
+        sentences.append(f"no task waits for a signal {condition.waits!r}; {hint}")
     return sentences
+
+
+async def _signal_meant(client: Client, name: str) -> str:
+    """Return a hint if the name of a signal is like one that tasks wait for, or did, and is none of them.
+
+    Nobody may wait for a signal at times, so that a name alone is no mistake.
+    """
+    names = {wait.name for wait in await client.store.tasks.signal_waits()}
+    for view in await client.find(Filter(limit=READ)):
+        detail = await client.store.tasks.detail(view.id)
+        names |= set() if detail is None else detail.signal_types.keys()
+    return "" if name in names else meant(name, names)
 
 
 async def _known_names(client: Client, what: str) -> set[str]:

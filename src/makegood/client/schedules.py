@@ -14,7 +14,6 @@ from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.scheduler_kinds import SchedulerKinds
 from makegood.errors import ConfigError, DefinitionError, ScheduleNotFoundError
 from makegood.model.schedule import ScheduleDraft, spec_of
-from makegood.moments.moment import ScheduleMoment, in_utc
 from makegood.store.firing import draft_of
 from makegood.store.schedule_records import FiredMoment, ScheduleView, local_text
 from makegood.workflow.workflow import Workflow
@@ -157,15 +156,7 @@ class ScheduleHandle:
         if end > self._access.clock.wall():
             raise ConfigError(f"until={until} is not over yet: the schedule itself fires what is to come")
         view = await self.status()
-        moments: list[ScheduleMoment] = []
-        for each in view.spec.times.after(begin - 1e-6):
-            if each.at.timestamp() > end:
-                break
-            if len(moments) >= limit:
-                raise ConfigError(
-                    f"there are more than limit={limit} moments from {in_utc(since)} to {in_utc(until)}: shorten the range, or raise limit="
-                )
-            moments.append(each)
+        moments = view.between(begin, end, limit)
         fires = [FiredMoment(each.key(self.name), each.local.isoformat()) for each in moments]
         tasks: list[TaskHandle[Any]] = []
         for first in range(0, len(fires), _AT_ONCE):

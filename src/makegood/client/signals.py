@@ -73,14 +73,17 @@ def outgoing(
         raise DefinitionError(
             f"signal() takes what app.signal(...) returned, or its name, not {type(signal).__name__}"
         )
-    return _checked(OutgoingSignal(to=to, name=name, id=id, value=body, step=step or ""))
+    is_typed = isinstance(signal, Signal)
+    return _checked(OutgoingSignal(to=to, name=name, id=id, value=body, step=step or "", is_typed=is_typed))
 
 
 def of_message(answer: SignalByKey, message: str) -> OutgoingSignal:
     """Return the signal that an inbox's function made of a message, by its id. Raises ``ConfigError``."""
     to = TaskKey(answer.app, answer.workflow, answer.key)
     id_ = message if answer.id is None else answer.id
-    return _checked(OutgoingSignal(to=to, name=answer.name, id=id_, value=answer.value, step=answer.step))
+    return _checked(
+        OutgoingSignal(to=to, name=answer.name, id=id_, value=answer.value, step=answer.step, is_typed=True)
+    )
 
 
 def _checked(signal: OutgoingSignal) -> OutgoingSignal:

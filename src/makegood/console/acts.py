@@ -15,7 +15,7 @@ from makegood.base.counts import counted
 from makegood.base.text import kept
 from makegood.client.handle import TaskHandle
 from makegood.console.outcomes import ActOutcome, Outcomes
-from makegood.console.signal_forms import fields_of, value_of
+from makegood.console.signal_forms import FormField, fields_of, value_of
 from makegood.console.users import Role
 from makegood.console.visits import Denied, Route, Visit, act, number_in
 from makegood.errors import (
@@ -156,10 +156,7 @@ async def _settle(task: TaskHandle[Any], visit: Visit) -> Answer:
 async def _signal(task: TaskHandle[Any], visit: Visit) -> Answer:
     name = visit.field("signal")
     detail = await task.status()
-    try:
-        value = value_of(fields_of(detail.signal_types.get(name, "")), visit.form)
-    except ValueError as wrong:
-        raise Denied(400, "Not understood", f"{wrong}.") from None
+    value = signal_value(fields_of(detail.signal_types.get(name, "")), visit)
     who, why = who_of(visit), why_of(visit)
     answer = await task.signal(name, value, id=visit.field("id") or None, who=who, why=why)
     if answer.conflict:
@@ -172,6 +169,14 @@ async def _signal(task: TaskHandle[Any], visit: Visit) -> Answer:
     return Answer(act, "signal", "applied", f"{name} is sent", detail.task.state)
 
 
+def signal_value(fields: tuple[FormField, ...], visit: Visit) -> Any:
+    """Return the value of a signal that a form holds. Raises ``Denied``."""
+    try:
+        return value_of(fields, visit.form)
+    except ValueError as wrong:
+        raise Denied(400, "Not understood", f"{wrong}.") from None
+
+
 def json_in(text: str, label: str) -> Any:
     """Return a value that a form holds as JSON. Raises ``Denied``."""
     try:
@@ -182,7 +187,11 @@ def json_in(text: str, label: str) -> Any:
 
 _FORMS: Final[Mapping[str, tuple[Role, str, Do]]] = {
     "cancel": ("operator", "Cancelled", lambda task, visit: task.cancel(**_said(visit))),
-    "wake": ("operator", "Woken", lambda task, visit: task.wake(**_said(visit))),
+    "wake": (
+        "operator",
+        "Woken",
+        lambda task, visit: task.wake(step=visit.field("step") or None, **_said(visit)),
+    ),
     "undo": ("operator", "The undo has begun", lambda task, visit: task.undo(**_said(visit))),
     "resubmit": ("operator", "Resubmitted", lambda task, visit: task.resubmit(**_said(visit))),
     "edit": ("admin", "Resubmitted with other input", _edit),

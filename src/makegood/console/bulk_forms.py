@@ -7,9 +7,10 @@ from typing import Any, Final, get_args
 
 from starlette.responses import Response
 
-from makegood.console.acts import json_in, who_of, why_of
+from makegood.console.acts import signal_value, who_of, why_of
 from makegood.console.outcomes import ActOutcome, Outcomes
 from makegood.console.pages import bulk
+from makegood.console.signal_forms import fields_of
 from makegood.console.visits import Denied, Route, Visit, act, number_in
 from makegood.errors import ActRefusedError, BulkNotFoundError
 from makegood.store.oversight_records import BulkKind
@@ -44,8 +45,8 @@ class BulkForms:
         condition = bulk.chosen(visit.form)
         signal: dict[str, Any] = {}
         if kind == "signal":
-            value = json_in(visit.form.get("value", "") or "null", "The value")
-            signal = {"signal": visit.field("signal"), "value": value}
+            fields = fields_of(visit.form.get("schema", ""))
+            signal = {"signal": visit.field("signal"), "value": signal_value(fields, visit)}
         act = await visit.client.bulk(kind, condition, why=why_of(visit), who=who_of(visit), **signal)
         visit.reads.forget()
         tasks = f"{act.counted:,}{'+' if act.more else ''} task{'s' * (act.counted != 1)}"

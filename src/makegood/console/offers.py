@@ -26,6 +26,8 @@ MOST_SETTLED = 5
 """Steps that get a form of their own, at most."""
 MOST_SIGNALS = 10
 """Signals that get a form of their own, at most."""
+MOST_SLEEPS = 100
+"""Sleeps of which one can be ended alone, at most."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,7 +50,7 @@ class ActOffer:
     settled: tuple[tuple[str, str], ...] = ()
     """(outcome, meaning) that the operator may state about ``step``."""
     steps: tuple[str, ...] = ()
-    """Steps whose arguments may be corrected."""
+    """Steps of which the operator chooses one: to correct its arguments, or to end this sleep alone."""
     previews: Sequence[Undoing] = ()
     role: str = "operator"
     icon: str = "undoing"
@@ -152,10 +154,11 @@ def _cancel(detail: TaskDetail) -> ActOffer:
 def _wake(detail: TaskDetail) -> ActOffer:
     sleeps = [step.name for step in detail.steps if step.kind == "sleep" and step.state == "ready"]
     if sleeps:
-        names = listed(sleeps)
+        several = len(sleeps) > 1
         return ActOffer(
-            act="wake", icon="run", label="Wake…", verb="End the sleep now", title=f"Let {_name(detail)} continue now",
-            means=f"Ends {names} before its moment.", command=_command(detail, "wake"),
+            act="wake", icon="run", label="Wake…", verb="End now", title=f"Let {_name(detail)} continue now",
+            means=f"Ends {listed(sleeps)} before {'their moments' if several else 'its moment'}.",
+            command=_command(detail, "wake"), steps=tuple(sleeps[:MOST_SLEEPS]) if several else (),
         )  # fmt: skip
     return ActOffer(
         act="wake", icon="run", label="Wake…", verb="Begin now", title=f"Let {_name(detail)} begin now",

@@ -30,7 +30,19 @@ from makegood.console.static_files import StaticFiles
 from makegood.console.visits import NOBODY, Visitor
 
 FOLDER: Final = Path(__file__).parent / "templates"
-MACROS: Final = ("trace", "i", "badge", "ticks", "dots", "pips", "spark", "meter", "ring", "cmd")
+MACROS: Final = (
+    "trace",
+    "i",
+    "badge",
+    "ticks",
+    "dots",
+    "pips",
+    "spark",
+    "meter",
+    "ring",
+    "cmd",
+    "value_fields",
+)
 """Macros of ``parts.html`` that every template may use."""
 
 MOST: Final = 25_000

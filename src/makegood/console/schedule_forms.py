@@ -1,14 +1,20 @@
-"""Forms that pause, resume and trigger schedules. A form names app and schedule in its fields."""
+"""Forms that pause, resume, trigger and backfill schedules. A form names app and schedule in its fields."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
+from urllib.parse import urlencode
 
 from starlette.responses import Response
 
+from makegood.base.counts import counted
 from makegood.client.schedules import ScheduleHandle
 from makegood.console.acts import who_of, why_of
 from makegood.console.outcomes import ActOutcome, Outcomes
+from makegood.console.pages.backfill import BackfillRange
 from makegood.console.visits import Route, Visit, act
+from makegood.model.schedule import ATTRIBUTE
+from makegood.store.filters import text_of
+from makegood.store.views import Exact, Filter
 
 BACK: Final = "/schedules"
 
@@ -23,7 +29,7 @@ class ScheduleForms:
 
     def routes(self) -> tuple[Route, ...]:
         """Return their routes."""
-        forms = {"pause": _pause, "resume": _resume, "trigger": _trigger}
+        forms = {"pause": _pause, "resume": _resume, "trigger": _trigger, "backfill": _backfill}
         return tuple(act(f"/schedules/{name}", self._carrying_out(do)) for name, do in forms.items())
 
     def _carrying_out(self, do: Do) -> Callable[[Visit], Awaitable[Response]]:
@@ -47,6 +53,24 @@ async def _resume(schedule: ScheduleHandle, visit: Visit) -> ActOutcome:
     if await schedule.resume(why=why_of(visit), who=who_of(visit)):
         return ActOutcome("ok", f"Resumed: {schedule.name}", "It fires from its next moment on.", BACK)
     return ActOutcome("doubt", f"Nothing to do: {schedule.name}", "It was not paused.", BACK)
+
+
+async def _backfill(schedule: ScheduleHandle, visit: Visit) -> ActOutcome:
+    wanted = BackfillRange.read(visit.form, schedule.view.timezone)
+    tasks = await schedule.backfill(
+        wanted.since, wanted.until, limit=wanted.limit, why=why_of(visit), who=who_of(visit)
+    )
+    new = sum(task.created for task in tasks)
+    others = f" {counted(len(tasks) - new, 'moment')} had a task already." if len(tasks) > new else ""
+    if not new:
+        return ActOutcome(
+            "doubt", f"Nothing to do: {schedule.name}", others.strip() or "No moment is in this range.", BACK
+        )
+    text = f"{counted(new, 'task')} {'is' if new == 1 else 'are'} submitted.{others}"
+    condition = Filter(app=schedule.app, attributes={ATTRIBUTE: Exact(schedule.name)})
+    return ActOutcome(
+        "ok", f"Backfilled: {schedule.name}", text, f"/tasks?{urlencode({'q': text_of(condition)})}"
+    )
 
 
 async def _trigger(schedule: ScheduleHandle, visit: Visit) -> ActOutcome:

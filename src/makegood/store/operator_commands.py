@@ -53,6 +53,8 @@ class TaskVerbs(Verbs):
     briefs = reading(task_lists.briefs)
     search = reading(task_lists.search)
     groups = reading(task_lists.groups)
+    attribute_names = reading(task_lists.attribute_names)
+    keyed = reading(task_lists.keyed)
     step_names = reading(task_excerpts.step_names)
     recent = reading(task_excerpts.recent)
     events_after = reading(task_excerpts.events_after)

@@ -162,14 +162,29 @@ class Tasks(Signalling, Protocol):
         """
 
     async def groups(
-        self, condition: Filter, below: int | None = None, scan_limit: int = ..., sample_limit: int = ...
+        self,
+        condition: Filter,
+        below: int | None = None,
+        scan_limit: int = ...,
+        sample_limit: int = ...,
+        *,
+        attribute: str | None = None,
     ) -> TaskGroups:
-        """Return a page of matching tasks by their correlation ids, and where the next page begins.
+        """Return a page of matching tasks by their correlation ids, or by their values of an ``attribute``,
+        and where the next page begins.
 
         Looks at no more than ``scan_limit`` tasks, in the same number of statements whatever the groups hold.
         ``below``: a page that begins there, as the one before says. Each group names at most ``sample_limit``
         tasks.
         """
+
+    async def attribute_names(self, tasks: Sequence[int], limit: int = ...) -> list[str]:
+        """Return the names of attributes that tasks have, those of the most tasks first."""
+        ...
+
+    async def keyed(self, app: str, workflow: str, keys: Sequence[str]) -> dict[str, int]:
+        """Return the tasks of a workflow that have these keys."""
+        ...
 
     async def tally(self, condition: Filter, scan_limit: int = ...) -> Tally:
         """Return the number of matching tasks, as far as ``scan_limit`` tasks show it."""

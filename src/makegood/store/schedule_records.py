@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import msgspec
 
+from makegood.errors import ConfigError
 from makegood.model.plan import Template
 from makegood.model.schedule import Overlap, SchedulePlan, ScheduleProgress, ScheduleSpec, ScheduleTimes
-from makegood.moments.moment import ScheduleMoment
+from makegood.moments.moment import ScheduleMoment, in_utc
 from makegood.store.records import Submission
 
 _spec = msgspec.json.Decoder(ScheduleSpec).decode
@@ -187,6 +188,24 @@ class ScheduleView(msgspec.Struct, frozen=True):
         it lacks.
         """
         return [*islice(self.spec.times.after(self.since), count)]
+
+    def between(self, begin: float, end: float, limit: int) -> list[ScheduleMoment]:
+        """Return its moments from ``begin`` to ``end``, both included, by the zone rules of this machine.
+
+        Raises ``ConfigError`` for more than ``limit``.
+        """
+        moments = [
+            *islice(
+                takewhile(lambda each: each.at.timestamp() <= end, self.spec.times.after(begin - 1e-6)),
+                limit + 1,
+            )
+        ]
+        if len(moments) > limit:
+            first, last = (in_utc(datetime.fromtimestamp(at, UTC)) for at in (begin, end))
+            raise ConfigError(
+                f"there are more than limit={limit} moments from {first} to {last}: shorten the range, or raise limit="
+            )
+        return moments
 
 
 _Real = float | None

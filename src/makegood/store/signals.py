@@ -15,6 +15,7 @@ from makegood.base.ids import show
 from makegood.base.stored_values import data, record_of
 from makegood.errors import SignalRefused, TaskNotFoundError
 from makegood.model.messages import Act, SignalRef, TaskMessage
+from makegood.payload.schema_misfit import misfit
 from makegood.store import rows
 from makegood.store.transaction import ReadTx, Sql, Tx, for_each
 from makegood.store.views import SignalView
@@ -75,6 +76,8 @@ class OutgoingSignal(msgspec.Struct, frozen=True, kw_only=True):
     """JSON."""
     step: str = ""
     """The only step that may use it; "": any that waits for ``name``."""
+    is_typed: bool = False
+    """Whether its value is known to be of the signal's type; else the task's schema is asked."""
 
     @property
     def digest(self) -> bytes:
@@ -160,6 +163,8 @@ def _refusal(task: Addressee, signal: OutgoingSignal) -> SignalRefused | None:
         text = f"task {name} takes no signal {signal.name!r}: {end}"
     elif names and signal.name not in names:
         text = f"task {name} waits for no signal {signal.name!r}; it has {', '.join(names)}"
+    elif not signal.is_typed and (reason := misfit(names.get(signal.name, ""), signal.value)):
+        text = f"task {name} takes no such value of the signal {signal.name!r}: {reason}"
     elif task.backlog >= MOST_BACKLOG:
         text = (
             f"task {name} takes no signal {signal.name!r}: {MOST_BACKLOG:,} signals to it are unused, which is the most; send it again "

@@ -94,6 +94,12 @@ select agent, count(*), {now} - min(sent_at) from (
     select agent, sent_at from makegood.request where taken_by is null and kind <> 'timer' limit $1
 ) r group by agent
 """)
+KEYED = Sql("""
+select key, id from makegood.task where app = $1 and workflow = $2 and key = any ($3::text[])
+""")
+ATTRIBUTE_NAMES = Sql("""
+select name, count(*) from makegood.attribute where task = any ($1::bigint[]) group by name order by 2 desc, 1 limit $2
+""")
 _TABLES = (
     "task", "attribute", "schedule", "step", "request", "inbox", "signal", "event", "alert", "audit", "message", "listener", "notice", "node", "lease_term",
 )  # fmt: skip
@@ -186,30 +192,37 @@ async def groups(
     below: int | None = None,
     scan_limit: int = LOOKED,
     sample_limit: int = SAMPLED,
+    *,
+    attribute: str | None = None,
 ) -> TaskGroups:
     """Return a page of groups of matching tasks, as far as ``scan_limit`` tasks show them.
 
-    ``below``: where the page begins. The number of groups is the filter's limit.
+    ``below``: where the page begins. The number of groups is the filter's limit. ``attribute``: its values
+    name the groups, in place of correlation ids.
     """
     source = await _Source.of(tx, condition, scan_limit)
-    values = [*source.values, scan_limit]
-    window = f"(select id, correlation_id, state from {source.table} where {source.where} order by id desc limit ${len(values)}) w"  # noqa: S608 - our own clauses
+    values, name_sql = [*source.values], "correlation_id"
+    if attribute is not None:
+        values.append(attribute)
+        name_sql = f"(select value from makegood.attribute a where a.task = id and a.name = ${len(values)})"  # noqa: S608 - our own columns
+    values.append(scan_limit)
+    window = f"(select id, {name_sql} as name, state from {source.table} where {source.where} order by id desc limit ${len(values)}) w"  # noqa: S608 - our own clauses
     counts = ", ".join(f"sum(case when state = '{state}' then 1 else 0 end) as {state}" for state in _STATES)
     last = len(values)
     sql = f"""
-select {", ".join(_STATES)}, correlation_id, newest, total, oldest from (
-    select {counts}, correlation_id, max(id) as newest, (sum(count(*)) over ())::bigint as total, min(min(id)) over () as oldest
-    from {window} group by correlation_id, case when correlation_id is null then id end
+select {", ".join(_STATES)}, name, newest, total, oldest from (
+    select {counts}, name, max(id) as newest, (sum(count(*)) over ())::bigint as total, min(min(id)) over () as oldest
+    from {window} group by name, case when name is null then id end
 ) g where newest < ${last + 1}::bigint order by newest desc limit ${last + 2}
 """  # noqa: S608 - our own clauses
     records = await tx.rows(Sql(sql), *values, 2**63 - 1 if below is None else below, condition.limit + 1)
     page = records[: condition.limit]
     many = [name for *_, name, _, _, _ in page if name is not None]
     sql = f"""
-select id, correlation_id from (
-    select id, correlation_id,
-        row_number() over (partition by correlation_id order by case when state = 'error' then 0 else 1 end, id desc) as place
-    from {window} where correlation_id = any (${last + 1}::text[])
+select id, name from (
+    select id, name,
+        row_number() over (partition by name order by case when state = 'error' then 0 else 1 end, id desc) as place
+    from {window} where name = any (${last + 1}::text[])
 ) s where place <= ${last + 2}
 """  # noqa: S608 - our own clauses
     samples: dict[str, list[int]] = {}
@@ -232,6 +245,16 @@ select id, correlation_id from (
         ((oldest, count),) = await tx.rows(Sql(sql), *source.inner)
         older = oldest if count >= scan_limit else None
     return TaskGroups(result, result[-1].newest if len(records) > len(page) else None, older)
+
+
+async def attribute_names(tx: ReadTx, tasks: Sequence[int], limit: int = 5) -> list[str]:
+    """Return the names of attributes that tasks have, those of the most tasks first."""
+    return [text(name) for name, _ in await tx.rows(ATTRIBUTE_NAMES, list(tasks), limit)]
+
+
+async def keyed(tx: ReadTx, app: str, workflow: str, keys: Sequence[str]) -> dict[str, int]:
+    """Return the tasks of a workflow that have these keys."""
+    return {text(key): task for key, task in await tx.rows(KEYED, app, workflow, list(keys))}
 
 
 async def tally(tx: ReadTx, condition: Filter, scan_limit: int | None = LOOKED) -> Tally:

@@ -604,10 +604,10 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class TaskGroup(msgspec.Struct, frozen=True):
-    """Tasks with one correlation id, or a single task that has none."""
+    """Tasks with one correlation id, or one value of an attribute; or a single task that has none."""
 
     newest: int
-    correlation_id: str | None
+    name: str | None
     states: dict[TaskState, int]
     """How many are in each state."""
     sample: tuple[int, ...] = ()

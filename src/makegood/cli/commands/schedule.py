@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from makegood.base import ids, zones
+from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.cli.client import carried_out, looked
 from makegood.cli.command import Whole
-from makegood.cli.context import Cli, by_operator, command, lasting
+from makegood.cli.context import Cli, by_operator, command, flag, lasting
 from makegood.cli.import_app import load_app
 from makegood.cli.render.output import date_time
 from makegood.client import as_json
@@ -77,7 +78,7 @@ def next_(cli: Cli, /, *, cron: str, timezone: str, start: datetime | None, coun
         cli.note(f"zone rules: {zones.current()}")
 
 
-def _instant(start: datetime | None, timezone: str) -> datetime:
+def _instant(start: datetime | None, timezone: str, option: str = "--from") -> datetime:
     if start is None:
         return datetime.now(UTC)
     try:
@@ -85,7 +86,7 @@ def _instant(start: datetime | None, timezone: str) -> datetime:
     except OverflowError:
         instant = _LATEST
     if not _EARLIEST <= instant < _LATEST:
-        raise click.UsageError("--from: write a year from 1900 to 9989")
+        raise click.UsageError(f"{option}: write a year from 1900 to 9989")
     return instant
 
 
@@ -258,6 +259,7 @@ def trigger(cli: Cli, /, *, name: str, app: str | None, why: str, who: str | Non
 @click.option("--since", type=When(), metavar="WHEN", required=True, help="From this moment on.")
 @click.option("--until", type=When(), metavar="WHEN", required=True, help="Up to this moment, included.")
 @click.option("--limit", type=Whole(1), default=1000, show_default=True, help="Refuse more moments.")
+@flag("--dry-run", text="Only show the moments, and which of them have a task.")
 @by_operator
 def backfill(
     cli: Cli,
@@ -268,6 +270,7 @@ def backfill(
     since: datetime,
     until: datetime,
     limit: int,
+    dry_run: bool,
     why: str,
     who: str | None,
 ) -> None:
@@ -277,11 +280,33 @@ def backfill(
     A WHEN without an offset is a time in the schedule's time zone.
     """
 
-    async def work(client: Client) -> list[TaskHandle[Any]]:
+    async def bounds(client: Client) -> tuple[ScheduleHandle, datetime, datetime]:
         handle = await _act(client, name, app)
-        begin, end = (_instant(when, handle.view.timezone) for when in (since, until))
+        zone = handle.view.timezone
+        return handle, _instant(since, zone, "--since"), _instant(until, zone, "--until")
+
+    async def look(client: Client) -> list[tuple[ScheduleMoment, int | None]]:
+        handle, begin, end = await bounds(client)
+        moments = handle.view.between(begin.timestamp(), end.timestamp(), limit)
+        keys = [each.key(handle.name) for each in moments]
+        tasks = await client.store.tasks.keyed(handle.app, handle.view.workflow, keys)
+        return [(each, tasks.get(key)) for each, key in zip(moments, keys, strict=True)]
+
+    async def work(client: Client) -> list[TaskHandle[Any]]:
+        handle, begin, end = await bounds(client)
         return await handle.backfill(begin, end, limit=limit, why=why, who=who)
 
+    if dry_run:
+        pairs = looked(cli, look)
+        names = [None if task is None else ids.show(task) for _, task in pairs]
+        cli.out.listed(
+            (as_json.moment(each) | {"task": task} for (each, _), task in zip(pairs, names, strict=True)),
+            ("moment", "local", "mark", "task"),
+            ((*_row(each), task or "would be new") for (each, _), task in zip(pairs, names, strict=True)),
+            empty="no moment in this range",
+        )
+        cli.note(f"{names.count(None)} of {counted(len(names), 'moment')} would get a task")
+        return
     tasks = carried_out(cli, work)
     new = sum(task.created for task in tasks)
     documents = ({"id": task.id, "created": task.created} for task in tasks)

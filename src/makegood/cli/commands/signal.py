@@ -34,7 +34,7 @@ from makegood.workflow.app import App
 @click.option(
     "--check",
     metavar="APP",
-    help="Your code, such as trips:shop, which checks VALUE against the signal's type.",
+    help="Your code, such as trips:shop, which checks VALUE in full; else makegood checks it against the type that the task stores.",
 )
 @click.option(
     "--filter",
@@ -79,7 +79,7 @@ def signal(
         if key is not None or options["step"] is not None:
             raise click.UsageError("--key and --step are for one task, --filter is for many")
         request = RequestedAct(
-            "signal", "processed", (), wanted(filter_), limit, dry_run, yes, options["why"], who, wait=False, timeout=0.0
+            "signal", "processed", (), wanted(filter_), limit, dry_run, yes, options["why"], who, wait=False, timeout=0.0, signal=name
         )  # fmt: skip
         to_all = {"signal": declared or name, "value": content, "id": options["id"]}
         return on_all(cli, request, lambda client: partial(client.signal_all, **to_all))

@@ -13,10 +13,11 @@ from makegood.console.pages.cluster import leading
 from makegood.console.pages.tasks import depth, rows_of, search
 from makegood.console.pages.wording import PageVerdict, lasted, name_of, share, tallied, titled
 from makegood.console.reads import Reads
+from makegood.console.signal_forms import fields_of
 from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.store.filters import text_of, wanted
 from makegood.store.oversight_records import BulkView
-from makegood.store.views import Filter
+from makegood.store.views import Filter, TaskView
 from makegood.story.batch_progress import bulk_progress
 
 SAMPLE: Final = 20
@@ -27,6 +28,8 @@ FOLLOWED: Final = 5
 """The latest acts, whose tasks the list of acts counts."""
 SELECTED: Final = 500
 """Tasks that may be selected by hand, at most."""
+WORKFLOWS: Final = 5
+"""Workflows whose types of a signal are compared: with more, its value is typed as JSON."""
 
 LOOKS: Final[Mapping[str, tuple[str, str, str]]] = {
     "cancel": ("stop", "Cancel", "ends each task: undoes what it did"),
@@ -170,7 +173,8 @@ async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
 
 def chosen(query: Mapping[str, str]) -> Filter:
     """Return the tasks that a page asks to act on: those selected (``t-ID``, or ``ids``) that are in a
-    ``state`` if one is named, else those that match ``q``. Raises ``ConfigError``, ``TaskNotFoundError``.
+    ``state`` if one is named, and for a signal those that still wait for it (``waits``); else those that
+    match ``q``. Raises ``ConfigError``, ``TaskNotFoundError``.
     """
     names = [name[2:] for name in query if name.startswith("t-")]
     names += [name for name in query.get("ids", "").split(",") if name]
@@ -180,7 +184,9 @@ def chosen(query: Mapping[str, str]) -> Filter:
         )
     if names:
         states = wanted(f"state:{query['state']}").states if query.get("state") else ()
-        return Filter(ids=tuple(sorted({ids.parse(name) for name in names})), states=states, limit=len(names))
+        waits = query.get("waits") or None if query.get("kind") == "signal" else None
+        numbers = tuple(sorted({ids.parse(name) for name in names}))
+        return Filter(ids=numbers, states=states, waits=waits, limit=len(names))
     if not query.get("q", "").strip():
         raise ConfigError("no task is chosen: select some in the list of tasks, or filter them")
     return wanted(query["q"])
@@ -200,6 +206,8 @@ async def new(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     )
     sample = await search(reads, replace(condition, limit=SAMPLE))
     icon, verb, means = LOOKS[kind]
+    signal = (condition.waits or "") if kind == "signal" else ""
+    schema, mixed = await _schema(reads, signal, sample.tasks) if signal else ("", False)
     return {
         "kind": kind,
         "icon": icon,
@@ -209,9 +217,24 @@ async def new(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "ids": ",".join(ids.show(task) for task in condition.ids),
         "states": ",".join(condition.states) if condition.ids else "",
         "filter": text_of(condition),
-        "signal": condition.waits or "",
+        "signal": signal,
+        "schema": schema,
+        "fields": fields_of(schema),
+        "mixed": mixed,
         "count": tallied(tally),
         "none": not tally.count and not tally.more,
         "sample": await rows_of(reads, sample.tasks),
         "now": await reads.now(),
     }
+
+
+async def _schema(reads: Reads, signal: str, tasks: Sequence[TaskView]) -> tuple[str, bool]:
+    """Return the JSON schema of a signal's values, "" if it is not known, and whether the newest task of each
+    workflow says another one.
+    """
+    newest = {(task.app, task.workflow): task.id for task in reversed(tasks)}
+    if len(newest) > WORKFLOWS:
+        return "", True
+    excerpts = [await reads.excerpt(task) for task in newest.values()]
+    schemas = {each.detail.signal_types.get(signal, "") for each in excerpts if each is not None}
+    return (schemas.pop(), False) if len(schemas) == 1 else ("", bool(schemas))

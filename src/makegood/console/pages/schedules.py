@@ -77,14 +77,15 @@ def row(view: ScheduleView) -> ScheduleRow:
         icon,
         view.times + (f", delayed by up to {shown(view.jitter)}" if view.jitter else ""),
         f"overlap {view.overlap}, catch up {shown(view.catch_up)}, {'the latest' if view.coalesce else 'all'} of late moments",
-        tuple(map(_moment, moments)),
+        tuple(map(moment_texts, moments)),
         trouble,
         "" if view.last_task is None else ids.show(view.last_task),
         ", ".join(f"{count:,} {reason}" for reason, count in sorted(view.skips.items())),
     )
 
 
-def _moment(moment: ScheduleMoment) -> tuple[str, str, str]:
+def moment_texts(moment: ScheduleMoment) -> tuple[str, str, str]:
+    """Return a moment on the clocks of its zone, in UTC, and what a change of clocks did to it."""
     marks = {
         "gap": f"clocks skip {moment.wall:%H:%M}",
         "fold": f"the {'second' if moment.is_second else 'first'} of two",

@@ -14,7 +14,7 @@ from makegood.console.day_time import day_time
 from makegood.console.pages.wording import Tab, capped, name_of, names_of, share, tallied
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
-from makegood.model.attributes import LONGEST_INDEXED
+from makegood.model.attributes import LONGEST_INDEXED, LONGEST_NAME
 from makegood.store.filters import LONGEST, parsed, text_of, wanted
 from makegood.store.views import (
     Exact,
@@ -39,7 +39,10 @@ PIPS: Final = 20
 LOOKED: Final = 10_000
 """Tasks that a search looks at; the next page looks further back."""
 BATCH: Final = "batch"
-"""How the list is grouped, in its address."""
+ATTRIBUTE: Final = "attribute:"
+"""How the list is grouped, in its address; a name follows."""
+OFFERED: Final = 5
+"""Attributes of the tasks in view by which the page offers to group, at most."""
 BATCHES: Final = 20
 """Rows on a page of batches."""
 SAMPLED: Final = 5
@@ -86,7 +89,7 @@ class TaskRow(msgspec.Struct, frozen=True):
 
 
 class BatchRow(msgspec.Struct, frozen=True):
-    """Tasks with one correlation id, as one row of the list that unfolds."""
+    """Tasks with one correlation id, or one value of an attribute, as one row of the list that unfolds."""
 
     name: str
     id: str
@@ -99,30 +102,64 @@ class BatchRow(msgspec.Struct, frozen=True):
     tasks: list[TaskRow]
     """Some of them, as rows without steps."""
     path: str
-    """The filter of all of them, "" if no filter can contain their correlation id."""
+    """The filter of all of them, "" if no filter can contain their name."""
+
+
+class Grouping(msgspec.Struct, frozen=True):
+    """How the list is grouped: by correlation ids, or by the values of an attribute."""
+
+    attribute: str | None = None
+
+    @classmethod
+    def read(cls, text: str) -> "Grouping | None":
+        """Return what an address says. Raises ``ConfigError``."""
+        if text in ("", BATCH):
+            return cls() if text else None
+        name = text.removeprefix(ATTRIBUTE)
+        if name == text or not 1 <= len(name) <= LONGEST_NAME or not is_storable(name):
+            raise ConfigError(
+                f"group={text!r:.120} is not understood; write group={BATCH}, or group={ATTRIBUTE}NAME"
+            )
+        return cls(name)
+
+    @property
+    def text(self) -> str:
+        """As an address says it."""
+        return BATCH if self.attribute is None else f"{ATTRIBUTE}{self.attribute}"
+
+    def filter_of(self, condition: Filter, name: str) -> str:
+        """Return the filter of one group, "" if no filter can contain its name."""
+        if not name or len(name) > LONGEST_INDEXED or not is_storable(name):
+            return ""
+        if self.attribute is None:
+            return text_of(replace(condition, correlation_id=Exact(name)))
+        return text_of(
+            replace(condition, attributes={**(condition.attributes or {}), self.attribute: Exact(name)})
+        )
 
 
 def batch_row(
-    group: TaskGroup, tasks: Sequence[TaskView], condition: Filter, now: float, *, more: bool
+    group: TaskGroup, tasks: Sequence[TaskView], listing: tuple[Grouping, Filter], now: float, *, more: bool
 ) -> BatchRow:
     """Return the row of a group.
 
-    ``condition``: the filter of the list; ``more``: whether there may be more of it than were looked at.
+    ``listing``: how the list is grouped, and its filter; ``more``: whether there may be more of it than were
+    looked at.
     """
-    name, total = group.correlation_id or "", sum(group.states.values())
+    grouping, condition = listing
+    name, total = group.name or "", sum(group.states.values())
     states: dict[str, int] = {state: count for state, count in group.states.items()}  # noqa: C416 - of any text
     counts = {tone: states.get(state, 0) for tone, state in _ENDED}
     counts["run"] = total - sum(counts.values())
-    alone = condition.correlation_id is None and _batch(name)
     return BatchRow(
-        name=name,
+        name=name if grouping.attribute is None else f"{grouping.attribute}={name}",
         id=hashlib.sha256(name.encode()).hexdigest()[:16],
         text=batch_progress(states).text,
         parts=tuple((tone, share(count, total)) for tone, count in counts.items() if count),
         need=bool(counts["need"]),
         count=capped(total, more=more),
         tasks=[row(task, (), {}, now) for task in tasks],
-        path=text_of(replace(condition, correlation_id=Exact(name))) if alone else _batch(name),
+        path=grouping.filter_of(condition, name),
     )
 
 
@@ -143,15 +180,8 @@ def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], no
         step=_step(task, steps, names, now),
         left=left if left is not None and left > 0 else None,
         held=names.get(task.locked_by, "") if task.locked_by is not None else "",
-        batch=_batch(task.correlation_id or ""),
+        batch=Grouping().filter_of(Filter(), task.correlation_id or ""),
     )
-
-
-def _batch(correlation_id: str) -> str:
-    """Return the filter that names a batch, "" for a correlation id that no filter can contain."""
-    if not correlation_id or len(correlation_id) > LONGEST_INDEXED or not is_storable(correlation_id):
-        return ""
-    return text_of(Filter(correlation_id=Exact(correlation_id)))
 
 
 def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
@@ -262,14 +292,15 @@ def depth(condition: Filter) -> int:
 
 
 async def batches(
-    reads: Reads, condition: Filter, below: int | None
+    reads: Reads, grouping: Grouping, condition: Filter, below: int | None
 ) -> tuple[list[TaskRow | BatchRow], TaskGroups]:
     """Return a page of rows, one for each batch, and where the next begins; the cost does not depend on the
     sizes of the batches.
     """
     look = depth(condition)
     groups = await reads.shared(
-        ("groups", condition, below), lambda: reads.store.tasks.groups(condition, below, look, SAMPLED)
+        ("groups", grouping, condition, below),
+        lambda: reads.store.tasks.groups(condition, below, look, SAMPLED, attribute=grouping.attribute),
     )
     task_ids = tuple(task for group in groups.groups for task in group.sample)
     views = await reads.tasks(Filter(ids=task_ids, limit=len(task_ids))) if task_ids else []
@@ -279,14 +310,20 @@ async def batches(
     more = groups.older is not None
     return [
         rows[group.newest] if group.newest in rows
-        else batch_row(group, [tasks[n] for n in group.sample if n in tasks], condition, now, more=more)
+        else batch_row(group, [tasks[n] for n in group.sample if n in tasks], (grouping, condition), now, more=more)
         for group in groups.groups
         if group.newest in rows or not _is_single(group)
     ], groups  # fmt: skip
 
 
 def _is_single(group: TaskGroup) -> bool:
-    return group.correlation_id is None or sum(group.states.values()) == 1
+    return group.name is None or sum(group.states.values()) == 1
+
+
+async def groupings(reads: Reads, rows: Sequence[TaskRow], now: Grouping | None) -> list[Grouping]:
+    """Return other ways to group the list: by batch, and by attributes that tasks in view have."""
+    names = await reads.store.tasks.attribute_names([row.task.id for row in rows], OFFERED) if rows else []
+    return [each for each in (Grouping(), *map(Grouping, names)) if each != now]
 
 
 async def search(reads: Reads, condition: Filter) -> Found:
@@ -351,18 +388,20 @@ def _shown(task: int | None) -> str | None:
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     """Return what the page shows: ``q`` is the filter, ``before`` the id below which the page begins.
 
-    ``group=batch``: a batch is one row; then the page begins with the batches whose newest task is ``below``.
+    ``group=batch``: a batch is one row, and so is each value of NAME with ``group=attribute:NAME``; then the
+    page begins with the rows whose newest task is ``below``.
     """
     text, refusal = query.get("q", "").strip(), ""
     result, tally, progress = Found([]), Tally(0), ""
-    grouped, groups, before = query.get("group") == BATCH, TaskGroups([]), None
+    grouping, groups, before = None, TaskGroups([]), None
     lines: list[TaskRow | BatchRow] = []
     signal: str | None = None
     try:
+        grouping = Grouping.read(query.get("group", ""))
         before, below = (ids.parse(query[name]) if query.get(name) else None for name in ("before", "below"))
         condition = replace(wanted(text), limit=PAGE, before=before)
-        if grouped:
-            lines, groups = await batches(reads, replace(condition, limit=BATCHES), below)
+        if grouping is not None:
+            lines, groups = await batches(reads, grouping, replace(condition, limit=BATCHES), below)
         else:
             result = await search(reads, condition)
         signal, whole = condition.waits, replace(condition, before=None)
@@ -371,22 +410,25 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     except (ConfigError, TaskNotFoundError) as wrong:
         refusal = str(wrong)
     tasks = result.tasks
-    if not text and not query.get("before") and not grouped:  # those that need somebody come first
+    if (
+        not text and not query.get("before") and grouping is None and not refusal
+    ):  # those that need somebody come first
         need = (await search(reads, Filter(states=("error",), limit=10))).tasks
         tasks = [*need, *(task for task in tasks if task.state != "error")]
     states, more = await lately(reads)
     rows = await rows_of(reads, tasks)
-    if grouped:
+    if grouping is not None:
         rows = [one for line in lines for one in ([line] if isinstance(line, TaskRow) else line.tasks)]
     next_page = {"before": _shown(before), "below": _shown(groups.below)}
     if groups.below is None:
-        next_page = {"before": _shown(groups.older if grouped else result.older), "below": None}
+        next_page = {"before": _shown(result.older if grouping is None else groups.older), "below": None}
     return {
         "q": text,
         "refused": refusal,
         "rows": rows,
-        "lines": lines if grouped else rows,
-        "group": BATCH if grouped else None,
+        "lines": rows if grouping is None else lines,
+        "group": None if grouping is None else grouping.text,
+        "groupings": await groupings(reads, rows, grouping),
         "batches": sum(isinstance(line, BatchRow) for line in lines),
         "count": tallied(tally),
         "batch": progress,
