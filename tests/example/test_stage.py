@@ -38,7 +38,7 @@ def answer(stage: RunningShow, yes: str) -> None:
     order = re.search(r"Act 8\. (\S+) waits for you: \d+ s left", stage.part("live"))
     assert order is not None
     assert re.search(rf"{order[1]} waits for an approval: \d+ s left", stage.part("live"))
-    assert re.search(r"approval .*waits for approval, a signal, until \S+Z, \S+ left", stage.part("live"))
+    assert re.search(r"approval .*\S+ left: waits for approval, a signal, until \S+Z", stage.part("live"))
     stage.until("customers", rf"{order[1]} paid, waiting for an approval")
     assert stage.press("answer", order=order[1], yes=yes) == 204
     stage.until("feed", rf"(approved|refused) you: {order[1]}, 1,200.00: pressed on the stage")

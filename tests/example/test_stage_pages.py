@@ -406,7 +406,7 @@ async def test_a_large_order_is_answered_by_its_buttons_once(tmp_path: Path) -> 
     async with theatre(tmp_path) as here, large_order(here, tmp_path) as task:
         page = (await here.ask("/")).text
         assert re.search(r"o-1 waits for an approval: <b>\d+ s left", page)
-        assert re.search(r"waits for approval, a signal, until \S+Z, \S+ left", page), (
+        assert re.search(r"\S+ left: waits for approval, a signal, until \S+Z", page), (
             "its ladder says it, too"
         )
         assert (await here.press("/answer", order="o-1", yes="yes")).status == 303
