@@ -25,7 +25,7 @@ from examples.orders.approver import MAY_APPROVE
 from examples.orders.auditor import Told
 from examples.orders.chaos import Blow, Chaos
 from examples.orders.customers import Customers, Said
-from examples.orders.director import FAULTS, Settings
+from examples.orders.director import FAULTS, KINDS_OF_ORDERS, Settings
 from examples.orders.processes import Place, Post, State, Wall
 from examples.orders.shop import LIMIT, Approval, Order
 from examples.orders.stage import Show
@@ -491,6 +491,16 @@ async def test_services_that_die_while_the_page_asks_them_are_no_error(
         for _ in range(2):
             assert (await here.ask("/fragments")).status == 200
         assert count == 2
+
+
+async def test_only_large_orders_of_the_buttons_wait_for_a_visitor(tmp_path: Path) -> None:
+    """The acts of other orders show what they show, whatever their customers drew."""
+    async with theatre(tmp_path) as here:
+        director, orders = here.show.director, here.show.customers.orders
+        names = {kind: [director.order(kind) for _ in range(40)] for kind in KINDS_OF_ORDERS}
+        for kind, orders_of_kind in names.items():
+            cents = [orders[name].order.cents for name in orders_of_kind]
+            assert min(cents) > MAY_APPROVE if kind == "large" else 0 < max(cents) <= LIMIT, kind
 
 
 async def test_looking_changes_nothing(tmp_path: Path) -> None:
