@@ -1,4 +1,4 @@
-"""The seven acts: each does something to the running system, and says what is being shown.
+"""The eight acts: each does something to the running system, and says what is being shown.
 
 An act is played by its button. It ends by itself; another one, or the same again, ends it before. What it set is set back.
 """
@@ -15,8 +15,9 @@ from makegood.base.counts import counted
 from makegood.errors import StoreUnavailableError
 
 from .chaos import Event
-from .director import FAULTS, Director, Playing, RefusedError
+from .director import FAULTS, Director, Playing
 from .processes import Place, State
+from .visitor import VISITOR, RefusedError, waiting_step
 
 LOOK_EVERY: Final = 0.1
 PATIENCE: Final = 60.0
@@ -27,7 +28,9 @@ OPERATOR: Final = 3600.0
 BEGUN: Final = 10.0
 """Seconds within which an order's first step is done, unless the machine is busy."""
 DARK: Final = 1.5
-"""Seconds for which nothing runs in the last act."""
+"""Seconds for which nothing runs in the seventh act."""
+KILL_EVERY: Final = 3.0
+"""Seconds between two kills of agents while an order waits for your answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +347,7 @@ async def _everything_killed(director: Director, playing: Playing) -> None:
     )
 
     async def half_done() -> bool:
-        detail = await director.task(playing.order)
+        detail = await director.visitor.task(playing.order)
         return detail is not None and any(step.state == "done" for step in detail.steps)
 
     with suppress(TimeoutError):
@@ -381,6 +384,72 @@ async def _everything_killed(director: Director, playing: Playing) -> None:
     )
 
 
+async def _answered_by_you(director: Director, playing: Playing) -> None:
+    await _calm(director)
+    order = _follow(director, playing, "large")
+    _say(
+        playing,
+        f"{order} is too large to ship unseen.",
+        "It is reserved, charged, booked and packed; then it waits for a yes. The approver answers smaller ones: this one is yours.",
+    )
+    customer = director.customers.orders[order]
+    left: float | None = None
+
+    async def waits() -> bool:
+        nonlocal left
+        step = waiting_step(await director.visitor.task(order))
+        left = None if step is None else step.due or 0.0
+        return step is not None or bool(customer.told.outcome)
+
+    await _until(waits)
+    kills, due = 0, time.monotonic() + KILL_EVERY / 2
+    while left is not None and not customer.told.outcome and VISITOR not in _answerers(director, order):
+        deaths = f" {counted(kills, 'agent')} died meanwhile: it does not matter." if kills else ""
+        _say(
+            playing, f"{order} waits for you: {left:.0f} s left.",
+            f"Approve it, or refuse it, below: the button sends a signal. Until then no agent has it, and no slot.{deaths} If nobody answers, it is undone.",
+            "doubt",
+        )  # fmt: skip
+        if time.monotonic() >= due:
+            due = time.monotonic() + KILL_EVERY
+            kills += await _kill_an_agent(director, order, number=kills)
+        await asyncio.sleep(0.5)
+        await waits()
+    if VISITOR in _answerers(director, order):
+        for name in ("carrier-1", "carrier-2"):
+            await _kill_an_agent(director, order, name=name)
+        _say(
+            playing, f"You have {'approved' if VISITOR in customer.told.approvers else 'refused'} {order}.",
+            "The signal is in the store, and the agents that it needs next were killed just now. New ones continue.",
+        )  # fmt: skip
+    outcome = await _ended(director, order)
+    if outcome == "processed":
+        how = "You approved it, the carrier has your name in its papers, and the parcel is on its way."
+    elif VISITOR in customer.told.refusers:
+        how = "You refused it: unpacked, its van cancelled, its money refunded, its goods released. The customer heard nothing of it."
+    else:
+        how = "Nobody answered in time, so the answer was no: every step is taken back."
+    _say(playing, f"{order} is {outcome}.", how, "ok" if outcome == "processed" else "undo")
+
+
+def _answerers(director: Director, order: str) -> frozenset[str]:
+    outcome = director.customers.orders[order].told
+    return outcome.approvers | outcome.refusers
+
+
+async def _kill_an_agent(director: Director, order: str, *, number: int = 0, name: str = "") -> int:
+    """Kill an agent that runs, and follow the order still; return how many were killed: none, if none runs."""
+    agents = [
+        place for place in director.chaos.places.values()
+        if place.role == "agent" and place.state is State.RUNNING and name in ("", place.name)
+    ]  # fmt: skip
+    if not agents:
+        return 0
+    await director.kill(agents[number % len(agents)])
+    director.follows = order
+    return 1
+
+
 ACTS: Final[Mapping[int, Act]] = {
     1: Act("All is well", "orders, and the ladder that they go down", _all_well),
     2: Act("Kill an agent while it charges", "taken over under the same key: one charge", _agent_killed),
@@ -389,4 +458,5 @@ ACTS: Final[Mapping[int, Act]] = {
     5: Act("A card is refused, an anvil is too heavy", "the ladder unwinds", _card_refused),
     6: Act("Refunds are down too", "it needs an operator: you", _refund_down),
     7: Act("Kill everything", "started again, it resumes", _everything_killed),
+    8: Act("A large order waits for you", "approve it while agents are killed", _answered_by_you),
 }

@@ -2,7 +2,8 @@
 
 It reads the remote services' own books and the list of outcomes, and nothing else: never makegood's store, and it
 shares no code with either. For every order that was processed all effects must stand once; for one that was undone
-none, but for harmless ones that were listed; for one in error none that was not listed.
+none, but for harmless ones that were listed; for one in error none that was not listed. A large order ships only with a yes,
+and a settlement pays out what the bank owed at that moment.
 
 ``python -m orders.auditor --books books.db --outcomes told.jsonl``
 
@@ -11,6 +12,7 @@ none, but for harmless ones that were listed; for one in error none that was not
     {"order": "o-1", "cents": 1999}                                 submitted, and acknowledged
     {"order": "o-1", "outcome": "undone", "standing": ["email"]}    how it ended: processed, undone or error
     {"order": "o-1", "outcome": "under way"}                        an operator had it taken up again
+    {"order": "o-2", "approved_by": "desk"}                         somebody's yes; "refused_by": a no
 
 Exit code: 0 the books balance, 1 they do not, 2 they could not be read.
 """
@@ -32,6 +34,10 @@ EFFECTS: Final = ("reserve", "charge", "book", "pack", "email", "ship")
 """What a processed order must have standing, each once."""
 HARMLESS: Final = frozenset({"email"})
 """May stand after an undo, if listed."""
+SETTLEMENT: Final = "settle"
+"""The effect of paying out; what has it is not an order."""
+LIMIT: Final = 30_000
+"""Cents above which an order ships only with somebody's yes."""
 OUTCOMES: Final = ("processed", "undone", "error")
 OPEN_AGAIN: Final = "under way"
 """Told of an order that had an outcome and was taken up again by an operator: until the next outcome it has none."""
@@ -48,6 +54,8 @@ class Kind(StrEnum):
     NOT_LISTED = "in place, but not listed"
     UNDONE_TOO_OFTEN = "taken back more often than done"
     WRONG_AMOUNT = "wrong amount"
+    NOT_APPROVED = "shipped without approval"
+    WRONG_SETTLEMENT = "settled wrongly"
     LOST = "lost: submitted, and no outcome"
     UNKNOWN_ORDER = "effects of an unknown order"
 
@@ -65,16 +73,21 @@ class Entry:
     key: str
     order: str
     cents: int
+    approved_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the shop was told of an order. ``cents`` is None where the shop did not say; ``outcome`` empty till then."""
+    """What the shop was told of an order. ``cents`` is None where the shop did not say; ``outcome`` empty till then;
+    ``approvers`` and ``refusers`` are those whose yes or no the shop has noted.
+    """
 
     order: str
     outcome: str = ""
     standing: frozenset[str] = frozenset()
     cents: int | None = None
+    approvers: frozenset[str] = frozenset()
+    refusers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +154,15 @@ def audit(books: Path, outcomes: Iterable[Told | Mapping[str, Any]], *, final: b
     by_order: defaultdict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         by_order[entry.order].append(entry)
-    findings: list[Finding] = []
+    settlements = {entry.order for entry in entries if entry.effect == SETTLEMENT}
+    keepers = frozenset[str]().union(*(outcome.approvers | outcome.refusers for outcome in by_name.values()))
+    findings = _check_settlements(entries)
     for order in sorted(by_name.keys() | by_order.keys()):
         findings += _always(order, by_order[order])
         if order in by_name:
+            findings += _check_approval(by_name[order], by_order[order], keepers)
             findings += _at_the_end(by_name[order], by_order[order], final=final)
-        elif final:
+        elif final and order not in settlements:
             names = ", ".join(sorted({entry.effect for entry in by_order[order]}))
             findings.append(
                 Finding(Kind.UNKNOWN_ORDER, order, f"{names}, and the shop knows of no such order")
@@ -158,7 +174,9 @@ def read_books(books: Path) -> list[Entry]:
     """Read all entries, oldest first, without writing or creating anything. Raises ``AuditError``."""
     try:
         with closing(sqlite3.connect(f"{books.resolve().as_uri()}?mode=ro", uri=True, timeout=10.0)) as db:
-            rows = db.execute("SELECT effect, change, key, order_id, cents FROM entry ORDER BY id").fetchall()
+            rows = db.execute(
+                "SELECT effect, change, key, order_id, cents, approved_by FROM entry ORDER BY id"
+            ).fetchall()
     except sqlite3.Error as error:
         raise AuditError(f"the books {books} cannot be read: {error}") from error
     return [Entry(*row) for row in rows]
@@ -185,7 +203,8 @@ def merge(outcomes: Iterable[Told | Mapping[str, Any]]) -> dict[str, Told]:
         cents = old.cents if new.cents is None else new.cents
         reopen = new.outcome == OPEN_AGAIN
         latest = Told(new.order) if reopen else new if new.outcome else old
-        latest_by_order[new.order] = replace(latest, cents=cents)
+        approvers, refusers = old.approvers | new.approvers, old.refusers | new.refusers
+        latest_by_order[new.order] = replace(latest, cents=cents, approvers=approvers, refusers=refusers)
     return latest_by_order
 
 
@@ -199,7 +218,18 @@ def _told(line: Any) -> Told:
         raise AuditError(f"standing={standing!r}: a list of names")
     if cents is not None and (isinstance(cents, bool) or not isinstance(cents, int)):
         raise AuditError(f"cents is a whole number, not {cents!r}")
-    return Told(line["order"], outcome, frozenset(map(_action, standing)), cents)
+    return Told(
+        line["order"], outcome, frozenset(map(_action, standing)), cents, _names(line, "approved_by"), _names(line, "refused_by")
+    )  # fmt: skip
+
+
+def _names(line: Mapping[str, Any], answer: str) -> frozenset[str]:
+    """The names of those who gave this answer: a line has one name, or a list."""
+    names = line.get(answer) or ()
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise AuditError(f"{answer}={names!r}: a name, or a list of names")
+    return frozenset(names)
 
 
 def _action(step: str) -> str:
@@ -231,6 +261,35 @@ def _always(order: str, entries: Sequence[Entry]) -> list[Finding]:
         elif charges.get(entry.key, entry.cents) != entry.cents:
             detail = f"{charges[entry.key]} cents done, {entry.cents} taken back, under key {entry.key}"
             findings.append(Finding(Kind.WRONG_AMOUNT, order, detail))
+    return findings
+
+
+def _check_settlements(entries: Sequence[Entry]) -> list[Finding]:
+    """What is wrong with settlements: each pays out what the bank took and has not paid out, refunds deducted."""
+    findings, balance = [], 0
+    for entry in entries:
+        if entry.effect == SETTLEMENT:
+            if entry.change > 0 and entry.cents != balance:
+                detail = f"{entry.cents} cents paid out, {balance} owed, under key {entry.key}"
+                findings.append(Finding(Kind.WRONG_SETTLEMENT, entry.order, detail))
+            balance -= entry.change * entry.cents
+        elif entry.effect == "charge":
+            balance += entry.change * entry.cents
+    return findings
+
+
+def _check_approval(outcome: Told, entries: Sequence[Entry], keepers: frozenset[str]) -> list[Finding]:
+    """What is wrong with the approval of a large order that was shipped: its papers name nobody, or somebody who notes each
+    answer (``keepers``), and noted no yes.
+    """
+    findings = []
+    for entry in entries:
+        by = entry.approved_by
+        if entry.effect != "ship" or entry.change < 0 or entry.cents <= LIMIT or by in outcome.approvers:
+            continue
+        if not by or by in keepers:
+            detail = f"{by} has not said yes" if by else "its papers name nobody"
+            findings.append(Finding(Kind.NOT_APPROVED, outcome.order, detail))
     return findings
 
 
@@ -285,7 +344,8 @@ def _count_effects(entries: Sequence[Entry]) -> dict[str, tuple[int, int, int]]:
 def _count_money(entries: Sequence[Entry]) -> dict[str, int]:
     charges = sum(entry.cents for entry in entries if entry.effect == "charge" and entry.change > 0)
     refunds = sum(entry.cents for entry in entries if entry.effect == "charge" and entry.change < 0)
-    return {"charged": charges, "refunded": refunds, "kept": charges - refunds}
+    payouts = sum(entry.change * entry.cents for entry in entries if entry.effect == SETTLEMENT)
+    return {"charged": charges, "refunded": refunds, "kept": charges - refunds, "paid out": payouts}
 
 
 def watch(books: Path, outcomes: Path, report: Path, every: float = 0.7) -> int:

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +37,8 @@ CREATE TABLE IF NOT EXISTS entry (
   order_id  TEXT NOT NULL,
   sku       TEXT NOT NULL,
   cents     INTEGER NOT NULL,
-  at        REAL NOT NULL      -- seconds since 1970
+  at        REAL NOT NULL,     -- seconds since 1970
+  approved_by TEXT NOT NULL DEFAULT ''  -- whose approval the papers of a shipment name
 ) STRICT;
 CREATE INDEX IF NOT EXISTS entry_key ON entry (service, key);
 CREATE TRIGGER IF NOT EXISTS entry_never_changes BEFORE UPDATE ON entry
@@ -86,6 +87,8 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         Operation("stock", "unpack", undoes="pack"),
         Operation("payments", "charge", refusal="card refused", refusal_status=402),
         Operation("payments", "refund", undoes="charge"),
+        Operation("payments", "settle"),
+        Operation("payments", "reverse", undoes="settle"),
         Operation("carrier", "book", refusal="no van goes there", refusal_status=422),
         Operation("carrier", "cancel", undoes="book"),
         Operation("carrier", "ship", refusal="the parcel is too heavy", refusal_status=422),
@@ -108,6 +111,7 @@ class Ask:
     order_id: str = ""
     sku: str = ""
     cents: int = 0
+    approved_by: str = ""
 
     @property
     def token_text(self) -> str:
@@ -164,8 +168,10 @@ class Books:
             if refuse and operation.refusal:
                 answer = Answer(operation.refusal_status, {"code": "refused", "message": operation.refusal})
             else:
-                entry = _enter(db, operation, ask, key=ask.key)
-                answer = Answer(200, {"code": "done", "id": f"{operation.name}-{entry}"})
+                facts = replace(ask, cents=_due(db)) if operation.name == "settle" else ask
+                entry = _enter(db, operation, facts, key=ask.key)
+                body: dict[str, Any] = {"code": "done", "id": f"{operation.name}-{entry}"}
+                answer = Answer(200, body if facts is ask else {**body, "cents": facts.cents})
             return _remember(db, operation, ask, answer)
 
     def undo(self, operation: Operation, ask: Ask) -> Answer:
@@ -310,14 +316,24 @@ def _done(db: sqlite3.Connection, service: str, key: str) -> dict[str, Any] | No
     return None if row is None else dict(zip(names, row, strict=True))
 
 
+def _due(db: sqlite3.Connection) -> int:
+    """The cents that the bank took, less refunds and what it has paid out."""
+    row = db.execute(
+        "SELECT COALESCE(SUM(change * cents * CASE effect WHEN 'charge' THEN 1 ELSE -1 END), 0) FROM entry"
+        " WHERE effect IN ('charge', 'settle')"
+    ).fetchone()
+    return int(row[0])
+
+
 def _enter(db: sqlite3.Connection, operation: Operation, ask: Ask, *, key: str) -> int:
     """Write the effect into the books; return the entry's number."""
     cursor = db.execute(
-        "INSERT INTO entry (service, operation, effect, change, key, asked_by, scope, token, order_id, sku, cents, at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO entry (service, operation, effect, change, key, asked_by, scope, token, order_id, sku, cents, at, approved_by)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *(operation.service, operation.name, operation.effect, -1 if operation.undoes else 1),
             *(key, ask.key, ask.scope, ask.token_text, ask.order_id, ask.sku, ask.cents, time.time()),
+            ask.approved_by,
         ),
     )
     assert cursor.lastrowid is not None, "an INSERT has a row id"

@@ -23,7 +23,18 @@ LEASE: Final = "makegood/supervisor"
 WORLD: Final = "services"
 MUSTS: Final = ("agent", "scheduler", "leader", "services")
 """Hit at least once each, as far as the number of kills allows."""
-OTHERS: Final = ("agent", "agent", "agent", "scheduler", "scheduler", "leader", "supervisor", "inbox", "shop")
+OTHERS: Final = (
+    "agent",
+    "agent",
+    "agent",
+    "scheduler",
+    "scheduler",
+    "leader",
+    "supervisor",
+    "inbox",
+    "shop",
+    "approver",
+)
 LEADER: Final = "leading supervisor"
 LEADERLESS: Final = 5.0
 SETTLED: Final = 1.5
@@ -52,13 +63,20 @@ class Blow:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened on the wall: killed, started, stopped, resumed, healed or died (of itself)."""
+    """Something that happened: killed, started, stopped, resumed, healed or died (of itself) on the wall; turned, approved,
+    refused or settled besides, where no process is meant (``pid`` 0).
+    """
 
     kind: str
     who: str
     pid: int
     text: str
     seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Whom it is about, with the process that is meant."""
+        return f"{self.who} ({self.pid})" if self.pid else self.who
 
 
 @dataclass(slots=True)

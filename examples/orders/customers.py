@@ -1,14 +1,14 @@
 """The shop's customers: what they order, and how their orders ended, as the shop was told.
 
-They write to the shop's file of wishes and read what the shop notes (``storefront.py``): that an order was accepted, and the
-states that it was notified of. The auditor compares that with the services' books.
+They write to the shop's file of wishes and read what the shop notes (``storefront.py``): that an order was accepted, the
+states that it was notified of, and somebody's answer to a large one. The auditor compares that with the services' books.
 """
 
 import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,15 +17,18 @@ from makegood import Client
 from makegood.store.views import Filter, TaskView
 
 from .auditor import OPEN_AGAIN, OUTCOMES, Told
-from .shop import Order
+from .chaos import Event
+from .shop import LIMIT, Order
 from .storefront import TOLD, WANTED, Lines, append
 
 SOLD_OUT: Final = 0.05
 """The share of orders for what is sold out."""
 DECLINED: Final = 0.06
 """The share of orders with a card that is declined."""
+LARGE: Final = 0.1
+"""The share of orders that need somebody's approval."""
 SKUS: Final = ("pen", "ink", "paper", "lamp", "chair")
-OPEN: Final = ("pending", "processing", "undoing")
+OPEN: Final = ("pending", "sleeping", "processing", "undoing")
 HEAR_EVERY: Final = 0.1
 
 
@@ -33,7 +36,8 @@ def drawn(name: str, rng: random.Random) -> Order:
     """Draw what a customer orders."""
     sku = "sold-out" if rng.random() < SOLD_OUT else rng.choice(SKUS)
     card = "declined" if rng.random() < DECLINED else "good"
-    return Order(name, sku, rng.randrange(300, 30_000), card)
+    cents = rng.randrange(300, LIMIT)
+    return Order(name, sku, cents + LIMIT if rng.random() < LARGE else cents, card)
 
 
 def wanted(count: int, rng: random.Random, prefix: str = "o-") -> list[Order]:
@@ -57,11 +61,14 @@ class Said:
 
 
 class Customers:
-    """Place orders and read what becomes of them. ``orders``: what each customer knows, by order id."""
+    """Place orders and read what becomes of them. ``orders``: what each customer knows, by order id; ``tell`` hears of each
+    answer to a large order.
+    """
 
-    def __init__(self, client: Client, folder: Path) -> None:
+    def __init__(self, client: Client, folder: Path, tell: Callable[[Event], None] = lambda _: None) -> None:
         self.orders: dict[str, Said] = {}
         self._client = client
+        self._tell = tell
         self._wanted = folder / WANTED
         self._lines = Lines(folder / TOLD)
 
@@ -90,6 +97,20 @@ class Customers:
                 order.told, order.state = Told(line["order"], cents=order.order.cents), "accepted"
             if "state" in line:
                 self._note(order, line)
+            if by := line.get("approved_by") or line.get("refused_by"):
+                self._note_answer(order, by, line)
+
+    def _note_answer(self, order: Said, by: str, line: Mapping[str, Any]) -> None:
+        outcome, yes = order.told, "approved_by" in line
+        if by in (outcome.approvers if yes else outcome.refusers):
+            return  # noted again by a new process, which sends it again
+        order.told = (
+            replace(outcome, approvers=outcome.approvers | {by})
+            if yes
+            else replace(outcome, refusers=outcome.refusers | {by})
+        )
+        text = f"{line['order']}, {order.order.cents / 100:,.2f}: {line['why']}"
+        self._tell(Event("approved" if yes else "refused", by, 0, text))
 
     @staticmethod
     def _note(order: Said, line: Mapping[str, Any]) -> None:
@@ -177,6 +198,8 @@ def _line(outcome: Told) -> dict[str, object]:
         "cents": outcome.cents,
         "outcome": outcome.outcome,
         "standing": sorted(outcome.standing),
+        "approved_by": sorted(outcome.approvers),
+        "refused_by": sorted(outcome.refusers),
     }
 
 

@@ -10,6 +10,7 @@ code 0: every order ended whole and the books balance.
 - ``processes.py``  the process wall (``tether.py``: no process outlives the demo)
 - ``chaos.py``      who is hit, and how long it takes until nobody misses them
 - ``customers.py``  orders placed, and their ends
+- ``approver.py``   who answers orders that are too large to ship without a yes
 - ``waits.py``      what open orders wait for, in a line
 - ``display.py``    what one sees in a terminal; ``stage`` in a browser; ``report.py`` the numbers at the end
 """
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from makegood import Client, StoreUnavailableError
+from makegood import Client, StoreUnavailableError, TaskInError, TaskUndone, WaitExpiredError
 from makegood.errors import ConfigError
 from makegood.transactions import Caller
 
@@ -43,15 +44,15 @@ from .display import Scene, Screen, screen
 from .free_port import free_port
 from .processes import REGISTERED, ProcessError, Wall, posts, private_postgres, shop_posts, watching_posts
 from .remote import SERVICES_VARIABLE
-from .report import Report, count_outcomes
-from .shop import TABLE
+from .report import Report, count_approvals, count_outcomes
+from .shop import TABLE, settle_now, shop
 from .waits import Waits, starting
 from .world import Services, ServicesError
 
 POSTGRES_VARIABLE: Final = "MAKEGOOD_DEMO_POSTGRES"
 SETTINGS: Final = {
     "supervise_every": "500ms", "lease": "2s", "late_after": "300ms", "heartbeat": "400ms", "dead_after": "2s", "poll_every": "500ms",
-    "drain": "3s", "log_level": "info",
+    "drain": "3s", "linger": "2s", "log_level": "info",
 }  # fmt: skip
 """Short, so that one sees things heal; in earnest the defaults are right."""
 LIFE: Final = 2.0
@@ -242,7 +243,7 @@ def run(options: argparse.Namespace, folder: Path, display: Screen) -> Report:
         all_posts = posts(
             schedulers=options.schedulers, agents=options.agents, supervisors=options.supervisors
         )
-        all_posts += shop_posts(folder, queue)
+        all_posts += shop_posts(folder, queue, options.seed)
         own: dict[str, str] = {}
         if options.stage:
             options.console_port = free_port()
@@ -296,7 +297,7 @@ class Play:
         options = self._options
         async with Client(self._url, migrate=True) as client:
             await client.store.transact(_make_tables, waits=False)
-            customers = Customers(client, self._folder)
+            customers = Customers(client, self._folder, self._tell)
             chaos = Chaos(wall, services, client, random.Random(f"{options.seed} chaos"), self._tell)
             self._waits = Waits(client, customers, chaos.places)
             self._scene = Scene(
@@ -314,7 +315,7 @@ class Play:
                     if options.stage:
                         await self._on_stage(chaos, customers, client, services)
                     else:
-                        await self._orders_under_fire(chaos, customers)
+                        await self._orders_under_fire(chaos, customers, client)
                     await self._all_at_rest(customers)
                     watching.cancel()
             except ExceptionGroup as several:
@@ -333,7 +334,7 @@ class Play:
         customers.write(self._folder / "told.jsonl")
         return Report(
             self._store, time.monotonic() - start, len(customers.orders), count_outcomes(outcomes), chaos.score,
-            audit(services.books, outcomes), tuple(self._complaints), customers.notes(),
+            audit(services.books, outcomes), tuple(self._complaints), customers.notes(), count_approvals(outcomes),
         )  # fmt: skip
 
     async def _ready(self, wall: Wall, client: Client) -> None:
@@ -355,8 +356,8 @@ class Play:
             self._shown.show(self._scene)
             await asyncio.sleep(0.1)
 
-    async def _orders_under_fire(self, chaos: Chaos, customers: Customers) -> None:
-        """Place all orders while blow after blow falls."""
+    async def _orders_under_fire(self, chaos: Chaos, customers: Customers, client: Client) -> None:
+        """Place all orders while blow after blow falls, and have a night in the middle."""
         options = self._options
         orders = wanted(options.orders, random.Random(f"{options.seed} orders"), self._prefix())
         span = options.seconds or max(AT_LEAST if options.kills else 0.0, options.orders / RATE)
@@ -364,6 +365,23 @@ class Play:
         async with asyncio.TaskGroup() as group:
             group.create_task(customers.place(orders, span, random.Random(f"{options.seed} moments")))
             group.create_task(chaos.run(blows, span))
+            group.create_task(self._night(client, span / 2))
+
+    async def _night(self, client: Client, after: float) -> None:
+        """Trigger the nightly settlement after so many seconds, and wait for its end."""
+        await asyncio.sleep(after)
+        deadline = time.monotonic() + READY_WITHIN
+        while not await client.schedules(shop.name) and time.monotonic() < deadline:  # noqa: ASYNC110 - another process rings no event here
+            await asyncio.sleep(0.1)  # an agent writes it once it has registered
+        task = await settle_now(client, "the night of the demo")
+        self._tell(Event("settled", "payments", 0, "the nightly settlement was triggered"))
+        try:
+            cents = await task.result(timeout=PATIENCE)
+            self._tell(Event("settled", "payments", 0, f"{cents / 100:,.2f} paid out for the day"))
+        except TaskUndone as outcome:
+            self._tell(Event("settled", "payments", 0, f"the settlement was undone: {outcome.cause}"))
+        except (TaskInError, WaitExpiredError) as trouble:
+            self._complaints.append(f"the nightly settlement: {trouble}")
 
     async def _on_stage(self, chaos: Chaos, customers: Customers, client: Client, services: Services) -> None:
         """Serve the stage, and do what its buttons say, until Ctrl-C or the end of ``--seconds``."""

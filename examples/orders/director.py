@@ -8,18 +8,20 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
 from makegood.errors import StoreUnavailableError
-from makegood.store.views import TaskDetail
 
+from .approver import MAY_APPROVE
 from .books import OPERATIONS
 from .chaos import LEADER, OTHERS, WORLD, Blow, Chaos, Event
 from .customers import Customers, drawn
 from .processes import SERVICES, Place, State
-from .shop import Order
+from .shop import LIMIT, Order
+from .visitor import RefusedError, Visitor
 from .world import Services, ServicesError
 
 PACE: Final = 0.35
@@ -47,16 +49,14 @@ KINDS: Final = {
 SHARES: Final[Mapping[str, float]] = {"1 in 5": 0.2, "half": 0.5, "every call": 1.0}
 RATES: Final[Mapping[str, float]] = {"none": 0.0, "1/s": 1.0, "3/s": 3.0, "10/s": 10.0}
 KINDS_OF_ORDERS: Final[Mapping[str, tuple[str, str]]] = {
-    "order": ("lamp", "good"), "card refused": ("lamp", "declined"), "too heavy": ("anvil", "good"),
+    "order": ("lamp", "good"), "card refused": ("lamp", "declined"), "too heavy": ("anvil", "good"), "large": ("chair", "good"),
 }  # fmt: skip
+LARGE: Final = 2 * MAY_APPROVE
+"""Cents of an order that waits for a visitor's answer."""
 AWAY: Final = 4.0
 """Seconds after which a killed process is replaced."""
 BLOW_EVERY: Final = (3.0, 6.0)
 REMEMBERED: Final = 40
-
-
-class RefusedError(Exception):
-    """A button that there is not, or that can do nothing now. The message says why."""
 
 
 class Director:
@@ -70,7 +70,7 @@ class Director:
         *,
         rng: random.Random,
         prefix: str,
-        task: Callable[[str], Awaitable[TaskDetail | None]],
+        visitor: Visitor,
     ) -> None:
         self.chaos = chaos
         self.customers = customers
@@ -79,7 +79,7 @@ class Director:
         self.follows = ""
         """The order whose ladder is shown."""
         self.act = Playing()
-        self.task = task
+        self.visitor = visitor
         self._services = services
         self._rng = rng
         self._prefix = prefix
@@ -99,6 +99,7 @@ class Director:
             self.settings = Settings(rate="none")
             await self.turn()
             await self.start_all()
+            await self._refuse_what_waits()
 
     def tell(self, event: Event) -> None:
         """Note what happened."""
@@ -214,9 +215,17 @@ class Director:
         if kind not in KINDS_OF_ORDERS:
             raise RefusedError(f"nobody sells {kind!r}")
         sku, card = KINDS_OF_ORDERS[kind]
-        order = replace(self._drawn(), sku=sku, card=card)
-        self.customers.want(order)
+        order = self._drawn()
+        cents = LARGE if kind == "large" else order.cents % LIMIT
+        self.customers.want(replace(order, sku=sku, card=card, cents=cents))
         return order.id
+
+    async def _refuse_what_waits(self) -> None:
+        """Refuse the orders that wait for an answer which no visitor gives any more."""
+        for name in self.customers.open():
+            if self.customers.orders[name].order.cents > MAY_APPROVE:
+                with suppress(RefusedError):  # it has its answer, or needs none any more
+                    await self.visitor.answer(name, yes=False, why="the show is over")
 
     def _drawn(self) -> Order:
         self._number += 1
@@ -248,7 +257,7 @@ class Director:
 
     async def taker_of(self, order: str, step: str) -> Place | None:
         """The place of the process that runs a step of an order right now."""
-        detail = await self.task(order)
+        detail = await self.visitor.task(order)
         nodes = {node: pid for pid, node in (await self.chaos.nodes()).items()}
         for step_view in detail.steps if detail else ():
             if step_view.name == step and step_view.taken_by in nodes:

@@ -23,7 +23,7 @@ from .report import Report
 
 COLORS: Final = {
     "processed": "green", "undone": "magenta", "error": "bold red", "undoing": "bright_magenta",
-    "processing": "cyan", "pending": "blue",
+    "processing": "cyan", "sleeping": "yellow", "pending": "blue",
 }  # fmt: skip
 LIGHTS: Final = {
     State.RUNNING: ("●", "green"),
@@ -33,7 +33,8 @@ LIGHTS: Final = {
 }
 MARKS: Final = {
     "killed": ("✖", "red"), "died": ("!", "bold red"), "stopped": ("‖", "yellow"), "started": ("●", "cyan"),
-    "resumed": ("▶", "yellow"), "healed": ("✚", "green"),
+    "resumed": ("▶", "yellow"), "healed": ("✚", "green"), "approved": ("✔", "green"), "refused": ("✘", "magenta"),
+    "settled": ("Σ", "cyan"),
 }  # fmt: skip
 LINE_EVERY: Final = 3.0
 """Seconds between two lines of progress where nothing can be drawn over."""
@@ -156,7 +157,7 @@ class PlainScreen:
 
     def event(self, scene: Scene, event: Event) -> None:
         """Write the event on a line."""
-        print(f"{scene.seconds:6.1f} s  {event.kind:<8} {event.who} ({event.pid}): {event.text}", flush=True)
+        print(f"{scene.seconds:6.1f} s  {event.kind:<8} {event.name}: {event.text}", flush=True)
 
     def show(self, scene: Scene) -> None:
         """Write the scoreboard, now and then."""

@@ -260,12 +260,16 @@ def posts(*, schedulers: int = 2, agents: int | None = 3, supervisors: int = 2) 
     return [Post(name, role, (role, *more)) for role, name, more in specifications]
 
 
-def shop_posts(folder: Path, queue: str) -> list[Post]:
-    """Return the posts of the shop: the submission process, and the shop that sends it orders; ``queue`` is the shop's own."""
+def shop_posts(folder: Path, queue: str, seed: int) -> list[Post]:
+    """Return the posts of the shop: the submission process, the shop that sends it orders, and who approves the large ones;
+    ``queue`` is the shop's own.
+    """
     shop = ("--folder", str(folder), "--queue", queue)
+    desk = ("--folder", str(folder), "--seed", str(seed))
     return [
         Post("inbox-1", "inbox", ("inbox", f"{PACKAGE}.shop:shop")),
         Post("shop", "shop", shop, f"{PACKAGE}.storefront"),
+        Post("approver", "approver", desk, f"{PACKAGE}.approver"),
     ]
 
 

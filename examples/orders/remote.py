@@ -33,10 +33,13 @@ class Call(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A definite answer. ``id`` is what the service calls its effect; ``happened`` is what a probe found."""
+    """A definite answer. ``id`` is what the service calls its effect; ``happened`` is what a probe found; ``cents`` what it
+    paid out.
+    """
 
     id: str = ""
     happened: bool = False
+    cents: int = 0
 
 
 class RemoteError(Exception):
@@ -128,7 +131,7 @@ def _judge(place: str, status: int, content: bytes, retry_after: str) -> Answer:
             f"{place}: status {status} with a body that makes no sense: {content[:100]!r}"
         ) from error
     if status == 200:
-        return Answer(id=body.get("id", ""), happened=body.get("happened", True))
+        return Answer(body.get("id", ""), body.get("happened", True), body.get("cents", 0))
     if status == 429:
         raise Busy(message, retry_after or "1")
     if code == "undone":

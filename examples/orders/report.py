@@ -19,6 +19,8 @@ CHECKS: Final[Mapping[str, tuple[Kind, ...]]] = {
     "missing from a processed order": (Kind.MISSING,),
     "taken back too often": (Kind.UNDONE_TOO_OFTEN,),
     "wrong amount": (Kind.WRONG_AMOUNT,),
+    "shipped without approval": (Kind.NOT_APPROVED,),
+    "settled wrongly": (Kind.WRONG_SETTLEMENT,),
     "lost": (Kind.LOST,),
     "of unknown orders": (Kind.UNKNOWN_ORDER,),
 }
@@ -39,6 +41,8 @@ class Report:
     complaints: tuple[str, ...]
     notes: tuple[str, ...] = ()
     """Orders in error, and why: what an operator would see to next. Nothing is wrong about them."""
+    approvals: tuple[int, int] = (0, 0)
+    """How many large orders were approved, and how many refused."""
 
     @property
     def placed(self) -> int:
@@ -66,6 +70,8 @@ class Report:
             "placed": self.placed,
             **{name: self.outcomes[name] for name in OUTCOMES},
             "open": self.placed - sum(self.outcomes[name] for name in OUTCOMES),
+            "approved": self.approvals[0],
+            "refused": self.approvals[1],
             "kills_survived": self.score.survived,
             "kills": dict(self.score.kills),
             "stopped_and_resumed": self.score.stops,
@@ -85,6 +91,8 @@ class Report:
         rows += [
             (name if name != "error" else "in error", f"{self.outcomes[name]}", True) for name in OUTCOMES
         ]
+        yes, no = self.approvals
+        rows.append(("large orders", f"{yes} approved, {no} refused", True))
         rows.append(("kills survived", f"{score.survived}" + (f"  ({kills})" if kills else ""), True))
         if score.stops:
             rows.append(("stopped and resumed", f"{score.stops}", True))
@@ -112,6 +120,12 @@ class Report:
         if self.placed != self.wanted:
             troubles.insert(0, f"{self.wanted - self.placed} orders could not be placed")
         return f"not well: {troubles[0] if troubles else 'orders are open'}"
+
+
+def count_approvals(outcomes: Sequence[Told]) -> tuple[int, int]:
+    """How many orders somebody approved, and how many were refused by all who answered."""
+    yes = sum(bool(item.approvers) for item in outcomes)
+    return yes, sum(bool(item.refusers) and not item.approvers for item in outcomes)
 
 
 def count_outcomes(outcomes: Sequence[Told]) -> dict[str, int]:

@@ -24,6 +24,7 @@ from .chaos import Chaos, Event
 from .customers import Customers, Said
 from .director import AWAY, FAULTS, KINDS_OF_ORDERS, RATES, SHARES, Director
 from .processes import REGISTERED, SERVICES, Place, State
+from .shop import LIMIT, NOT_APPROVED
 from .waits import Waits
 from .world import Services, ServicesError
 
@@ -31,7 +32,7 @@ GROUPS: Final = (
     ("Schedulers put steps in order", ("scheduler",)),
     ("Supervisors find what is overdue", ("supervisor",)),
     ("Agents call the services", ("agent",)),
-    ("The shop, and what makes tasks of its orders", ("shop", "inbox")),
+    ("The shop, what makes tasks of its orders, who approves", ("shop", "inbox", "approver")),
     ("The services, and who watches", ("services", "console", "auditor")),
 )
 ZEROS: Final[Mapping[str, tuple[Kind, ...]]] = {
@@ -47,11 +48,12 @@ LASTS: Final = 3.0
 """Seconds for which a finding must last to be shown: the shop hears of a state a moment after it came about."""
 FEED: Final[Mapping[str, tuple[str, str]]] = {
     "killed": ("failed", "need"), "died": ("error", "need"), "stopped": ("pause", "doubt"), "resumed": ("run", "run"),
-    "started": ("run", "run"), "healed": ("done", "ok"), "turned": ("settle", "doubt"),
+    "started": ("run", "run"), "healed": ("done", "ok"), "turned": ("settle", "doubt"), "approved": ("done", "ok"),
+    "refused": ("undone", "undo"), "settled": ("settle", "ok"),
 }  # fmt: skip
 SORRY: Final = (
     ("card refused", "card refused"), ("out of stock", "out of stock"), ("too heavy", "too heavy, refunded"),
-    ("no van", "no van goes there, refunded"), ("damaged", "damaged, refunded"),
+    ("no van", "no van goes there, refunded"), ("damaged", "damaged, refunded"), (NOT_APPROVED, "not approved, refunded"),
 )  # fmt: skip
 
 
@@ -297,6 +299,7 @@ class Watcher:
             return f"{self.now.audited:.0f} s ago" if self.now.audit else "starts"
         return {
             "shop": "places orders",
+            "approver": "answers large orders",
             "services": "own books",
             "console": "for operators",
         }[place.role]
@@ -340,7 +343,7 @@ class Watcher:
         """What a customer knows: from the shop's answers, and from their own bank and parcel service."""
         standing = {effect for effect, count in self._books.standing[customer.order.id].items() if count > 0}
         back = "money on its way back" if "charge" in standing else "we cannot deliver"
-        if customer.state not in ("processing", "received", "accepted"):
+        if customer.state not in ("processing", "received", "accepted", "sleeping", "pending"):
             return {
                 "": ("waiting", "idle", "sending the order…"),
                 "processed": ("done", "ok", f"shipped: {customer.result}"),
@@ -348,6 +351,8 @@ class Watcher:
                 "error": ("error", "need", "sorry: we are looking into it"),
                 "undoing": ("undoing", "undo", f"sorry: {back}"),
             }[customer.state]
+        if customer.order.cents > LIMIT and not customer.told.approvers and {"pack", "book"} <= standing:
+            return "waiting", "doubt", "paid, waiting for an approval"
         if "charge" in standing:
             progress = (
                 "on its way" if "ship" in standing else "packing" if standing & {"pack", "book"} else ""
@@ -370,5 +375,4 @@ def _why(cause: str) -> str:
 
 def _fed(event: Event) -> dict[str, str]:
     icon, tone = FEED.get(event.kind, ("dot", "idle"))
-    who = f"{event.who} ({event.pid})" if event.pid else event.who
-    return {"icon": icon, "tone": tone, "kind": event.kind, "who": who, "text": event.text}
+    return {"icon": icon, "tone": tone, "kind": event.kind, "who": event.name, "text": event.text}

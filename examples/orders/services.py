@@ -179,11 +179,14 @@ class Door(BaseHTTPRequestHandler):
         if token:
             _insist(scope, "Makegood-Token means nothing without Makegood-Scope")
         order_id, sku, cents = body.get("order_id", ""), body.get("sku", ""), body.get("cents", 0)
+        approved_by = body.get("approved_by", "")
         if not isinstance(order_id, str) or (operation is not None and not order_id):
             raise BadRequestError(f"{place} needs order_id, a string")
         if not isinstance(sku, str) or not isinstance(cents, int) or isinstance(cents, bool):
             raise BadRequestError("sku is a string and cents a whole number")
-        return Ask(key, scope, _token(token), undoes, order_id, sku, cents)
+        if not isinstance(approved_by, str):
+            raise BadRequestError("approved_by is a string")
+        return Ask(key, scope, _token(token), undoes, order_id, sku, cents, approved_by)
 
     def _body(self) -> Mapping[str, Any]:
         try:

@@ -3,10 +3,13 @@
 Run it with ``makegood run orders.shop:shop``; the environment variable ``MAKEGOOD_DEMO_SERVICES`` says where the remote
 services are. Three agents, each wrapping one service; every action says how it is made good::
 
-    reserve ── charge ──┬── book ──┬── email ── ship
-    (stock)  (payments) │ (carrier)│ (carrier)  (carrier)
+    reserve ── charge ──┬── book ──┬── (approval) ── email ── ship
+    (stock)  (payments) │ (carrier)│                (carrier)  (carrier)
                         └── pack ──┘
                            (stock)
+
+An order above a limit waits for somebody's approval before it ships; without it, the order is undone. At night the bank pays
+out the day's takings: a schedule, which the demo triggers once.
 
 The lengths of time are short so that a demo heals while one watches; in earnest they are seconds to minutes.
 """
@@ -14,6 +17,7 @@ The lengths of time are short so that a demo heals while one watches; in earnest
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import makegood as mg
@@ -29,6 +33,11 @@ PATIENCE: Final = 1.0
 
 BREAKER: Final = mg.Breaker(failures=5, reset="3s")
 """When a service is silent, an agent stops calling it, and tries one call after a while."""
+LIMIT: Final = 30_000
+"""Cents up to which an order ships without anybody's approval."""
+DECIDE_WITHIN: Final = "1m"
+"""For how long an order waits for its approval; then the answer is no."""
+NOT_APPROVED: Final = "the order was not approved"
 TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS shop_orders (id TEXT PRIMARY KEY, sku TEXT NOT NULL, cents INTEGER NOT NULL)"
 )
@@ -52,6 +61,17 @@ class Order:
     sku: str
     cents: int
     card: str = "good"
+
+
+@dataclass
+class Approval:
+    """Somebody's answer to a large order. ``by``: who gave it, as the carrier's papers have it."""
+
+    yes: bool
+    by: str = ""
+
+
+approval = shop.signal("approval", Approval)
 
 
 @contextmanager
@@ -153,9 +173,10 @@ def email(order: Order, payment: str) -> None:
 
 
 @carrier.action(complete_within="4s", retry=RETRY, recover=RECOVER)
-async def ship(order: Order, booking: str, parcel: str) -> str:
-    """Send the parcel on its way; return the tracking number."""
-    return (await ask_async("carrier/ship", order, booking=booking, parcel=parcel)).id
+async def ship(order: Order, booking: str, parcel: str, approved_by: str = "") -> str:
+    """Send the parcel on its way; return the tracking number. ``approved_by``: whose approval the papers name."""
+    more = {"booking": booking, "parcel": parcel, "approved_by": approved_by}
+    return (await ask_async("carrier/ship", order, **more)).id
 
 
 @ship.undo
@@ -166,12 +187,58 @@ async def recall(order: Order, *, result: str | None) -> None:
 
 @shop.workflow(complete_within="2m", on_failure="undo")
 def place_order(order: Order) -> str:
-    """Reserve, charge, book and pack at once, tell the customer, ship; return the tracking number."""
+    """Reserve, charge, book and pack at once, tell the customer, ship; return the tracking number.
+
+    An order above the limit waits for its approval before the customer hears of it.
+    """
     hold = reserve(order)
     payment = charge(order, hold)
     booking, parcel = mg.parallel(book(order), pack(order, hold))
+    if order.cents <= LIMIT:
+        email(order, payment)
+        return ship(order, booking, parcel)
+    answer = mg.wait_for(approval, timeout=DECIDE_WITHIN, otherwise=Approval(yes=False))
+    mg.when(mg.not_(answer.yes), then=lambda: mg.fail(NOT_APPROVED))
     email(order, payment)
-    return ship(order, booking, parcel)
+    return ship(order, booking, parcel, answer.by)
+
+
+def night(at: datetime) -> Order:
+    """Return what a settlement is at the services, which know orders only: an id, and no goods."""
+    return Order(f"settlement-{at.isoformat()}", "", 0)
+
+
+@payments.action(complete_within="3s", retry=RETRY, recover=RECOVER)
+def settle(at: datetime) -> int:
+    """Have the bank pay out what it took and did not pay out before, refunds deducted; return the cents."""
+    return ask("payments/settle", night(at)).cents
+
+
+@settle.undo
+def reverse(at: datetime, *, result: int | None) -> None:
+    """Pay it back to the bank: the next settlement has it."""
+    ask("payments/reverse", night(at), paid_out=result)
+
+
+@carrier.action(complete_within="4s", retry=RETRY, recover=RECOVER, undo=mg.NOTHING)
+def report(at: datetime, cents: int) -> None:
+    """Tell the accountant what was paid out."""
+    ask("carrier/email", night(at), paid_out=cents)
+
+
+@shop.schedule(cron="30 1 * * *", timezone="Europe/Berlin")
+@shop.workflow(complete_within="2m", on_failure="undo")
+def settle_day(at: datetime) -> int:
+    """Have the day's takings paid out, and tell the accountant; return the cents."""
+    cents = settle(at)
+    report(at, cents)
+    return cents
+
+
+async def settle_now(client: mg.Client, why: str) -> mg.TaskHandle[int]:
+    """Have the takings paid out now, whatever the time: what an operator does with ``makegood schedule trigger settle_day``."""
+    schedule = await client.find_schedule(settle_day.name, app=shop.name)
+    return await schedule.trigger(why=why)
 
 
 @shop.inbox("orders", lease="5s")

@@ -4,8 +4,7 @@ import random
 from pathlib import Path
 from typing import Final
 
-from makegood import Client, StoreUnavailableError
-from makegood.store.views import TaskDetail
+from makegood import Client
 
 from .chaos import Chaos
 from .customers import Customers
@@ -14,6 +13,7 @@ from .processes import REPORT
 from .scene import Watcher
 from .stage_ladder import Ladder
 from .stage_pages import Stage
+from .visitor import Visitor
 from .waits import Waits
 from .world import Services
 
@@ -46,20 +46,15 @@ class Show:
         """Return the stage. ``prefix``: of the orders' ids; ``console``: where the console is, "" for nowhere."""
         rng = random.Random(f"{seed} stage")
         self.director = Director(
-            self._chaos, self.customers, self.services, rng=rng, prefix=prefix, task=self._task
-        )
+            self._chaos, self.customers, self.services, rng=rng, prefix=prefix,
+            visitor=Visitor(self._client, self.customers, self._folder),
+        )  # fmt: skip
         watcher = Watcher(
             self.director, self.services, self._waits, report=self._folder / REPORT, console=console,
             title=f"seed {seed} · {NAMES[store]}",
         )  # fmt: skip
         return Stage(
-            self.director, watcher, Ladder(self._client, self._task, self._chaos.places.values(), console)
+            self.director,
+            watcher,
+            Ladder(self._client, self.director.visitor, self._chaos.places.values(), console),
         )
-
-    async def _task(self, order: str) -> TaskDetail | None:
-        """Return the task of an order, None if there is none yet, or the store is away."""
-        try:
-            view = await self.customers.view(order)
-            return await self._client.store.tasks.detail(view.id) if view else None
-        except StoreUnavailableError:
-            return None

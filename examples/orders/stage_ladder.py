@@ -1,7 +1,7 @@
 """The ladder of the order that is followed, drawn as the console draws it."""
 
 import re
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -13,18 +13,22 @@ from makegood.console import looks
 from makegood.console.pages.task import TaskChoice, TaskPage, TaskSources, task_page
 from makegood.console.render import Renderer, Shell
 from makegood.errors import StoreUnavailableError
-from makegood.store.views import NodeView, TaskDetail, TaskExcerpt
+from makegood.store.views import NodeView, TaskExcerpt
 
 from .processes import Place
+from .visitor import Visitor, waiting_step
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A ladder: its page data, None if there is no task yet, its drawing, and where the console has the task."""
+    """A ladder: its page data, None if there is no task yet, its drawing, where the console has the task, and the seconds left
+    for somebody's answer, None if it waits for none.
+    """
 
     page: TaskPage | None = None
     html: Markup | None = None
     path: str = ""
+    answer_within: float | None = None
 
 
 def at_console(console: str, path: str) -> str:
@@ -34,29 +38,29 @@ def at_console(console: str, path: str) -> str:
 
 
 class Ladder:
-    """Draws ladders. ``task``: finds the task of an order; ``places``: the wall; ``console``: its address with its token, "" for none."""
+    """Draws ladders. ``visitor``: finds the task of an order; ``places``: the wall; ``console``: its address with its token, "" for none."""
 
     def __init__(
         self,
         client: Client,
-        task: Callable[[str], Awaitable[TaskDetail | None]],
+        visitor: Visitor,
         places: Collection[Place],
         console: str,
     ) -> None:
         self._places = places
         self._names: dict[int, str] = {}
         self._client = client
-        self._task = task
+        self._visitor = visitor
         self._console = console
 
     async def path(self, order: str) -> str:
         """Return the console's path of an order's task, "" if there is none."""
-        detail = await self._task(order)
+        detail = await self._visitor.task(order)
         return f"/tasks/{show(detail.task.id)}" if detail else ""
 
     async def draw(self, renderer: Renderer, order: str) -> Drawn:
         """Return the ladder of an order."""
-        detail = await self._task(order) if order else None
+        detail = await self._visitor.task(order) if order else None
         if detail is None:
             return Drawn()
         store = self._client.store
@@ -75,7 +79,13 @@ class Ladder:
             Shell(), "order_ladder.html",
             {"page": page, "left_look": looks.left, "right_look": looks.right, "rung_line": looks.line},
         )  # fmt: skip
-        return Drawn(page, self._linked(html, page.path), page.path)
+        step = waiting_step(detail)
+        return Drawn(
+            page,
+            self._linked(html, page.path),
+            page.path,
+            None if step is None else max(0.0, step.due or 0.0),
+        )
 
     def _called(self, view: NodeView) -> NodeView:
         """Call a process by its place on the wall."""

@@ -34,9 +34,11 @@ from makegood.console.visits import Denied
 from makegood.errors import ConfigError
 
 from . import acts
-from .director import Director, RefusedError
+from .chaos import Event
+from .director import Director
 from .scene import Watcher
 from .stage_ladder import Ladder, at_console
+from .visitor import RefusedError
 
 HERE: Final = Path(__file__).parent / "page"
 PARTS: Final = ("switches", "score", "wall", "dials", "live", "feed", "acts", "customers")
@@ -98,10 +100,20 @@ class Stage:
             number = form.get("number", "")
             await acts.begin(director, int(number) if number.isdecimal() else 0)
 
+        async def answer(form: Mapping[str, str]) -> None:
+            if form.get("yes") not in ("yes", "no"):
+                raise RefusedError(f"no answer is called {form.get('yes')!r}")
+            await director.visitor.answer(form.get("order", ""), yes=form["yes"] == "yes")
+
+        async def settle(_: Mapping[str, str]) -> None:
+            await director.visitor.settle()
+            director.tell(Event("settled", "payments", 0, "the nightly settlement was triggered"))
+
         return {
             "process": lambda form: director.press(form.get("name", ""), form.get("do", "")),
             "dial": lambda form: director.dial(form.get("service", ""), form.get("fault", "")),
             "all": all_of_them, "switch": switch, "order": order, "act": act,
+            "answer": answer, "settle": settle,
         }  # fmt: skip
 
     # -- what every request passes -------------------------------------------------------------------------------------
@@ -178,7 +190,7 @@ class Stage:
         ladder = await self._ladder.draw(self._renderer, look["followed"])
         act_task = await self._ladder.path(self._director.act.order) if self._director.act.order else ""
         return {
-            **look, "console_at": partial(at_console, look["console"]), "ladder": ladder.html, "page": ladder.page, "task_path": act_task if self._director.act.waits_for_operator else ladder.path,
+            **look, "answer_within": ladder.answer_within, "console_at": partial(at_console, look["console"]), "ladder": ladder.html, "page": ladder.page, "task_path": act_task if self._director.act.waits_for_operator else ladder.path,
             "secret": self.token, "token": Markup('<input type="hidden" name="token" value="{}">').format(self.token), "css": self._ours.path("stage.css"), "js": self._ours.path("stage.js"),
         }  # fmt: skip
 

@@ -4,7 +4,7 @@
 
 Two files in the folder, a JSON object per line, and nothing else: ``wanted.jsonl`` is what customers ordered; they write it.
 ``answers.jsonl`` is what the shop was told, and what the auditor reads: a line when the queue has accepted an order, a line for
-each state that arrives in the shop's private queue. After SIGKILL a new process continues from the two: an order
+each state that arrives in the shop's private queue, and a line for each answer to a large order (``approver.py``). After SIGKILL a new process continues from the two: an order
 is sent again until it is noted as accepted, and the queue takes the same one only once.
 """
 
@@ -74,6 +74,8 @@ class Storefront:
         """Read what an earlier process noted."""
         self._told.touch()
         for line in Lines(self._told):
+            if "cents" not in line and "state" not in line:
+                continue  # somebody's answer to a large order
             self._accepted.add(line["order"])
             self._newest[line["order"]] = max(line.get("sequence", 0), self._newest.get(line["order"], 0))
             self._ended |= {line["order"]} if line.get("outcome") else set()

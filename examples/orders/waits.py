@@ -15,6 +15,7 @@ from makegood.base.durations import brief
 from makegood.model.breaker import SHUT
 from makegood.store.queue_records import MessageView
 from makegood.store.views import AgentInfo, Filter, NodeView, StepBrief, TaskView
+from makegood.story.waits import listens
 
 from .customers import Customers
 from .processes import REGISTERED, Place, State
@@ -168,6 +169,9 @@ def _waits(order: str, view: TaskView | None, rows: Rows) -> list[Wait]:
         return [_queued(order, rows)]
     if view.ended is not None:
         return [Wait("ended", lambda n: f"{_orders(n)} ended, and the shop has not read it in its queue yet")]
+    steps = rows.steps.get(view.id, ())
+    if answers := [_answer(step) for step in steps if listens(step)]:
+        return answers
     if view.locked_by is None and not _runs("scheduler", rows):
         return [Wait("pending", lambda n: f"{_wait(n)} for a Scheduler, and none is alive")]
     if view.locked_by is None:
@@ -175,7 +179,7 @@ def _waits(order: str, view: TaskView | None, rows: Rows) -> list[Wait]:
     holder = next((node for node in rows.nodes if node.id == view.locked_by), None)
     if holder is None or holder.state != "alive":
         return [_orphaned(holder, rows)]
-    requests = [step for step in rows.steps.get(view.id, ()) if step.doing is not None]
+    requests = [step for step in steps if step.doing is not None]
     waits = [_request(view.app, step, rows) for step in requests]
     return waits or [
         Wait(f"held {holder.id}", lambda n: f"{_wait(n)} for {holder.info.name} to continue {_them(n)}")
@@ -204,6 +208,17 @@ def _orphaned(holder: NodeView | None, rows: Rows) -> Wait:
     return Wait(
         f"orphaned {name}",
         lambda n: f"{_wait(n)} for {_judge(rows)} to free {_them(n)} from {name}{silent}",
+    )
+
+
+def _answer(step: StepBrief) -> Wait:
+    """Return that somebody's answer is awaited; who holds the task does not matter."""
+    return Wait(
+        f"answer {step.name}",
+        lambda n: (
+            f"{_wait(n)} for somebody's {step.name}" + ("" if step.due is None else f", {_left(step.due)}")
+        ),
+        step.due,
     )
 
 

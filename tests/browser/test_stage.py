@@ -76,6 +76,44 @@ def test_an_order_survives_the_kill_of_its_agent_by_the_button(stage: RunningSho
     assert (report["ok"], report["processed"], report["kills_survived"]) == (True, 1, 1)
 
 
+def test_a_large_order_is_approved_by_keyboard_while_agents_are_killed(
+    stage: RunningShow, page: Page
+) -> None:
+    """It waits on the page with a countdown; the button sends a signal, and the order ends whole; all without a reload."""
+    page.look(width=1280)
+    page.open(stage.link)
+    page.run("window.stayed = true")
+    page.run("""document.querySelector('button[name="number"][value="8"]').focus()""")
+    page.press("Enter")
+    until(page, "!!document.querySelector('.answer')")
+    order = page.run("document.querySelector('#h-live').innerText")
+    countdown = "+document.querySelector('.answer b').innerText.match(/^(\\d+) s left$/)[1]"
+    first_left = until(page, countdown)
+    until(page, f"{countdown} < {first_left}")
+    ladder = page.run("document.querySelector('.ladder').innerText")
+    assert " left: waits for approval, a signal" in str(ladder)
+    page.run("document.querySelector('.answer button').focus()")
+    until(page, "/2 agents died meanwhile/.test(document.querySelector('.heard').innerText)")
+    assert page.run("document.activeElement.innerText") == "Approve", "the focus survives what is new"
+    page.press("Tab")
+    assert page.run("document.activeElement.innerText") == "Refuse"
+    for width in (375, 1280):
+        for scheme in ("light", "dark"):
+            page.look(width=width, scheme=scheme)
+            assert page.run("document.documentElement.scrollWidth") <= width
+    page.run("document.querySelector('.answer button').focus()")
+    page.press("Enter")
+    until(page, f"/approved you: {order},/.test(document.querySelector('#feed').innerText)")
+    until(page, f"/Act 8\\. {order} is processed/.test(document.querySelector('#live').innerText)")
+    assert page.run("!document.querySelector('.answer')")
+    zeros = page.run("[...document.querySelectorAll('.zero b')].map(e => e.innerText)")
+    assert zeros == ["0", "0", "0"]
+    assert page.run("window.stayed") is True
+    assert page.complaints() == []
+    report = stage.end()
+    assert (report["ok"], report["processed"], report["approved"]) == (True, 1, 1)
+
+
 def test_the_page_is_whole_in_both_schemes_at_every_width_and_by_keyboard(
     stage: RunningShow, page: Page
 ) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from examples.orders import auditor
-from examples.orders.auditor import EFFECTS, AuditError, Kind, Told, audit, read_told
+from examples.orders import auditor, shop
+from examples.orders.auditor import EFFECTS, LIMIT, AuditError, Kind, Told, audit, read_told
 from examples.orders.books import OPERATIONS, Ask, Books
 from examples.orders.world import PACKAGE, ROOT
 
+LARGE = LIMIT + 1
 DO = {op.name: op for op in OPERATIONS.values() if not op.undoes}
 UNDO = {op.undoes: op for op in OPERATIONS.values() if op.undoes}
 
@@ -44,14 +45,34 @@ class World:
         self.told.append({"order": order, "cents": cents})
         self.told.append({"order": order, "outcome": outcome, "standing": list(standing)})
 
-    def forge(self, order: str, effect: str, change: int = 1, *, key: str = "", cents: int = 500) -> None:
+    def forge(
+        self, order: str, effect: str, change: int = 1, *, key: str = "", cents: int = 500, by: str = ""
+    ) -> None:
         """Write a line past every rule of the services."""
         with closing(sqlite3.connect(self.path)) as db, db:
             db.execute(
                 "INSERT INTO entry (service, operation, effect, change, key, asked_by, scope, token, order_id, sku,"
-                " cents, at) VALUES ('forged', 'forged', ?, ?, ?, 'forged', '', '', ?, 'pen', ?, 0)",
-                (effect, change, key or f"{order}/{effect}", order, cents),
+                " cents, at, approved_by) VALUES ('forged', 'forged', ?, ?, ?, 'forged', '', '', ?, 'pen', ?, 0, ?)",
+                (effect, change, key or f"{order}/{effect}", order, cents, by),
             )
+
+    def large(self, order: str, by: str) -> None:
+        """Have a large order be processed whose papers name this approver."""
+        for effect in EFFECTS:
+            self.forge(order, effect, cents=LARGE, by=by if effect == "ship" else "")
+        self.ended(order, "processed", cents=LARGE)
+
+    def answer(self, order: str, answer: str, by: str) -> None:
+        """Note somebody's answer in the shop's book."""
+        self.told.append({"order": order, answer: by, "why": "so it is"})
+
+    def settle(self, night: str) -> int:
+        """Have the bank pay out what it owes, and tell the accountant, as the services write it."""
+        books = Books(self.path)
+        paid_out = books.do(OPERATIONS["payments/settle"], Ask(f"{night}/settle", order_id=night))
+        books.do(OPERATIONS["carrier/email"], Ask(f"{night}/email", order_id=night))
+        books.close()
+        return int(paid_out.body["cents"])
 
     def found(self, *, final: bool = True) -> list[tuple[Kind, str]]:
         """Kind and order of each finding."""
@@ -89,7 +110,7 @@ def test_clean_books_give_no_finding_and_the_right_totals(world: World) -> None:
         "email": (2, 0, 2),
         "ship": (1, 0, 1),
     }
-    assert report.money == {"charged": 1500, "refunded": 500, "kept": 1000}
+    assert report.money == {"charged": 1500, "refunded": 500, "kept": 1000, "paid out": 0}
 
 
 def charged_again_while_one_stands(world: World) -> None:
@@ -169,6 +190,34 @@ def an_order_nobody_submitted(world: World) -> None:
     world.forge("ghost", "email")
 
 
+def large_and_shipped_without_a_name(world: World) -> None:
+    world.large("blind", "")
+
+
+def large_and_shipped_in_the_name_of_somebody_who_said_no(world: World) -> None:
+    world.answer("forced", "refused_by", "desk")
+    world.large("forced", "desk")
+
+
+def large_and_shipped_in_the_name_of_somebody_who_was_not_asked(world: World) -> None:
+    world.answer("other", "approved_by", "desk")
+    world.large("other", "desk")
+    world.large("borrowed", "desk")
+
+
+def paid_out_twice_for_one_night(world: World) -> None:
+    world.settle("night-1")
+    world.forge("night-1", "settle", key="another", cents=0)
+
+
+def paid_out_more_than_was_owed(world: World) -> None:
+    world.forge("night-1", "settle", cents=1001)
+
+
+def paid_back_what_was_never_paid_out(world: World) -> None:
+    world.forge("night-1", "settle", -1)
+
+
 PLANTED: list[tuple[Any, list[tuple[Kind, str]]]] = [
     (charged_again_while_one_stands, [(Kind.CHARGED_TWICE, "good")]),
     (charged_twice_under_one_key, [(Kind.CHARGED_TWICE, "stuck")]),
@@ -188,6 +237,12 @@ PLANTED: list[tuple[Any, list[tuple[Kind, str]]]] = [
     (charged_more_than_agreed, [(Kind.WRONG_AMOUNT, "good")]),
     (an_order_without_outcome, [(Kind.LOST, "lost")]),
     (an_order_nobody_submitted, [(Kind.UNKNOWN_ORDER, "ghost")]),
+    (large_and_shipped_without_a_name, [(Kind.NOT_APPROVED, "blind")]),
+    (large_and_shipped_in_the_name_of_somebody_who_said_no, [(Kind.NOT_APPROVED, "forced")]),
+    (large_and_shipped_in_the_name_of_somebody_who_was_not_asked, [(Kind.NOT_APPROVED, "borrowed")]),
+    (paid_out_twice_for_one_night, [(Kind.DONE_TWICE, "night-1")]),
+    (paid_out_more_than_was_owed, [(Kind.WRONG_SETTLEMENT, "night-1")]),
+    (paid_back_what_was_never_paid_out, [(Kind.UNDONE_TOO_OFTEN, "night-1")]),
 ]
 
 
@@ -201,6 +256,54 @@ def test_each_falsification_is_found_and_nothing_else(
 
 def test_every_kind_of_finding_is_planted_above() -> None:
     assert {kind for _, findings in PLANTED for kind, _ in findings} == set(Kind)
+
+
+def test_a_large_order_ships_with_the_yes_of_somebody_whose_answers_are_noted_or_of_anybody_else(
+    world: World,
+) -> None:
+    """Whoever answers in the console keeps no book of answers: the carrier's papers name them."""
+    world.answer("desk's", "approved_by", "desk")
+    world.large("desk's", "desk")
+    world.large("ann's", "ann")
+    world.answer("no", "refused_by", "desk")
+    world.ended("no", "undone")
+    assert world.found() == []
+    assert world.found(final=False) == []
+
+
+def test_each_settlement_pays_out_what_was_not_paid_out_before_refunds_deducted(world: World) -> None:
+    assert world.settle("night-1") == 1000
+    assert world.settle("night-1") == 1000, "the same key again"
+    assert world.settle("night-2") == 0
+    world.forge("stuck", "charge", -1)
+    world.ended("stuck", "undone")
+    world.forge("stuck", "reserve", -1)
+    assert world.settle("night-3") == -500
+    books = Books(world.path)
+    books.undo(OPERATIONS["payments/reverse"], Ask("back", undoes="night-3/settle", order_id="night-3"))
+    books.close()
+    assert world.settle("night-4") == -500
+    assert world.found() == []
+    assert audit(world.path, world.told).money == {
+        "charged": 1500, "refunded": 1000, "kept": 500, "paid out": 500
+    }  # fmt: skip
+
+
+def test_the_limit_is_that_of_the_shop() -> None:
+    """They share no code, so each has its own."""
+    assert LIMIT == shop.LIMIT
+
+
+def test_answers_are_kept_whatever_the_outcome_is() -> None:
+    lines = ['{"order": "o", "cents": 5}', '{"order": "o", "refused_by": "desk"}']
+    lines += ['{"order": "o", "outcome": "undone"}', '{"order": "o", "outcome": "under way"}']
+    lines += ['{"order": "o", "approved_by": ["ann", "you"]}']
+    outcome = auditor.merge(read_told(lines))["o"]
+    assert (outcome.outcome, outcome.approvers, outcome.refusers) == (
+        "",
+        frozenset({"ann", "you"}),
+        frozenset({"desk"}),
+    )
 
 
 def test_a_second_charge_after_a_refund_is_right_for_an_order_that_was_submitted_again(world: World) -> None:
@@ -239,6 +342,7 @@ def test_a_listed_step_is_known_by_its_action(name: str) -> None:
         ('{"order": "o", "outcome": "lost"}', "processed, undone, error"),
         ('{"order": "o", "outcome": "error", "standing": "charge"}', "list of names"),
         ('{"order": "o", "cents": "5"}', "whole number"),
+        ('{"order": "o", "approved_by": 5}', "a name, or a list of names"),
     ],
 )
 def test_an_outcome_that_makes_no_sense_is_named_with_its_line(line: str, says: str) -> None:

@@ -75,6 +75,12 @@ def small_run(folder: Path, *arguments: str) -> list[dict[str, Any]]:
     assert report["died_of_themselves"] == 0, errors
     assert set(report["checks"].values()) == {0}
     assert report["audit"]["balanced"] is True
+    answers = [line for line in lines if line["event"] in ("approved", "refused")]
+    assert len(answers) == report["approved"] + report["refused"] > 0
+    assert all(line["process"] == "desk" and line["text"] for line in answers), "each with who, and why"
+    settlements = [line["text"] for line in lines if line["event"] == "settled"]
+    assert len(settlements) == 2, "triggered, and ended"
+    assert report["audit"]["effects"]["settle"]["done"] >= 1
     assert report["complaints"] == []
     kills = [line for line in lines if line["event"] == "killed"]
     assert len(kills) == 5

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from examples.orders import display
+from examples.orders.approver import MAY_APPROVE
 from examples.orders.auditor import Finding, Kind, Told
 from examples.orders.auditor import Report as Audit
 from examples.orders.chaos import MUSTS, Blow, Event, Score, plan
@@ -20,6 +21,7 @@ from examples.orders.customers import wanted
 from examples.orders.demo import first, opening, parse, store_of
 from examples.orders.processes import Place, State, environment, posts
 from examples.orders.report import CHECKS, Report, count_outcomes
+from examples.orders.shop import LIMIT
 from examples.orders.world import ROOT
 
 MONEY = {"charged": 1200, "refunded": 200, "kept": 1000}
@@ -83,6 +85,8 @@ def test_some_orders_must_be_undone_and_no_two_have_one_id() -> None:
     assert len({order.id for order in orders}) == 200
     assert 0 < sum(order.sku == "sold-out" for order in orders) < 30
     assert 0 < sum(order.card == "declined" for order in orders) < 30
+    assert 0 < sum(order.cents > LIMIT for order in orders) < 40
+    assert all(order.cents <= MAY_APPROVE for order in orders), "the approver may answer all of them"
     assert orders == wanted(200, random.Random(1))
 
 

@@ -32,6 +32,19 @@ def ends_well(stage: RunningShow, folder: Path) -> dict[str, object]:
     return report
 
 
+def answer(stage: RunningShow, yes: str) -> None:
+    """Play the eighth act, and press one of its buttons once an agent was killed meanwhile."""
+    play(stage, 8, "is too large to ship unseen", "agents? died meanwhile")
+    order = re.search(r"Act 8\. (\S+) waits for you: \d+ s left", stage.part("live"))
+    assert order is not None
+    assert re.search(rf"{order[1]} waits for an approval: \d+ s left", stage.part("live"))
+    assert re.search(r"approval .*\S+ left: waits for approval, a signal, until \S+Z", stage.part("live"))
+    stage.until("customers", rf"{order[1]} paid, waiting for an approval")
+    assert stage.press("answer", order=order[1], yes=yes) == 204
+    stage.until("feed", rf"(approved|refused) you: {order[1]}, 1,200.00: pressed on the stage")
+    stage.until("live", "were killed just now")
+
+
 def zeros(stage: RunningShow) -> None:
     """The three big figures are 0."""
     stage.until("score", r"^ 0 orders lost of [\d,]+ 0 charged twice of [\d,]+ 0 left after an undo")
@@ -50,9 +63,15 @@ def test_the_acts_are_played_on_sqlite_and_the_zeros_hold(tmp_path: Path) -> Non
         assert int(terms[1]) > int(terms[2])
         stage.until("wall", r"leads, term [2-9]")
         play(stage, 5, "its card was refused", "is undone, rung by rung")
+        answer(stage, "yes")
+        stage.until("live", r"Act 8\..*is processed\. You approved it")
         play(stage, 7, "All 1[0-9] processes are dead", "orders have ended whole")
+        assert stage.press("settle") == 204
+        stage.until("score", r"paid out at night [1-9]")
         zeros(stage)
-        assert int(str(ends_well(stage, tmp_path)["kills_survived"])) >= 16
+        report = ends_well(stage, tmp_path)
+        assert int(str(report["kills_survived"])) >= 16
+        assert int(str(report["approved"])) >= 1
 
 
 def test_the_acts_are_played_on_postgres_and_an_operator_is_needed(tmp_path: Path) -> None:
@@ -61,6 +80,8 @@ def test_the_acts_are_played_on_postgres_and_an_operator_is_needed(tmp_path: Pat
         play(stage, 4, "Payments hang")
         stage.until("wall", r"circuit (half )?open")
         stage.until("live", r"Act 4\..*orders that waited have ended")
+        answer(stage, "no")
+        stage.until("live", r"Act 8\..*is undone\. You refused it")
         play(stage, 6, "needs you")
         stage.until("score", "1 in error")
         stage.press("act", number="1")
@@ -68,6 +89,7 @@ def test_the_acts_are_played_on_postgres_and_an_operator_is_needed(tmp_path: Pat
         zeros(stage)
         report = ends_well(stage, tmp_path)
         assert report["error"] == 1
+        assert int(str(report["refused"])) >= 1
         assert report["store"] == "postgres"
 
 

@@ -18,15 +18,20 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+import makegood as mg
+from examples.orders import shop
 from examples.orders.acts import ACTS
+from examples.orders.approver import MAY_APPROVE
 from examples.orders.auditor import Told
 from examples.orders.chaos import Blow, Chaos
 from examples.orders.customers import Customers, Said
-from examples.orders.director import FAULTS, RefusedError, Settings
+from examples.orders.director import FAULTS, KINDS_OF_ORDERS, Settings
 from examples.orders.processes import Place, Post, State, Wall
-from examples.orders.shop import Order
+from examples.orders.shop import LIMIT, Approval, Order
 from examples.orders.stage import Show
 from examples.orders.stage_pages import Stage, serving
+from examples.orders.storefront import TOLD
+from examples.orders.visitor import VISITOR, WHY, RefusedError
 from examples.orders.waits import Waits
 from examples.orders.world import Services
 from makegood import Client
@@ -106,6 +111,25 @@ async def theatre(folder: Path) -> AsyncIterator[Theatre]:
             stage = show.staged(seed=1, store="sqlite", prefix="o-", console="")
             async with serving(stage, 0) as address:
                 yield Theatre(stage, show, chaos, wall, address)
+
+
+@asynccontextmanager
+async def large_order(here: Theatre, folder: Path) -> AsyncIterator[mg.TaskHandle[str]]:
+    """Have a large order that waits for its approval, and a Scheduler; yield its task."""
+    app = mg.App("shop")
+    approval = app.signal("approval", Approval)
+
+    @app.workflow(name="place_order")
+    def waits(_: Order) -> str:
+        return mg.wait_for(approval, timeout="1m", otherwise=Approval(yes=False, by="nobody")).by
+
+    order = Order("o-1", "chair", LIMIT + 1)
+    here.show.customers.orders["o-1"] = Said(order, 0.0, "processing", told=Told("o-1"))
+    async with mg.Node(app, f"sqlite:///{folder / 'store.db'}", roles=("scheduler",)) as node:
+        task = await node.client.submit(waits, order, key="o-1")
+        while "waits for an approval" not in (await here.ask("/")).text:
+            await moment()
+        yield task
 
 
 def _bystander() -> subprocess.Popen[bytes]:
@@ -312,7 +336,7 @@ async def test_a_name_that_is_not_on_the_wall_touches_nothing(tmp_path: Path) ->
                 ("/switch", {"switch": "follows", "value": "on"}),
                 ("/switch", {"switch": "rate", "value": "1000/s"}),
                 ("/order", {"kind": "<script>"}),
-                ("/act", {"number": "8"}),
+                ("/act", {"number": "9"}),
                 ("/act", {"number": "one"}),
                 ("/all", {"do": "burn"}),
             ):
@@ -359,12 +383,12 @@ async def test_pages_carry_the_policy_and_nothing_inline(tmp_path: Path) -> None
 
 async def test_it_works_without_javascript(tmp_path: Path) -> None:
     """The page reloads itself, and each button is in a form that posts to a route that there is."""
-    async with theatre(tmp_path) as here:
+    async with theatre(tmp_path) as here, large_order(here, tmp_path):
         page = (await here.ask("/")).text
         assert '<noscript><meta http-equiv="refresh"' in page
         forms = re.findall(r'<form method="post" action="(/\w+)"[^>]*>(.*?)</form>', page, re.DOTALL)
         forms += re.findall(
-            r'<form class="dial" method="post" action="(/\w+)"[^>]*>(.*?)</form>', page, re.DOTALL
+            r'<form class="(?:dial|answer)" method="post" action="(/\w+)"[^>]*>(.*?)</form>', page, re.DOTALL
         )
         assert {action.strip("/") for action, _ in forms} == set(here.stage.buttons())
         assert all(here.stage.token in body for _, body in forms)
@@ -375,6 +399,65 @@ async def test_it_works_without_javascript(tmp_path: Path) -> None:
             assert f'name="number" value="{number}"' in page
         for fault in FAULTS:
             assert f'name="fault" value="{fault}"' in page
+
+
+async def test_a_large_order_is_answered_by_its_buttons_once(tmp_path: Path) -> None:
+    """The button sends a signal in the visitor's name, which the shop's book and the audit have; then there is none any more."""
+    async with theatre(tmp_path) as here, large_order(here, tmp_path) as task:
+        page = (await here.ask("/")).text
+        assert re.search(r"o-1 waits for an approval: <b>\d+ s left", page)
+        assert re.search(r"\S+ left: waits for approval, a signal, until \S+Z", page), (
+            "its ladder says it, too"
+        )
+        assert (await here.press("/answer", order="o-1", yes="yes")).status == 303
+        assert await task.result(timeout="60s") == VISITOR
+        refusal = await here.press("/answer", order="o-1", yes="no")
+        assert (refusal.status, "approved o-1 already" in refusal.text) == (409, True)
+        lines = [json.loads(line) for line in (tmp_path / TOLD).read_text().splitlines()]
+        assert lines == [{"order": "o-1", "approved_by": VISITOR, "why": WHY}]
+        async with Client(f"sqlite:///{tmp_path / 'store.db'}") as client:
+            audits = await client.audit(task.id)
+        assert [(audit.kind, audit.who, audit.why) for audit in audits] == [("signal", VISITOR, WHY)]
+        here.show.customers.hear()
+        assert here.show.customers.told["o-1"].approvers == {VISITOR}
+        assert "waits for an approval" not in (await here.ask("/")).text
+
+
+async def test_an_order_without_a_task_or_without_need_takes_no_answer(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as here:
+        for name, cents in (("o-1", LIMIT), ("o-2", LIMIT + 1)):
+            here.show.customers.orders[name] = Said(Order(name, "chair", cents), 0.0, told=Told(name))
+        for order, yes, words in (
+            ("o-1", "yes", "no order 'o-1' needs an approval"), ("", "no", "needs an approval"), ("o-9", "yes", "needs an approval"),
+            ("o-2", "maybe", "no answer is called 'maybe'"), ("o-2", "yes", "o-2 takes no answer"),
+        ):  # fmt: skip
+            answer = await here.press("/answer", order=order, yes=yes)
+            assert (answer.status, words in answer.text) == (409, True), answer.text
+
+
+async def test_the_day_is_settled_by_a_button_once_there_is_a_schedule(tmp_path: Path) -> None:
+    """Agents write it when they start; here the test does."""
+    async with theatre(tmp_path) as here:
+        refusal = await here.press("/settle")
+        assert (refusal.status, "schedule" in refusal.text) == (409, True)
+        async with Client(f"sqlite:///{tmp_path / 'store.db'}") as client:
+            await client.schedule(shop.settle_day.name, shop.settle_day, mg.MOMENT, cron="0 2 * * *")
+            assert (await here.press("/settle")).status == 303
+            tasks = await client.find(mg.Filter(workflow=shop.settle_day.name))
+            assert len(tasks) == 1
+        assert "the nightly settlement was triggered" in (await here.ask("/")).text
+
+
+async def test_at_the_end_of_the_show_what_waits_for_a_visitor_is_refused(tmp_path: Path) -> None:
+    """Nobody waits a minute for an answer that nobody gives any more; what the approver answers is its own."""
+    async with theatre(tmp_path) as here, large_order(here, tmp_path) as task:
+        smaller = Said(Order("o-2", "chair", LIMIT + 1), 0.0, told=Told("o-2"))
+        here.show.customers.orders |= {"o-2": smaller}
+        here.show.customers.orders["o-1"].order.cents = MAY_APPROVE + 1
+        await here.show.director._refuse_what_waits()
+        assert await task.result(timeout="60s") == VISITOR
+        lines = [json.loads(line) for line in (tmp_path / TOLD).read_text().splitlines()]
+        assert lines == [{"order": "o-1", "refused_by": VISITOR, "why": "the show is over"}]
 
 
 async def test_a_hostile_name_is_shown_as_text_and_follows_nobody(tmp_path: Path) -> None:
@@ -408,6 +491,16 @@ async def test_services_that_die_while_the_page_asks_them_are_no_error(
         for _ in range(2):
             assert (await here.ask("/fragments")).status == 200
         assert count == 2
+
+
+async def test_only_large_orders_of_the_buttons_wait_for_a_visitor(tmp_path: Path) -> None:
+    """The acts of other orders show what they show, whatever their customers drew."""
+    async with theatre(tmp_path) as here:
+        director, orders = here.show.director, here.show.customers.orders
+        names = {kind: [director.order(kind) for _ in range(40)] for kind in KINDS_OF_ORDERS}
+        for kind, orders_of_kind in names.items():
+            cents = [orders[name].order.cents for name in orders_of_kind]
+            assert min(cents) > MAY_APPROVE if kind == "large" else 0 < max(cents) <= LIMIT, kind
 
 
 async def test_looking_changes_nothing(tmp_path: Path) -> None:

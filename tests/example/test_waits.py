@@ -65,6 +65,7 @@ def rows(
     return Rows(orders, dict.fromkeys(range(count), steps), here, (), leader, starting)
 
 
+APPROVAL = StepBrief(4, "wait_for", "approval", "", "ready", 1, 1, 0, None, "timer", None, 42.0, None)
 UNTAKEN = step("do", taken_by=None, due=None)
 
 
@@ -105,6 +106,7 @@ UNTAKEN = step("do", taken_by=None, due=None)
             "1 order waits for a Supervisor to lead, and to judge charge, 1.2 s past its deadline",
         ),
         (rows(count=2), "2 orders wait for scheduler-1 to continue them"),
+        (rows(APPROVAL, count=3), "3 orders wait for somebody's approval, 42 s left"),
         (
             rows(UNTAKEN, nodes=[node(SCHEDULER, "scheduler-1", "scheduler", remaining=-1.0)]),
             "1 order waits for the Supervisor to free it from scheduler-1, silent for 3.0 s",
@@ -142,6 +144,12 @@ def test_orders_without_a_scheduler_are_named_too(
     order: TaskView | None, messages: Sequence[MessageView], nodes: Sequence[NodeView], line: str
 ) -> None:
     assert line_of(Rows({"o-1": order}, {}, nodes, messages, led=True)) == line
+
+
+def test_an_order_that_waits_for_an_answer_is_held_by_nobody_and_waits_for_nobody_else() -> None:
+    """It sleeps, whoever is dead; a scheduler's absence is not its reason."""
+    line = line_of(Rows({"o-1": task(1, locked_by=None)}, {1: [APPROVAL]}, [], (), led=True))
+    assert line == "1 order waits for somebody's approval, 42 s left"
 
 
 def test_of_several_reasons_those_of_most_orders_come_first_with_the_nearest_moment() -> None:

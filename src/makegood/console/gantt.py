@@ -13,7 +13,7 @@ BREAK: Final = 6.5
 MOST_BREAKS: Final = 5
 LEAST_WHOLE: Final = 2
 """Stretches that are not broken, at least: the axis must have something to say."""
-FUTURE: Final = 14.0
+FUTURE: Final = 16.0
 """Percent of the axis after now, where what is planned appears, to no scale."""
 THINNEST: Final = 0.35
 """Percent of the axis that a bar takes at least."""

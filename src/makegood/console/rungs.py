@@ -199,7 +199,7 @@ def _note(reading: _Reading, view: StepView, outcome: ForwardEnd) -> str:
     if view.doing in ("do", "probe") and view.state == "running":
         return _in_flight(reading, view)
     if text := signal_text(view, reading.now) if listens(view) else sleep_text(view, reading.now):
-        return text
+        return _countdown_first(text)
     if view.waiting and view.state == "ready" and view.due is not None:
         return f"again at {day_time(reading.now + view.due)}" + (f": {view.error}" if view.error else "")
     if outcome.by == "probe":
@@ -207,6 +207,16 @@ def _note(reading: _Reading, view: StepView, outcome: ForwardEnd) -> str:
     if reading.found.tally is not None and view.attempt > 1:
         return f"{view.attempt:,} attempts"
     return ""
+
+
+def _countdown_first(text: str) -> str:
+    """Return a text with how long is left at its beginning: a narrow ladder cuts the end.
+
+    >>> _countdown_first("waits for approval, a signal, until 2026-11-29T08:18:36Z, 58s left")
+    '58s left: waits for approval, a signal, until 2026-11-29T08:18:36Z'
+    """
+    head, _, end = text.rpartition(", ")
+    return f"{end}: {head}" if end.endswith(" left") else text
 
 
 def _probed(reading: _Reading, view: StepView) -> str:

@@ -30,7 +30,7 @@ from makegood.store.views import (
     UnendedTally,
 )
 from makegood.story.batch_progress import batch_progress
-from makegood.story.waits import SLEEPS, is_asleep, wait_of
+from makegood.story.waits import SLEEPS, is_asleep, listens, wait_of
 
 PAGE: Final = 50
 """Tasks on a page."""
@@ -233,6 +233,8 @@ def _step(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], 
 def _moving(step: StepBrief, names: Mapping[int, str], now: float) -> str:
     """Return what a step under way does, "" for any other."""
     at = f" at {names[node]}" if (node := step.taken_by or 0) in names else ""
+    if listens(step) or is_asleep(step):
+        return step.name if step.due is None else f"{step.name}, until {day_time(round(now + step.due))}"
     if step.doing == "timer":
         return f"{step.name}{' in doubt' if step.state == 'in_doubt' else ''}, again at {day_time(round(now + (step.due or 0.0)))}"
     if _unclaimed(step):
