@@ -16,7 +16,7 @@ from makegood.scheduler.wakeups import Wakeups
 from makegood.store.sqlite import claim, decision_rows, slices
 from makegood.store.sqlite import signals as sending
 from tests.simulation.mutants_making import mutant
-from tests.simulation.mutants_worlds import APART, FAULTS_OF_ALL_KINDS, QUICK
+from tests.simulation.mutants_worlds import APART, EVERY, FAULTS_OF_ALL_KINDS, QUICK, aimed, approving
 
 ASKING = replace(FAULTS_OF_ALL_KINDS, tasks=6, asking=1.0)
 """A little of everything, and all tasks wait for signals."""
@@ -119,26 +119,20 @@ def sleeper_not_rung(m: pytest.MonkeyPatch) -> None:
     m.setattr(claim, "_AT_REST", claim._AT_REST.replace(", 'sleeping'", ""))
 
 
-@mutant(LET_GO)
+@mutant(replace(LET_GO, layout=EVERY, tasks=8, services={}, pace=2.0), twist=approving, within=24)
 def woken_by_update(m: pytest.MonkeyPatch) -> None:
-    """The sender of a signal wakes a task that sleeps just then, and nobody looks whether a signal waits for one that sleeps."""
+    """A signal wakes a task only if its sender sees that the task sleeps."""
+    kind = (
+        "case (select state from makegood_task where id = ?1) when 'sleeping' then 'signal' else 'quiet' end"
+    )
+    message = f"insert into makegood_inbox (task, kind, at, body) values (?1, {kind}, ?2, ?3)"
+    m.setattr(sending, "_MESSAGE", message)
     by_message = "where task = makegood_task.id"
-    condition = f"{by_message} and (makegood_task.state <> 'sleeping' or kind <> 'signal')"
+    condition = f"{by_message} and (makegood_task.state <> 'sleeping' or kind <> 'quiet')"
     m.setattr(claim, "_AT_REST", claim._AT_REST.replace(by_message, condition))
-    true = sending.send
-
-    def send(tx: Any, signal: Any, act: Any) -> Any:
-        answer = true(tx, signal, act)
-        wake = (
-            "update makegood_task set ready_seq = 0 where id = ? and state = 'sleeping' and start_at is null"
-        )
-        tx.connection.execute(wake, (answer.task,))
-        return answer
-
-    m.setattr(sending, "send", send)
 
 
-@mutant(replace(ASKING, points={"kill": 0.02}, rates={"kill": 0.5}), within=24)
+@mutant(ASKING, twist=aimed("kill", "committed send", 0.5))
 def signal_and_its_ring_apart(m: pytest.MonkeyPatch) -> None:
     """The message of a signal is written in a second transaction, once its row is durable."""
     insert, signal_ = sending._Tables.insert, slices.TaskSlice.signal

@@ -11,7 +11,7 @@ from makegood.scheduler import claims, commits, task_table
 from makegood.store import changes
 from makegood.store.sqlite import claim, decision_rows, requests
 from tests.simulation.mutants_making import mutant
-from tests.simulation.mutants_worlds import APART, BAD_SERVICES, EVERY, FAULTS_OF_ALL_KINDS, QUICK
+from tests.simulation.mutants_worlds import APART, BAD_SERVICES, EVERY, FAULTS_OF_ALL_KINDS, QUICK, approving
 
 WAITING = replace(
     FAULTS_OF_ALL_KINDS,
@@ -71,7 +71,13 @@ def moment_of_the_let_go_forgotten(m: pytest.MonkeyPatch) -> None:
     m.setattr(claims.Claims, "sleeps", forget)
 
 
-@mutant(replace(UNWATCHED, points={"slow commit": 0.3}, asking=1.0, rates={"operator": 1.0}), within=24)
+@mutant(
+    replace(
+        UNWATCHED, tasks=1, points={"slow commit": 0.8}, services={}, rates={}, parallel_from=1, pace=0.2
+    ),
+    twist=approving,
+    within=24,
+)
 def messages_of_the_let_go_forgotten(m: pytest.MonkeyPatch) -> None:
     """What came for a task while it was let go is forgotten with it."""
 

@@ -76,6 +76,14 @@ def decided_by_another(history: History) -> History:
     return History(events=events)
 
 
+def read_late(history: History) -> History:
+    """A signal is kept a minute after it was sent, while there are no faults."""
+    at, end = find(history, picks("signalled", id="c")), find(history, picks("kept", id="c"))
+    healed = replace(history.events[at], kind="healed", task=0, fields={})
+    late = [replace(event, at=event.at + 60.0) for event in history.events[end:]]
+    return History(events=[healed, *history.events[:end], *late])
+
+
 def lingering(history: History) -> History:
     """A Scheduler keeps a task that only waits."""
     at = find(history, picks("suspended"))
@@ -342,6 +350,7 @@ FALSE: list[tuple[str, str, Falsify]] = [
     ("I28", "it sleeps until only a message", lambda h: changed(h, picks("suspended"), wakes=None)),
     ("L7", "was let go for 0.300 s", lambda h: changed(h, moving(6, "task", "processing", "processed"),
         moves=[("task", "processing", "sleeping")])),
+    ("L7", "nobody read signal c for", read_late),
     ("L8", "which only waits, for 60.000 s", lingering),
     ("I24", "has two tasks", lambda h: changed(h, firing(20.2), tasks=[(120, KEY)])),
     ("I24", "has no key", lambda h: changed(h, firing(20.2), tasks=[(120, None)])),
