@@ -47,10 +47,10 @@ class FastCalendar(SystemClock):
 
 
 @asynccontextmanager
-async def opened(url: str, calendar: FastCalendar | None) -> AsyncIterator[Store]:
-    """Open the store of ``url`` with its calendar."""
-    path = Path(url.removeprefix("sqlite:///"))
-    store = open_store(url) if calendar is None else SQLiteStore(path, clock=calendar)
+async def opened(url: str, clock: SystemClock | None) -> AsyncIterator[Store]:
+    """Open the store of ``url``; ``clock``: of this machine, which is the calendar of a SQLite file."""
+    path = url.removeprefix("sqlite:///")
+    store = open_store(url) if clock is None or path == url else SQLiteStore(Path(path), clock=clock)
     await store.open()
     try:
         yield store
