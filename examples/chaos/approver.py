@@ -87,14 +87,14 @@ class Approver:
 
     async def run(self) -> None:
         """Answer every order that asks, until cancelled."""
-        count = 0
+        count, offset = 0, 0
         async with asyncio.TaskGroup() as group:
             while True:
-                questions = read_lines(self._questions)
-                for number, question in enumerate(questions[count:], count):
+                questions, offset = read_on(self._questions, offset)
+                for number, question in enumerate(questions, count):
                     if number % self._count == self._number and question["order"] not in self._settled_orders:
                         group.create_task(self._answer(question))
-                count = len(questions)
+                count += len(questions)
                 await asyncio.sleep(READ_EVERY)
 
     async def _answer(self, question: Mapping[str, Any]) -> None:
@@ -144,16 +144,24 @@ def open_notes(path: Path) -> TextIO:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the whole lines of a file; one that is being written, or in which its writer was killed, is left out."""
+    return read_on(path, 0)[0]
+
+
+def read_on(path: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
+    """Return the whole lines of a file behind an offset in bytes, as ``read_lines`` does, and the offset behind them."""
     if not path.exists():
-        return []
+        return [], offset
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read()
+    data = data[: data.rfind(b"\n") + 1]
     lines = []
-    for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if text.endswith("\n"):
-            try:
-                lines.append(json.loads(text))
-            except ValueError:
-                log.warning("not a whole line: %r", text)
-    return lines
+    for text in data.splitlines():
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            log.warning("not a whole line: %r", text)
+    return lines, offset + len(data)
 
 
 def notes(folder: Path) -> list[dict[str, Any]]:

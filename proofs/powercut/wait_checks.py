@@ -1,7 +1,7 @@
 """What must be true of signals and moments once the engine has continued after a power cut.
 
-Each signal was used once or is kept, each wait that a signal ended has used one, and each moment has one task
-at most.
+Each signal was used once or is kept, each wait that a signal ended has used one, no sleep was short, and each
+moment has one task at most.
 """
 
 import json
@@ -10,6 +10,8 @@ from collections import Counter
 from typing import Final
 
 SCHEDULE: Final = "tick"
+_TICK: Final = 0.01
+"""Seconds by which two readings of a clock may differ that mean the same."""
 
 
 def wait_findings(connection: sqlite3.Connection) -> list[str]:
@@ -27,10 +29,23 @@ def wait_findings(connection: sqlite3.Connection) -> list[str]:
         elif body is None:
             findings.append(f"signal {id_} of task {task} is neither used nor kept")
     ends: Counter[tuple[int, str]] = Counter()
-    for task, moves in connection.execute("select task, moves from makegood_event"):
-        for name, _, _, reason, *_ in json.loads(moves):
+    begins: dict[tuple[int, str], float] = {}
+    lengths = {
+        (task, name): float(json.loads(spec)["args"][0][0])
+        for task, name, spec in connection.execute(
+            "select task, name, spec from makegood_step where kind = 'sleep' and action = ''"
+        )
+    }
+    for task, at, moves in connection.execute("select task, at, moves from makegood_event order by seq"):
+        for name, _, after, reason, *_ in json.loads(moves):
             if reason == "signal_came":
                 ends[task, name] += 1
+            elif after == "ready":
+                begins[task, name] = at
+            elif reason == "moment_came" and (length := lengths.get((task, name))):
+                rest = at - begins[task, name]
+                if rest < length - _TICK:
+                    findings.append(f"task {task}: {name} lasted {rest:.3f} s and not {length:g} s")
     findings += [
         f"task {task}: {ends[task, name]} waits of {name} ended by a signal, which used {uses[task, name]}"
         for task, name in uses.keys() | ends.keys()
