@@ -10,7 +10,7 @@ import msgspec
 from makegood.base import ids
 from makegood.base.clock import iso
 from makegood.base.text import is_storable
-from makegood.console.day_time import day_time
+from makegood.console.day_time import day_time, near_time
 from makegood.console.pages.wording import Tab, capped, name_of, names_of, share, tallied
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
@@ -201,11 +201,14 @@ def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
     moving = [step for step in steps if step.doing is not None]
     if moving and all(map(is_asleep, moving)):
         return "sleeping", SLEEPS
-    if all(step.doing == "timer" for step in moving) and (
-        text := next(filter(None, map(wait_of, steps)), "")
-    ):
+    if all(step.doing == "timer" for step in moving) and (text := next(filter(None, map(_wait, steps)), "")):
         return "waiting", shortened(text)
     return task.state, ""
+
+
+def _wait(step: StepBrief) -> str:
+    """Return what a step waits for, without how long still: that changes all the time."""
+    return wait_of(msgspec.structs.replace(step, due=None))
 
 
 def shortened(text: str) -> str:
@@ -234,7 +237,10 @@ def _moving(step: StepBrief, names: Mapping[int, str], now: float) -> str:
     """Return what a step under way does, "" for any other."""
     at = f" at {names[node]}" if (node := step.taken_by or 0) in names else ""
     if step.doing == "timer":
-        return f"{step.name}{' in doubt' if step.state == 'in_doubt' else ''}, again at {day_time(round(now + (step.due or 0.0)))}"
+        at_moment = near_time(round(now + (step.due or 0.0)), now)
+        if step.kind in ("sleep", "wait_for"):
+            return f"{step.name}, until {at_moment}"
+        return f"{step.name}{' in doubt' if step.state == 'in_doubt' else ''}, again at {at_moment}"
     if _unclaimed(step):
         return f"{step.name}: no process has taken it since {day_time(round(now - (step.wait or 0.0)))}"
     if step.state == "undoing":
@@ -437,6 +443,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "tabs": tabs(await unended(reads), states, more=more),
         "acts": allowed_acts(rows),
         "signal": signal,
+        "others": [wait.name for wait in await signal_waits(reads)] if signal and not rows else [],
         "unfit": unfit(rows),
         "now": await reads.now(),
     }
