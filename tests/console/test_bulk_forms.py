@@ -99,9 +99,11 @@ async def test_many_are_answered_by_the_fields_of_the_signals_type(tmp_path: Pat
     async with approvals(tmp_path) as (console, (rome, oslo, _)):
         browser, q = console.browser("otto"), "waits:approval workflow:travel"
         assert "Signal all…" in (await browser.get(f"/tasks?q={quote(q)}")).text
+        misspelt = (await browser.get("/tasks?q=waits:aproval")).text
+        assert "No task waits for aproval. Tasks wait for: approval." in misspelt
         page = (await browser.get(f"/bulk/new?kind=signal&q={quote(q)}")).text
         for text in (
-            "Signal <b>approval</b>, with the same value for all",
+            "Send approval to 2 tasks?",
             '<select class="input" name="value-0" required data-focus><option value=""></option><option value="true">yes</option>',
             '<input class="input" name="value-1">',
         ):

@@ -9,7 +9,7 @@ import pytest
 
 import makegood as mg
 from makegood.base import ids
-from makegood.base.clock import SystemClock, iso
+from makegood.base.clock import SystemClock, date_text, iso
 from makegood.client.client import Client
 from makegood.console.pages import agents, alerts, audit, bulk, cluster, errors, overview, stores, tasks
 from makegood.console.pages.task import context as task_context
@@ -105,6 +105,10 @@ def alert(number: int, kind: Any, about: int | None = None, **changes: Any) -> A
         ),
         (task("sleeping"), [step("approval", "ready", kind="wait_for")], "waiting", "waits for approval, a signal", "approval"),
         (task("sleeping"), [step("nap", "ready", kind="sleep", doing="timer", due=30.0)], "sleeping", "sleeps", "nap, until 08:00:30"),
+        (
+            task("sleeping"), [step("approval", "ready", kind="wait_for", doing="timer", due=604_800.0)], "waiting",
+            "waits for approval, a signal, 7d left", f"approval, until {date_text(NOW + 604_800.0, '%Y-%m-%d %H:%M')}",
+        ),
         (task("undoing", goal="undo"), [step("book", "undoing", attempt=2, taken_by=7, doing="undo")], "undoing", "", "undo of book, attempt 2 at a-1"),
         (task("error", goal="undo"), [step("charge", "undo_failed", error="closed")], "error", "undo incomplete", "undo of charge failed: closed"),
         (task("error", goal="hold", cause="no card"), [step("charge", "failed")], "error", "held", "no card"),

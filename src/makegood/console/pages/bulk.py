@@ -218,6 +218,7 @@ async def new(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "states": ",".join(condition.states) if condition.ids else "",
         "filter": text_of(condition),
         "signal": signal,
+        "title": f"Send {signal} to" if signal else verb,
         "schema": schema,
         "fields": fields_of(schema),
         "mixed": mixed,

@@ -10,7 +10,7 @@ import msgspec
 from makegood.base import ids
 from makegood.base.clock import iso
 from makegood.base.text import is_storable
-from makegood.console.day_time import day_time
+from makegood.console.day_time import day_time, near_time
 from makegood.console.pages.wording import Tab, capped, name_of, names_of, share, tallied
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
@@ -234,9 +234,12 @@ def _moving(step: StepBrief, names: Mapping[int, str], now: float) -> str:
     """Return what a step under way does, "" for any other."""
     at = f" at {names[node]}" if (node := step.taken_by or 0) in names else ""
     if listens(step) or is_asleep(step):
-        return step.name if step.due is None else f"{step.name}, until {day_time(round(now + step.due))}"
+        return (
+            step.name if step.due is None else f"{step.name}, until {near_time(round(now + step.due), now)}"
+        )
     if step.doing == "timer":
-        return f"{step.name}{' in doubt' if step.state == 'in_doubt' else ''}, again at {day_time(round(now + (step.due or 0.0)))}"
+        at_moment = near_time(round(now + (step.due or 0.0)), now)
+        return f"{step.name}{' in doubt' if step.state == 'in_doubt' else ''}, again at {at_moment}"
     if _unclaimed(step):
         return f"{step.name}: no process has taken it since {day_time(round(now - (step.wait or 0.0)))}"
     if step.state == "undoing":
@@ -439,6 +442,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "tabs": tabs(await unended(reads), states, more=more),
         "acts": allowed_acts(rows),
         "signal": signal,
+        "others": [wait.name for wait in await signal_waits(reads)] if signal and not rows else [],
         "unfit": unfit(rows),
         "now": await reads.now(),
     }
