@@ -39,7 +39,7 @@ __getattr__, __dir__, __all__ = names(
         "declare.signal": "Signal SignalByKey",
         "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError ClosedError CompleteByPassed ConfigError "
         "DefinitionError DeliveryError DuplicateNameError FencedOffError IllegalTransitionError "
-        "KeyConflict Later MakegoodError PayloadError Permanent PromiseError QueueFullError "
+        "KeyConflict Later MakegoodError MissingUndoError PayloadError Permanent PromiseError QueueFullError "
         "Refused ScheduleNotFoundError SchemaMismatchError SignalRefused StaleWriteError StoreError StoreUnavailableError "
         "SubmissionError TaskInError TaskNotFoundError TaskOutcome TaskUndone TransactionError "
         "UnknownActionError Verdict WaitExpiredError",

@@ -6,6 +6,7 @@ what was wrong, where, and what to do::
     MakegoodError
     ├─ DefinitionError              the declaration is wrong; at import or at submission
     │  ├─ DuplicateNameError
+    │  ├─ MissingUndoError          a workflow uses an action that does not declare how it is undone
     │  ├─ UnknownActionError        a plan names an action that no agent declares
     │  └─ PromiseError              ``if promise:`` and the like; the remedy is in the message
     ├─ SubmissionError
@@ -68,6 +69,10 @@ class DefinitionError(MakegoodError):
 
 class DuplicateNameError(DefinitionError):
     """Two things of one app share a name that must be unique. Rename one, or pass ``name=``."""
+
+
+class MissingUndoError(DefinitionError):
+    """A workflow uses an action that does not declare how it is undone, or not yet."""
 
 
 class UnknownActionError(DefinitionError):

@@ -1,5 +1,6 @@
 """Schedules beside the leading Supervisor: the database may refuse one of them, and the others are fired."""
 
+import asyncio
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,15 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 import makegood as mg
+from makegood.election import Term
 from makegood.options import Options
 from makegood.store.firing import Firing
 from makegood.store.records import Submission
 from makegood.store.schedule_records import DueSchedule, ScheduleWork
 from makegood.store.sqlite import SQLiteStore
+from makegood.supervisor import firings as supervisor_firings
 from makegood.supervisor.firings import Firings
 from tests.actors.test_supervisor import term_of
 from tests.clocks import HandClock
-from tests.waiting import until
+from tests.waiting import moment, until
 
 FAST = Options(lease="2s", supervise_every="100ms", poll_every="50ms", migrate=True)
 
@@ -58,7 +61,7 @@ async def test_what_the_database_refuses_is_fired_one_by_one(
             else answer
         )
 
-    firings = Firings(store, lambda: None, clock=clock, rng=random.Random(1))
+    firings = Firings(store, lambda: None, asyncio.Event(), clock=clock, rng=random.Random(1))
     with monkeypatch.context() as patch:
         patch.setattr(Firing, "_work", refused)
         await firings.once(await term_of(store))
@@ -71,6 +74,49 @@ async def test_what_the_database_refuses_is_fired_one_by_one(
     await firings.once(await term_of(store))
     bad, _ = await store.schedules.views()
     assert (bad.firings, bad.trouble) == (1, "")
+    await store.close()
+
+
+async def test_who_does_not_lead_does_nothing_until_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even when schedules change; it fires at once when its term begins, and rests again after the term."""
+    for name in ("POLL", "BUFFER_POLL"):
+        monkeypatch.setattr(supervisor_firings, name, 0.0)
+    store = SQLiteStore(tmp_path / "store.db", clock=HandClock(), poll=None)
+    await store.open(migrate=True)
+    terms: list[Term] = []
+    leads, looks, fires = asyncio.Event(), 0, asyncio.Event()
+
+    def term() -> Term | None:
+        nonlocal looks
+        looks += 1
+        return terms[-1] if terms else None
+
+    async def once(_firings: Firings, _term: Term) -> float:
+        fires.set()
+        return 0.0
+
+    monkeypatch.setattr(Firings, "once", once)
+    firings = Firings(store, term, leads, clock=HandClock(), rng=random.Random(1))
+    running = asyncio.create_task(firings.run())
+    await store.schedules.apply([each.draft for each in an_app().schedules.values()])
+    for _ in range(20):
+        await moment()
+    assert looks == 0
+    terms.append(await term_of(store))
+    leads.set()
+    async with asyncio.timeout(60):
+        await fires.wait()
+    leads.clear()
+    terms.clear()
+    await moment()
+    count = looks
+    for _ in range(20):
+        await moment()
+    assert looks == count
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
     await store.close()
 
 

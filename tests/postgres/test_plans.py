@@ -215,6 +215,7 @@ LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
     "late undo": (supervision.LATE_UNDO.postgres, (100,), {"task by task_undo_by"}),
     "starved": (supervision.STARVED.postgres, (-1000.0, 100), {"request by request_take"}),
     "sleepers": (upkeep.SLEEPERS.postgres, (100,), {"task by task_sleeping"}),
+    "due lag": (upkeep.DUE_LAG.postgres, (0.0,), {"schedule by schedule_due", "task by task_sleeping"}),
     "claim of sleepers": (
         claim.WITH_DUE,
         (claim.PRIORITIES, [-1] * 10, 100, 1, [-1] * 10),

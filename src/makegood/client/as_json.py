@@ -41,7 +41,21 @@ Shape = dict[str, Any]
 
 
 _TIMES = frozenset(
-    {"created", "starts", "ended", "complete_by", "at", "acked", "sent_at", "expires", "first_sent"}
+    {
+        "created",
+        "starts",
+        "ended",
+        "complete_by",
+        "at",
+        "acked",
+        "sent_at",
+        "expires",
+        "first_sent",
+        "start",
+        "end",
+        "next_moment",
+        "next_firing",
+    }
 )
 _ROUNDED = frozenset({"due", "oldest", "remaining", "took"})
 _NO_KEYS: Final = MappingProxyType(dict.fromkeys(StepKeys.__struct_fields__))
@@ -305,35 +319,21 @@ def moment(each: ScheduleMoment) -> Shape:
 
 def schedule(view: ScheduleView) -> Shape:
     """Return a schedule."""
-    return {
-        "app": view.app,
-        "name": view.name,
-        "workflow": view.workflow,
-        "cron": view.cron,
-        "every": view.every,
-        "timezone": view.timezone,
-        "overlap": view.overlap,
-        "catch_up": view.catch_up,
-        "coalesce": view.coalesce,
-        "jitter": view.jitter,
-        "start": iso(view.start),
-        "end": iso(view.end),
-        "declared": view.is_declared,
-        "next_moment": iso(view.next_moment),
-        "next_firing": iso(view.next_firing),
-        "buffered": view.is_buffered,
-        "last_task": None if view.last_task is None else ids.show(view.last_task),
-        "last_state": view.last_state,
-        "last_moment": view.last_moment or None,
-        "firings": view.firings,
-        "skips": view.skips,
-        "paused": None
-        if view.paused_at is None
-        else {
-            "by": view.paused_by,
-            "why": view.paused_why,
-            "since": iso(view.paused_at),
-            "until": iso(view.paused_until),
-        },
-        "trouble": view.trouble or None,
+    names = (
+        "app name workflow cron every timezone overlap catch_up coalesce jitter start end declared next_moment next_firing "
+        "buffered last_task last_state last_moment? firings skips paused trouble?"
+    )
+    pause = {
+        "by": view.paused_by,
+        "why": view.paused_why,
+        "since": iso(view.paused_at),
+        "until": iso(view.paused_until),
     }
+    return picked(
+        view,
+        names,
+        declared=view.is_declared,
+        buffered=view.is_buffered,
+        last_task=_task(view.last_task),
+        paused=None if view.paused_at is None else pause,
+    )

@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar, TypeVarTuple, Unpack, overload
+from typing import Any, Final, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from msgspec import structs
 
@@ -33,6 +33,7 @@ from makegood.client.waiters import Waiters
 from makegood.declare.signal import Signal
 from makegood.errors import ActRefusedError, AlertNotFoundError, BulkNotFoundError, ConfigError
 from makegood.model.plan import Plan
+from makegood.model.schedule import Overlap
 from makegood.store import Store
 from makegood.store.oversight_records import BulkKind, BulkView
 from makegood.store.signals import Signalled
@@ -665,7 +666,7 @@ class Client(ClientMessages):
         cron: str | None = None,
         every: Duration | None = None,
         timezone: str = "UTC",
-        overlap: Literal["skip", "allow", "buffer", "cancel"] = "skip",
+        overlap: Overlap = "skip",
         catch_up: Duration = "1d",
         coalesce: bool = True,
         jitter: Duration = 0,

@@ -28,6 +28,7 @@ from makegood.declare.signal import Signal
 from makegood.errors import ClosedError, ConfigError, TransactionError
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
+from makegood.model.schedule import ScheduleOptions
 from makegood.store.records import Submitted
 from makegood.store.signals import Signalled
 from makegood.store.views import EventView, Filter
@@ -406,7 +407,12 @@ class SyncClient:
     # -- schedules -------------------------------------------------------------------------------------------
 
     def schedule(
-        self, name: str, workflow: Callable[[Unpack[Ts]], Any], /, *inputs: *Ts, **options: Any
+        self,
+        name: str,
+        workflow: Callable[[Unpack[Ts]], Any],
+        /,
+        *inputs: *Ts,
+        **options: Unpack[ScheduleOptions],
     ) -> "SyncScheduleHandle":
         """Write a schedule, and return its handle once that is durable; the options are those of
         ``Client``.

@@ -7,7 +7,7 @@ Everything is JSON in a row of the store, so the process that fires a schedule n
 import hashlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, TypedDict, get_args
 
 import msgspec
 
@@ -21,6 +21,22 @@ from makegood.moments.every import Every
 from makegood.moments.moment import ScheduleMoment, delay
 
 Overlap = Literal["skip", "allow", "buffer", "cancel"]
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """The options of ``schedule``."""
+
+    cron: str | None
+    every: Duration | None
+    timezone: str
+    overlap: Overlap
+    catch_up: Duration
+    coalesce: bool
+    jitter: Duration
+    start: datetime | None
+    end: datetime | None
+
+
 """What happens to a moment while the task that was fired last has not ended."""
 
 SkipReason = Literal["overlap", "missed", "coalesced", "paused", "gap", "fold"]

@@ -232,7 +232,9 @@ def _firings(parts: Parts, supervisor: Supervisor | None) -> Firings | None:
 
 def firings_of(parts: Parts, supervisor: Supervisor) -> Firings:
     """Return what fires schedules in the terms of a Supervisor."""
-    return Firings(parts.store, lambda: supervisor.leading, clock=parts.clock, rng=parts.rng)
+    return Firings(
+        parts.store, lambda: supervisor.leading, supervisor.leads, clock=parts.clock, rng=parts.rng
+    )
 
 
 def _alert_sender(parts: Parts) -> AlertSender | None:

@@ -36,7 +36,7 @@ POLL = 5.0
 """Seconds at most between two looks for what is due."""
 
 BUFFER_POLL = 1.0
-"""The same while a moment waits for a task to end, or for this process to lead."""
+"""The same while a moment waits for a task to end."""
 
 RULES_EVERY = 60.0
 """Seconds between two looks at the version of the zone rules."""
@@ -47,14 +47,21 @@ RETIME_EVERY = 3600.0
 
 class Firings(Actor):
     """Fires schedules in the terms that ``term`` returns: the present one, None while another process
-    leads.
+    leads. ``leads`` is set in a term: this actor does nothing until then.
     """
 
     def __init__(
-        self, store: Store, term: Callable[[], Term | None], *, clock: Clock, rng: random.Random
+        self,
+        store: Store,
+        term: Callable[[], Term | None],
+        leads: asyncio.Event,
+        *,
+        clock: Clock,
+        rng: random.Random,
     ) -> None:
         self._store = store
         self._term = term
+        self._leads = leads
         self._clock = clock
         self._rng = rng
         self._draw = TaskIdSource(clock, rng).draw
@@ -69,6 +76,9 @@ class Firings(Actor):
         try:
             while True:
                 wake.clear()
+                if not self._leads.is_set():
+                    self._rules = None
+                    await self._leads.wait()
                 rest = await setbacks.turn(self._turn, log, "the store is away; schedules wait: %s")
                 await event_within(wake, BUFFER_POLL if rest is None else rest)
         finally:
@@ -76,9 +86,8 @@ class Firings(Actor):
 
     async def _turn(self) -> float:
         term = self._term()
-        if term is None:
-            self._rules = None
-            return BUFFER_POLL
+        if term is None:  # it has just ended
+            return 0.0
         try:
             return await self.once(term)
         except FencedOffError as over:

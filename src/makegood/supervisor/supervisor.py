@@ -86,6 +86,8 @@ class Supervisor(Actor):
         self._limit = limit
         self._election = Election(LEASE, store.leases, me=me, ttl=options.lease, clock=clock, rng=rng)
         self.leading: Term | None = None
+        self.leads = asyncio.Event()
+        """Set while there is a term."""
 
     async def run(self) -> None:
         """Contend for the lease, and supervise in each term, until cancelled.
@@ -104,6 +106,7 @@ class Supervisor(Actor):
                 continue
             async with term:
                 self.leading = term
+                self.leads.set()
                 try:
                     if setbacks.count:
                         await setbacks.over()
@@ -113,6 +116,7 @@ class Supervisor(Actor):
                     await self._report(term, over)
                 finally:
                     self.leading = None
+                    self.leads.clear()
 
     async def _report(self, term: Term, over: FencedOffError) -> None:
         """Record for operators that the store refused a write of a term that was over."""

@@ -143,9 +143,9 @@ class Accounts:
         task = decision.task
         for name, _, _ in decision.used_signals:
             self._tally.count(catalogue.SIGNALS, task.app, task.workflow, name, "used")
-        kept = "late" if task.state in ENDED else "kept"
+        fate = "late" if task.state in ENDED else "kept"
         for signal in decision.kept_signals:
-            self._tally.count(catalogue.SIGNALS, task.app, task.workflow, signal.name, kept)
+            self._tally.count(catalogue.SIGNALS, task.app, task.workflow, signal.name, fate)
 
     def _waited(self, held_task: HeldTask, decision: Decision) -> None:
         """Note which waits began, and count those that ended."""
@@ -165,11 +165,11 @@ class Accounts:
                 if len(self._waits) > _MOST_WAITS:
                     self._waits.popitem(last=False)
             elif (outcome := _WAIT_ENDS.get(move.reason)) and (
-                began := self._waits.pop(key, None)
+                start := self._waits.pop(key, None)
             ) is not None:
                 label = plan.action if plan.kind == "wait_for" else plan.kind
                 labels = (task.app, task.workflow, label, outcome)
-                self._tally.observe(catalogue.WAIT_SECONDS, now - began, *labels)
+                self._tally.observe(catalogue.WAIT_SECONDS, now - start, *labels)
 
     def _followed(self, decision: Decision, failures: Sequence[Step]) -> None:
         """Count what followed on failures: another attempt for each step, or one verdict on the task."""

@@ -18,7 +18,7 @@ from makegood.declare.terms import checked_limit, former_names
 from makegood.errors import DefinitionError, DuplicateNameError, UnknownActionError
 from makegood.model.breaker import Breaker
 from makegood.model.policy import Retry
-from makegood.model.schedule import spec_of
+from makegood.model.schedule import ScheduleOptions, spec_of
 from makegood.workflow.schedule import Schedule
 from makegood.workflow.workflow import Workflow
 
@@ -215,16 +215,8 @@ class App:
         self,
         /,
         *,
-        cron: str | None = None,
-        every: Duration | None = None,
-        timezone: str = "UTC",
-        overlap: Literal["skip", "allow", "buffer", "cancel"] = "skip",
-        catch_up: Duration = "1d",
-        coalesce: bool = True,
-        jitter: Duration = 0,
-        start: datetime | None = None,
-        end: datetime | None = None,
         name: str | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> Callable[[Workflow[P, R]], Workflow[P, R]]: ...
     @overload
     def schedule(
@@ -233,15 +225,7 @@ class App:
         workflow: Callable[[Unpack[Ts]], Any],
         /,
         *inputs: *Ts,
-        cron: str | None = None,
-        every: Duration | None = None,
-        timezone: str = "UTC",
-        overlap: Literal["skip", "allow", "buffer", "cancel"] = "skip",
-        catch_up: Duration = "1d",
-        coalesce: bool = True,
-        jitter: Duration = 0,
-        start: datetime | None = None,
-        end: datetime | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> None: ...
     def schedule(  # type: ignore[misc]  # mypy takes *Ts and *Any for different
         self,

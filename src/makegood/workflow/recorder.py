@@ -21,7 +21,7 @@ from makegood.base.durations import seconds
 from makegood.base.wall_times import moment_text
 from makegood.declare.action import Action, Shared
 from makegood.declare.signal import Signal
-from makegood.errors import ConfigError, DefinitionError, PayloadError, PromiseError
+from makegood.errors import ConfigError, DefinitionError, MissingUndoError, PayloadError, PromiseError
 from makegood.model.plan import INPUTS, MOST_DELAY, UNTIL, Kind, Ref, Template
 from makegood.model.shape import Shape
 from makegood.payload.codec import objects_in, shown
@@ -99,7 +99,7 @@ class Recording(Templates):
                 f"from an action, or declare the agent on {self.registry.app}"
             )
         if not action._made_good:
-            raise DefinitionError(
+            raise MissingUndoError(
                 f"{action.address} does not declare how it is undone: add @{action.name}.undo, or undo=mg.NOTHING (it only reads, or is "
                 f"harmless), or no_return=True (nobody can undo it)"
             )

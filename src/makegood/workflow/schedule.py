@@ -1,9 +1,10 @@
 """A schedule as an app declares it: its times, and the workflow that is planned once for all of them."""
 
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from makegood.errors import DefinitionError
+from makegood.errors import MissingUndoError
 from makegood.model.schedule import ScheduleDraft, ScheduleSpec
 from makegood.workflow.workflow import Workflow
 
@@ -18,12 +19,9 @@ class Schedule:
         self.spec = spec
         self.workflow = workflow
         self.inputs = inputs
-        try:
+        # Perhaps the function calls what is declared further down: the draft is made when a process starts.
+        with suppress(NameError, MissingUndoError):
             self.draft  # noqa: B018 - it is kept
-        except (NameError, DefinitionError) as early:
-            # The function calls what is declared further down; the draft is made when a process starts.
-            if not _may_come_later(early):
-                raise
 
     def __repr__(self) -> str:
         return f"<schedule {self.spec.app}/{self.spec.name} of {self.workflow.address}>"
@@ -32,7 +30,3 @@ class Schedule:
     def draft(self) -> ScheduleDraft:
         """The schedule as the store keeps it."""
         return ScheduleDraft(self.spec, self.workflow._sketch(*self.inputs))  # noqa: SLF001 - of this room
-
-
-def _may_come_later(wrong: NameError | DefinitionError) -> bool:
-    return isinstance(wrong, NameError) or "does not declare how it is undone" in str(wrong)
