@@ -33,28 +33,28 @@ async def named_step_async(name: str) -> str:
 def asked(name: str) -> str:
     """Wait for an answer, then take a step."""
     DBOS.recv("answer", timeout_seconds=_PATIENCE)
-    return named_step(name)
+    return str(named_step(name))
 
 
 @DBOS.workflow()
 async def asked_async(name: str) -> str:
     """Wait for an answer, then take a step."""
     await DBOS.recv_async("answer", timeout_seconds=_PATIENCE)
-    return await named_step_async(name)
+    return str(await named_step_async(name))
 
 
 @DBOS.workflow()
 def sleeps(name: str, moment: float) -> str:
     """Sleep until a moment, then take a step."""
     DBOS.sleep(moment - time.time())
-    return named_step(name)
+    return str(named_step(name))
 
 
 @DBOS.workflow()
 async def sleeps_async(name: str, moment: float) -> str:
     """Sleep until a moment, then take a step."""
     await DBOS.sleep_async(moment - time.time())
-    return await named_step_async(name)
+    return str(await named_step_async(name))
 
 
 @DBOS.workflow()
