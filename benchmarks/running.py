@@ -68,7 +68,7 @@ class Ground:
 
     def python(self, peer: str) -> Path:
         """Return the interpreter for a peer, its environment made; raises ``FailedError`` with the reason, each time."""
-        name = peer.partition("-")[0]
+        name = peer.partition("-")[0].partition("_")[0]
         if name not in self._missing:
             try:
                 return interpreter(name)
@@ -117,7 +117,7 @@ class Ground:
         """Run a cell's process and return its answer, the last line that it prints."""
         module = entry.peer.partition("-")[0]
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PYTHONWARNINGS": "ignore"}
-        if module not in {"makegood", "floor"}:
+        if module.partition("_")[0] not in {"makegood", "floor"}:
             environment["PYTHONPATH"] = str(ROOT)
         limit = cell.seconds * 20 + (_MUCH if cell.amount > 20_000 else _EXTRA)
         with subprocess.Popen(

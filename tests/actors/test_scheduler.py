@@ -319,7 +319,7 @@ async def test_a_scheduler_lets_go_of_what_was_freed_while_it_heard_nothing(
 
     hear, read, hears = store.tasks.inbox, store.tasks.load, asyncio.Event()
 
-    async def nothing(node: int, limit: int, room: int = NO_LIMIT, *, at_rest: bool) -> TaskMessages:
+    async def nothing(node: int, limit: int, room: int = NO_LIMIT, *, at_rest: bool = True) -> TaskMessages:
         return await hear(node, limit, room, at_rest=at_rest) if hears.is_set() else TaskMessages({}, [])
 
     async def late(node: int, tasks: Sequence[int]) -> list[Loaded]:

@@ -5,7 +5,7 @@ import asyncio
 from msgspec.structs import replace
 
 from makegood.model.decision import OpenDecision
-from makegood.model.messages import TaskMessage
+from makegood.model.messages import Act, TaskMessage
 from makegood.model.states import Move
 from makegood.store.protocol import Store
 from makegood.store.views import Filter
@@ -219,3 +219,22 @@ async def test_500_wakes_are_one_commit(counting_store: Store, counts: Counts, w
     assert len(await scheduler.claim(500, sleepers=True)) == 500
     assert await counts.commits() == 1
     assert counts.statements <= MOST_STATEMENTS + 2
+
+
+async def test_a_claim_for_messages_alone_looks_for_no_pending_task(
+    counting_store: Store, counts: Counts
+) -> None:
+    """It is what lies between a signal and the next step of a task that sleeps."""
+    scheduler = await running(counting_store, 1, 2)
+    await scheduler.commit(*(wait_of(scheduler, n, let_go=True) for n in (1, 2)))
+    for task in (1, 2):
+        await counting_store.tasks.post(task, TaskMessage("cancel", act=Act(f"act {task}")))
+    await counting_store.tasks.submit([draft(3)])
+    statements: list[int] = []
+    for task, limit in ((1, 0), (2, 1)):
+        await counts.reset()
+        await scheduler.claim(limit, at_rest=[task])
+        assert await counts.commits() == 1
+        statements.append(counts.statements)
+        assert scheduler.committed.more is False
+    assert statements[0] < statements[1]

@@ -156,8 +156,8 @@ def acknowledged_before_the_commit(m: pytest.MonkeyPatch) -> None:
     """A message is taken out of the inbox when it is read, before what follows from it is committed."""
     true = slices.TaskSlice.inbox
 
-    async def emptied(store: slices.TaskSlice, node: int, limit: int) -> Any:
-        inbox = await true(store, node, limit)
+    async def emptied(store: slices.TaskSlice, node: int, limit: int, room: int, *, at_rest: bool) -> Any:
+        inbox = await true(store, node, limit, room, at_rest=at_rest)
         read = [(m.seq, task) for task, messages in inbox.messages.items() for m in messages]
         await store._db.write(partial(_throw_away, read=read))
         return inbox

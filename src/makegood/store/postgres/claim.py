@@ -111,7 +111,7 @@ async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Agein
     if claim.at_rest:
         rest = await tx.rows(_AT_REST, list(claim.at_rest))
     pending, next_start = await _pending(tx, claim, floors, ageing, node)
-    candidates = _alone(pending[: max(0, claim.limit)], others=bool(rest))
+    candidates = _alone(pending[: claim.limit], others=bool(rest))
     candidates = await _due(tx, candidates)
     claims = Claimed(more=len(candidates) < len(pending), next_start=next_start)
     due = {row["id"] for row in candidates}
@@ -169,7 +169,9 @@ async def _pending(
     """Return the tasks to claim in their order, one more than wanted if there are more, and in how many
     seconds the next one that sleeps is due.
     """
-    limit, now = max(0, claim.limit) + 1, floors.clock.monotonic()
+    if claim.limit <= 0:  # only for messages: no pending task is wanted, nor locked for nothing
+        return [], None
+    limit, now = claim.limit + 1, floors.clock.monotonic()
     step = ageing.step if ageing.due("pending", now) else None
     next_start: float | None = None
 

@@ -243,17 +243,19 @@ class NodeSlice(Slice, NodeVerbs):
 
     async def register(self, info: views_.NodeInfo) -> int:
         """Insert a node row with its first heartbeat."""
+        begin = self._db.clock.monotonic()
         number, generation, now = await self._db.written(partial(register, info=info))
-        self._db.server_clock.set(now)
+        self._db.server_clock.set(now, begin)
         self._db.dialer.identity = records.Identity(self._db.identity.store_id, generation)
         self._db.generations[number] = generation
         return number
 
     async def heartbeat(self, node: int, info: views_.NodeInfo) -> bool:
         """Renew a node's row; False if it was declared dead or has stopped."""
+        begin = self._db.clock.monotonic()
         now = await self._db.run_ahead(partial(heartbeat, node=node, info=info))
         if now is not None:
-            self._db.server_clock.set(now)
+            self._db.server_clock.set(now, begin)
         return now is not None
 
 

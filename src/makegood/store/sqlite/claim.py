@@ -148,6 +148,8 @@ def _pending(tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int) -> t
     """Return the tasks to claim in their order, one more than wanted if there are more, and in how many
     seconds the next one that sleeps is due.
     """
+    if claim.limit <= 0:  # only for messages
+        return [], None
     limit = claim.limit + 1
     step = ageing.step if ageing.due("pending", tx.now) else None
     due: list[Row] = []
