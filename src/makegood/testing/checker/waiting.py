@@ -21,7 +21,7 @@ _UNREAD = 40.0
 class LetGoAtRest(Rule):
     """I28: a task is let go only while no attempt of it runs, and until its first timer at most.
 
-    A Scheduler counts a timer from the answer to the commit that set it. While the process stands still, or
+    A Scheduler counts a timer from the answer to the commit that set it. While the process is stopped, or
     waits for that answer, it does not count.
     """
 
@@ -33,9 +33,9 @@ class LetGoAtRest(Rule):
     def __init__(self, report: Report) -> None:
         super().__init__(report)
         self._stops: dict[str, float] = {}
-        """Since when a process stands still."""
+        """Since when a process is stopped."""
         self._stalls: dict[str, float] = {}
-        """Seconds for which a process stood still, or waited for an answer, in all."""
+        """Seconds for which a process was stopped, or waited for an answer, in all."""
 
     def before(self, event: Event, world: HistoryState) -> None:
         """Look for attempts in flight, and compare the moment with the timer."""
