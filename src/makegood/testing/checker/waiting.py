@@ -12,6 +12,8 @@ _LATER = 0.05
 """The share by which a moment may be after the timer: clocks of processes run a little too fast or slow."""
 _SLACK = 0.02
 """Seconds that a commit may take."""
+_SLOW = 3.0
+"""Seconds after which a slow commit is answered, at most."""
 _UNREAD = 40.0
 """Seconds after which a Scheduler has read a signal: it may have to take the task over from one that died."""
 
@@ -19,23 +21,33 @@ _UNREAD = 40.0
 class LetGoAtRest(Rule):
     """I28: a task is let go only while no attempt of it runs, and until its first timer at most. One that
     rests may have requests in flight, but none that runs in its Scheduler's process, which handed it over.
+
+    A Scheduler counts a timer from the answer to the commit that set it. While the process is stopped, or
+    waits for that answer, it does not count.
     """
 
     name: ClassVar[str] = "I28"
     says: ClassVar[str] = "a task is let go only when it only waits, and for no longer"
     part: ClassVar[tuple[str, str] | None] = ("suspended", "no task was let go")
-    kinds: ClassVar[frozenset[str]] = frozenset({"suspended", "fault"})
+    kinds: ClassVar[frozenset[str]] = frozenset({"suspended", "fault", "healed"})
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
         self._starts: dict[str, float] = {}
         self._stops: dict[str, float] = {}
+        """Since when a process is stopped."""
         self._longest_stops: dict[str, float] = {}
+        self._slow: set[str] = set()
+        """Processes that waited long for an answer."""
 
     def before(self, event: Event, world: HistoryState) -> None:
         """Look for attempts in flight, and compare the moment with the timer."""
         if event.kind == "fault":
             self._note_fault(event)
+            return
+        if event.kind == "healed":
+            for node in [*self._stops]:
+                self._resumed(node, event.at)
             return
         self.saw()
         task = world.task(event.task)
@@ -49,8 +61,8 @@ class LetGoAtRest(Rule):
                     last.event,
                 )
         wakes, due = event["wakes"], event["due"]
-        slack = _SLACK + self._longest_stops.get(event.node, 0.0)
-        if due is not None and (wakes is None or wakes > due * (1 + _LATER) + slack):
+        slack = _SLACK + self._longest_stops.get(event.node, 0.0) + _SLOW * (event.node in self._slow)
+        if due is not None and (wakes is None or wakes > due + abs(due) * _LATER + slack):
             until = "only a message" if wakes is None else f"{wakes:.3f} s from then"
             self.wrong(f"its first timer is due {due:.3f} s after it was let go, and it sleeps until {until}")
 
@@ -68,16 +80,19 @@ class LetGoAtRest(Rule):
         )
 
     def _note_fault(self, event: Event) -> None:
-        """Note when a process began, and for how long it stood still: perhaps between a commit that set a
-        timer and its answer, after which the timer counts in memory.
-        """
+        """Note when a process began, and for how long it stood still."""
         if event["what"] == "restart":
             self._starts[event.node] = event.at
         elif event["what"] == "stop":
-            self._stops[event.node] = event.at
-        elif event["what"] == "resume":
-            stop = event.at - self._stops.pop(event.node, event.at)
-            self._longest_stops[event.node] = max(stop, self._longest_stops.get(event.node, 0.0))
+            self._stops.setdefault(event.node, event.at)
+        elif event["what"] == "slow commit":
+            self._slow.add(event.node)
+        elif event["what"] in ("resume", "kill"):
+            self._resumed(event.node, event.at)
+
+    def _resumed(self, node: str, now: float) -> None:
+        stop = now - self._stops.pop(node, now)
+        self._longest_stops[node] = max(stop, self._longest_stops.get(node, 0.0))
 
 
 class WokenInTime(Rule):
