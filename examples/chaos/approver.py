@@ -72,7 +72,7 @@ def answers(order: str, delay: float) -> list[Answer]:
     return [Answer(f"{order}-{number}", wait, rng.random() < 0.5) for number, wait in plan]
 
 
-class Approver:
+class ConsentingCustomer:
     """One customer."""
 
     def __init__(self, client: Client, folder: Path, number: int, count: int) -> None:
@@ -177,7 +177,7 @@ async def live(options: argparse.Namespace) -> None:
         try:
             async with Client(options.store) as client:
                 answering = loop.create_task(
-                    Approver(client, options.folder, options.number, options.of).run()
+                    ConsentingCustomer(client, options.folder, options.number, options.of).run()
                 )
                 ending = loop.create_task(end.wait())
                 await asyncio.wait({answering, ending}, return_when=asyncio.FIRST_COMPLETED)

@@ -2,7 +2,7 @@
 
 ``by_hand`` hands what fails to an operator instead of undoing it; ``in_a_hurry`` is undone when it takes too long; ``brief``
 packs where the service forgets its keys soon. ``rested`` sleeps before it charges; ``approved`` needs a customer's consent in
-time, ``countersigned`` asks for it twice and does without. A schedule has ``settle`` report each of its moments.
+time, ``countersigned`` asks for it twice and does without. A schedule has ``settle_moment`` report each of its moments.
 Schedulers never see a workflow: nothing has to be deployed for them.
 """
 
@@ -139,15 +139,15 @@ MOMENT_PREFIX: Final = "moment "
 
 
 @carrier.action(complete_within="4s", retry=RETRY, recover=RECOVER, undo=mg.NOTHING)
-def report(moment: datetime) -> None:
+def report_moment(moment: datetime) -> None:
     """Mail the day's business: the carrier's books show how often."""
     ask("carrier/email", Order(f"{MOMENT_PREFIX}{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", "", 0))
 
 
 @shop.workflow(complete_within="2m")
-def settle(moment: datetime) -> None:
+def settle_moment(moment: datetime) -> None:
     """What the schedule does at each of its moments."""
-    report(moment)
+    report_moment(moment)
 
 
 def _placed(order: Order) -> str:

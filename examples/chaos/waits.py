@@ -15,7 +15,7 @@ from makegood import Client, StoreUnavailableError
 from makegood.base import ids
 from makegood.store.views import EventView, Filter, TaskDetail
 
-from .orders import EVERY, SCHEDULE, settle
+from .orders import EVERY, SCHEDULE, settle_moment
 from .stores import UnderFire
 
 FILE: Final = "waits.json"
@@ -25,7 +25,7 @@ _PAGE: Final = 1000
 
 async def begin_schedule(client: Client) -> None:
     """Write the schedule whose moments are audited."""
-    await client.schedule(SCHEDULE, settle, mg.MOMENT, every=EVERY)
+    await client.schedule(SCHEDULE, settle_moment, mg.MOMENT, every=EVERY)
 
 
 async def end_schedule(client: Client) -> None:
@@ -97,7 +97,9 @@ async def read(store: UnderFire, client: Client) -> dict[str, Any]:
     rows = (await store.tables(("signal",)))["signal"]
     firings: list[dict[str, Any]] = []
     last = None
-    while page := await client.store.tasks.find(Filter(workflow=settle.name, limit=_PAGE, before=last)):
+    while page := await client.store.tasks.find(
+        Filter(workflow=settle_moment.name, limit=_PAGE, before=last)
+    ):
         firings += [{"key": task.key, "task": ids.show(task.id), "state": task.state} for task in page]
         last = page[-1].id
     return {
