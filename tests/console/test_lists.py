@@ -114,6 +114,12 @@ def test_a_row_says_what_a_task_waits_for(
 ) -> None:
     row = tasks.row(task_view, steps, {7: "a-1"}, NOW)
     assert (row.look, row.said, row.step) == (look, text, now)
+    due = [(one.kind, one.due) for one in steps if one.due is not None and one.kind != "action"]
+    assert (
+        row.rest == next(({"sleep": "ends", "wait_for": "times out"}[kind], left) for kind, left in due)
+        if due
+        else row.rest is None
+    )
     assert row.need == (task_view.state == "error")
 
 

@@ -84,6 +84,8 @@ class TaskRow(msgspec.Struct, frozen=True):
     left: float | None
     """Seconds until its deadline, if it has one ahead."""
     held: str
+    rest: tuple[str, float] | None
+    """What ends its wait, and in how many seconds."""
     batch: str
     """The filter that names its batch, "" without a correlation id."""
 
@@ -180,6 +182,7 @@ def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], no
         step=_step(task, steps, names, now),
         left=left if left is not None and left > 0 else None,
         held=names.get(task.locked_by, "") if task.locked_by is not None else "",
+        rest=_rest(steps),
         batch=Grouping().filter_of(Filter(), task.correlation_id or ""),
     )
 
@@ -204,6 +207,13 @@ def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
     if all(step.doing == "timer" for step in moving) and (text := next(filter(None, map(_wait, steps)), "")):
         return "waiting", shortened(text)
     return task.state, ""
+
+
+def _rest(steps: Sequence[StepBrief]) -> tuple[str, float] | None:
+    """Return what ends the first wait of a task, and in how many seconds; None if only a signal does."""
+    words = {"sleep": "ends", "wait_for": "times out"}
+    waits = [(step.due, words[step.kind]) for step in steps if step.kind in words and step.due is not None]
+    return next(((word, max(0.0, due)) for due, word in sorted(waits)), None)
 
 
 def _wait(step: StepBrief) -> str:
