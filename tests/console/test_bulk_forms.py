@@ -210,3 +210,15 @@ async def test_what_was_carried_out_is_listed_and_the_audit_leads_back(tmp_path:
         assert "No command matches" in (await browser.get("/audit?who=nobody")).text
         assert "nonsense" in (await browser.get("/audit?task=nonsense")).text
         assert "without NUL" in (await browser.get("/audit?who=%00")).text
+
+
+async def test_a_task_that_waits_offers_the_answer_first(tmp_path: Path) -> None:
+    """Above its cancel, and in the head of the page; what happens if nobody acts is said."""
+    async with approvals(tmp_path) as (console, (rome, *_)):
+        page = (await console.browser("otto").get(f"/tasks/{rome.id}")).text
+        head = page.partition('<header class="head"')[2].partition("</header>")[0]
+        acts = page.partition(">What you can do<")[2]
+        assert "Send approval…" in head
+        assert 0 < acts.index("Send approval…") < acts.index("Cancel…")
+        assert "Waiting for approval, a signal</p>" in page
+        assert "it continues when the signal comes." in page

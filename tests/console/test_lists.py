@@ -99,16 +99,9 @@ def alert(number: int, kind: Any, about: int | None = None, **changes: Any) -> A
         (task(), [step("charge", "done", failures=2), step("ship", "running", doing="do", taken_by=7)], "processing", "", "ship at a-1"),
         (task(), [step("label", "running", doing="do", wait=840.0)], "waiting", "no process takes it", "label: no process has taken it since 07:46:00"),
         (task(), [step("ship", "ready", doing="timer", due=30.0)], "waiting", "asked to come back later", "ship, again at 08:00:30"),
-        (
-            task("sleeping"), [step("approval", "ready", kind="wait_for", doing="timer", due=30.0)], "waiting",
-            "waits for approval, a signal, 30s left", "approval, until 08:00:30",
-        ),
-        (task("sleeping"), [step("approval", "ready", kind="wait_for")], "waiting", "waits for approval, a signal", "approval"),
-        (task("sleeping"), [step("nap", "ready", kind="sleep", doing="timer", due=30.0)], "sleeping", "sleeps", "nap, until 08:00:30"),
-        (
-            task("sleeping"), [step("approval", "ready", kind="wait_for", doing="timer", due=604_800.0)], "waiting",
-            "waits for approval, a signal, 7d left", f"approval, until {date_text(NOW + 604_800.0, '%Y-%m-%d %H:%M')}",
-        ),
+        (task("sleeping"), [step("approval", "ready", kind="wait_for", doing="timer", due=604_800.0)], "waiting", "waits for approval, a signal", f"approval, until {date_text(NOW + 604_800.0, '%Y-%m-%d %H:%M')}"),
+        (task("sleeping"), [step("approval", "ready", kind="wait_for")], "waiting", "waits for approval, a signal", ""),
+        (task("sleeping"), [step("sleep", "ready", kind="sleep", doing="timer", due=60.0)], "sleeping", "sleeps", "sleep, until 08:01:00"),
         (task("undoing", goal="undo"), [step("book", "undoing", attempt=2, taken_by=7, doing="undo")], "undoing", "", "undo of book, attempt 2 at a-1"),
         (task("error", goal="undo"), [step("charge", "undo_failed", error="closed")], "error", "undo incomplete", "undo of charge failed: closed"),
         (task("error", goal="hold", cause="no card"), [step("charge", "failed")], "error", "held", "no card"),
@@ -121,6 +114,12 @@ def test_a_row_says_what_a_task_waits_for(
 ) -> None:
     row = tasks.row(task_view, steps, {7: "a-1"}, NOW)
     assert (row.look, row.said, row.step) == (look, text, now)
+    due = [(one.kind, one.due) for one in steps if one.due is not None and one.kind != "action"]
+    assert (
+        row.rest == next(({"sleep": "ends", "wait_for": "times out"}[kind], left) for kind, left in due)
+        if due
+        else row.rest is None
+    )
     assert row.need == (task_view.state == "error")
 
 

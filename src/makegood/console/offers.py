@@ -21,6 +21,7 @@ from makegood.story.held_tasks import held, task_of
 from makegood.story.signals import receivable
 from makegood.story.steps import listed
 from makegood.story.undo_preview import TOUCHED, needs_settling
+from makegood.story.waits import listens
 
 MOST_SETTLED = 5
 """Steps that get a form of their own, at most."""
@@ -106,7 +107,9 @@ def offers(detail: TaskDetail) -> Offers:
     first = [_settle(detail, *settlement) for settlement in list(settlements.items())[:MOST_SETTLED]]
     result.more = max(0, len(settlements) - MOST_SETTLED)
     result.acts = first + result.acts if needs_settling(detail) else result.acts + first
-    result.acts += [_signal(detail, *numbered) for numbered in enumerate(receivable(detail)[:MOST_SIGNALS])]
+    signals = [_signal(detail, *numbered) for numbered in enumerate(receivable(detail)[:MOST_SIGNALS])]
+    awaited = [offer for offer in signals if offer.look]
+    result.acts = [*awaited, *result.acts, *(offer for offer in signals if not offer.look)]
     if rules.may_be_later(replace(task_of(detail), timed=detail.task.complete_by is not None)):
         result.acts.append(_extend(detail))
     if task is None and result.acts:
@@ -221,7 +224,9 @@ def _settle(detail: TaskDetail, idx: int, outcomes: Sequence[str]) -> ActOffer:
 def _signal(detail: TaskDetail, idx: int, name: str) -> ActOffer:
     number = sum(signal.name == name for signal in detail.signals) + 1
     title = f"Send {name} to {_name(detail)}"
+    is_awaited = any(listens(step) and step.action == name for step in detail.steps)
     return ActOffer(
+        look="main" if is_awaited else "",
         act="signal", icon="send", idx=idx, label=f"Send {name}…", verb=f"Send {name}", title=title,
         means="The step that waits for it gets the value; if none waits yet, the task keeps it.",
         command=_command(detail, "signal", name, "VALUE"), signal=name, signal_id=f"console-{number}",

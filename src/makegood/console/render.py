@@ -25,6 +25,7 @@ from makegood.base.durations import brief
 from makegood.base.ids import show
 from makegood.base.stored_values import FARTHEST
 from makegood.base.terminal_text import visible, visible_lines
+from makegood.console.day_time import near_time
 from makegood.console.redaction import Redaction
 from makegood.console.static_files import StaticFiles
 from makegood.console.visits import NOBODY, Visitor
@@ -190,6 +191,7 @@ class Renderer:
                 "short": short,
                 "exact": exact,
                 "clock": clock_time,
+                "near": near_time,
             }
         )
         self._environment.globals.update(

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
+
 from makegood.base.counts import counted
 from makegood.base.durations import brief
 from makegood.console.attempts import Course
@@ -214,7 +216,7 @@ def _listening(detail: TaskDetail) -> TaskVerdict | None:
         return None
     step = min(listening, key=lambda s: math.inf if s.due is None else s.due)
     left = None if step.due is None else _countdown(step, "to its timeout", step.due)
-    text = signal_text(step).removeprefix("waits for ")
+    text = signal_text(msgspec.structs.replace(step, due=None)).removeprefix("waits for ")
     return _verdict("later", f"Waiting for {text}", countdown=left)
 
 

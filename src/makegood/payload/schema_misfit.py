@@ -106,8 +106,8 @@ def _same(value: Any, other: Any) -> bool:
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
-def _wrong(place: str, value: Any, allowed: str) -> str:
-    return f"{place or 'the value'} is {_text(value)}, and must be {allowed}"
+def _wrong(place: str, value: Any, domain: str) -> str:
+    return f"{place or 'the value'} is {_text(value)}, and must be {domain}"
 
 
 def _text(value: Any) -> str:

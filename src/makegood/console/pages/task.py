@@ -14,7 +14,7 @@ from makegood.base.durations import brief
 from makegood.console import looks
 from makegood.console.attempt_lines import AttemptLine, attempt_lines
 from makegood.console.attempts import Course, course
-from makegood.console.day_time import day_time
+from makegood.console.day_time import near_time
 from makegood.console.gantt import TimeChart
 from makegood.console.in_place import InPlace, Undoing, in_place, should_not, undo_preview
 from makegood.console.ladder import LadderRow, LadderStep, ladder
@@ -44,6 +44,7 @@ from makegood.store.views import (
 )
 from makegood.story.signals import fate
 from makegood.story.steps import ORDER
+from makegood.story.waits import listens
 
 MOST_SIGNALS = 20
 """Signals that the page lists, at most."""
@@ -168,6 +169,15 @@ class TaskPage:
     def path(self) -> str:
         """The address of the page below the console's own."""
         return f"/tasks/{ids.show(self.found.task.id)}"
+
+    @property
+    def continues(self) -> str:
+        """When the task goes on if nobody acts on it."""
+        listening = [step for step in self.found.steps if listens(step)]
+        if not listening:
+            return "by itself"
+        has_limit = any(step.due is not None for step in listening)
+        return f"when the signal comes{', or at its timeout' if has_limit else ''}"
 
     @property
     def current(self) -> bool:
@@ -379,7 +389,7 @@ def _trace(parent: str | None) -> str:
 def _facts(detail: TaskDetail, names: Mapping[int, str], way: Course, now: float) -> list[tuple[str, str]]:
     task = detail.task
     end = way.ended.get(task.submission, task.ended) if task.state in AT_REST else None
-    deadline = "" if task.complete_by is None or end is not None else day_time(task.complete_by)
+    deadline = "" if task.complete_by is None or end is not None else near_time(task.complete_by, now)
     if deadline and task.complete_by is not None and task.complete_by < now:
         deadline = f"passed at {deadline}"
     holder = f"nobody, last epoch {task.epoch}" if task.epoch else ""
@@ -387,7 +397,7 @@ def _facts(detail: TaskDetail, names: Mapping[int, str], way: Course, now: float
         holder = f"{names.get(task.locked_by, f'node {task.locked_by}')}, epoch {task.epoch}"
     facts = [
         ("workflow", f"{task.app}.{task.workflow}"),
-        ("submitted", day_time(task.created)),
+        ("submitted", near_time(task.created, now)),
         ("took", "" if end is None else brief(max(0.0, end - task.created))),
         ("unanswered", f"{task.failure_count:,}" if task.failure_count else ""),
         ("deadline", deadline),

@@ -30,7 +30,7 @@ from makegood.store.views import (
     UnendedTally,
 )
 from makegood.story.batch_progress import batch_progress
-from makegood.story.waits import SLEEPS, is_asleep, listens, wait_of
+from makegood.story.waits import SLEEPS, is_asleep, wait_of
 
 PAGE: Final = 50
 """Tasks on a page."""
@@ -84,6 +84,8 @@ class TaskRow(msgspec.Struct, frozen=True):
     left: float | None
     """Seconds until its deadline, if it has one ahead."""
     held: str
+    rest: tuple[str, float] | None
+    """What ends its wait, and in how many seconds."""
     batch: str
     """The filter that names its batch, "" without a correlation id."""
 
@@ -180,6 +182,7 @@ def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], no
         step=_step(task, steps, names, now),
         left=left if left is not None and left > 0 else None,
         held=names.get(task.locked_by, "") if task.locked_by is not None else "",
+        rest=_rest(steps),
         batch=Grouping().filter_of(Filter(), task.correlation_id or ""),
     )
 
@@ -201,11 +204,21 @@ def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
     moving = [step for step in steps if step.doing is not None]
     if moving and all(map(is_asleep, moving)):
         return "sleeping", SLEEPS
-    if all(step.doing == "timer" for step in moving) and (
-        text := next(filter(None, map(wait_of, steps)), "")
-    ):
+    if all(step.doing == "timer" for step in moving) and (text := next(filter(None, map(_wait, steps)), "")):
         return "waiting", shortened(text)
     return task.state, ""
+
+
+def _rest(steps: Sequence[StepBrief]) -> tuple[str, float] | None:
+    """Return what ends the first wait of a task, and in how many seconds; None if only a signal does."""
+    words = {"sleep": "ends", "wait_for": "times out"}
+    waits = [(step.due, words[step.kind]) for step in steps if step.kind in words and step.due is not None]
+    return next(((word, max(0.0, due)) for due, word in sorted(waits)), None)
+
+
+def _wait(step: StepBrief) -> str:
+    """Return what a step waits for, without how long still: that changes all the time."""
+    return wait_of(msgspec.structs.replace(step, due=None))
 
 
 def shortened(text: str) -> str:
@@ -233,12 +246,10 @@ def _step(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], 
 def _moving(step: StepBrief, names: Mapping[int, str], now: float) -> str:
     """Return what a step under way does, "" for any other."""
     at = f" at {names[node]}" if (node := step.taken_by or 0) in names else ""
-    if listens(step) or is_asleep(step):
-        return (
-            step.name if step.due is None else f"{step.name}, until {near_time(round(now + step.due), now)}"
-        )
     if step.doing == "timer":
         at_moment = near_time(round(now + (step.due or 0.0)), now)
+        if step.kind in ("sleep", "wait_for"):
+            return f"{step.name}, until {at_moment}"
         return f"{step.name}{' in doubt' if step.state == 'in_doubt' else ''}, again at {at_moment}"
     if _unclaimed(step):
         return f"{step.name}: no process has taken it since {day_time(round(now - (step.wait or 0.0)))}"
