@@ -422,13 +422,18 @@ async def _answered_by_you(director: Director, playing: Playing) -> None:
             playing, f"You have {'approved' if VISITOR in customer.told.approvers else 'refused'} {order}.",
             "The signal is in the store, and the agents that it needs next were killed just now. New ones continue.",
         )  # fmt: skip
+        if not director.settings.replace:
+            await asyncio.sleep(DARK)
+            await director.start_all()
     outcome = await _ended(director, order)
-    if outcome == "processed":
+    if outcome == "processed" and VISITOR not in customer.told.approvers:
+        how = "Somebody else approved it, and the parcel is on its way."
+    elif outcome == "processed":
         how = "You approved it, the carrier has your name in its papers, and the parcel is on its way."
     elif VISITOR in customer.told.refusers:
         how = "You refused it: unpacked, its van cancelled, its money refunded, its goods released. The customer heard nothing of it."
     else:
-        how = "Nobody answered in time, so the answer was no: every step is taken back."
+        how = "No yes came in time: every step is taken back."
     _say(playing, f"{order} is {outcome}.", how, "ok" if outcome == "processed" else "undo")
 
 

@@ -20,7 +20,7 @@ from makegood import Client, Filter, Signalled, SignalRefused, StoreUnavailableE
 from .shop import Approval, approval, place_order
 from .storefront import TOLD, WANTED, Lines, append
 
-DESK: Final = "desk"
+BY: Final = "desk"
 """The name under which the process answers."""
 MAY_APPROVE: Final = 60_000
 """Cents up to which the desk answers."""
@@ -58,7 +58,7 @@ def decide(order: str, seed: int) -> Decision:
     """
     rng = random.Random(f"{seed} desk {order}")
     yes = rng.random() >= REFUSES
-    return Decision(order, yes, DESK, rng.choice(YES if yes else NO))
+    return Decision(order, yes, BY, rng.choice(YES if yes else NO))
 
 
 async def answer(client: Client, folder: Path, decision: Decision) -> Signalled:
@@ -70,8 +70,8 @@ async def answer(client: Client, folder: Path, decision: Decision) -> Signalled:
     )  # fmt: skip
 
 
-class Approver:
-    """The desk at work."""
+class Desk:
+    """Answers what waits. ``folder``: the shop's; ``seed``: which orders are refused."""
 
     def __init__(self, folder: Path, client: Client, seed: int) -> None:
         self._folder = folder
@@ -104,7 +104,7 @@ class Approver:
 async def keep_desk(folder: Path, seed: int) -> None:
     """Answer until cancelled."""
     async with Client() as client:
-        await Approver(folder, client, seed).work()
+        await Desk(folder, client, seed).work()
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,5 +1,6 @@
 """The stage in a browser: an order survives the kill of its agent by a button, and the page is whole at every width."""
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,14 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(found() is None, reason="there is no Chromium here: apt-get install chromium"),
 ]
+
+
+AXIS_LABELS = """
+(labels => labels.every((a, n) => n === 0 || labels[n - 1].right <= a.left))(
+  ["now", "planned"].map(word => [...document.querySelectorAll("svg.time text")].find(e => e.textContent === word))
+    .filter(e => e).map(e => e.getBoundingClientRect()))
+"""
+"""Whether "now" and "planned" keep apart."""
 
 
 @pytest.fixture
@@ -93,7 +102,7 @@ def test_a_large_order_is_approved_by_keyboard_while_agents_are_killed(
     ladder = page.run("document.querySelector('.ladder').innerText")
     assert " left: waits for approval, a signal" in str(ladder)
     page.run("document.querySelector('.answer button').focus()")
-    until(page, "/2 agents died meanwhile/.test(document.querySelector('.heard').innerText)")
+    until(page, "/[2-9] agents died meanwhile/.test(document.querySelector('.heard').innerText)")
     assert page.run("document.activeElement.innerText") == "Approve", "the focus survives what is new"
     page.press("Tab")
     assert page.run("document.activeElement.innerText") == "Refuse"
@@ -112,6 +121,34 @@ def test_a_large_order_is_approved_by_keyboard_while_agents_are_killed(
     assert page.complaints() == []
     report = stage.end()
     assert (report["ok"], report["processed"], report["approved"]) == (True, 1, 1)
+
+
+def test_the_console_shows_what_a_large_order_waits_for_and_how_long(stage: RunningShow, page: Page) -> None:
+    """In the ladder, in the list and on the overview; no label of the time axis is printed over another one."""
+    assert stage.press("order", kind="large") == 204
+    stage.until("live", "waits for an approval")
+    link = re.search(r'href="(http://[^"]+)/tasks/([^"?#]+)\?([^"#]+)"', stage.get())
+    assert link is not None
+    console, task, token = link.groups()
+    page.open(f"{console}/?{token}")
+    for width in (375, 1280):
+        for scheme in ("light", "dark"):
+            page.look(width=width, scheme=scheme)
+            page.open(f"{console}/tasks/{task}")
+            note = until(page, "[...document.querySelectorAll('.cell__note')].map(e => e.innerText).at(-1)")
+            assert re.match(r"\d[\d.]*s left: waits for approval", str(note))
+            assert page.run(AXIS_LABELS) is True
+            assert page.run("document.documentElement.scrollWidth") <= width
+            page.open(f"{console}/tasks?q=waits:approval")
+            row = until(page, "(document.querySelector('.tasks tbody tr') || {}).innerText")
+            assert re.search(r"waits for approval, a signal, \d[\d.]*s left", str(row))
+            assert re.search(r"approval, until \d\d:\d\d:\d\d", str(row))
+            page.open(f"{console}/")
+            until(page, "!!document.querySelector('.needs--calm b')")
+            assert page.run("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('.needs--calm b'))")
+            assert page.complaints() == []
+    report = stage.end()
+    assert (report["ok"], report["undone"], report["refused"]) == (True, 1, 1), "the show is over: refused"
 
 
 def test_the_page_is_whole_in_both_schemes_at_every_width_and_by_keyboard(

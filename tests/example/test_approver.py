@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import makegood as mg
-from examples.orders.approver import DESK, MAY_APPROVE, Approver, answer, decide
+from examples.orders.approver import BY, MAY_APPROVE, Desk, answer, decide
 from examples.orders.auditor import audit, read_told
 from examples.orders.shop import LIMIT, NOT_APPROVED, Order, place_order, settle_now, shop
 from examples.orders.storefront import TOLD, WANTED, append
@@ -69,14 +69,14 @@ async def test_large_orders_wait_are_approved_or_refused_and_the_books_know_by_w
         ]
         assert (await small.result(timeout="60s")).startswith("ship-")
         await waiting(client, 2)
-        await Approver(tmp_path, client, SEED).answer_all()
+        await Desk(tmp_path, client, SEED).answer_all()
         assert (await first.result(timeout="60s")).startswith("ship-")
         with pytest.raises(mg.TaskUndone) as failure:
             await second.result(timeout="60s")
         assert failure.value.cause == NOT_APPROVED
         assert failure.value.standing == ()
     assert {line.get("approved_by") or line["order"]: line.get("refused_by", "") for line in notes(tmp_path)} == {
-        DESK: "", "o-no": DESK
+        BY: "", "o-no": BY
     }  # fmt: skip
     ends = (("o-yes", "processed", LARGE), ("o-no", "undone", LARGE), ("o-small", "processed", LIMIT))
     assert check_books(services, tmp_path, *ends)["kept"] == LARGE + LIMIT
@@ -91,7 +91,7 @@ async def test_an_approver_that_was_killed_before_its_signal_gives_the_same_answ
         append(tmp_path / TOLD, decide("o-yes", SEED).line)
         await waiting(client, 1)
         for _ in range(3):
-            await Approver(tmp_path, client, SEED).answer_all()
+            await Desk(tmp_path, client, SEED).answer_all()
         assert (await task.result(timeout="60s")).startswith("ship-")
         again = await answer(client, tmp_path, decide("o-yes", SEED))
         assert (again.created, again.conflict) == (False, False)
@@ -106,7 +106,7 @@ async def test_the_approver_leaves_very_large_orders_and_those_of_other_shops(
         task = await order(client, tmp_path, "o-yes", MAY_APPROVE + 1)
         other = await client.submit(place_order, Order("another", "chair", LARGE), key="another")
         await waiting(client, 2)
-        await Approver(tmp_path, client, SEED).answer_all()
+        await Desk(tmp_path, client, SEED).answer_all()
         assert not (tmp_path / TOLD).exists()
         for handle in (task, other):
             await handle.cancel()

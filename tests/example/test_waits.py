@@ -12,7 +12,7 @@ from examples.orders.auditor import Told
 from examples.orders.customers import Customers, Said
 from examples.orders.processes import Place, State
 from examples.orders.shop import Order, place_order, shop
-from examples.orders.storefront import Storefront
+from examples.orders.storefront import TOLD, WANTED, Storefront, append
 from examples.orders.waits import STILL, Rows, Waits, line_of
 from makegood import Client
 from makegood.model.queue_message import QueueMessage
@@ -279,3 +279,19 @@ async def test_the_shop_reads_what_its_queue_holds_in_few_commits(
             await listening
         assert calls == 2
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 150
+
+
+async def test_an_answer_to_an_order_is_not_taken_for_its_acceptance(tmp_path: Path) -> None:
+    """A shop that was killed between sending an order and noting it: the approver may note its answer first."""
+    async with Client(f"sqlite:///{tmp_path / 'store.db'}", migrate=True) as client:
+        append(tmp_path / WANTED, {"id": "o-1", "sku": "pen", "cents": 300, "card": "good"})
+        append(tmp_path / TOLD, {"order": "o-1", "approved_by": "desk", "why": "so it is"})
+        selling = asyncio.get_running_loop().create_task(
+            Storefront(tmp_path, client, "shop-1").remember().sell()
+        )
+        while len(lines := (tmp_path / TOLD).read_text().splitlines()) < 2:
+            await moment()
+        selling.cancel()
+        with suppress(asyncio.CancelledError):
+            await selling
+    assert lines[1] == '{"order": "o-1", "cents": 300}'
