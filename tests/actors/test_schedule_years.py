@@ -4,6 +4,7 @@ What each schedule must have done is computed apart from the engine, from a walk
 (``unit/cron_reference``). SQLite's calendar is the machine's clock, so a test can move it; PostgreSQL's is the server's.
 """
 
+import asyncio
 import random
 import sqlite3
 from bisect import bisect_right
@@ -94,7 +95,7 @@ class Leaders:
         self._firings = self._successor()
 
     def _successor(self) -> Firings:
-        return Firings(self._store, lambda: None, clock=self._clock, rng=self._rng)
+        return Firings(self._store, lambda: None, asyncio.Event(), clock=self._clock, rng=self._rng)
 
     async def look(self) -> None:
         """Fire what is due, sometimes as a new leader."""
