@@ -13,7 +13,9 @@ from types import MappingProxyType
 from rich.table import Table
 
 from makegood.testing.checker import Report, Violation
+from makegood.testing.checker.signals import TIMEOUTS
 from makegood.testing.history import Event, History
+from proofs.storms.schedule_rules import reasons
 
 WANTED: Mapping[str, str] = MappingProxyType(
     {
@@ -30,12 +32,26 @@ WANTED: Mapping[str, str] = MappingProxyType(
         "undo too old": "an undo whose key was too old to be sent again",
         "ambiguous committed": "a commit whose answer was lost, and which was there",
         "ambiguous not committed": "a commit whose answer was lost, and which was not there",
+        "let-go": "a task that was let go",
+        "kept signal": "a signal that was kept",
+        "late signal": "a signal that was kept by a task that had ended",
+        "timeout": "a wait that timed out",
+        "signal close to a timeout": "a signal that came within 50 ms of a timeout",
+        "skip overlap": "a moment of a schedule that was skipped because of the task before",
+        "skip missed": "a moment of a schedule that was missed",
+        "skip coalesced": "a moment of a schedule in whose place a later one was fired",
+        "skip paused": "a moment of a schedule that a pause skipped",
+        "skip gap": "a time of a schedule that clocks never showed",
+        "skip fold": "a time of a schedule that clocks showed twice",
+        "firing after a change of leader": "a firing by another Supervisor than the one before",
     }
 )
 """What every batch must contain, with the words that report its absence."""
 
 _REQUESTS = ("request", "take", "offer", "hand")
 _REPLIES = ("reply", "answer")
+_CLOSE = 0.05
+"""Seconds between a signal and a timeout."""
 
 
 @dataclass(slots=True)
@@ -159,8 +175,10 @@ def occurrences(history: History) -> Counter[str]:
     under_way: set[int] = set()
     leaders: dict[str, str] = {}
     answers: set[tuple[int, int, int]] = set()
+    waits = _Waits(counts)
     for event in history.events:
         counts.update(_by_kind(event))
+        waits.take(event)
         if event.kind == "accepted":
             answers.add((event.task, event["idx"], event["attempt"]))
         elif event.kind == "late":
@@ -175,6 +193,44 @@ def occurrences(history: History) -> Counter[str]:
             counts["change of leader"] += before not in (None, event["holder"]) and bool(under_way)
             leaders[event["name"]] = event["holder"]
     return +counts
+
+
+@dataclass(slots=True)
+class _Waits:
+    """Counts what happened to tasks that wait, and to schedules."""
+
+    counts: Counter[str]
+    ends: set[int] = field(default_factory=set)
+    """Tasks that have ended."""
+    dues: dict[int, list[float]] = field(default_factory=dict)
+    """The moments of the timeouts of each task, by the store's clock."""
+    leader: str = ""
+    """Who fired last."""
+
+    def take(self, event: Event) -> None:
+        """Count an event."""
+        kind = event.kind
+        if kind == "ended":
+            self.ends.add(event.task)
+        elif kind == "moved":
+            if any(move[0] == "task" for move in event["moves"]):
+                self.ends.discard(event.task)
+        elif kind == "suspended":
+            self.counts["let-go"] += 1
+        elif kind == "kept":
+            self.counts["late signal" if event.task in self.ends else "kept signal"] += 1
+        elif kind == "timeout":
+            self.dues.setdefault(event.task, []).append(event["due"])
+        elif kind == "signalled":
+            near = any(abs(due - event["now"]) <= _CLOSE for due in self.dues.get(event.task, ()))
+            self.counts["signal close to a timeout"] += near
+        elif kind == "waited":
+            self.counts["timeout"] += event["reason"] in TIMEOUTS
+        elif kind == "schedule":
+            self.counts.update({f"skip {reason}": count for reason, count in reasons(event).items()})
+            if event["verb"] == "fire" and event["tasks"]:
+                self.counts["firing after a change of leader"] += self.leader not in ("", event.node)
+                self.leader = event.node
 
 
 def _by_kind(event: Event) -> list[str]:

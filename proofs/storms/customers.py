@@ -19,6 +19,8 @@ from proofs.storms.surroundings import ORDERS, QUEUE, RECEIVERS, SENDING, Around
 from proofs.storms.swarm import StormSwarm
 
 _PATIENCE = 3.0
+_AIMING, _LOOKS = 0.3, 10
+"""The share of signals that aim at a timeout, and how often their senders look for one."""
 
 
 class Market(CustomerWorld, Protocol):
@@ -70,7 +72,10 @@ class RandomCustomers(Customers):
     async def _signal_all(self, order: Order, rng: random.Random) -> None:
         """Send signals to an order's task: soon or late, some twice, each again until it is answered."""
         for n in range(order.signals):
-            await asyncio.sleep(rng.choice((0.0, 0.5, 2.0, 2.99, 3.0, 6.0)) * rng.uniform(0.9, 1.1))
+            if rng.random() < _AIMING:
+                await self._nearly_too_late(order, rng)
+            else:
+                await asyncio.sleep(rng.choice((0.0, 0.5, 2.0, 2.99, 3.0, 6.0)) * rng.uniform(0.9, 1.1))
             by_key, id_ = rng.random() < 0.3, f"click-{n}"
             for _ in range(rng.choice((1, 1, 2))):
                 answer = asyncio.Event()
@@ -82,6 +87,17 @@ class RandomCustomers(Customers):
                         with suppress(TimeoutError):
                             await asyncio.wait_for(answer.wait(), _PATIENCE)
                     await asyncio.sleep(rng.uniform(0.0, 0.2))
+
+    async def _nearly_too_late(self, order: Order, rng: random.Random) -> None:
+        """Wait for the moment at which the task's wait times out, or for some seconds if it has none."""
+        for _ in range(_LOOKS):
+            task, now = self.acks.get(order.key), self._world.loop.now
+            waits = [event for event in self._world.history.of("timeout") if event.task == task]
+            length = waits[-1].at + waits[-1]["due"] - waits[-1]["now"] - now if waits else 0.0
+            if length > 0.0:
+                await asyncio.sleep(max(0.0, length + rng.uniform(-0.06, 0.03)))
+                return
+            await asyncio.sleep(0.5)
 
     async def _signal(
         self,

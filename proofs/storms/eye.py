@@ -22,6 +22,9 @@ select id from makegood_task t where state in ('processed', 'undone') and locked
     and not exists (select 1 from makegood_listener where task = t.id) and not exists (select 1 from makegood_inbox where task = t.id)
     and not exists (select 1 from makegood_alert where task = t.id)
 """
+_TO_FIRE = (
+    "select exists (select 1 from makegood_schedule where next_at is not null or buffer_at is not null)"
+)
 _LEADER = "select holder from makegood_lease where name = 'makegood/supervisor'"
 
 
@@ -44,6 +47,10 @@ class StormEye(Eye):
     def __init__(self, path: Path, around: Around | None) -> None:
         super().__init__(path)
         self._around = around
+
+    def busy(self) -> bool:
+        """Whether a task has not ended, something is in flight, or a schedule has moments to come."""
+        return super().busy() or bool(self.rows(_TO_FIRE)[0][0])
 
     def at_rest(self) -> bool:
         """Whether every task has ended and nothing is in flight, neither requests nor notices."""

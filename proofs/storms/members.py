@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from makegood.base import zones
 from makegood.client.client import Client
 from makegood.errors import StoreUnavailableError
 from makegood.node.node import Node
@@ -17,6 +18,7 @@ from makegood.testing.simulator.stores import VERBS
 from proofs.storms.services import SERVICES, StormService
 from proofs.storms.surroundings import QUEUE, SWEEP
 from proofs.storms.swarm import StormSwarm
+from proofs.storms.timetable import ScheduleOperator
 from proofs.storms.webhook_receivers import TIMEOUT, Post, ReceiverWorld, hosts, note, patience
 
 LEASE = 4.0
@@ -40,6 +42,10 @@ AROUND = frozenset(
     ]
 )
 """Verbs that faults strike only in worlds with surroundings; other worlds draw nothing for them."""
+SCHEDULING = frozenset(
+    ["apply", "pause", "resume", "delete", "launch", "fire", "fail", "retime", "ahead", "schedules"]
+)
+"""The same of worlds with schedules; "schedules" are the views of these."""
 
 
 class StormHome(Home, ReceiverWorld, Protocol):
@@ -47,6 +53,7 @@ class StormHome(Home, ReceiverWorld, Protocol):
 
     swarm: StormSwarm
     services: dict[str, StormService]
+    clockwork: ScheduleOperator | None
 
 
 @dataclass(slots=True, eq=False)
@@ -59,9 +66,13 @@ class StormMember(FleetMember):
         """Start the process again, with the remote services that its actions find."""
         FleetMember.start(self)  # super() does not know a class with slots
         self.process.context.run(SERVICES.set, self.world.services)
+        if self.world.clockwork is not None:
+            self.process.context.run(zones.FOLDERS.set, self.world.clockwork.folders(self.name))
 
     def _struck(self) -> frozenset[str]:
-        return VERBS if self.world.swarm.around is None else VERBS | AROUND
+        swarm = self.world.swarm
+        verbs = VERBS if swarm.around is None else VERBS | AROUND
+        return verbs if swarm.timetable is None else verbs | SCHEDULING
 
     def _options(self) -> Options:
         engine = FleetMember._options(self)  # noqa: SLF001 - its own; super() does not know a class with slots

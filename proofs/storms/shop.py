@@ -117,6 +117,7 @@ def storm_app(*, breakers: bool = False) -> App:
     _approvals(app, reserve)
     _submission(app)
     _waits(app, reserve, charge)
+    _ticks(app, reserve)
     return app
 
 
@@ -401,6 +402,20 @@ def _waits(app: App, reserve: Reserve, charge: Charge) -> None:
         return when(
             hold != order, then=lambda: fail("nobody wants it"), otherwise=lambda: charge(order, hold)
         )
+
+
+def _ticks(app: App, reserve: Reserve) -> None:
+    """Workflows of schedules: a short one, and one that is often not ended at the next moment."""
+
+    @app.workflow(complete_within="2m")
+    def tick(name: str) -> str:
+        return reserve(name)
+
+    @app.workflow(complete_within="2m")
+    def slow_tick(name: str) -> str:
+        hold = reserve(name)
+        sleep(4)
+        return hold
 
 
 def _submission(app: App) -> None:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, fields
 
 from makegood.testing.simulator import swarm
 from makegood.testing.simulator.swarm import LAYOUTS
-from proofs.storms import surroundings
+from proofs.storms import surroundings, timetable
 from proofs.storms.surroundings import Around
+from proofs.storms.timetable import Timetable
 
 _ASKING = 0.2
 """The share of worlds in which tasks wait for signals."""
@@ -24,6 +25,8 @@ class StormSwarm(swarm.Swarm):
     """The share of orders whose tasks begin later."""
     asking: float = 0.0
     """The share of orders whose tasks wait for signals."""
+    timetable: Timetable | None = None
+    """The schedules; None: there are none."""
 
 
 def drawn(seed: int) -> StormSwarm:
@@ -34,7 +37,13 @@ def drawn(seed: int) -> StormSwarm:
     delayed = rng.uniform(0.2, 1.0) if rng.random() < _DELAYING else 0.0
     rng = random.Random(f"{seed} signals")
     asking = rng.uniform(0.3, 1.0) if rng.random() < _ASKING else 0.0
-    return StormSwarm(**options, around=surroundings.draw(seed), delayed=delayed, asking=asking)
+    return StormSwarm(
+        **options,
+        around=surroundings.draw(seed),
+        delayed=delayed,
+        asking=asking,
+        timetable=timetable.draw(seed, settings.storm),
+    )
 
 
 def calm(*, tasks: int = 1, layout: tuple[tuple[str, ...], ...] = LAYOUTS[0]) -> StormSwarm:

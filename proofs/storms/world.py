@@ -27,6 +27,7 @@ from proofs.storms.services import Kind, StormService
 from proofs.storms.shop import asking
 from proofs.storms.surroundings import SWEEP
 from proofs.storms.swarm import StormSwarm, drawn
+from proofs.storms.timetable import ACT, RATE, ScheduleOperator
 
 _LOOK = 0.5
 
@@ -68,6 +69,10 @@ class StormWorld(SimulatedWorld):
             drawn_orders = asking(app, drawn_orders, self.swarm.asking, random.Random(f"{seed} asking"))
         self.customers = RandomCustomers(self, drawn_orders)
         self.operator = RandomOperator(self, random.Random(f"{seed} operator"))
+        self.clockwork: ScheduleOperator | None = None
+        if self.swarm.timetable is not None:
+            folder = self._ground.folder / "zones"
+            self.clockwork = ScheduleOperator(self, self.swarm.timetable, self.swarm.storm, folder)
 
     def _strengths(self) -> dict[str, float]:
         around = self.swarm.around
@@ -81,7 +86,7 @@ class StormWorld(SimulatedWorld):
         return WorldAtRest(eye.tasks(), eye.findings(self), eye.final())
 
     def _misdone(self) -> list[str]:
-        return self.operator.findings
+        return self.operator.findings + ([] if self.clockwork is None else self.clockwork.findings)
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -98,8 +103,15 @@ class StormWorld(SimulatedWorld):
     def _happen(self, kind: str, rng: random.Random) -> None:
         if kind == "operator":
             self.operator.act()
+        elif kind == ACT and self.clockwork is not None:
+            self.clockwork.act()
         else:
             super()._happen(kind, rng)
+
+    def jump_calendar(self, seconds: float) -> None:
+        """Let the wall clock of the store's machine jump; time that has passed stays as it is."""
+        self._fault("calendar jump", "", "")
+        self.true_clock.jump(seconds)
 
     async def _live(self, eye: Eye) -> None:
         assert isinstance(eye, StormEye)
@@ -108,7 +120,11 @@ class StormWorld(SimulatedWorld):
         for member in self.members.values():
             member.start()
         customers = self.loop.create_task(self.customers.run(self.swarm.storm * 0.7))
-        drivers = [self.loop.create_task(self._drive(kind, rate)) for kind, rate in self.swarm.rates.items()]
+        rates = dict(self.swarm.rates)
+        if self.clockwork is not None:
+            self.clockwork.begin()
+            rates[ACT] = RATE
+        drivers = [self.loop.create_task(self._drive(kind, rate)) for kind, rate in rates.items()]
         await asyncio.sleep(self.swarm.storm)
         for driver in drivers:
             driver.cancel()
@@ -133,7 +149,7 @@ class StormWorld(SimulatedWorld):
         end = self.loop.now + self.swarm.calm_down
         while self.loop.now < end:
             await asyncio.sleep(_LOOK)
-            if not (customers.done() and self.operator.idle) or eye.busy():
+            if not (customers.done() and self._operators_are_idle()) or eye.busy():
                 continue
             is_quiet, submitters_know = self._calls_have_landed(), eye.all_are_told()
             if tidyings < self.swarm.tidying and eye.in_error():
@@ -151,6 +167,9 @@ class StormWorld(SimulatedWorld):
                     else (name for name, member in self.members.items() if tells(member))
                 )
                 self._leave_to({leader, *tell})
+
+    def _operators_are_idle(self) -> bool:
+        return self.operator.idle and (self.clockwork is None or self.clockwork.idle)
 
     def _leave_to(self, names: set[str]) -> None:
         """Stop all processes except these: waiting with all the others for work that only these do costs more

@@ -203,6 +203,47 @@ async def test_a_pause_ends_by_itself_and_what_came_after_it_is_caught_up(
     assert (await view(store)).paused_at is None
 
 
+async def test_a_pause_that_was_over_when_somebody_resumed_it_has_skipped_its_moments(
+    store: Store, world: World, numbers: Iterator[int]
+) -> None:
+    """Nobody led while it was paused, and nobody resumed it in time: the act changes nothing."""
+    grant = await term(store, ttl=1e9)
+    await apply(store, a_schedule(coalesce=False, overlap="allow"))
+    await store.schedules.pause(ACT, "shop", "monthly", 2 * MONTH)
+    await world.elapse(3 * MONTH)
+    assert not await store.schedules.resume(ACT, "shop", "monthly")
+    (firing,) = (await fire(store, grant, numbers)).firings
+    assert (firing.tasks, dict(firing.skips)) == ((1,), {"paused": 2})
+
+
+async def test_a_moment_that_waits_for_a_task_is_not_fired_during_a_pause(
+    store: Store, world: World, numbers: Iterator[int]
+) -> None:
+    grant = await term(store, ttl=1e9)
+    await apply(store, a_schedule(overlap="buffer"))
+    for _ in range(2):
+        await next_moment(world)
+        await fire(store, grant, numbers)
+    await store.schedules.pause(ACT, "shop", "monthly", None)
+    await end(world)
+    (firing,) = (await fire(store, grant, numbers)).firings
+    assert (firing.tasks, dict(firing.skips)) == ((), {"paused": 1})
+    assert not (await view(store)).is_buffered
+
+
+async def test_a_late_moment_is_not_coalesced_into_one_that_a_pause_skips(
+    store: Store, world: World, numbers: Iterator[int]
+) -> None:
+    """Nobody led before, during and after a short pause: of the moments before it the latest is fired."""
+    grant = await term(store, ttl=1e9)
+    await apply(store, a_schedule())
+    await world.elapse(2 * MONTH)
+    await store.schedules.pause(ACT, "shop", "monthly", MONTH)
+    await world.elapse(MONTH + 1)
+    (firing,) = (await fire(store, grant, numbers)).firings
+    assert (firing.tasks, dict(firing.skips)) == ((1,), {"paused": 1, "coalesced": 1})
+
+
 @pytest.mark.parametrize(
     ("coalesce", "count_", "skips"), [(True, 1, {"coalesced": 2}), (False, 3, {})], ids=["latest", "all"]
 )

@@ -3,7 +3,8 @@
 The plan is always the same: ``reserve`` (step 0), then ``charge`` (step 1).
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 from makegood.supervisor.supervisor import LEASE
 from makegood.testing.checker import Final
 from makegood.testing.history import Event, History
+from proofs.storms.zone_laws import ZONE
 
 STEPS = ("reserve", "charge")
 THRESHOLD = 1
@@ -35,6 +37,9 @@ class Story:
         self.history = History(lambda: self.now)
         self.rounds: dict[tuple[int, int], int] = {}
         self.told: dict[int, int] = {}
+        self._spec: dict[str, Any] = {}
+        self._progress: dict[str, Any] | None = None
+        self._pause: tuple[float | None, float | None] = (None, None)
 
     def note(self, kind: str, node: str = "", task: int = 0, **fields: Any) -> None:
         """Note an event, a moment later."""
@@ -272,6 +277,50 @@ class Story:
             standing=STEPS, node="s2",
         )  # fmt: skip
 
+    def scheduled(self) -> None:
+        """A schedule, each ten seconds: it is fired in time, at the end of a gap and late, skips what is too long ago, and is paused."""
+        self.note("zones", "v2", zone=ZONE, change=28, before=0, after=15)
+        times = {"cron": "0-59/10 0-59 0-23 * * *", "timezone": ZONE, "end": 80.0}
+        self.declare("tick", {"times": times, "catch_up": 10.0, "coalesce": False})
+        self.fire(10.5, 10.0, fires="00:10")
+        self.fire(20.2, 20.0, fires="00:20")
+        self.fire(33.0, 28.0, fires="00:30", skips={"gap": 1})
+        self.fire(56.0, 55.0, fires="01:10", skips={"missed": 2})
+        self.fire(57.0, 55.0, verb="pause", pause=(57.0, None))
+        self.fire(66.0, 65.0, skips={"paused": 1}, pause=(57.0, None))
+        self.fire(76.0, 76.0, verb="resume", skips={"paused": 1})
+
+    def scheduled_elsewhere(self) -> None:
+        """Two more, by a Supervisor whose rules repeat a stretch: of late moments one is fired, the latest or the first."""
+        self.note("zones", "v3", zone=ZONE, change=28, before=0, after=-15)
+        times = {"cron": "0-59/10 0-59 0-23 * * *", "timezone": ZONE, "end": 80.0}
+        self.declare("tock", {"times": times})
+        self.fire(46.0, 45.0, fires="00:30", skips={"coalesced": 2, "fold": 1}, node="v3")
+        self.declare("tack", {"times": times, "coalesce": False})
+        self.fire(46.0, 45.0, fires="00:10", skips={"overlap": 2, "fold": 1}, node="v3")
+
+    def declare(self, name: str, options: Mapping[str, Any]) -> None:
+        """A schedule is written, five seconds after the beginning of 1970."""
+        self._spec = {"app": "shop", "name": name, **options}
+        self._progress = None
+        self.fire(5.0, 5.0, verb="apply", node="c")
+
+    def fire(
+        self, calendar: float, since: float, *, verb: str = "fire", fires: str = "", skips: Mapping[str, int] | None = None,
+        pause: tuple[float | None, float | None] = (None, None), node: str = "v2",
+    ) -> None:  # fmt: skip
+        """An operation on the schedule, whose time is ``calendar``."""
+        before, name = self._progress, self._spec["name"]
+        counts = Counter({} if before is None else before["skips"]) + Counter(skips or {})
+        firings = (0 if before is None else before["firings"]) + bool(fires)
+        self._progress = {"since": since, "firings": firings, "skips": dict(counts)}
+        tasks = [(int(calendar) + 100, f"{name}@1970-01-01T00:{fires}[{ZONE}]")] if fires else []
+        self.note(
+            "schedule", node, name=name, verb=verb, calendar=calendar, spec=self._spec, before=before, progress=self._progress,
+            last_task=None, former_pause=self._pause, pause=pause, tasks=tasks,
+        )  # fmt: skip
+        self._pause = pause
+
     def removed(self, task: int) -> None:
         """A task is removed long after its end."""
         self.note(
@@ -309,6 +358,7 @@ def good() -> History:
     story.signalled(4)
     story.slept(6)
     story.guarded(5)
+    story.scheduled()
     story.rest(6)
     story.removed(2)
     return story.history

@@ -28,6 +28,7 @@ from tests.simulation import (
     mutants_more,
     mutants_rewind,
     mutants_rules,
+    mutants_schedules,
     mutants_signals,
     mutants_sleeping,
     mutants_store,
@@ -46,6 +47,7 @@ MUTANTS = (
     | named_in(mutants_sleeping)
     | named_in(mutants_signals)
     | named_in(mutants_suspension)
+    | named_in(mutants_schedules)
 )
 """All of them, by name."""
 

@@ -13,10 +13,10 @@ from makegood.saga import rules, signals
 from makegood.saga.decision_builder import DecisionBuilder
 from makegood.scheduler.task_table import TaskTable
 from makegood.scheduler.wakeups import Wakeups
-from makegood.store.sqlite import decision_rows
+from makegood.store.sqlite import claim, decision_rows, slices
 from makegood.store.sqlite import signals as sending
 from tests.simulation.mutants_making import mutant
-from tests.simulation.mutants_worlds import APART, FAULTS_OF_ALL_KINDS, QUICK
+from tests.simulation.mutants_worlds import APART, EVERY, FAULTS_OF_ALL_KINDS, QUICK, aimed, approving
 
 ASKING = replace(FAULTS_OF_ALL_KINDS, tasks=6, asking=1.0)
 """A little of everything, and all tasks wait for signals."""
@@ -107,3 +107,55 @@ def timeout_cut_short(m: pytest.MonkeyPatch) -> None:
 def signals_left_behind(m: pytest.MonkeyPatch) -> None:
     """A Scheduler that takes a task over does not read the signals that the task keeps."""
     m.setattr("makegood.store.rows.may_wait", lambda _static: False)
+
+
+LET_GO = replace(UNHEARD, engine=replace(QUICK, poll_every=5.0, linger=0.1))
+"""Schedulers that hear late let go of what waits."""
+
+
+@mutant(LET_GO)
+def sleeper_not_rung(m: pytest.MonkeyPatch) -> None:
+    """A message wakes no task that sleeps."""
+    m.setattr(claim, "_AT_REST", claim._AT_REST.replace(", 'sleeping'", ""))
+
+
+@mutant(replace(LET_GO, layout=EVERY, tasks=8, services={}, pace=2.0), twist=approving, within=24)
+def woken_by_update(m: pytest.MonkeyPatch) -> None:
+    """A signal wakes a task only if its sender sees that the task sleeps."""
+    kind = (
+        "case (select state from makegood_task where id = ?1) when 'sleeping' then 'signal' else 'quiet' end"
+    )
+    message = f"insert into makegood_inbox (task, kind, at, body) values (?1, {kind}, ?2, ?3)"
+    m.setattr(sending, "_MESSAGE", message)
+    by_message = "where task = makegood_task.id"
+    condition = f"{by_message} and (makegood_task.state <> 'sleeping' or kind <> 'quiet')"
+    m.setattr(claim, "_AT_REST", claim._AT_REST.replace(by_message, condition))
+
+
+@mutant(ASKING, twist=aimed("kill", "committed send", 0.5))
+def signal_and_its_ring_apart(m: pytest.MonkeyPatch) -> None:
+    """The message of a signal is written in a second transaction, once its row is durable."""
+    insert, signal_ = sending._Tables.insert, slices.TaskSlice.signal
+
+    async def without_message(self: Any, task: int, signal: Any, who: str) -> bool:
+        ask = self._ask
+
+        async def but_for_the_message(sql: str, *values: Any) -> Any:
+            return [] if sql == sending._MESSAGE else await ask(sql, *values)
+
+        self._ask = but_for_the_message
+        return await insert(self, task, signal, who)
+
+    async def apart(self: Any, signal: Any, act: Any = None) -> Any:
+        answer = await signal_(self, signal, act)
+        if answer.created:
+
+            def ring(tx: Any) -> None:
+                tx.connection.execute(sending._MESSAGE, (answer.task, tx.now, signal.message))
+                tx.topics.add("inbox")
+
+            await self._db.write(ring)
+        return answer
+
+    m.setattr(sending._Tables, "insert", without_message)
+    m.setattr(slices.TaskSlice, "signal", apart)

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from makegood.saga import rules
-from makegood.scheduler import claims, task_table
+from makegood.scheduler import claims, commits, task_table
 from makegood.store import changes
 from makegood.store.sqlite import claim, decision_rows
 from tests.simulation.mutants_making import mutant
-from tests.simulation.mutants_worlds import BAD_SERVICES, EVERY, FAULTS_OF_ALL_KINDS, QUICK
+from tests.simulation.mutants_worlds import BAD_SERVICES, EVERY, FAULTS_OF_ALL_KINDS, QUICK, approving
 
 WAITING = replace(
     FAULTS_OF_ALL_KINDS,
@@ -57,6 +57,22 @@ def moment_of_the_let_go_forgotten(m: pytest.MonkeyPatch) -> None:
         """Remember nothing."""
 
     m.setattr(claims.Claims, "sleeps", forget)
+
+
+@mutant(
+    replace(
+        UNWATCHED, tasks=1, points={"slow commit": 0.8}, services={}, rates={}, parallel_from=1, pace=0.2
+    ),
+    twist=approving,
+    within=24,
+)
+def messages_of_the_let_go_forgotten(m: pytest.MonkeyPatch) -> None:
+    """What came for a task while it was let go is forgotten with it."""
+
+    def let_go(_self: Any, _task: int, wakes: float, turn: Any) -> None:
+        turn.wakes = min(turn.wakes, wakes)
+
+    m.setattr(commits.Commits, "_let_go", let_go)
 
 
 @mutant(WAITING)

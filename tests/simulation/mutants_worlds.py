@@ -241,6 +241,29 @@ def wavering(world: StormWorld) -> None:
     _do_nothing_but(world, {"processed": "undo", "undone": "resubmit", "error": "undo"})
 
 
+def approving(world: StormWorld) -> None:
+    """Let all tasks wait for a signal without a timeout, after a quick step; it is sent about when they begin to wait."""
+    customers, approval = world.customers, world.app._find_workflow("approval")
+    rng = random.Random(f"{world.seed} approvals")
+    customers._orders = [order._replace(workflow=approval, inputs=("oo",)) for order in customers._orders]
+    order_ = customers._order
+
+    async def approved(order: Any, at: float) -> None:
+        signal = asyncio.ensure_future(sent_later(order, at))
+        await order_(order, at)
+        await signal
+
+    async def sent_later(order: Any, at: float) -> None:
+        await asyncio.sleep(at + rng.choice((2.0, 5.0)) * rng.random())
+        await customers._signal_all(order._replace(signals=1), random.Random(rng.random()))
+
+    async def at_once(*_: Any) -> None:
+        """Send it now."""
+
+    customers._order = approved  # type: ignore[method-assign]  # of this one world
+    customers._nearly_too_late = at_once  # type: ignore[method-assign]  # of this one world
+
+
 def called_after_complete_by(outcome: Outcome) -> list[str]:
     """Return the calls of actions that began after their complete-by in true time, which no agent knows."""
     within = {"reserve": 4.0, "charge": 3.0}

@@ -13,11 +13,13 @@ from makegood.supervisor.supervisor import LEASE
 from makegood.testing.checker import Final
 from makegood.testing.history import Event, History
 from proofs.storms.rules import RULES, check
+from proofs.storms.zone_laws import ZONE
 from tests.simulation.handmade_histories import (
     KEEPS,
     PLANS,
     STEPS,
     WITHIN,
+    Pick,
     Story,
     changed,
     dropped,
@@ -31,6 +33,21 @@ from tests.simulation.handmade_histories import (
 )
 
 Falsify = Callable[[History], History]
+
+
+KEY, LATER = (f"tick@1970-01-01T00:{time}[{ZONE}]" for time in ("00:10", "01:20"))
+"""The keys of two moments."""
+
+
+def firing(calendar: float) -> Pick:
+    """Return what picks the operation on a schedule at a time."""
+    return picks("schedule", calendar=calendar)
+
+
+def fired_for_a_pause(history: History) -> History:
+    """A moment within a pause is fired once the pause is over."""
+    history = changed(history, firing(57.0), pause=(57.0, 65.5))
+    return changed(history, firing(66.0), tasks=[(166, LATER)])
 
 
 def judged_again(history: History) -> History:
@@ -57,6 +74,14 @@ def decided_by_another(history: History) -> History:
     for n in (at - 1, at, at + 1):
         events[n] = replace(events[n], node="s2")
     return History(events=events)
+
+
+def read_late(history: History) -> History:
+    """A signal is kept a minute after it was sent, while there are no faults."""
+    at, end = find(history, picks("signalled", id="c")), find(history, picks("kept", id="c"))
+    healed = replace(history.events[at], kind="healed", task=0, fields={})
+    late = [replace(event, at=event.at + 60.0) for event in history.events[end:]]
+    return History(events=[healed, *history.events[:end], *late])
 
 
 def lingering(history: History) -> History:
@@ -325,7 +350,26 @@ FALSE: list[tuple[str, str, Falsify]] = [
     ("I28", "it sleeps until only a message", lambda h: changed(h, picks("suspended"), wakes=None)),
     ("L7", "was let go for 0.300 s", lambda h: changed(h, moving(6, "task", "processing", "processed"),
         moves=[("task", "processing", "sleeping")])),
+    ("L7", "nobody read signal c for", read_late),
     ("L8", "which only waits, for 60.000 s", lingering),
+    ("I24", "has two tasks", lambda h: changed(h, firing(20.2), tasks=[(120, KEY)])),
+    ("I24", "has no key", lambda h: changed(h, firing(20.2), tasks=[(120, None)])),
+    ("I24", "and [] is due", lambda h: changed(h, firing(10.5), calendar=9.9)),
+    ("I24", "fired ['tick@1970-01-01T00:00:20Z']", lambda h: changed(h, firing(20.2), tasks=[(120, "tick@1970-01-01T00:00:20Z")])),
+    ("I24", "fired []", lambda h: changed(h, firing(20.2), tasks=[])),
+    ("I24", "counts 1 firings", lambda h: changed(h, firing(20.2), tasks=[])),
+    ("I24", "is not as it was left", lambda h: dropped(h, firing(20.2))),
+    ("I24", "goes back by 5.000 s", lambda h: changed(h, firing(20.2), progress={"since": 5.0, "firings": 2})),
+    ("I24", "should skip {'gap': 1}", lambda h: changed(h, firing(33.0), progress={"since": 28.0, "firings": 3})),
+    ("I24", "should skip {'missed': 2}", lambda h: changed(h, firing(56.0), progress={"since": 55.0, "firings": 4, "skips": {"gap": 1}})),
+    ("I24", "should skip {'paused': 1}", lambda h: changed(h, firing(76.0), progress={"since": 76.0, "firings": 4, "skips": {}})),
+    ("I24", "and its pause was over", lambda h: changed(h, firing(76.0), former_pause=(57.0, 60.0))),
+    ("I24", "while the schedule was paused", lambda h: changed(h, firing(66.0), tasks=[(166, LATER)])),
+    ("I24", "of a time when it was paused", fired_for_a_pause),
+    ("I24", "could not be fired", lambda h: changed(h, firing(20.2), progress={"since": 10.0, "failures": 1, "trouble": "no"})),
+    ("I24", "keeps tick@1", lambda h: changed(h, firing(20.2), progress={"since": 20.0, "firings": 2, "buffer": {"key": KEY}})),
+    ("I24", "1.000 s from its last moment", lambda h: changed(h, firing(20.2), progress={"since": 21.0, "firings": 2})),
+    ("I24", "nobody has dealt with tick@1970-01-01T00:01:20", lambda h: dropped(dropped(h, firing(66.0)), firing(76.0))),
     ("L3", "notice 3 of it was never written", lambda h: dropped(h, picks("notice", 1, state="processed"))),
     ("L3", "was written as the 3. of its task", lambda h: changed(h, picks("notice", 1, state="processed"), sequence=4)),
     ("L3", "it came to processing", lambda h: changed(h, picks("notice", 1, sequence=2), state="undoing")),

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -41,7 +42,32 @@ def eventful(without: str = "") -> History:
     for outcome in ("ambiguous committed", "ambiguous not committed"):
         if without != outcome:
             story.note("store", "s1", outcome=outcome, verbs=["commit"])
+    waiting(story, without)
+    story.scheduled()
+    story.scheduled_elsewhere()
+    reason = without.removeprefix("skip ")
+    for event in story.history.of("schedule"):
+        event["progress"]["skips"].pop(reason, None)
+    if without == "firing after a change of leader":
+        events = story.history.events
+        events[:] = [replace(event, node="v2") if event.kind == "schedule" else event for event in events]
     return story.history
+
+
+def waiting(story: Story, without: str) -> None:
+    """A task that waits is let go, keeps signals before and after its end, and times out just before one comes."""
+    if without != "let-go":
+        story.note("suspended", "s1", 5, wakes=1.0, due=1.0)
+    if without != "kept signal":
+        story.note("kept", "s1", 5, name="charge", id="a")
+    if without != "late signal":
+        for task in (1, 2):
+            story.note("kept", "s1", task, name="charge", id="a")
+    story.note("timeout", "s1", 5, idx=0, due=9.0, now=4.0)
+    late = 0.04 if without != "signal close to a timeout" else 0.06
+    story.note("signalled", "c", 5, name="reserve", id="b", step="", seq=1, now=9.0 + late)
+    if without != "timeout":
+        story.note("waited", "s1", 5, idx=0, reason="timed_out", now=9.1)
 
 
 def without_end(state: str) -> Callable[[History], History]:
@@ -80,6 +106,7 @@ LACKING: list[tuple[str, History]] = [
     ("undo too old", eventful("undo_stuck")),
     ("ambiguous committed", eventful("ambiguous committed")),
     ("ambiguous not committed", eventful("ambiguous not committed")),
+    *((name, eventful(name)) for name in [*WANTED][13:]),
 ]
 
 

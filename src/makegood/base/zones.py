@@ -8,7 +8,8 @@ disk, a process would live by two laws. Here nothing is kept, and the version de
 
 import re
 import zoneinfo
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +22,10 @@ from makegood.errors import ConfigError
 
 PACKAGE: Final = "the package tzdata"
 """The source of rules that ``pip`` installed."""
+FOLDERS: Final[ContextVar[Sequence[Path] | None]] = ContextVar("makegood_zone_folders", default=None)
+"""Folders of zones in place of the machine's; None: the machine's. A simulation runs hosts with different
+rules in one process.
+"""
 _NAME = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
 _PRIVATE = ("localtime", "posix", "posixrules", "right")
 """Files and folders beside the zones: a machine's own zone, and zones that count leap seconds."""
@@ -85,9 +90,12 @@ def _remedy(name: str) -> str:
 
 def _folders() -> list[tuple[ZoneRules, Path]]:
     """Return the folders of zones, those of the newest rules first, the system's before the package's."""
-    places = [(place, Path(place)) for place in zoneinfo.TZPATH] + [
-        (PACKAGE, folder) for folder in _package_folders()
-    ]
+    replacements = FOLDERS.get()
+    if replacements is None:
+        places = [(place, Path(place)) for place in zoneinfo.TZPATH]
+        places += [(PACKAGE, folder) for folder in _package_folders()]
+    else:
+        places = [(str(folder), folder) for folder in replacements]
     folders = [(_rules(source, folder), folder) for source, folder in places if _is_there(folder)]
     return sorted(folders, key=lambda pair: _age(pair[0].version), reverse=True)
 

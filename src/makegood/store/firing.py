@@ -100,18 +100,21 @@ def advanced(schedule: StoredSchedule, calendar: float, most: int = MOST) -> Adv
         until = max(since, _at(agenda.due[-1].moment))
         skips.update(_clock_skips(times, since, until))
         since, wall = until, _latest_wall(agenda.due, wall)
-    policy = _Policy(schedule, skips)
+    is_paused = pausing is not None and pausing.holds(calendar, calendar)
+    policy, live = _Policy(schedule, skips, is_paused=is_paused), list[_Due]()
     for each in agenda.due:
         if pausing is not None and pausing.holds(each.begin, calendar):
             skips["paused"] += 1
         elif each.begin < calendar - spec.catch_up:
             skips["missed"] += 1
-        elif spec.coalesce and (agenda.is_more or each is not agenda.due[-1]):
-            skips["coalesced"] += 1
         else:
-            policy.meet(each, calendar)
-    is_paused = pausing is not None and pausing.holds(calendar, calendar)
-    policy.end(is_paused=is_paused)
+            live.append(each)
+    if spec.coalesce:
+        latest = live[-1:] if not agenda.is_more else []
+        skips["coalesced"] += len(live) - len(latest)
+        live = latest
+    for each in live:
+        policy.meet(each, calendar)
     last = policy.fires[-1] if policy.fires else FiredMoment(progress.last_key, progress.last_moment)
     return Advance(
         ScheduleProgress(
@@ -193,7 +196,7 @@ def next_of(spec: ScheduleSpec, progress: ScheduleProgress) -> tuple[float | Non
 class _Policy:
     """What becomes of moments while the last task has not ended, one after the other."""
 
-    def __init__(self, schedule: StoredSchedule, skips: Counter[str]) -> None:
+    def __init__(self, schedule: StoredSchedule, skips: Counter[str], *, is_paused: bool) -> None:
         self.fires: list[FiredMoment] = []
         self.buffer = schedule.progress.buffer
         self.cancels = False
@@ -202,7 +205,10 @@ class _Policy:
         self._skips = skips
         self._is_open = schedule.has_open_task
         self._last_key = schedule.progress.last_key
-        self._release()
+        if is_paused:
+            self._drop()
+        else:
+            self._release()
 
     def meet(self, due: _Due, calendar: float) -> None:
         """Take a moment that is due and not late."""
@@ -216,9 +222,9 @@ class _Policy:
         else:
             self.buffer, self.cancels = BufferedMoment(key, local), self._overlap == "cancel"
 
-    def end(self, *, is_paused: bool) -> None:
-        """Drop the moment that waits if the schedule is paused."""
-        if is_paused and self.buffer is not None:
+    def _drop(self) -> None:
+        """Skip the moment that waits."""
+        if self.buffer is not None:
             self.buffer = None
             self._skips["paused"] += 1
 

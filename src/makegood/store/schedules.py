@@ -396,23 +396,20 @@ async def pause(tx: Tx, place: FiringPlace, act: Act, app: str, name: str, *, le
 
 
 async def resume(tx: Tx, place: FiringPlace, act: Act, app: str, name: str) -> bool:
-    """Resume a schedule; False if it was not paused. Its moments until now are skipped."""
+    """Resume a schedule; False if it was not paused. Its moments until now are skipped.
+
+    A pause that is over stays in the row until the Supervisor has counted its moments.
+    """
     schedule = await _stored(tx, app, name)
-    if schedule.pausing is None:
-        return False
     now = await calendar_of(tx, place.calendar)
-    advance = advanced(schedule, now)
-    progress = advance.progress if advance.progress.since >= now else dealt_with(advance.progress, now)
-    if advance.fires:  # the pause was over: these belong to the Supervisor
-        progress = schedule.progress
-        moment, next_at = schedule.moment, schedule.moment
-    else:
-        moment, next_at = next_of(schedule.spec, progress)
-    buffer_at = None if progress.buffer is None else progress.since
-    await tx.many(
-        _MOVE,
-        [(app, name, schedule.moment, _encode(progress), moment, next_at, buffer_at, schedule.last_task)],
-    )
+    if schedule.pausing is None or not schedule.pausing.holds(now, now):
+        return False
+    progress = advanced(schedule, now).progress
+    if progress.since < now:
+        progress = dealt_with(progress, now)
+    moment, next_at = next_of(schedule.spec, progress)
+    state = _encode(progress), moment, next_at, None, schedule.last_task
+    await tx.many(_MOVE, [(app, name, schedule.moment, *state)])
     await tx.many(_RESUME, [(app, name)])
     await _audit(tx, act, "schedule_resume", app=app, name=name, outcome="resumed")
     tx.topics.add(TOPIC)

@@ -47,6 +47,10 @@ The kinds, with their fields:
 - posted: queue, id: a message, once its sender has its acknowledgement
 - handled: queue, id, state ("done", "dead", "waiting": replayed): a message has left the queue, or became a
   dead letter
+- zones: zone, change, before, after: the zone rules of a host (``node``): when its clocks change, by the
+  calendar, and the offsets from UTC
+- schedule: name, verb, calendar, spec, before and progress (the row's progress before and after), last_task,
+  former_pause and pause (from when, until when), tasks (id and key of each new one): an operation on a row
 - made: message (the id of the one that it was made of): a task
 - removed: state, unsent, unheard (listeners, messages in its inbox), ended, now (the store's clock):
   retention removed a task

@@ -5,12 +5,15 @@ from typing import ClassVar
 from makegood.testing.checker.reading import HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import Rule, when
+from makegood.testing.checker.signals import key_of
 from makegood.testing.history import Event
 
 _LATER = 0.05
 """The share by which a moment may be after the timer: clocks of processes run a little too fast or slow."""
 _SLACK = 0.02
 """Seconds that a commit may take."""
+_UNREAD = 40.0
+"""Seconds after which a Scheduler has read a signal: it may have to take the task over from one that died."""
 
 
 class LetGoAtRest(Rule):
@@ -39,19 +42,31 @@ class LetGoAtRest(Rule):
 
 
 class WokenInTime(Rule):
-    """L7: in the end nothing due sleeps on."""
+    """L7: nothing due sleeps on in the end, and without faults no signal waits for long to be read."""
 
     name: ClassVar[str] = "L7"
-    says: ClassVar[str] = "in the end no task sleeps whose moment has passed"
-    kinds: ClassVar[frozenset[str]] = frozenset({"suspended"})
+    says: ClassVar[str] = "in the end no task sleeps whose moment has passed, or for which a signal waits"
+    kinds: ClassVar[frozenset[str]] = frozenset({"suspended", "signalled", "kept", "used", "healed"})
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
         self._moments: dict[int, Event] = {}
+        self._unread: dict[tuple[int, str, str], Event] = {}
+        self._calm_since: float | None = None
 
     def before(self, event: Event, _world: HistoryState) -> None:
-        """Note when a task is due."""
-        self._moments[event.task] = event
+        """Note when a task is due, and look how long a signal was not read."""
+        if event.kind == "suspended":
+            self._moments[event.task] = event
+        elif event.kind == "healed":
+            self._calm_since = event.at
+        elif event.kind == "signalled":
+            self._unread[key_of(event)] = event
+        elif (signal := self._unread.pop(key_of(event), None)) is not None and self._calm_since is not None:
+            self.saw()
+            length = event.at - max(signal.at, self._calm_since)
+            if length > _UNREAD:
+                self.wrong(f"nobody read signal {event['id']} for {length:.3f} s without a fault", signal)
 
     def end(self, world: HistoryState) -> None:
         """Look for tasks that are due."""

@@ -3,7 +3,18 @@
 from typing import Any
 
 SLICES = frozenset(
-    ["tasks", "requests", "supervision", "alerts", "queues", "notices", "leases", "nodes", "admin"]
+    [
+        "tasks",
+        "requests",
+        "supervision",
+        "schedules",
+        "alerts",
+        "queues",
+        "notices",
+        "leases",
+        "nodes",
+        "admin",
+    ]
 )
 
 
