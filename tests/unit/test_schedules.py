@@ -1,12 +1,16 @@
 """Schedules as apps declare them: the plan is made once for all moments, and what cannot be meant is refused."""
 
 from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import makegood as mg
 from makegood.model.plan import Ref
+from makegood.model.schedule import ScheduleTimes
+from tests.unit.zone_folders import enact, system_rules, write_zone
 
 shop = mg.App("shop")
 desk = shop.agent("desk")
@@ -96,3 +100,15 @@ def test_inputs_that_do_not_fit_are_refused_where_they_are_declared() -> None:
         declare("s", report, "eu", 7, every="1h")
     with pytest.raises(mg.DefinitionError, match=r"mg\.MOMENT"):
         shop.schedule(every="1h")(report)
+
+
+def test_moments_that_new_rules_leap_over_are_left(tmp_path: Path) -> None:
+    """Also the one at the end of a gap that the last wall time is in by these rules."""
+    change = int(datetime(2026, 3, 1, 2, tzinfo=UTC).timestamp())
+    folder = enact(tmp_path, "2998a")
+    write_zone(folder / "Test/Town", 0, (change, 3600))
+    times = ScheduleTimes(cron="*/30 2-3 * * *", timezone="Test/Town")
+    with system_rules(folder):
+        moments = islice(times.beyond(change + 1800, datetime(2026, 3, 1, 2, 30)), 3)  # noqa: DTZ001 - a wall time
+        keys = [moment.key("s") for moment in moments]
+    assert keys == [f"s@2026-03-{at}[Test/Town]" for at in ("01T03:00", "01T03:30", "02T02:00")]

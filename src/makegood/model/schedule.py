@@ -80,7 +80,8 @@ class ScheduleTimes(msgspec.Struct, frozen=True, omit_defaults=True):
         if wall is None or isinstance(calendar, Every):
             yield from self.after(since)
             return
-        for each in self.after(min(since, calendar.first(wall).timestamp())):
+        # By the new rules no clock may show that time, and another moment be at the end of the gap.
+        for each in self.after(min(since, calendar.first(wall).timestamp() - 1)):
             if each.at.timestamp() > since or (each.wall > wall and not each.is_second):
                 yield each
 
