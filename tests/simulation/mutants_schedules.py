@@ -113,7 +113,7 @@ def guard_in_local_time(m: pytest.MonkeyPatch) -> None:
 
     def is_after(self: ScheduleMoment, instant: Any) -> bool:
         zone = zones.zone(self.timezone)
-        return self.at.astimezone(zone) > instant.astimezone(zone)
+        return bool(self.at.astimezone(zone) > instant.astimezone(zone))
 
     m.setattr(ScheduleMoment, "is_after", is_after)
 

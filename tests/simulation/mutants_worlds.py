@@ -261,7 +261,7 @@ def approving(world: StormWorld) -> None:
         """Send it now."""
 
     customers._order = approved  # type: ignore[method-assign]  # of this one world
-    customers._nearly_too_late = at_once  # type: ignore[method-assign]  # of this one world
+    customers._nearly_too_late = at_once  # type: ignore[method-assign, assignment]  # of this one world
 
 
 def called_after_complete_by(outcome: Outcome) -> list[str]:

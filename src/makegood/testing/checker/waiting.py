@@ -12,20 +12,50 @@ _LATER = 0.05
 """The share by which a moment may be after the timer: clocks of processes run a little too fast or slow."""
 _SLACK = 0.02
 """Seconds that a commit may take."""
+_SLOW = 3.0
+"""Seconds after which a slow commit is answered, at most."""
 _UNREAD = 40.0
 """Seconds after which a Scheduler has read a signal: it may have to take the task over from one that died."""
 
 
 class LetGoAtRest(Rule):
-    """I28: a task is let go only while no attempt of it runs, and until its first timer at most."""
+    """I28: a task is let go only while no attempt of it runs, and until its first timer at most.
+
+    A Scheduler counts a timer from the answer to the commit that set it. While the process stands still, or
+    waits for that answer, it does not count.
+    """
 
     name: ClassVar[str] = "I28"
     says: ClassVar[str] = "a task is let go only when it only waits, and for no longer"
     part: ClassVar[tuple[str, str] | None] = ("suspended", "no task was let go")
-    kinds: ClassVar[frozenset[str]] = frozenset({"suspended"})
+    kinds: ClassVar[frozenset[str]] = frozenset({"suspended", "fault", "healed"})
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self._stops: dict[str, float] = {}
+        """Since when a process stands still."""
+        self._stalls: dict[str, float] = {}
+        """Seconds for which a process stood still, or waited for an answer, in all."""
 
     def before(self, event: Event, world: HistoryState) -> None:
         """Look for attempts in flight, and compare the moment with the timer."""
+        if event.kind == "suspended":
+            self._let_go(event, world)
+        elif event.kind == "healed":
+            for node in [*self._stops]:
+                self._resumed(node, event.at)
+        elif event["what"] == "stop":
+            self._stops.setdefault(event.node, event.at)
+        elif event["what"] == "slow commit":
+            self._stalls[event.node] = self._stalls.get(event.node, 0.0) + _SLOW
+        elif event["what"] in ("resume", "kill"):
+            self._resumed(event.node, event.at)
+
+    def _resumed(self, node: str, now: float) -> None:
+        length = now - self._stops.pop(node, now)
+        self._stalls[node] = self._stalls.get(node, 0.0) + length
+
+    def _let_go(self, event: Event, world: HistoryState) -> None:
         self.saw()
         task = world.task(event.task)
         for idx, step in task.steps.items():
@@ -35,8 +65,8 @@ class LetGoAtRest(Rule):
                     f"the task was let go while attempt {last.attempt} of {task.name(idx)} was in flight",
                     last.event,
                 )
-        wakes, due = event["wakes"], event["due"]
-        if due is not None and (wakes is None or wakes > due * (1 + _LATER) + _SLACK):
+        wakes, due, stalls = event["wakes"], event["due"], self._stalls.get(event.node, 0.0)
+        if due is not None and (wakes is None or wakes > due + abs(due) * _LATER + _SLACK + stalls):
             until = "only a message" if wakes is None else f"{wakes:.3f} s from then"
             self.wrong(f"its first timer is due {due:.3f} s after it was let go, and it sleeps until {until}")
 

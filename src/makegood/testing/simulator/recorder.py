@@ -368,7 +368,8 @@ _WAITS_END = frozenset({"signal_came", "timed_out", "no_signal"})
 _FIRST_TIMER = "select min(complete_by) from makegood_request where task = ? and kind = 'timer'"
 _ONLY_WAITS = (
     "select min(coalesce(r.complete_by, 9e999)) from makegood_task t left join makegood_request r on r.task = t.id where t.id = ? "
-    "and t.locked_by is not null and t.state in ('processing', 'undoing') group by t.id "
+    "and t.locked_by is not null and t.state in ('processing', 'undoing') "
+    "and not exists (select 1 from makegood_inbox i where i.task = t.id) group by t.id "
     "having max(coalesce(r.kind, 'timer') <> 'timer') = 0 and (count(r.task) > 0 or exists "
     "(select 1 from makegood_step s where s.task = t.id and s.kind = 'wait_for' and s.state = 'ready'))"
 )
