@@ -99,9 +99,11 @@ class Walk:
         """Yield the moments up to ``since`` that the rules of another host had not reached."""
         if wall is None or not self.is_by_wall:
             return
-        for at in range(math.floor(since) - _AHEAD, math.floor(since) + 1):
+        latest = datetime.fromisoformat(wall)
+        begin = math.floor(latest.replace(tzinfo=UTC).timestamp()) - max(self.law.before, self.law.after)
+        for at in range(begin, math.floor(since) + 1):
             key, shown = self._key_at(at)
-            if key and shown > datetime.fromisoformat(wall) and "-second[" not in key:
+            if key and shown > latest and "-second[" not in key:
                 yield at, key
 
     def _key_at(self, at: int) -> tuple[str, datetime]:
