@@ -52,10 +52,12 @@ class Walk:
     def _fields(self) -> list[str]:
         return str(self.times["cron"]).split()
 
-    def moments(self, since: float, until: float) -> list[WalkedMoment]:
-        """Return the moments after ``since``, up to ``until``."""
-        jitter, moments = float(self.times.get("jitter", 0.0)), list[WalkedMoment]()
-        instants = list(self._instants(since, until + _AHEAD))
+    def moments(self, progress: Mapping[str, Any], until: float) -> list[WalkedMoment]:
+        """Return the moments up to ``until`` that are left by a schedule's progress, as the row has it: those
+        after an instant, and those before it whose wall time is after that of all that were dealt with.
+        """
+        jitter, moments, since = float(self.times.get("jitter", 0.0)), list[WalkedMoment](), progress["since"]
+        instants = [*self._leapt(since, progress.get("wall")), *self._instants(since, until + _AHEAD)]
         for n, (at, key) in enumerate(instants):
             if at > until:
                 break
@@ -89,29 +91,41 @@ class Walk:
                 n += 1
             return
         for at in range(math.floor(since) + 1, math.floor(until) + 1):
-            key = self._key_at(at)
+            key, _ = self._key_at(at)
             if key:
                 yield at, key
 
-    def _key_at(self, at: int) -> str:
-        """Return the key of the moment at a second; "" if there is none."""
+    def _leapt(self, since: float, wall: str | None) -> Iterator[tuple[float, str]]:
+        """Yield the moments up to ``since`` that the rules of another host had not reached."""
+        if wall is None or not self.is_by_wall:
+            return
+        latest = datetime.fromisoformat(wall)
+        begin = math.floor(latest.replace(tzinfo=UTC).timestamp()) - max(self.law.before, self.law.after)
+        for at in range(begin, math.floor(since) + 1):
+            key, shown = self._key_at(at)
+            if key and shown > latest and "-second[" not in key:
+                yield at, key
+
+    def _key_at(self, at: int) -> tuple[str, datetime]:
+        """Return the key of the moment at a second, "" if there is none, and the wall time that it means."""
         law, shown = self.law, self.law.local(at)
         is_repeated = law.after < law.before and at >= law.change and shown < _end(law)
         if not self._is_fixed:
             fits, wall = self._fits(shown), shown
         elif is_repeated:
-            return ""
+            return "", shown
         else:
             walls = self._fitting(law.local(at - 1) + _SECOND, shown + _SECOND)
             if law.after < law.before and shown == _end(law):
                 walls = self._fitting(shown, shown + _SECOND)
             fits, wall = bool(walls), walls[0] if walls else shown
         if not fits:
-            return ""
+            return "", wall
         if not self.is_by_wall:
-            return f"{self.name}@{_text(datetime.fromtimestamp(at, UTC))}Z"
+            return f"{self.name}@{_text(datetime.fromtimestamp(at, UTC))}Z", wall
         seconds = "seconds" if wall.second else "minutes"
-        return f"{self.name}@{wall.isoformat(timespec=seconds)}{'-second' if is_repeated else ''}[{self.times['timezone']}]"
+        key = f"{self.name}@{wall.isoformat(timespec=seconds)}{'-second' if is_repeated else ''}[{self.times['timezone']}]"
+        return key, wall
 
     def _fitting(self, low: datetime, high: datetime) -> list[datetime]:
         """Return the wall times of the text from ``low`` to before ``high``."""

@@ -92,8 +92,8 @@ class EachMomentOnce(Rule):
             if life.last is None:
                 continue
             self.saw()
-            walk, since = self._walk(life.last, self._leader), life.last["progress"]["since"]
-            late = walk.moments(since, life.last["spec"]["times"]["end"])
+            walk, progress = self._walk(life.last, self._leader), life.last["progress"]
+            late = walk.moments(progress, life.last["spec"]["times"]["end"])
             if late:
                 self.wrong(f"in the end nobody has dealt with {late[0].key}", life.last)
 
@@ -147,7 +147,7 @@ class EachMomentOnce(Rule):
         if sorted(map(str, keys)) != sorted(fresh):
             self.wrong(f"{event['name']} fired {keys} {when(event)}, and {fresh} is due", life.last)
         self._compare(event, account, life.last)
-        for each in self._walk(event).moments(event["before"]["since"], now):
+        for each in self._walk(event).moments(event["before"], now):
             inside = any(start <= each.begin < end for start, end in life.pauses)
             if each.key in keys and inside:
                 self.wrong(f"{each.key} was fired {when(event)}, and is of a time when it was paused")
@@ -168,8 +168,8 @@ class EachMomentOnce(Rule):
         """Return what a pass should do: by the walk, the policies and what holds of the last task."""
         spec, now, before = event["spec"], event["calendar"], event["before"]
         walk = self._walk(event)
-        due = [each for each in walk.moments(before["since"], now) if each.begin <= now]
-        account = _Account(since=due[-1].at if due else before["since"])
+        due = [each for each in walk.moments(before, now) if each.begin <= now]
+        account = _Account(since=max([before["since"], *(each.at for each in due)]))
         blow = walk.blow(before["since"], account.since)
         if blow is not None:
             account.skips[blow.reason] += blow.skips
@@ -221,7 +221,7 @@ class EachMomentOnce(Rule):
             self.wrong(f"{event['name']} was resumed {when(event)}, and its pause was over")
             return
         walk = self._walk(event)
-        due = [each for each in walk.moments(before["since"], now) if each.begin <= now]
+        due = [each for each in walk.moments(before, now) if each.begin <= now]
         account = _Account(since=max(now, before["since"]))
         account.skips["paused"] = len(due) + (before.get("buffer") is not None)
         blow = walk.blow(before["since"], due[-1].at) if due else None

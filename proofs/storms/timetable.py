@@ -91,8 +91,9 @@ def draw(seed: int, storm: float) -> Timetable | None:
 def drawn_from(rng: random.Random, storm: float) -> Timetable:
     """Return schedules that chance draws."""
     schedules = tuple(_schedule(n, rng) for n in range(rng.choice((1, 1, 2))))
-    laws = (_law(rng, storm), _law(rng, storm)) if rng.random() < 0.5 else (_law(rng, storm),)
-    return Timetable(schedules=schedules, laws=laws)
+    count, before = 2 if rng.random() < 0.5 else 1, rng.choice((0, 3600, -18_000))
+    # Hosts disagree about the change, and not about the past: a new host leaps over a few moments, not hours.
+    return Timetable(schedules=schedules, laws=tuple(_law(rng, storm, before) for _ in range(count)))
 
 
 def _schedule(n: int, rng: random.Random) -> StormSchedule:
@@ -109,8 +110,7 @@ def _schedule(n: int, rng: random.Random) -> StormSchedule:
     )
 
 
-def _law(rng: random.Random, storm: float) -> ZoneLaw:
-    before = rng.choice((0, 3600, -18_000))
+def _law(rng: random.Random, storm: float, before: int) -> ZoneLaw:
     shift = rng.choice((-1, 1, 1)) * rng.randint(4, 14)
     return ZoneLaw(int(NOON + rng.uniform(3.0, max(4.0, 0.7 * storm))), before, before + shift)
 

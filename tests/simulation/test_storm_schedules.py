@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from makegood.base import zones
+from makegood.model.schedule import ScheduleTimes
 from makegood.moments.clock_effects import clock_effects
 from makegood.moments.cron import Cron
 from makegood.testing.simulator.swarm import LAYOUTS
@@ -72,7 +73,7 @@ def test_the_walk_agrees_with_the_calendar(
     moments = takewhile(
         lambda moment: moment.at.timestamp() <= end, cron.after(datetime.fromtimestamp(begin, UTC))
     )
-    walked = [(each.at, each.key) for each in walk.moments(begin, end)]
+    walked = [(each.at, each.key) for each in walk.moments({"since": begin}, end)]
     assert walked == [(moment.at.timestamp(), moment.key("tick")) for moment in moments]
     counts = Counter[str]()
     for effect in clock_effects(cron, *(datetime.fromtimestamp(at, UTC) for at in (begin, end))):
@@ -80,6 +81,32 @@ def test_the_walk_agrees_with_the_calendar(
         counts[effect.mark] += times_shown - len(effect.moments)
     blow = walk.blow(begin, end)
     assert counts == ({} if blow is None else Counter({blow.reason: blow.skips}))
+
+
+@given(
+    text=fields.map(lambda parts: " ".join([*parts, "* * *"])),
+    shifts=st.tuples(st.integers(-70, 70), st.integers(-70, 70)).filter(all),
+    since=st.integers(-150, 150),
+)
+def test_the_walk_agrees_about_what_other_rules_left(
+    folder: Path, text: str, shifts: tuple[int, int], since: int
+) -> None:
+    """A host has dealt with all moments up to an instant by its rules; another one goes on by its own."""
+    times = ScheduleTimes(cron=text, timezone=ZONE)
+    first, second = (ZoneLaw(START, 3600, 3600 + shift) for shift in shifts)
+    install(folder, first, "2026a")
+    moments = takewhile(lambda each: each.at.timestamp() <= START + since, times.after(START - 300))
+    walls = [each.wall for each in moments if each.by_wall and not each.is_second]
+    install(folder, second, "2026b")
+    begin, end = START + since, START + since + 120
+    latest = max(walls, default=None)
+    left = takewhile(lambda each: each.at.timestamp() <= end, times.beyond(begin, latest))
+    progress = {"since": begin, "wall": latest and latest.isoformat()}
+    walked = [
+        (each.at, each.key)
+        for each in Walk("tick", {"cron": text, "timezone": ZONE}, second).moments(progress, end)
+    ]
+    assert walked == [(each.at.timestamp(), each.key("tick")) for each in left]
 
 
 def test_in_a_calm_world_a_moment_is_one_task(storms: Storms) -> None:

@@ -405,7 +405,8 @@ async def resume(tx: Tx, place: FiringPlace, act: Act, app: str, name: str) -> b
     if schedule.pausing is None or not schedule.pausing.holds(now, now):
         return False
     progress = advanced(schedule, now).progress
-    progress = progress if progress.since >= now else dealt_with(progress, now)
+    if progress.since < now:
+        progress = dealt_with(progress, now)
     moment, next_at = next_of(schedule.spec, progress)
     state = _encode(progress), moment, next_at, None, schedule.last_task
     await tx.many(_MOVE, [(app, name, schedule.moment, *state)])
