@@ -22,7 +22,7 @@ from proofs.storms.moment_walk import Walk
 from proofs.storms.schedule_rules import reasons
 from proofs.storms.shop import NOON
 from proofs.storms.swarm import calm
-from proofs.storms.timetable import StormSchedule, Timetable
+from proofs.storms.timetable import StormSchedule, Timetable, draw
 from proofs.storms.zone_laws import ZONE, ZoneLaw, install
 
 START = int(NOON)
@@ -107,6 +107,17 @@ def test_the_walk_agrees_about_what_other_rules_left(
         for each in Walk("tick", {"cron": text, "timezone": ZONE}, second).moments(progress, end)
     ]
     assert walked == [(each.at.timestamp(), each.key("tick")) for each in left]
+
+
+def test_one_world_of_five_has_schedules_with_gaps_folds_and_hosts_that_disagree() -> None:
+    timetables = [each for seed in range(1000) if (each := draw(seed, 20.0)) is not None]
+    assert 150 < len(timetables) < 250
+    laws = [law for timetable in timetables for law in timetable.laws]
+    assert {law.after > law.before for law in laws} == {True, False}
+    assert {len(timetable.laws) for timetable in timetables} == {1, 2}
+    schedules = [schedule for timetable in timetables for schedule in timetable.schedules]
+    assert {schedule.overlap for schedule in schedules} == {"skip", "allow", "buffer", "cancel"}
+    assert {schedule.cron is None for schedule in schedules} == {True, False}
 
 
 def test_in_a_calm_world_a_moment_is_one_task(storms: Storms) -> None:

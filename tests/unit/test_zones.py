@@ -1,6 +1,7 @@
 """Zone rules are those on disk now, of the newest version there is."""
 
 import os
+from contextvars import copy_context
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -109,3 +110,18 @@ def test_a_machine_without_rules_says_what_to_install(
         assert zones.current() is None
         with pytest.raises(ConfigError, match="pip install tzdata"):
             zones.zone("UTC")
+
+
+def test_a_context_may_have_folders_of_its_own(tmp_path: Path) -> None:
+    """Two hosts of a simulation have different rules, and no other rules behind them."""
+    hosts = {law: copy_context() for law in (STANDARD, SUMMER)}
+    for law, context in hosts.items():
+        folder = enact(tmp_path / law, "2000a", America_Winnipeg=law)
+        context.run(zones.FOLDERS.set, [folder])
+    assert [context.run(hour) for context in hosts.values()] == [18, 19]
+    assert [str(context.run(zones.current)) for context in hosts.values()] == [
+        f"2000a ({tmp_path / law})" for law in hosts
+    ]
+    with pytest.raises(ConfigError, match="Berlin"):
+        hosts[SUMMER].run(zones.zone, "Europe/Berlin")
+    assert zones.zone("Europe/Berlin").key == "Europe/Berlin"
