@@ -7,7 +7,8 @@ import pytest
 
 import makegood as mg
 from makegood.testing import World, crash_everywhere
-from makegood.testing.kit.proof import UnprovedError
+from makegood.testing.kit.proof import UnprovedError, _swarm
+from makegood.testing.kit.stage import Stage
 from makegood.testing.kit.world import Task
 
 app = mg.App("office")
@@ -31,6 +32,35 @@ def travel_soon(trip: str) -> str:
     mg.wait_for(approval, timeout="20s", otherwise=True)
     mg.wait_for(approval, timeout="20s")
     return pay(trip)
+
+
+@app.workflow()
+def month(trip: str) -> str:
+    mg.sleep("30d")
+    return pay(trip)
+
+
+@app.workflow()
+def travel_within_a_month(trip: str) -> str:
+    mg.wait_for(approval, timeout="30d", otherwise=True)
+    return pay(trip)
+
+
+@pytest.mark.parametrize("workflow", [month, travel_within_a_month])
+def test_a_month_in_which_nothing_happens_takes_few_steps(workflow: Any) -> None:
+    """Of a world's event loop, each of which takes about a tenth of a millisecond."""
+
+    async def script(stage: Stage) -> None:
+        world = World(stage)
+        task = await world.submit(workflow, "rome")
+        await world.run_to_rest()
+        task.assert_processed()
+
+    stage = Stage(1, script, swarm=_swarm(1.0))
+    assert stage.run().findings == []
+    assert stage.error is None
+    assert stage.loop.now > 30 * 86_400.0
+    assert stage.loop.steps < 5_000
 
 
 def test_a_test_sends_a_signal_and_every_crash_is_survived() -> None:

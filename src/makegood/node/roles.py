@@ -215,6 +215,7 @@ def _janitor(parts: Parts, supervisor: Supervisor | None) -> Janitor | None:
         most_bytes=options.size("queue_bytes"),
         leads=lambda: supervisor.leading is not None,
         rng=parts.rng,
+        every=options.number("supervise_every"),
     )
 
 
@@ -222,7 +223,8 @@ def _chores(parts: Parts, supervisor: Supervisor | None) -> Chores | None:
     """Return the actor that works off acts on many tasks, as long as this process leads."""
     if supervisor is None:
         return None
-    return Chores(parts.store, leads=lambda: supervisor.leading is not None, rng=parts.rng)
+    every = parts.options.number("supervise_every")
+    return Chores(parts.store, leads=lambda: supervisor.leading is not None, rng=parts.rng, every=every)
 
 
 def _firings(parts: Parts, supervisor: Supervisor | None) -> Firings | None:
@@ -233,7 +235,12 @@ def _firings(parts: Parts, supervisor: Supervisor | None) -> Firings | None:
 def firings_of(parts: Parts, supervisor: Supervisor) -> Firings:
     """Return what fires schedules in the terms of a Supervisor."""
     return Firings(
-        parts.store, lambda: supervisor.leading, supervisor.leads, clock=parts.clock, rng=parts.rng
+        parts.store,
+        lambda: supervisor.leading,
+        supervisor.leads,
+        clock=parts.clock,
+        rng=parts.rng,
+        every=parts.options.number("supervise_every"),
     )
 
 

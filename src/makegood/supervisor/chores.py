@@ -37,12 +37,19 @@ _Process = tuple[str, str, int]
 
 
 class Chores(Actor):
-    """Works off acts on many tasks and keeps the figures of each minute, while ``leads`` says yes."""
+    """Works off acts on many tasks and keeps the figures of each minute, while ``leads`` says yes.
 
-    def __init__(self, store: Store, *, leads: Callable[[], bool], rng: random.Random) -> None:
+    ``every``: seconds between two looks without a wake-up at least; those of more than a minute have fewer
+    figures.
+    """
+
+    def __init__(
+        self, store: Store, *, leads: Callable[[], bool], rng: random.Random, every: float = 0.0
+    ) -> None:
         self._store = store
         self._leads = leads
         self._rng = rng
+        self._poll = max(every, POLL)
         self._reading: tuple[float, Mapping[_Process, SchedulerTally]] | None = None
         """When the tallies of all processes were read last, and what they were."""
 
@@ -52,7 +59,7 @@ class Chores(Actor):
         ends = [self._store.subscribe(topic, wake.set) for topic in ("bulk", "answers")]
         try:
             while True:
-                rest = POLL
+                rest = self._poll
                 wake.clear()
                 try:
                     rest = await self.once() if self._leads() else self._idle()
@@ -69,7 +76,7 @@ class Chores(Actor):
 
     def _idle(self) -> float:
         self._reading = None
-        return POLL
+        return self._poll
 
     async def once(self) -> float:
         """Do what is due; return in how many seconds there may be more."""
@@ -84,7 +91,7 @@ class Chores(Actor):
         """Write the figures of the minute that has ended; return in how many seconds to look again."""
         now = await self._store.now()
         if self._reading is not None and now // MINUTE == self._reading[0] // MINUTE:
-            return min(POLL, MINUTE - now % MINUTE)
+            return self._until_next(now)
         nodes = await self._store.nodes.views()
         tallies = {_process(view): view.info.tally for view in nodes if view.info.tally is not None}
         if self._reading is not None:
@@ -97,7 +104,10 @@ class Chores(Actor):
             span = min(MINUTE, now - since)
             await self._store.oversight.add_minute(int((since + now) / 2 // MINUTE), span, _sum(rates))
         self._reading = now, tallies
-        return min(POLL, MINUTE - now % MINUTE)
+        return self._until_next(now)
+
+    def _until_next(self, now: float) -> float:
+        return self._poll if self._poll > MINUTE else min(self._poll, MINUTE - now % MINUTE)
 
 
 def _process(view: NodeView) -> _Process:

@@ -48,6 +48,7 @@ RETIME_EVERY = 3600.0
 class Firings(Actor):
     """Fires schedules in the terms that ``term`` returns: the present one, None while another process
     leads. ``leads`` is set in a term: this actor does nothing until then.
+    ``every``: seconds between two looks without a wake-up at least, if nothing is due.
     """
 
     def __init__(
@@ -58,12 +59,14 @@ class Firings(Actor):
         *,
         clock: Clock,
         rng: random.Random,
+        every: float = 0.0,
     ) -> None:
         self._store = store
         self._term = term
         self._leads = leads
         self._clock = clock
         self._rng = rng
+        self._poll = max(every, POLL)
         self._draw = TaskIdSource(clock, rng).draw
         self._rules: tuple[int, str] | None = None
         """The epoch and the zone rules by which all next moments were computed."""
@@ -111,7 +114,7 @@ class Firings(Actor):
             _report(outcome)
             if outcome.full:
                 return 0.0
-        seconds, is_buffered = await self._store.schedules.ahead(POLL)
+        seconds, is_buffered = await self._store.schedules.ahead(self._poll)
         return min(BUFFER_POLL, seconds) if is_buffered else seconds
 
     async def _one_by_one(self, term: Term) -> None:

@@ -43,7 +43,8 @@ class Janitor(Actor):
     lose messages that were not received in time, and the oldest notices when more than ``most`` messages
     wait, or ``most_bytes``.
 
-    ``leads``: asked before each window; while it says no, another process does the work.
+    ``leads``: asked before each window; while it says no, another process does the work. ``every``: seconds
+    between two looks at the queues at least.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Janitor(Actor):
         most_bytes: int,
         leads: Callable[[], bool],
         rng: random.Random,
+        every: float = 0.0,
     ) -> None:
         self._store = store
         self._keep = keep
@@ -64,10 +66,11 @@ class Janitor(Actor):
         self._most_bytes = most_bytes
         self._leads = leads
         self._rng = rng
+        self._pause = max(every, min(sweep, QUEUES_EVERY))
 
     async def run(self) -> None:
         """Sweep round after round, until cancelled."""
-        pause, age = min(self._sweep, QUEUES_EVERY), 0.0
+        pause, age = self._pause, 0.0
         setbacks = Setbacks("janitor", None, self._rng)
         while True:
             await asyncio.sleep(pause * self._rng.uniform(0.9, 1.1))

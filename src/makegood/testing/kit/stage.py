@@ -40,8 +40,8 @@ ATTEMPTS: Final = 10_000
 decorators.
 """
 _HOUR: Final = 3_600.0
-_LIVELY: Final = 2_000.0
-"""Seconds of sleep up to which the processes of a world work at their usual pace."""
+_BEATS: Final = 20.0
+"""How many heartbeats fit in the sleep of a world's first task, if it is long."""
 _MOMENT: Final = 0.05
 _IN_VAIN: Final = 30.0
 """Seconds after which a test fails whose tasks wait for signals that nobody sends."""
@@ -242,7 +242,7 @@ class Stage(simulated.SimulatedWorld):
             if any(action.retry.never for action in agent.actions.values())
         )
         self.storming = self.faults.on = self.swarm.storm > 0
-        if (pace := asleep / _LIVELY) > self.swarm.engine.number("heartbeat"):
+        if (pace := asleep / _BEATS) > self.swarm.engine.number("heartbeat"):
             self.swarm = replace(self.swarm, engine=slowly(self.swarm.engine, pace))
         for member in self.members.values():
             member.start()
@@ -287,7 +287,7 @@ class Stage(simulated.SimulatedWorld):
             if self._answering is not None and self._answering.done():
                 self._answering.result()  # raises what an answer of the test has raised
             waits = waits + self.look if self._waits_in_vain(self.eye) else 0.0
-            if waits > _IN_VAIN:
+            if waits > max(_IN_VAIN, self.look):
                 raise NotAtRestError(
                     f"nothing will happen any more: {self.said_of_tasks()}. Send it with world.signal(task, ...), or say with "
                     f"world.on_wait(...) what is sent to each task that waits for it"

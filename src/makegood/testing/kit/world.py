@@ -314,9 +314,14 @@ class World:
         self._stage.on_wait(signal.name, send)
 
     def _asleep(self, plan: Plan[Any]) -> float:
-        """Return the seconds that a task sleeps, as far as its plan says; steps side by side all count."""
+        """Return the seconds that a task sleeps, or waits for signals at most, as far as its plan says; steps
+        side by side all count.
+        """
         total = 0.0
         for step in plan.steps:
+            if step.kind == "wait_for" and step.args is not None:
+                total += float(step.args.parts[0])
+                continue
             if step.kind != "sleep" or step.args is None or step.args.refs:
                 continue
             value = step.args.parts[0].encode()
