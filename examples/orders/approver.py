@@ -39,6 +39,8 @@ class Decision(NamedTuple):
     yes: bool
     by: str
     why: str
+    submission: int = 1
+    """Counts the resubmissions of an undone order: each needs an answer of its own."""
 
     @property
     def line(self) -> dict[str, str]:
@@ -66,7 +68,7 @@ async def answer(client: Client, folder: Path, decision: Decision) -> Signalled:
     append(folder / TOLD, decision.line)
     return await client.signal(
         place_order, approval, Approval(decision.yes, decision.by), key=decision.order,
-        id=f"{decision.by}/{decision.order}", who=decision.by, why=decision.why,
+        id=f"{decision.by}/{decision.order}/{decision.submission}", who=decision.by, why=decision.why,
     )  # fmt: skip
 
 
@@ -79,8 +81,8 @@ class Desk:
         self._seed = seed
         self._lines = Lines(folder / WANTED)
         self._orders: dict[str, dict[str, Any]] = {}
-        self._answers: set[str] = set()
-        """The orders whose answer is durable."""
+        self._answers: set[tuple[str, int]] = set()
+        """The orders and submissions whose answer is durable."""
 
     async def work(self) -> None:
         """Answer what waits, for ever."""
@@ -94,11 +96,14 @@ class Desk:
         waiting = await self._client.find(Filter(waits=approval.name, workflow=place_order.name))
         self._orders |= {line["id"]: line for line in self._lines}
         for view in waiting:
-            name = view.key or ""
-            if name in self._orders.keys() - self._answers and self._orders[name]["cents"] <= MAY_APPROVE:
-                with contextlib.suppress(SignalRefused, TaskNotFoundError):  # it waits no more
-                    await answer(self._client, self._folder, decide(name, self._seed))
-                self._answers.add(name)
+            name, submission = view.key or "", view.submission
+            order = self._orders.get(name)
+            if order is None or order["cents"] > MAY_APPROVE or (name, submission) in self._answers:
+                continue
+            decision = decide(name, self._seed)._replace(submission=submission)
+            with contextlib.suppress(SignalRefused, TaskNotFoundError):  # it waits no more
+                await answer(self._client, self._folder, decision)
+            self._answers.add((name, submission))
 
 
 async def keep_desk(folder: Path, seed: int) -> None:

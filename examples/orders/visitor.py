@@ -21,13 +21,13 @@ class RefusedError(Exception):
 
 
 class Visitor:
-    """A visitor. Each order has one answer of theirs."""
+    """A visitor. Each submission of an order has one answer of theirs."""
 
     def __init__(self, client: Client, customers: Customers, folder: Path) -> None:
         self._client = client
         self._customers = customers
         self._folder = folder
-        self._answers: dict[str, bool] = {}
+        self._answers: dict[tuple[str, int], bool] = {}
 
     async def task(self, order: str) -> TaskDetail | None:
         """Return the task of an order, None if there is none yet, or the store is away."""
@@ -42,10 +42,12 @@ class Visitor:
         customer = self._customers.orders.get(order)
         if customer is None or customer.order.cents <= LIMIT:
             raise RefusedError(f"no order {order!r} needs an approval")
-        if self._answers.setdefault(order, yes) is not yes:
+        detail = await self.task(order)
+        submission = detail.task.submission if detail else 1
+        if self._answers.setdefault((order, submission), yes) is not yes:
             raise RefusedError(f"you have {'refused' if yes else 'approved'} {order} already")
         try:
-            await answer(self._client, self._folder, Decision(order, yes, VISITOR, why))
+            await answer(self._client, self._folder, Decision(order, yes, VISITOR, why, submission))
         except MakegoodError as error:
             raise RefusedError(f"{order} takes no answer: {error}") from error
 

@@ -99,6 +99,24 @@ async def test_an_approver_that_was_killed_before_its_signal_gives_the_same_answ
     check_books(services, tmp_path, ("o-yes", "processed", LARGE))
 
 
+async def test_a_refused_order_that_is_resubmitted_gets_an_answer_again(
+    services: Services, tmp_path: Path
+) -> None:
+    """Its signal has another id: a task takes a signal of one id only once."""
+    async with shopping(tmp_path) as client:
+        task = await order(client, tmp_path, "o-no")
+        desk = Desk(tmp_path, client, SEED)
+        for submission in (1, 2):
+            await waiting(client, 1)
+            await desk.answer_all()
+            while (view := (await task.status()).task).state != "undone":
+                await moment()
+            assert (view.submission, view.cause) == (submission, NOT_APPROVED)
+            if submission == 1:
+                await task.resubmit(why="they ask again")
+    check_books(services, tmp_path, ("o-no", "undone", LARGE))
+
+
 async def test_the_approver_leaves_very_large_orders_and_those_of_other_shops(
     services: Services, tmp_path: Path
 ) -> None:
