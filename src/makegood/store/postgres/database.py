@@ -63,8 +63,8 @@ class ServerClock:
         """Note the time that the server's clock has shown since ``begin``, on the local monotonic clock."""
         end = self.local.monotonic()
         least, most = now - end, now - begin
-        if self._ahead is not None and (kept := self._ahead - _DRIFT * (end - self._set_at)) <= most:
-            least = max(least, kept)
+        if self._ahead is not None and (quickest := self._ahead - _DRIFT * (end - self._set_at)) <= most:
+            least = max(least, quickest)
         self._ahead, self._set_at = least, end
 
     def now(self) -> float:
