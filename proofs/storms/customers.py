@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
+from makegood.base.ids import parse
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.errors import MakegoodError, SignalRefused, StoreUnavailableError, TaskNotFoundError
@@ -121,7 +122,12 @@ class RandomCustomers(Customers):
             return
         else:
             self._world.history.note(
-                "acknowledged", door.name, receipt.task, name=CONSENT, id=receipt.id, created=receipt.created
+                "acknowledged",
+                door.name,
+                parse(receipt.task),
+                name=CONSENT,
+                id=receipt.id,
+                created=receipt.created,
             )
             answer.set()
 

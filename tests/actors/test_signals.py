@@ -107,7 +107,7 @@ async def test_a_client_sends_by_handle_id_and_key(store: Store) -> None:
             await task.signal("approval", {"any": "value"}),
             await task.signal("nothing"),
         ]
-        assert all(answer.created and answer.task == task.number for answer in answers)
+        assert all(answer.created and answer.task == task.id for answer in answers)
         assert len({answer.id for answer in answers}) == 5, "an id is drawn for each"
         with pytest.raises(mg.TaskNotFoundError):
             await client.signal("0000000000009", approval, 1)

@@ -32,7 +32,9 @@ async def inbox_of(scheduler: Hand) -> list[TaskMessage]:
 
 async def test_a_signal_is_a_message_to_its_task_and_is_remembered(store: Store, world: World) -> None:
     await store.tasks.submit([draft(1, key="k")])
-    assert await store.tasks.signal(approval(step="approval[3]")) == Signalled("click", created=True, task=1)
+    assert await store.tasks.signal(approval(step="approval[3]")) == Signalled(
+        "click", created=True, task=show(1)
+    )
     ((task, kind, body),) = await world.rows("select task, kind, body from {inbox}")
     assert (task, kind) == (1, "signal")
     message = json.loads(bytes(body))
@@ -56,8 +58,8 @@ async def test_a_signal_is_found_by_the_key_of_its_task(store: Store) -> None:
     await store.tasks.submit(
         [draft(1, key="k"), draft(2, key="k", workflow="travel"), draft(3, key="k", app="other")]
     )
-    assert (await store.tasks.signal(approval(KEY))).task == 1
-    assert (await store.tasks.signal(approval(TaskKey("shop", "travel", "k")))).task == 2
+    assert (await store.tasks.signal(approval(KEY))).task == show(1)
+    assert (await store.tasks.signal(approval(TaskKey("shop", "travel", "k")))).task == show(2)
     with pytest.raises(TaskNotFoundError) as unknown:
         await store.tasks.signal(approval(TaskKey("shop", "place_order", "K")))
     assert str(unknown.value) == (
@@ -74,7 +76,7 @@ async def test_an_id_is_one_signal_whatever_became_of_the_task(store: Store, wor
     for to, name in ((1, "approval"), (1, "payment"), (2, "approval")):
         assert (await store.tasks.signal(approval(to, name=name))).created
     again = await store.tasks.signal(approval())
-    assert (again.created, again.conflict, again.task) == (False, False, 1)
+    assert (again.created, again.conflict, again.task) == (False, False, show(1))
     for other in (approval(value=b"false"), approval(step="approval[1]")):
         answer = await store.tasks.signal(other)
         assert (answer.created, answer.conflict) == (False, True)

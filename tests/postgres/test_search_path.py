@@ -189,7 +189,7 @@ async def test_a_submission_in_the_callers_transaction_springs_none(trap_url: st
                     )
                     assert task.id
                     signal = await client.signal(task, "approval", "yes", id="s-1", connection=connection)
-                    assert signal.task == task.number
+                    assert signal.task == task.id
                     by_key: Any = {"key": f"k-{n}", "connection": connection}
                     assert (
                         await client.signal(shop.place_order, "approval", "no", id="s-1", **by_key)

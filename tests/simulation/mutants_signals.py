@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from makegood.base.ids import parse
 from makegood.model.messages import TaskMessage
 from makegood.model.shape import KeptSignal
 from makegood.model.task import Step
@@ -151,7 +152,7 @@ def signal_and_its_ring_apart(m: pytest.MonkeyPatch) -> None:
         if answer.created:
 
             def ring(tx: Any) -> None:
-                tx.connection.execute(sending._MESSAGE, (answer.task, tx.now, signal.message))
+                tx.connection.execute(sending._MESSAGE, (parse(answer.task), tx.now, signal.message))
                 tx.topics.add("inbox")
 
             await self._db.write(ring)

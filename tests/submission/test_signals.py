@@ -53,7 +53,7 @@ def test_a_signal_is_sent_with_the_callers_row_or_not_at_all(door: Door) -> None
         async with door.begin() as connection:
             options = {"id": "klick-é-\U0001f600", "connection": connection}
             answer = await player.settled(client.signal(travel, approval, True, key="t-1", **options))
-            assert (answer.id, answer.created, answer.task) == (options["id"], True, task.number)
+            assert (answer.id, answer.created, answer.task) == (options["id"], True, task.id)
             again = await player.settled(client.signal(task.id, "approval", True, **options))
             other = await player.settled(task.signal(approval, False, **options))
             assert (again.created, again.conflict, other.created, other.conflict) == (

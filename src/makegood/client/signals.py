@@ -173,5 +173,5 @@ async def send(
         )
     answer = await recognise(connection).perform(lambda tx: store.tasks.join_signal(tx, sending))
     if answer.created:
-        store.joined((answer.task, sending.name, sending.id))
+        store.joined((ids.parse(answer.task), sending.name, sending.id))
     return answer

@@ -181,11 +181,10 @@ class Acceptor:
         signal = of_message(content, message.id)
         answer = await self._store.tasks.join_signal(caller, signal)
         if answer.conflict:
-            task_id = ids.show(answer.task)
             raise KeyConflict(
-                f"task {task_id} knows a signal {signal.name!r} of the id {signal.id!r} with another value, or for another step: pass id= to "
+                f"task {answer.task} knows a signal {signal.name!r} of the id {signal.id!r} with another value, or for another step: pass id= to "
                 f"Signal.of for another signal",
-                task_id=task_id,
+                task_id=answer.task,
                 key=signal.id,
             )
         return answer
@@ -313,8 +312,8 @@ class _Reader:
             match answer:
                 case None:
                     result = "no task"
-                case Signalled(task=number):
-                    result = f"a signal to task {ids.show(number)}"
+                case Signalled(task=address):
+                    result = f"a signal to task {address}"
                 case _:
                     result = f"task {ids.show(answer.id)}"
             log.debug("message %s of %s made %s", message.id, self.inbox.where, result)

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from makegood.base.ids import show
+from makegood.base.ids import parse, show
 from makegood.base.stored_values import data, record_of
 from makegood.errors import SignalRefused, TaskNotFoundError
 from makegood.model.messages import Act, SignalRef, TaskMessage
@@ -99,8 +99,8 @@ class Signalled(msgspec.Struct, frozen=True):
     """False if the task already knows a signal of this name and id, whatever became of it."""
     conflict: bool = False
     """Whether the known signal has another value, or is for another step."""
-    task: int = 0
-    """The task that has it, as a number."""
+    task: str = ""
+    """The id of the task that has it."""
 
 
 class Addressee(msgspec.Struct, frozen=True, array_like=True):
@@ -138,11 +138,11 @@ async def send(tables: SignalTables, signal: OutgoingSignal, who: str = "") -> S
             task.digest is not None
         ):  # asked first: a repeated signal is no new one, whatever became of the task
             conflict = data(task.digest) != signal.digest
-            return Signalled(signal.id, created=False, conflict=conflict, task=task.task)
+            return Signalled(signal.id, created=False, conflict=conflict, task=show(task.task))
         if (refusal := _refusal(task, signal)) is not None:
             raise refusal
         if await tables.insert(task.task, signal, who):
-            return Signalled(signal.id, created=True, task=task.task)
+            return Signalled(signal.id, created=True, task=show(task.task))
         # somebody sent it at the same moment
 
 
@@ -188,7 +188,17 @@ def audited(act: Act, signal: OutgoingSignal, answer: Signalled) -> list[rows.Au
     if not answer.created:
         return []
     step = f" for {signal.step}" if signal.step else ""
-    return [(act.id, answer.task, "signal", act.who, act.why, f"sent {signal.name} ({signal.id}){step}", "")]
+    return [
+        (
+            act.id,
+            parse(answer.task),
+            "signal",
+            act.who,
+            act.why,
+            f"sent {signal.name} ({signal.id}){step}",
+            "",
+        )
+    ]
 
 
 async def send_for(tx: Tx, act: Act, content: tuple[str, bytes], tasks: Sequence[int]) -> dict[int, str]:

@@ -92,14 +92,13 @@ def signal(
         return await client.task(number).signal(declared or name, content, who=author, **options)
 
     answer = carried_out(cli, send)
-    address = ids.show(answer.task)
     if not answer.created:
         difference = ", with another value" if answer.conflict else ""
         cli.note(
-            f"makegood: task {address} knows a signal {name} {answer.id} already{difference}: nothing was sent"
+            f"makegood: task {answer.task} knows a signal {name} {answer.id} already{difference}: nothing was sent"
         )
     shape = {
-        "task": address,
+        "task": answer.task,
         "signal": name,
         "id": answer.id,
         "created": answer.created,
