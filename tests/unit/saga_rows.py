@@ -163,8 +163,10 @@ class Rows:
         self.timers |= set(decision.timers)
         self._signals(decision)
         if decision.wakes is not None:
-            assert not self.rows, "a task is let go with a request in flight"
-            assert self.timers or decision.task.signals, "a task is let go that nothing wakes"
+            rests = any(move.reason == "rested" for move in decision.moves)
+            assert rests or not self.rows, "a task is let go with a request in flight"
+            wakes = self.timers or self.rows or self.inbox or decision.task.signals
+            assert wakes, "a task is let go that nothing wakes"
             seconds = {**decision.timers, **dict.fromkeys(self.timers - set(decision.timers), 60.0)}
             first = min(seconds.values(), default=math.inf)
             assert decision.wakes <= first, "a task sleeps longer than its first timer"

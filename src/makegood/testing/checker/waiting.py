@@ -29,7 +29,7 @@ class LetGoAtRest(Rule):
     name: ClassVar[str] = "I28"
     says: ClassVar[str] = "a task is let go only when it only waits, and for no longer"
     part: ClassVar[tuple[str, str] | None] = ("suspended", "no task was let go")
-    kinds: ClassVar[frozenset[str]] = frozenset({"suspended", "fault", "healed"})
+    kinds: ClassVar[frozenset[str]] = frozenset({"suspended", "fault", "healed", "call"})
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
@@ -39,6 +39,8 @@ class LetGoAtRest(Rule):
         self._longest_stops: dict[str, float] = {}
         self._slow: set[str] = set()
         """Processes that waited long for an answer."""
+        self._deadlines: dict[tuple[int, str, int], float] = {}
+        """Of attempts that called their service: earlier than usual if it forgets their key before."""
 
     def before(self, event: Event, world: HistoryState) -> None:
         """Look for attempts in flight, and compare the moment with the timer."""
@@ -49,13 +51,17 @@ class LetGoAtRest(Rule):
             for node in [*self._stops]:
                 self._resumed(node, event.at)
             return
+        if event.kind == "call":
+            deadline = event.at + event["remaining"]
+            self._deadlines[event.task, event["step"], event["attempt"]] = deadline
+            return
         self.saw()
         task = world.task(event.task)
         for idx, step in task.steps.items():
             last = step.last
             if last is None or not last.open:
                 continue
-            if not event.fields.get("rests") or self._runs_here(last, event):
+            if not event.fields.get("rests") or self._runs_here(last, task.name(idx), event):
                 self.wrong(
                     f"the task was let go while attempt {last.attempt} of {task.name(idx)} was in flight",
                     last.event,
@@ -66,18 +72,16 @@ class LetGoAtRest(Rule):
             until = "only a message" if wakes is None else f"{wakes:.3f} s from then"
             self.wrong(f"its first timer is due {due:.3f} s after it was let go, and it sleeps until {until}")
 
-    def _runs_here(self, dispatch: Dispatch, event: Event) -> bool:
+    def _runs_here(self, dispatch: Dispatch, step: str, event: Event) -> bool:
         """Whether an attempt was handed over by the process of an event, which has lived since, and whose
         time is not over.
         """
         taking = dispatch.taking
-        return (
-            dispatch.local
-            and taking is not None
-            and dispatch.by == event.node
-            and taking.at >= self._starts.get(event.node, 0.0)
-            and event.at < taking.at + taking["within"]
-        )
+        if taking is None or not dispatch.local or dispatch.by != event.node:
+            return False
+        usual = taking.at + taking["within"]
+        deadline = self._deadlines.get((event.task, step, dispatch.attempt), usual)
+        return taking.at >= self._starts.get(event.node, 0.0) and event.at < deadline
 
     def _note_fault(self, event: Event) -> None:
         """Note when a process began, and for how long it stood still."""
