@@ -195,7 +195,9 @@ def service_probe_does_not_fence(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    replace(FAULTS_OF_ALL_KINDS, storm=30.0, services={}, rates={"operator": 2.0}), "never", twist=distant
+    replace(FAULTS_OF_ALL_KINDS, tasks=20, storm=60.0, services={}, rates={"operator": 3.0}),
+    "never",
+    twist=distant,
 )
 def hasty_operator(m: pytest.MonkeyPatch) -> None:
     """An operator says *failed* while something can still arrive."""
