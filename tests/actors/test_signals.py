@@ -148,3 +148,86 @@ async def test_what_is_wrong_is_refused_with_a_remedy(store: Store, world: World
         with pytest.raises(error, match=text):
             await client.signal(task, signal, value, **options)
     assert await world.rows("select 1 from {signal}") == []
+
+
+@dataclass
+class Verdict:
+    """What the boss says, and who it was."""
+
+    yes: bool
+    by: str = "somebody"
+
+
+async def test_what_a_sender_leaves_out_has_its_default_for_a_step_that_reads_it(store: Store) -> None:
+    """However it is sent: by the signal, by its name, to many, or stated by hand. The step knew no class, so it found no ``by``."""
+    office = mg.App("office")
+    verdict = office.signal("verdict", Verdict)
+
+    @office.agent("desk").action(complete_within="10s", undo=mg.NOTHING)
+    async def note(by: str) -> str:
+        return by
+
+    @office.workflow(on_failure="hold")
+    def ask(seconds: float) -> str:
+        return note(mg.wait_for(verdict, timeout=seconds).by)
+
+    value: Any = {"yes": True}
+    async with Node(office, store, options=QUIET) as node:
+        client = node.client
+        tasks = [await client.submit(ask, 60.0, key=f"k{n}") for n in range(3)]
+        await client.signal(tasks[0], verdict, value)
+        await client.signal(tasks[1], "verdict", value)
+        (bulk,) = await client.signal_all(mg.Filter(key="k2"), "verdict", value, why="all of them")
+        assert bulk.verdict == "applied"
+        late = await client.submit(ask, 0.05)
+        try:
+            await late.wait(timeout="6s")
+        except mg.WaitExpiredError:
+            print("STATUS", await late.status(), [(x.name, x.state, x.doing, x.waiting, x.due) for x in (await late.status()).steps])
+            raise
+        with pytest.raises(
+            mg.ActRefusedError, match=r"verdict takes no such value: yes is a text, and must be"
+        ):
+            await late.settle("verdict", outcome="done", value={"yes": "oui"}, why="by phone")
+        await late.settle("verdict", outcome="done", value=value, why="by phone")
+        await late.resubmit(why="the boss has answered")
+        for task in (*tasks, late):
+            assert await task.result(timeout="60s") == "somebody"
+
+
+@pytest.mark.parametrize("step", ["verdct", "note", "verdict-", "verdict[x]"])
+async def test_a_signal_for_a_step_that_cannot_wait_for_it_is_refused(store: Store, step: str) -> None:
+    """It was kept, for ever."""
+    office = mg.App("office")
+    verdict = office.signal("verdict", Verdict)
+
+    @office.workflow
+    def ask(seconds: float) -> bool:
+        return mg.wait_for(verdict, timeout=seconds).yes
+
+    async with Client(store) as client:
+        task = await client.submit(ask, 60.0)
+        with pytest.raises(
+            mg.SignalRefused, match=r"has no step .* that waits for 'verdict': leave the step out"
+        ):
+            await client.signal(task, verdict, Verdict(True), step=step)
+        for right in ("verdict", "verdict-2", "verdict[3]", "verdict-2[3]"):
+            await client.signal(task, verdict, Verdict(True), step=right)
+
+
+async def test_a_member_that_no_signal_has_is_refused(store: Store) -> None:
+    """A misspelling of what people type; it counted as left out."""
+    office = mg.App("office")
+    verdict = office.signal("verdict", Verdict)
+
+    @office.workflow
+    def ask(seconds: float) -> bool:
+        return mg.wait_for(verdict, timeout=seconds).yes
+
+    value: Any = {"yes": True, "bye": "ann"}
+    async with Client(store) as client:
+        task = await client.submit(ask, 60.0)
+        with pytest.raises(mg.SignalRefused, match=r"bye is unknown; did you mean 'yes'|did you mean 'by'"):
+            await client.signal(task, "verdict", value)
+        with pytest.raises(mg.PayloadError, match=r"unknown field 'bye'; did you mean 'by'"):
+            await client.signal(task, verdict, value)

@@ -149,7 +149,7 @@ async def test_a_name_that_no_step_waits_for_is_refused_where_the_names_are_know
     with pytest.raises(SignalRefused) as refusal:
         await store.tasks.signal(approval(value=b'"true"'))
     assert str(refusal.value) == (
-        f"task {show(1)} takes no such value of the signal 'approval': the value is \"true\", and must be true or false"
+        f"task {show(1)} takes no such value of the signal 'approval': the value is a text, and must be true or false"
     )
     assert (await store.tasks.signal(approval())).created
     assert (await store.tasks.signal(approval(id_="typed", value=b'"yes"', is_typed=True))).created

@@ -5,6 +5,7 @@ record that is stored. This version sets the store up and goes on running while 
 `docs/operate/upgrade.md` describes it. (Once migrated, the store lets no further process of this version start.)
 """
 
+import ast
 import asyncio
 import collections
 import os
@@ -46,15 +47,28 @@ create table makegood.next (id bigint primary key);
 """The migration of the next version: it adds, and removes nothing."""
 
 RECORDS = {
-    "model/policy.py": "    keeps: float = 0.0\n",
-    "model/plan.py": "    payload_limit: int = PAYLOAD_LIMIT\n",
-    "model/attempt_end.py": "    traceback: str | None = None\n",
-    "model/messages.py": "    taken_at: float = 0.0\n",
-    "store/rows.py": "    names: tuple[str, ...] = ()\n",
-    "store/views.py": "    tally: SchedulerTally | None = None\n",
+    "model/policy.py": "Policy",
+    "model/plan.py": "StepPlan",
+    "model/attempt_end.py": "AttemptEnd",
+    "model/messages.py": "Request",
+    "store/rows.py": "Static",
+    "store/views.py": "NodeInfo",
 }
-"""The last field of records that are stored, by their file; the next version has one more behind each, and writes it."""
+"""Records that are stored, by their file; the next version has one field more in each, behind the last, and writes it."""
 FIELD = '    next: str = msgspec.field(default_factory=lambda: "next")\n'
+
+
+def with_field(text: str, record: str) -> str:
+    """Return a module with ``FIELD`` behind the last field of a class: records are also made by position."""
+    (body,) = [
+        node.body for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name == record
+    ]
+    last = max(n for n, node in enumerate(body) if isinstance(node, ast.AnnAssign))
+    has_docstring = last + 1 < len(body) and isinstance(body[last + 1], ast.Expr)
+    lines = text.splitlines(keepends=True)
+    lines.insert(body[last + has_docstring].end_lineno or 0, FIELD)
+    longer = "".join(lines)
+    return longer if "import msgspec\n" in longer else longer.replace("\nfrom ", "\nimport msgspec\nfrom ", 1)
 
 
 @pytest.fixture(scope="session")
@@ -65,14 +79,9 @@ def following(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for dialect, sql in EXPAND.items():
         folder = source / "makegood/store/migrations" / dialect
         (folder / f"{len([*folder.glob('*.sql')]) + 1:04}_next.sql").write_text(sql, encoding="utf-8")
-    for name, field in RECORDS.items():
+    for name, record in RECORDS.items():
         file = source / "makegood" / name
-        text = file.read_text(encoding="utf-8")
-        assert text.count(field) == 1, f"{name} has another last field: name it in RECORDS"
-        with_field = text.replace(field, field + FIELD)
-        if "import msgspec\n" not in with_field:
-            with_field = with_field.replace("\nfrom ", "\nimport msgspec\nfrom ", 1)
-        file.write_text(with_field, encoding="utf-8")
+        file.write_text(with_field(file.read_text(encoding="utf-8"), record), encoding="utf-8")
     return source
 
 

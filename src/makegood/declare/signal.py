@@ -9,9 +9,10 @@ import msgspec
 
 from makegood.base.ids import checked_name
 from makegood.errors import DefinitionError
-from makegood.payload.codec import check_fits, decoder, encode
+from makegood.payload.codec import check_fits, decode, decoder, encode
 from makegood.payload.pydantic_models import is_model
 from makegood.payload.unchecked_rules import refuse_unkept
+from makegood.payload.unknown_fields import refuse_unknown
 
 T = TypeVar("T")
 
@@ -73,6 +74,9 @@ class Signal(Generic[T]):
         subject = f"the value of signal {self.name}"
         body = encode(value, subject=subject)
         check_fits(body, self.type, value, subject)
+        if isinstance(value, dict | list):  # JSON, as people type it: with the defaults that it leaves out
+            refuse_unknown(value, self.type, subject)
+            body = encode(decode(body, self.type, subject), subject=subject)
         return body
 
     def of(

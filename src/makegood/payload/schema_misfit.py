@@ -1,8 +1,9 @@
-"""Whether a value is of a JSON schema, as far as that is easy to say.
+"""Whether a value is of a JSON schema, as far as that is easy to say, and which defaults it leaves out.
 
 A signal that is sent by its name alone, from a command line or another language, is checked by no type of
 Python: the schema that its task stores is all that is known. Only what would surely be refused later is found
-here; keywords that this module does not know refuse nothing.
+here, and members that nobody would read; keywords that this module does not know refuse nothing. A reason
+never quotes the value, which may be a secret.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from makegood.base.did_you_mean import meant
 from makegood.payload.codec import UNREADABLE
 
 _WORDS: Final[Mapping[str, str]] = {
@@ -21,6 +23,7 @@ _DEPTH: Final = 30
 _ITEMS: Final = 1000
 """Items of a list that are read."""
 _SHOWN: Final = 60
+"""Characters of a value that a schema names."""
 
 
 def misfit(schema: str, value: bytes) -> str:
@@ -28,7 +31,7 @@ def misfit(schema: str, value: bytes) -> str:
 
     >>> schema = '{"type":"object","properties":{"yes":{"type":"boolean"}},"required":["yes"]}'
     >>> misfit(schema, b'{"yes": "true"}')
-    'yes is "true", and must be true or false'
+    'yes is a text, and must be true or false'
     >>> misfit(schema, b"{}"), misfit(schema, b'{"yes": true}'), misfit("", b"7")
     ('yes is missing', '', '')
     """
@@ -37,12 +40,30 @@ def misfit(schema: str, value: bytes) -> str:
     try:
         root = msgspec.json.decode(schema.encode())
         return _Check(root).misfit(root, msgspec.json.decode(value), "", _DEPTH)
-    except (*UNREADABLE, AttributeError, KeyError, TypeError):  # a row that nobody of makegood wrote
+    except UNREADABLE:  # a row that nobody of makegood wrote
         return ""
 
 
+def completed(schema: str, value: bytes) -> bytes:
+    """Return a value, as JSON, with the members that it leaves out and for which a JSON schema has a default.
+
+    A step that reads one member of a signal reads JSON, and knows no class whose default it is.
+
+    >>> completed('{"type":"object","properties":{"by":{"type":"string","default":""}}}', b"{}")
+    b'{"by":""}'
+    """
+    if not schema:
+        return value
+    try:
+        root, members = msgspec.json.decode(schema.encode()), msgspec.json.decode(value)
+        whole = _Check(root).complete(root, members, _DEPTH)
+    except UNREADABLE:
+        return value
+    return value if whole == members else msgspec.json.encode(whole)
+
+
 class _Check:
-    """The check of one value; ``root`` holds what its schema refers to."""
+    """A look at one value; ``root`` holds what its schema refers to."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -51,9 +72,8 @@ class _Check:
         """Return what is wrong at a place, "" if nothing is."""
         if depth < 1 or not isinstance(node, dict):
             return ""
-        if (ref := node.get("$ref")) is not None:
-            target = self._root["$defs"][str(ref).removeprefix("#/$defs/")]
-            return self.misfit(target, value, place, depth - 1)
+        if "$ref" in node:
+            return self.misfit(self._target(node), value, place, depth - 1)
         sides = node.get("anyOf")
         if sides is not None:
             reasons = [self.misfit(side, value, place, depth - 1) for side in sides]
@@ -64,7 +84,7 @@ class _Check:
                 else ""
             )
         if "enum" in node and not any(_same(value, each) for each in node["enum"]):
-            return _wrong(place, value, f"one of {', '.join(map(_text, node['enum']))}")
+            return f"{place or 'the value'} must be one of {', '.join(map(_text, node['enum']))}"
         kind = node.get("type")
         if isinstance(kind, str) and not _is(kind, value, str(node.get("format", ""))):
             return _wrong(place, value, _WORDS.get(kind, kind))
@@ -81,10 +101,40 @@ class _Check:
         for name in node.get("required") or ():
             if name not in value:
                 return f"{prefix}{name} is missing"
-        for name, part in (node.get("properties") or {}).items():
+        parts = node.get("properties") or {}
+        for name, part in parts.items():
             if name in value and (reason := self.misfit(part, value[name], f"{prefix}{name}", depth - 1)):
                 return reason
+        if parts and "additionalProperties" not in node:
+            for name in value:
+                if name not in parts:
+                    hint = meant(name, list(parts)) or f"there are {', '.join(parts)}"
+                    return f"{prefix}{name} is unknown; {hint}"
         return ""
+
+    def complete(self, node: Any, value: Any, depth: int) -> Any:
+        """Return a value with its defaults."""
+        if depth < 1 or not isinstance(node, dict):
+            return value
+        if "$ref" in node:
+            return self.complete(self._target(node), value, depth - 1)
+        for side in node.get("anyOf") or ():
+            if not self.misfit(side, value, "", depth - 1):
+                return self.complete(side, value, depth - 1)
+        if isinstance(value, dict):
+            parts = node.get("properties") or {}
+            whole = {name: self.complete(parts.get(name), part, depth - 1) for name, part in value.items()}
+            return whole | {
+                name: part["default"]
+                for name, part in parts.items()
+                if name not in value and "default" in part
+            }
+        if isinstance(value, list) and isinstance(node.get("items"), dict):
+            return [self.complete(node["items"], item, depth - 1) for item in value]
+        return value
+
+    def _target(self, node: dict[str, Any]) -> Any:
+        return self._root["$defs"][str(node["$ref"]).removeprefix("#/$defs/")]
 
 
 def _is(kind: str, value: Any, form: str) -> bool:
@@ -93,7 +143,7 @@ def _is(kind: str, value: Any, form: str) -> bool:
     kinds = {
         "string": isinstance(value, str) or (form == "decimal" and is_number),
         "number": is_number,
-        "integer": is_number and (isinstance(value, int) or value.is_integer()),
+        "integer": is_number and isinstance(value, int),
         "boolean": isinstance(value, bool),
         "null": value is None,
         "array": isinstance(value, list),
@@ -107,7 +157,16 @@ def _same(value: Any, other: Any) -> bool:
 
 
 def _wrong(place: str, value: Any, domain: str) -> str:
-    return f"{place or 'the value'} is {_text(value)}, and must be {domain}"
+    return f"{place or 'the value'} is {_word(value)}, and must be {domain}"
+
+
+def _word(value: Any) -> str:
+    """Return what kind of JSON a value is."""
+    if value is None or isinstance(value, bool):
+        return _text(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _WORDS["integer" if isinstance(value, int) else "number"]
+    return next(word for kind, word in _WORDS.items() if _is(kind, value, ""))
 
 
 def _text(value: Any) -> str:

@@ -14,6 +14,7 @@ from makegood.model.messages import MOST_EXTENSION, Act, Answer, TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.model.states import AT_REST, UNBEGUN, words
 from makegood.model.task import Step, TaskRecord
+from makegood.payload.schema_misfit import completed, misfit
 from makegood.saga import rules, waits
 from makegood.saga.corrected_inputs import correct, correction_text, next_round
 from makegood.saga.decision_builder import NULL, DecisionBuilder
@@ -319,6 +320,11 @@ def _settle(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     if outcome not in choices:
         return "refused", _only(step, choices)
     result = (message.value or NULL) if outcome == "done" else None
+    if result is not None and step.plan.kind == "wait_for":
+        schema = dict(task.signals).get(step.plan.action, "")
+        if reason := misfit(schema, result):
+            return "refused", f"{step.name} takes no such value: {reason}"
+        result = completed(schema, result)
     work.move(
         step,
         outcome,

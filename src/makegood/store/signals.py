@@ -5,6 +5,7 @@ task's Scheduler. It locks no task: in a caller's transaction such a lock would 
 Scheduler for as long as the caller likes.
 """
 
+import re
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, Protocol
@@ -15,7 +16,7 @@ from makegood.base.ids import parse, show
 from makegood.base.stored_values import data, record_of
 from makegood.errors import SignalRefused, TaskNotFoundError
 from makegood.model.messages import Act, SignalRef, TaskMessage
-from makegood.payload.schema_misfit import misfit
+from makegood.payload.schema_misfit import completed, misfit
 from makegood.store import rows
 from makegood.store.transaction import ReadTx, Sql, Tx, for_each
 from makegood.store.views import SignalView
@@ -31,6 +32,8 @@ _ENDED = {
     "undone": "the task had ended: undone; resubmit it first",
     "undoing": "the task is being undone; resubmit it once it is undone",
 }
+_STEPS = r"{}(-\d+)?(\[\d+\])*"
+"""How the steps are called that wait for a signal."""
 _MANY = f"""
 select t.id, t.state, t.goal, t.static, t.app, t.workflow, s.digest,
     (select count(*) from (select 1 from makegood.signal u where u.task = t.id and u.used is null limit {MOST_BACKLOG}) u) {{rows}}
@@ -78,6 +81,8 @@ class OutgoingSignal(msgspec.Struct, frozen=True, kw_only=True):
     """The only step that may use it; "": any that waits for ``name``."""
     is_typed: bool = False
     """Whether its value is known to be of the signal's type; else the task's schema is asked."""
+    whole: bytes | None = None
+    """Its value with the defaults that it leaves out; None: as it is."""
 
     @property
     def digest(self) -> bytes:
@@ -88,7 +93,8 @@ class OutgoingSignal(msgspec.Struct, frozen=True, kw_only=True):
     def message(self) -> bytes:
         """The message to the task."""
         ref = SignalRef(self.name, self.id, self.step)
-        return rows.message(TaskMessage("signal", value=self.value, signal=ref))
+        value = self.value if self.whole is None else self.whole
+        return rows.message(TaskMessage("signal", value=value, signal=ref))
 
 
 class Signalled(msgspec.Struct, frozen=True):
@@ -141,9 +147,15 @@ async def send(tables: SignalTables, signal: OutgoingSignal, who: str = "") -> S
             return Signalled(signal.id, created=False, conflict=conflict, task=show(task.task))
         if (refusal := _refusal(task, signal)) is not None:
             raise refusal
-        if await tables.insert(task.task, signal, who):
+        if await tables.insert(task.task, _whole(task, signal), who):
             return Signalled(signal.id, created=True, task=show(task.task))
         # somebody sent it at the same moment
+
+
+def _whole(task: Addressee, signal: OutgoingSignal) -> OutgoingSignal:
+    """Return a signal whose message has the defaults that its sender leaves out; its digest is the same."""
+    schema = rows.signals_of(task.static).get(signal.name, "")
+    return msgspec.structs.replace(signal, whole=completed(schema, signal.value))
 
 
 def _unknown(to: int | TaskKey) -> TaskNotFoundError:
@@ -163,6 +175,11 @@ def _refusal(task: Addressee, signal: OutgoingSignal) -> SignalRefused | None:
         text = f"task {name} takes no signal {signal.name!r}: {end}"
     elif names and signal.name not in names:
         text = f"task {name} waits for no signal {signal.name!r}; it has {', '.join(names)}"
+    elif signal.step and not re.fullmatch(_STEPS.format(re.escape(signal.name)), signal.step):
+        text = (
+            f"task {name} has no step {signal.step!r} that waits for {signal.name!r}: leave the step out, or write {signal.name}, "
+            f"{signal.name}-2, or {signal.name}[3] for the item 3 of an mg.each"
+        )
     elif not signal.is_typed and (reason := misfit(names.get(signal.name, ""), signal.value)):
         text = f"task {name} takes no such value of the signal {signal.name!r}: {reason}"
     elif task.backlog >= MOST_BACKLOG:
@@ -222,6 +239,7 @@ async def send_for(tx: Tx, act: Act, content: tuple[str, bytes], tasks: Sequence
         else:
             refusal = _refusal(task, signal)
             answers[task.task] = "" if refusal is None else str(refusal)
+            by_task[task.task] = _whole(task, signal)
     sends = [(task, by_task[task]) for task, answer in answers.items() if not answer]
     new_rows = [(task, name, signal.id, act.who, signal.digest) for task, signal in sends]
     new_tasks = {task for (task,) in await tx.each(_SIGNALS, new_rows)} if sends else set()
