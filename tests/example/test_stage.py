@@ -42,7 +42,7 @@ def answer(stage: RunningShow, yes: str) -> None:
     stage.until("customers", rf"{order[1]} paid, waiting for an approval")
     assert stage.press("answer", order=order[1], yes=yes) == 204
     stage.until("feed", rf"(approved|refused) you: {order[1]}, 1,200.00: pressed on the stage")
-    stage.until("live", "were killed just now")
+    stage.until("live", r"were killed just now|is (processed|undone)\.")
 
 
 def zeros(stage: RunningShow) -> None:

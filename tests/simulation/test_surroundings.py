@@ -181,7 +181,7 @@ def test_the_tries_of_all_processes_keep_the_rate_too(storms: Storms) -> None:
         services={"service fails": 0.8},
         around=Around(guarded=True),
     )
-    outcome = storms.run(4, swarm)
+    outcome = storms.run(5, swarm)
     assert outcome.findings == []
     calls = [event for event in outcome.history.of("call") if event["service"] == "payments"]
     tries = Counter((event.task, event["key"], event["attempt"]) for event in calls)
