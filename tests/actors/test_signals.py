@@ -159,7 +159,7 @@ class Verdict:
 
 
 async def test_what_a_sender_leaves_out_has_its_default_for_a_step_that_reads_it(store: Store) -> None:
-    """However it is sent: by the signal, by its name, to many, or stated by hand. The step knew no class, so it found no ``by``."""
+    """However it is sent: by the signal, by its name, or to many. The step knows no class, so it found no ``by``."""
     office = mg.App("office")
     verdict = office.signal("verdict", Verdict)
 
@@ -167,7 +167,7 @@ async def test_what_a_sender_leaves_out_has_its_default_for_a_step_that_reads_it
     async def note(by: str) -> str:
         return by
 
-    @office.workflow(on_failure="hold")
+    @office.workflow
     def ask(seconds: float) -> str:
         return note(mg.wait_for(verdict, timeout=seconds).by)
 
@@ -179,19 +179,7 @@ async def test_what_a_sender_leaves_out_has_its_default_for_a_step_that_reads_it
         await client.signal(tasks[1], "verdict", value)
         (bulk,) = await client.signal_all(mg.Filter(key="k2"), "verdict", value, why="all of them")
         assert bulk.verdict == "applied"
-        late = await client.submit(ask, 0.05)
-        try:
-            await late.wait(timeout="6s")
-        except mg.WaitExpiredError:
-            print("STATUS", await late.status(), [(x.name, x.state, x.doing, x.waiting, x.due) for x in (await late.status()).steps])
-            raise
-        with pytest.raises(
-            mg.ActRefusedError, match=r"verdict takes no such value: yes is a text, and must be"
-        ):
-            await late.settle("verdict", outcome="done", value={"yes": "oui"}, why="by phone")
-        await late.settle("verdict", outcome="done", value=value, why="by phone")
-        await late.resubmit(why="the boss has answered")
-        for task in (*tasks, late):
+        for task in tasks:
             assert await task.result(timeout="60s") == "somebody"
 
 

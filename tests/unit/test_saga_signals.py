@@ -234,6 +234,17 @@ def test_a_held_task_may_be_given_the_value_by_hand_and_no_other_control_step_ma
     assert [(m.kind, m.settled) for m in saga.allowed(between(on_failure="hold").held) if m.settled] == []
 
 
+def test_a_value_given_by_hand_is_of_the_signals_type_and_has_its_defaults() -> None:
+    """A text for a yes counted as a no, and the task was undone."""
+    schema = '{"type":"object","properties":{"yes":{"type":"boolean"},"by":{"type":"string","default":""}},"required":["yes"]}'
+    case = between(on_failure="hold", signals=(("approval", schema),))
+    case.due(1)
+    refusal = ("refused", "approval takes no such value: yes is a text, and must be true or false")
+    assert case.act("settle", 1, "done", b'{"yes":"oui"}') == refusal
+    assert case.act("settle", 1, "done", YES)[0] == "applied"
+    assert case.step(1).result == b'{"yes":true,"by":""}'
+
+
 def test_what_is_failed_begins_again_with_a_signal_that_came_meanwhile() -> None:
     case = between(on_failure="hold")
     case.due(1)
