@@ -143,13 +143,25 @@ async def _submit(
             "key": options["key"],
         }
         if not task.created:
-            cli.note(f"task {task.id} has this key already, with the same inputs")
+            cli.note(await _existing(client, task))
         if not wait:
             cli.out.result(shape, task.id)
             return exits.DONE
         if task.created and not cli.json:
             cli.note(f"task {task.id} submitted")
         return await _outcome(cli, client, task, timeout, shape)
+
+
+async def _existing(client: Client, task: TaskHandle[Any]) -> str:
+    """Return a sentence on the task that has the key of a submission already: its state, and what runs it."""
+    sentence = f"task {task.id} has this key already, with the same inputs"
+    for view in await client.find(Filter(ids=(task.number,), limit=1)):
+        sentence += f"; it is {'in error' if view.state == 'error' else view.state}"
+        if view.state == "undone":
+            sentence += f" and does not run again by itself: `makegood task resubmit {task.id}` runs it"
+        elif view.state == "error":
+            sentence += f": `makegood task show {task.id}` shows what you can do"
+    return sentence
 
 
 async def _outcome(
