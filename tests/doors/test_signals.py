@@ -205,6 +205,8 @@ def test_a_submission_again_says_whether_its_task_still_runs(shop: Shop, task: s
     """A task that was undone does not run because somebody submits it again."""
     submission = ("task", "submit", "kiosk:buy", '{"id": "o-1"}', "--key", "o-1")
     sentence = f"task {task} has this key already, with the same inputs; it is"
+    two_starts = shop.call(*submission[:4], "--delay", "1h", "--at", "2035-03-25T02:30Z")
+    assert (two_starts.exit_code, "--delay and --at both say when" in two_starts.stderr) == (2, True)
     assert f"{sentence} pending\n" in shop.call(*submission).stderr
     change(shop, "update makegood_task set state = 'error'")
     assert f"{sentence} in error: `makegood task show {task}`" in shop.call(*submission).stderr

@@ -27,7 +27,7 @@ from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.bar import BatchBar
 from makegood.cli.client import connect, looked, looking, task_named
 from makegood.cli.command import Whole
-from makegood.cli.context import Cli, at_most, command, flag, lasting
+from makegood.cli.context import Cli, at_most, command, flag, lasting, naming_options
 from makegood.cli.corrected_inputs import correction
 from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_workflow, naming
@@ -134,7 +134,8 @@ async def _submit(
     cli: Cli, plan: Any, *, wait: bool, timeout: float | None, options: Mapping[str, Any]
 ) -> int:
     async with connect(cli) as client:
-        task = await client.submit(plan, **options)
+        with naming_options("delay", "at"):
+            task = await client.submit(plan, **options)
         shape = {
             "id": task.id,
             "created": task.created,
@@ -546,7 +547,7 @@ async def _follow(cli: Cli, condition: Filter, expect: int | None, limit: float 
             raise TaskNotFoundError("; ".join(unknown))
         await no_scheduler.warn(cli, client, "nothing continues")
         try:
-            with BatchBar(cli) as bar:
+            with naming_options("expect"), BatchBar(cli) as bar:
                 async for progress in client.follow(condition, expect=expect, timeout=limit):
                     bar.show(progress)
         except WaitExpiredError:
