@@ -1,6 +1,7 @@
 """Signals from the console: a form made of the stored schema, what it becomes, and what is listed."""
 
 import json
+import re
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -190,6 +191,23 @@ async def test_a_program_sends_signals_through_the_api(tmp_path: Path) -> None:
             "otto",
             None,
         )
+
+
+async def test_the_request_on_the_page_of_the_console_sends_a_signal(tmp_path: Path) -> None:
+    """Sent again it is known; with another value it is a conflict, with the status 200."""
+    page = (Path(__file__).parents[2] / "docs/operate/console.md").read_text(encoding="utf-8")
+    ((text, path),) = re.findall(r"-d '([^']+)' \\\n +http://127.0.0.1:8640/api/v1(/tasks/TASK/signal)", page)
+    body = json.loads(text) | {"name": "payment"}  # of this task, which takes any value
+    async with waiting(tmp_path) as (console, task):
+        otto, path = console.browser("otto"), path.replace("TASK", task.id)
+        for change, created, conflict in (
+            ({}, True, False),
+            ({}, False, False),
+            ({"value": {"yes": False}}, False, True),
+        ):
+            got: Got = await sent(otto, path, body | change)
+            answer = json.loads(got.text)
+            assert (got.status, answer["created"], answer["conflict"]) == (200, created, conflict), got.text
 
 
 KINDS: list[tuple[Any, list[tuple[str, str]]]] = [

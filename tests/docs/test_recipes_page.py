@@ -86,6 +86,20 @@ def test_a_batch_is_followed_to_its_end(tmp_path: Path) -> None:
     played(module.shop, tmp_path, play)
 
 
+def test_a_batch_of_a_workflow_with_two_inputs_is_submitted_as_plans(tmp_path: Path) -> None:
+    text = (FOLDER / "follow-a-batch.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "batch.py").write_text("\n\n".join(blocks), encoding="utf-8")
+    module = loaded(tmp_path, "batch")
+
+    async def play(client: mg.Client) -> None:
+        tasks = await module.remind_all(client, "night", {"ada": 3, "bob": 4})
+        assert [await task.result("60s") for task in tasks] == ["ada owes 3", "bob owes 4"]
+        assert await client.count(mg.Filter(correlation_id="night", key=mg.Prefix("night/"))) == 2
+
+    played(module.shop, tmp_path, play)
+
+
 def test_a_person_is_asked(tmp_path: Path) -> None:
     """Yes, clicked twice, pays; no undoes the task."""
     module = recipe(tmp_path, "ask-a-person")

@@ -1,6 +1,7 @@
 """Recipes for waits, delayed starts, schedules, a pause and a search, with real processes."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,13 @@ def written(page: str, folder: Path) -> None:
     (folder / f"{name}.py").write_text(code, encoding="utf-8")
 
 
+def started(shop: Shop, page: str) -> None:
+    """Type the lines with which a page begins: the first sets up the store, the second runs the app."""
+    setup, run = block(page, "sh start").splitlines()
+    typed(shop, setup)
+    shop.serve(*shlex.split(run)[1:])
+
+
 @pytest.fixture
 def office(shop: Shop) -> Shop:
     """A folder with the modules of four recipes."""
@@ -38,7 +46,7 @@ def office(shop: Shop) -> Shop:
 
 def test_a_person_is_asked_and_answers_by_a_signal(office: Shop) -> None:
     """Both wait without a slot; the list finds them, and the command ends one wait."""
-    office.serve("run", "approvals:office")
+    started(office, "ask-a-person")
     *submissions, listing, sending = block("ask-a-person", "sh asking").splitlines()
     typed(office, "\n".join(submissions))
     while len(office.json("task", "list", "--filter", "waits:approval")) < 2:
@@ -68,9 +76,32 @@ def test_a_person_is_asked_and_answers_by_a_signal(office: Shop) -> None:
     assert [signal["id"] for signal in detail["signals"]] == [f"night-1/{oslo['id']}"]
 
 
+def test_an_answer_after_the_timeout_is_stated_and_the_task_resubmitted(office: Shop) -> None:
+    """``settle`` alone leaves the task in error, and the page says so."""
+    module = office.folder / "approvals.py"
+    text = module.read_text(encoding="utf-8")
+    changes = {
+        'complete_within="14d"': 'complete_within="14d", on_failure="hold"',
+        'timeout="7d"': 'timeout="1s"',
+    }
+    for before, after in changes.items():
+        assert before in text
+        text = text.replace(before, after)
+    module.write_text(text, encoding="utf-8")
+    started(office, "ask-a-person")
+    office.done("task", "submit", "approvals:travel", "rome", "--key", "rome")
+    assert office.call("task", "watch", "rome", "--timeout", "60s").exit_code == 6
+    settle, resubmit = block("ask-a-person", "sh settling").splitlines()
+    output, _ = typed(office, settle)
+    assert "the task is still in error: resubmit it to continue" in output
+    assert office.json("task", "show", "rome")["state"] == "error"
+    typed(office, resubmit)
+    assert office.json("task", "show", "rome")["result"] == "paid rome, approved by ann"
+
+
 def test_a_workflow_sleeps_until_its_moment_or_until_it_is_woken(office: Shop) -> None:
     """One pays after both sleeps, one fails by itself, one is woken; all of it in real processes."""
-    office.serve("run", "moments:office")
+    started(office, "wait-for-a-moment")
     assert (
         office.done("task", "submit", "moments:pay_later", '"rome"', "0.5", "--wait").strip() == '"paid rome"'
     )
@@ -89,7 +120,7 @@ def test_a_workflow_sleeps_until_its_moment_or_until_it_is_woken(office: Shop) -
 
 def test_a_task_begins_when_its_delay_is_over_or_never(office: Shop) -> None:
     """One is cancelled while it sleeps, the other ends once its delay is over, one is woken; all of it in real processes."""
-    office.serve("run", "reminders:shop")
+    started(office, "start-later")
     typed(office, block("start-later", "sh acts"))
     (task,) = office.json("task", "list", "--key", "o-2")
     assert (task["state"], task["starts"]) == ("undone", None)
@@ -98,6 +129,10 @@ def test_a_task_begins_when_its_delay_is_over_or_never(office: Shop) -> None:
     (task,) = office.json("task", "list", "--key", "o-1")
     office.done("task", "watch", task["id"], "--timeout", "60s")
     later = office.done("task", "submit", "reminders:remind", "o-3", "--delay", "9d").strip()
+    gap = office.done(
+        "task", "submit", "reminders:remind", "o-4", "--at", "2035-03-25T02:30[Europe/Berlin]"
+    ).strip()
+    assert office.json("task", "show", gap)["starts"].startswith("2035-03-25T01:30:00"), "03:30 in Berlin"
     page = office.done("task", "show", later)
     assert re.search(r"sleeps +starts at \S+Z, (8d23h59m\d*s?|9d) left", page)
     assert office.json("task", "show", later)["starts"] is not None
@@ -107,7 +142,7 @@ def test_a_task_begins_when_its_delay_is_over_or_never(office: Shop) -> None:
 
 def test_a_schedule_is_written_paused_fired_by_hand_and_caught_up(office: Shop) -> None:
     """What the recipe and the page for operators type, and the tasks that come of it, in real processes."""
-    office.serve("run", "reports:shop")
+    started(office, "run-on-a-schedule")
     output, _ = typed(office, block("run-on-a-schedule", "sh acts"))
     assert "reports/morning" in output
     page = FOLDER.parents[1] / "operate/schedules.md"

@@ -61,7 +61,12 @@ def test_a_terminal_shows_a_bar(open_shop: Shop) -> None:
 
 def test_what_no_task_matches_is_not_found_and_what_is_not_understood_is_named(shop: Shop) -> None:
     for words, code, text in (
-        (("correlation:day",), 3, "no task matches correlation:day"),
+        (
+            ("correlation:day",),
+            3,
+            "no task matches correlation:day; for tasks that are still to be submitted, give their number with --expect",
+        ),
+        (("attribute:expect=3",), 3, "no task matches attribute:expect=3; "),
         (("workflow:bay",), 3, "no task in this store is of the workflow 'bay'"),
         (
             ("correlation:day", "--expect", "1", "--timeout", "50ms"),

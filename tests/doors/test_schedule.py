@@ -58,6 +58,7 @@ def test_what_is_wrong_is_a_usage_error(shop: Shop) -> None:
         (("0 9 * * *", "--from", "tomorrow"), "--from: 'tomorrow' is not a point in time"),
         (("0 9 * * *", "--from", "0001-01-01"), "--from: write a year from 1900 to 9989"),
         (("0 9 * * *", "--from", "9999-12-31T23:00-10:00"), "--from: write a year from 1900 to 9989"),
+        (("0", "9", "kiosk.db", "kiosk.py"), "quote the CRON, such as '0 9 * * MON-FRI'"),
         (("0 9 * * *", "--count", "0"), "whole number from 1 to 1,000"),
     ):
         result = shop.call("schedule", "next", *words)
@@ -118,6 +119,15 @@ def test_a_backfill_says_before_what_it_would_do(shop: Shop) -> None:
         task["id"], "would be new", "would be new",
     ]  # fmt: skip
     assert result.stderr == "2 of 3 moments would get a task\n"
+    future = ("schedule", "backfill", "night", "--since", "2026-03-28", "--until", "2999-01-01")
+    for words, error in (
+        ((*march, "--limit", "2"), ": shorten the range, or raise --limit"),
+        ((*march, "--limit", "2", "--dry-run"), "there are more than --limit=2 moments from "),
+        (future, "--until=2998-12-31 23:00:00+00:00 is not over yet"),
+        (("schedule", "pause", "night", "--for", "0"), "--for=0.0 must be"),
+    ):
+        result = shop.call(*words)
+        assert (result.exit_code, error in result.stderr) == (2, True), result.stderr
     assert [each["created"] for each in shop.json(*march)] == [False, True, True]
     late = shop.call("schedule", "backfill", "night", "--since", "2026-03-28", "--until", "9999-01-01")
     assert (late.exit_code, "--until: write a year from 1900 to 9989" in late.stderr) == (2, True)

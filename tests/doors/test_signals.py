@@ -184,6 +184,40 @@ def travel(trip: str) -> bool:
 """
 
 
+def test_a_task_is_named_by_its_key_as_in_show(shop: Shop, task: str) -> None:
+    """For a signal and for each act; an error says how a workflow is named."""
+    answer = shop.json("task", "signal", "o-1", "approval", "true", "--id", "mail-7")
+    assert (answer["task"], answer["created"]) == (task, True)
+    workflow = shop.call("task", "signal", "kiosk.buy", "approval", "true")
+    assert workflow.exit_code == 3
+    assert "no task has the id or the key 'kiosk.buy'" in workflow.stderr
+    assert "with a workflow give --key" in workflow.stderr
+    shop.serve("scheduler")
+    (answer,) = shop.json("task", "wake", "o-1")
+    assert (answer["task"], answer["verdict"]) == (task, "noop")
+    unknown = shop.call("task", "wake", "o-9")
+    assert (unknown.exit_code, "no task has the id or the key 'o-9'" in unknown.stderr) == (3, True)
+    (answer,) = shop.json("task", "cancel", "o-1")
+    assert (answer["task"], answer["verdict"]) == (task, "applied")
+
+
+def test_a_submission_again_says_whether_its_task_still_runs(shop: Shop, task: str) -> None:
+    """A task that was undone does not run because somebody submits it again."""
+    submission = ("task", "submit", "kiosk:buy", '{"id": "o-1"}', "--key", "o-1")
+    sentence = f"task {task} has this key already, with the same inputs; it is"
+    two_starts = shop.call(*submission[:4], "--delay", "1h", "--at", "2035-03-25T02:30Z")
+    assert (two_starts.exit_code, "--delay and --at both say when" in two_starts.stderr) == (2, True)
+    assert f"{sentence} pending\n" in shop.call(*submission).stderr
+    change(shop, "update makegood_task set state = 'error'")
+    assert f"{sentence} in error: `makegood task show {task}`" in shop.call(*submission).stderr
+    change(shop, "update makegood_task set state = 'undone', goal = 'undo'")
+    again = shop.call(*submission)
+    assert (again.exit_code, again.stdout.strip()) == (0, task)
+    assert (
+        f"{sentence} undone and does not run again by itself: `makegood task resubmit {task}`" in again.stderr
+    )
+
+
 @pytest.fixture
 def trips(shop: Shop) -> Shop:
     """A shop with two tasks that wait for an approval."""

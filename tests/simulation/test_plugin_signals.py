@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import makegood as mg
+from makegood.errors import ConfigError
 from makegood.testing import World, crash_everywhere
 from makegood.testing.kit.proof import UnprovedError, _swarm
 from makegood.testing.kit.stage import Stage
@@ -120,6 +121,19 @@ def test_whoever_waits_is_answered_in_each_round() -> None:
         for task in tasks:
             task.assert_processed()
         assert sorted(trips) == ["oslo", "oslo", "rome", "rome"]
+
+    test_travel()
+
+
+def test_the_name_of_a_signal_is_not_a_signal() -> None:
+    @crash_everywhere(at_most=1)
+    async def test_travel(world: World) -> None:
+        with pytest.raises(ConfigError, match=r"takes a signal, .* not 'verdic'"):
+            world.on_wait("verdic", lambda _: True)  # type: ignore[arg-type]  # as an untyped test writes it
+        world.on_wait(approval, lambda _: True)
+        task = await world.submit(travel_soon, "rome")
+        await world.run_to_rest()
+        task.assert_processed()
 
     test_travel()
 

@@ -66,11 +66,9 @@ async def task_named(client: Client, text: str) -> TaskHandle[Any]:
 
     Raises ``TaskNotFoundError`` if there is none, or if tasks of several workflows have the key.
     """
-    task, missing = None, None
-    try:
+    task = None
+    with contextlib.suppress(TaskNotFoundError):
         task = client.task(text)
-    except TaskNotFoundError as error:
-        missing = error
     if task is not None and await client.find(Filter(ids=(task.number,), limit=1)):
         return task
     tasks = await client.find(Filter(key=Exact(text), limit=MOST_NAMED + 1))
@@ -82,7 +80,9 @@ async def task_named(client: Client, text: str) -> TaskHandle[Any]:
             f"several tasks have the key {text!r}: {names}; name one by its id", task_id=text
         )
     if task is None:
-        raise missing or TaskNotFoundError(f"there is no task {text!r}", task_id=text)
+        raise TaskNotFoundError(
+            f"no task has the id or the key {text!r}: `makegood task list` shows the tasks", task_id=text
+        )
     return task
 
 

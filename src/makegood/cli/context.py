@@ -4,8 +4,10 @@
 command, after it, or between a group and its command.
 """
 
+import contextlib
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -16,7 +18,7 @@ from makegood.base.terminal_text import visible
 from makegood.cli.command import Command, SharedOption, Whole
 from makegood.cli.render.output import Output, masked
 from makegood.cli.settings import COLORS, KNOWN, CliSettings, duration, load
-from makegood.errors import ConfigError
+from makegood.errors import ConfigError, TaskNotFoundError
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -70,6 +72,17 @@ class Cli:
 
 
 pass_cli = click.make_pass_decorator(Cli)
+
+
+@contextlib.contextmanager
+def naming_options(*names: str) -> Iterator[None]:
+    """Let errors name options in place of Python's arguments: ``--limit`` for ``limit=``."""
+    try:
+        yield
+    except (ConfigError, TaskNotFoundError) as error:
+        argument = rf"(?<![\w:-])({'|'.join(names)})_?=(?=(\w?))"
+        error.args = (re.sub(argument, lambda match: f"--{match[1]}{'=' * bool(match[2])}", str(error)),)
+        raise
 
 
 class Seconds(click.ParamType[float]):

@@ -67,7 +67,7 @@ class Follower:
                 count = last
             if last is None and not (count.tasks or self._total):
                 raise TaskNotFoundError(
-                    f"no task matches {text_of(self._condition)}; for tasks that are still to be submitted, say how many you expect"
+                    f"no task matches {text_of(self._condition)}; for tasks that are still to be submitted, give their number with expect="
                 )
             if count != last:
                 last = count

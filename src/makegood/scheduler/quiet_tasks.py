@@ -3,7 +3,8 @@
 The requests of an agent that is dead, paused or limited by a rate lie in the store for a long time. Their
 tasks would fill ``max_tasks``, and the Scheduler would claim nothing else. So while it is nearly full, it
 tells quiet tasks to ``rest``: they sleep until a message comes. Each reply then costs a claim, which a busy
-agent's tasks shall not pay. Therefore a task rests only after three looks, half a second apart::
+agent's tasks shall not pay. Only time shows whether an agent is busy or slow, so a task rests after three
+looks, half a second apart::
 
     first look ──same──► second look ──same──► third look: rests, if its agents answer slowly
     how far it is        what it waits for     how many others still wait for the same agents
@@ -25,7 +26,7 @@ PERIOD = 0.5
 _CROWDED, _RELIEVED = 0.8, 0.5
 """The shares of what may be held above which tasks rest, and down to which."""
 _SLOW = 0.1
-"""An agent is slow if it answers a smaller share than this of what waits for it from one look to the next."""
+"""From one look to the next, a slow agent answers less than this share of the tasks that wait for it."""
 
 
 class QuietTasks:
@@ -67,7 +68,7 @@ class QuietTasks:
         for count, task in enumerate(quiet):
             if self._fill(count) <= _RELIEVED:
                 break
-            del self._agents_of[task]  # nobody has answered it
+            del self._agents_of[task]  # else the next look would take its absence for an answer of its agents
             tasks.hear(task, TaskMessage("rest"))
 
     def _fill(self, resting: int = 0) -> float:

@@ -18,7 +18,7 @@ import msgspec
 from makegood.base import ids
 from makegood.cli import bulk_acts, corrected_inputs, exits, next_commands, no_scheduler
 from makegood.cli.bulk_acts import RequestedAct
-from makegood.cli.client import connect, looking
+from makegood.cli.client import connect, looking, task_named
 from makegood.cli.command import Whole
 from makegood.cli.commands.task import read, utf8
 from makegood.cli.context import Cli, command, flag, given, lasting, who_option, why_option
@@ -64,7 +64,7 @@ def on_tasks(function: Callable[..., int], *, corrects: bool = False) -> Callabl
 @command()
 @on_tasks
 def cancel(cli: Cli, /, **options: Any) -> int:
-    """Stop tasks and undo what they did: those named by ID, or all that match a filter."""
+    """Stop tasks and undo what they did: those named by ID or key, or all that match a filter."""
     return _on(cli, RequestedAct("cancel", "undone", **options), TaskHandle.cancel)
 
 
@@ -160,7 +160,7 @@ def _inputs(text: str) -> Any:
 def extend(
     cli: Cli, /, *, task_ids: tuple[str, ...], by: float, why: str, who: str | None, timeout: float
 ) -> int:
-    """Move the deadlines of tasks that go forward. Their steps keep theirs."""
+    """Move the deadlines of tasks that go forward. Their steps keep theirs. Each ID may be a task's key."""
     act = partial(TaskHandle.extend, more=by, why=why, who=who, timeout=timeout)
     return asyncio.run(_each(cli, task_ids, act))
 
@@ -181,7 +181,9 @@ def wake(
     who: str | None,
     timeout: float,
 ) -> int:
-    """Let tasks that sleep continue now: begin before their start, or end their sleeps."""
+    """Let tasks that sleep continue now: begin before their start, or end their sleeps. Each ID may be a
+    task's key.
+    """
     act = partial(TaskHandle.wake, step=step, why=why, who=who, timeout=timeout)
     return asyncio.run(_each(cli, task_ids, act))
 
@@ -208,7 +210,11 @@ def settle(
     who: str | None,
     timeout: float,
 ) -> int:
-    """State how a step of a task in error really ended: one of --done, --not-done, --undone."""
+    """State how a step of a task in error really ended: one of --done, --not-done, --undone. ID may be the
+    task's key.
+
+    The task stays in error: `makegood task resubmit` continues it, `makegood task undo` undoes it.
+    """
     if (done is not None) + not_done + undone != 1:
         raise click.UsageError("say how it ended: one of --done VALUE, --not-done, --undone")
     outcome = "done" if done is not None else "failed" if not_done else "undone"
@@ -292,7 +298,7 @@ async def _one(
     Returns the exit code, the outcome, and the task if there is more to report: it did not come to the wanted
     end, or waits for an operator.
     """
-    task = client.task(task_id)
+    task = await task_named(client, task_id)
     await task.status()  # raises when there is no such task
     answer = await act(task)
     shape: dict[str, Any] = {
@@ -325,7 +331,7 @@ async def _preview(cli: Cli, request: RequestedAct) -> int:
                 raise TaskNotFoundError("; ".join(unknown))
             task_ids = [ids.show(view.id) for view in views]
         for task_id in task_ids:
-            task = client.task(task_id)
+            task = await task_named(client, task_id)
             detail = await task.status()
             steps = list(enumerate(undo_order(detail), 1))
             if cli.json:

@@ -11,7 +11,7 @@ from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.cli.client import carried_out, looked
 from makegood.cli.command import Whole
-from makegood.cli.context import Cli, by_operator, command, flag, lasting
+from makegood.cli.context import Cli, by_operator, command, flag, lasting, naming_options
 from makegood.cli.import_app import load_app
 from makegood.cli.render.output import date_time
 from makegood.client import as_json
@@ -45,7 +45,7 @@ class When(click.ParamType[datetime]):
 
 
 @command("next")
-@click.argument("cron")
+@click.argument("cron", metavar="CRON", nargs=-1, required=True)
 @click.option(
     "--timezone", metavar="ZONE", default="UTC", show_default=True, help="The IANA name of the time zone."
 )
@@ -57,13 +57,17 @@ class When(click.ParamType[datetime]):
     help="Show moments after this one; without an offset it is a time in ZONE. [default: now]",
 )
 @click.option("--count", type=Whole(1, 1000), default=5, show_default=True, help="Show N moments.")
-def next_(cli: Cli, /, *, cron: str, timezone: str, start: datetime | None, count: int) -> None:
+def next_(cli: Cli, /, *, cron: tuple[str, ...], timezone: str, start: datetime | None, count: int) -> None:
     """Show when a schedule with the cron text CRON fires, in UTC and in the time zone. It marks moments
     that fall into a gap or a fold of the clocks, and warns of those within two years. It needs no store.
 
     CRON has five fields (minute, hour, day of month, month, day of week), or six with the seconds first.
     """
-    schedule = Cron(cron, timezone)
+    if len(cron) > 1:
+        raise click.UsageError(
+            f"quote the CRON, such as '0 9 * * MON-FRI': it is one argument, and the shell passed {len(cron)}"
+        )
+    schedule = Cron(cron[0], timezone)
     begin = _instant(start, timezone)
     moments = [*islice(schedule.after(begin), count)]
     cli.out.listed(
@@ -219,7 +223,8 @@ def pause(
     async def work(client: Client) -> ScheduleView:
         return await (await _act(client, name, app)).pause(length, why=why, who=who)
 
-    view = carried_out(cli, work)
+    with naming_options("for"):
+        view = carried_out(cli, work)
     cli.out.result(as_json.schedule(view), f"schedule {view.app}/{view.name} is {_state(view)}")
 
 
@@ -297,7 +302,8 @@ def backfill(
         return await handle.backfill(begin, end, limit=limit, why=why, who=who)
 
     if dry_run:
-        pairs = looked(cli, look)
+        with naming_options("limit"):
+            pairs = looked(cli, look)
         names = [None if task is None else ids.show(task) for _, task in pairs]
         cli.out.listed(
             (as_json.moment(each) | {"task": task} for (each, _), task in zip(pairs, names, strict=True)),
@@ -307,7 +313,8 @@ def backfill(
         )
         cli.note(f"{names.count(None)} of {counted(len(names), 'moment')} would get a task")
         return
-    tasks = carried_out(cli, work)
+    with naming_options("since", "until", "limit"):
+        tasks = carried_out(cli, work)
     new = sum(task.created for task in tasks)
     documents = ({"id": task.id, "created": task.created} for task in tasks)
     rows = ((task.id, "new" if task.created else "was there") for task in tasks)

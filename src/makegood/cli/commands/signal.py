@@ -9,7 +9,7 @@ import msgspec
 from makegood.base import ids
 from makegood.cli import exits
 from makegood.cli.bulk_acts import RequestedAct, on_all
-from makegood.cli.client import MOST_NAMED, carried_out
+from makegood.cli.client import MOST_NAMED, carried_out, task_named
 from makegood.cli.command import Whole
 from makegood.cli.commands.task import read
 from makegood.cli.context import Cli, command, flag, who_option, why_option
@@ -63,7 +63,7 @@ def signal(
 ) -> int:
     """Send a signal NAME to a task, or to all that match a filter. Writes its id.
 
-    VALUE is JSON, @FILE to read it from a file, or - from stdin.
+    ID may be the task's key. VALUE is JSON, @FILE to read it from a file, or - from stdin.
 
     The first step that waits for NAME gets the value; if none waits yet, the task keeps it. Exit 4 when the
     task takes no such signal, or knows one of that --id with another value: then nothing was sent.
@@ -87,7 +87,7 @@ def signal(
         raise click.UsageError("--limit, --dry-run and --yes go with --filter")
 
     async def send(client: Client) -> Signalled:
-        number = client.task(task).number if key is None else await _number(client, task, key)
+        number = await (_named(client, task) if key is None else _number(client, task, key))
         author = client.acts.new(who, "").who
         return await client.task(number).signal(declared or name, content, who=author, **options)
 
@@ -124,6 +124,14 @@ def _declared(app: App, name: str) -> Signal[Any]:
         names = ", ".join(signals) or "none"
         raise ConfigError(f"--check: app {app.name!r} declares no signal {name!r}; it declares {names}")
     return signals[name]
+
+
+async def _named(client: Client, text: str) -> int:
+    """Return the task of an id or a key. Raises ``TaskNotFoundError``."""
+    try:
+        return (await task_named(client, text)).number
+    except TaskNotFoundError as error:
+        raise TaskNotFoundError(f"{error}; with a workflow give --key", task_id=text) from error
 
 
 async def _number(client: Client, workflow: str, key: str) -> int:

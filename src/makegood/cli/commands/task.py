@@ -27,7 +27,7 @@ from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.bar import BatchBar
 from makegood.cli.client import connect, looked, looking, task_named
 from makegood.cli.command import Whole
-from makegood.cli.context import Cli, at_most, command, flag, lasting
+from makegood.cli.context import Cli, at_most, command, flag, lasting, naming_options
 from makegood.cli.corrected_inputs import correction
 from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_workflow, naming
@@ -134,7 +134,8 @@ async def _submit(
     cli: Cli, plan: Any, *, wait: bool, timeout: float | None, options: Mapping[str, Any]
 ) -> int:
     async with connect(cli) as client:
-        task = await client.submit(plan, **options)
+        with naming_options("delay", "at"):
+            task = await client.submit(plan, **options)
         shape = {
             "id": task.id,
             "created": task.created,
@@ -143,13 +144,25 @@ async def _submit(
             "key": options["key"],
         }
         if not task.created:
-            cli.note(f"task {task.id} has this key already, with the same inputs")
+            cli.note(await _existing(client, task))
         if not wait:
             cli.out.result(shape, task.id)
             return exits.DONE
         if task.created and not cli.json:
             cli.note(f"task {task.id} submitted")
         return await _outcome(cli, client, task, timeout, shape)
+
+
+async def _existing(client: Client, task: TaskHandle[Any]) -> str:
+    """Return a sentence on the task that has the key of a submission already: its state, and what runs it."""
+    sentence = f"task {task.id} has this key already, with the same inputs"
+    for view in await client.find(Filter(ids=(task.number,), limit=1)):
+        sentence += f"; it is {'in error' if view.state == 'error' else view.state}"
+        if view.state == "undone":
+            sentence += f" and does not run again by itself: `makegood task resubmit {task.id}` runs it"
+        elif view.state == "error":
+            sentence += f": `makegood task show {task.id}` shows what you can do"
+    return sentence
 
 
 async def _outcome(
@@ -534,7 +547,7 @@ async def _follow(cli: Cli, condition: Filter, expect: int | None, limit: float 
             raise TaskNotFoundError("; ".join(unknown))
         await no_scheduler.warn(cli, client, "nothing continues")
         try:
-            with BatchBar(cli) as bar:
+            with naming_options("expect"), BatchBar(cli) as bar:
                 async for progress in client.follow(condition, expect=expect, timeout=limit):
                     bar.show(progress)
         except WaitExpiredError:

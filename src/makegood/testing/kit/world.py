@@ -295,7 +295,13 @@ class World:
         ``answer`` is called with the task, once in each round of the step, and returns the value.
 
             world.on_wait(approval, lambda task: Approval(yes=True))
+
+        Raises ``ConfigError`` for anything but a signal, such as its name.
         """
+        if not isinstance(signal, Signal):
+            raise ConfigError(
+                f"world.on_wait takes a signal, as app.signal(...) returns it, not {signal!r:.60}: its values are of the signal's type"
+            )
 
         async def send(waiting: Listening) -> bool:
             task = self._tasks.get(waiting.task)
