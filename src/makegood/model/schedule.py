@@ -166,6 +166,8 @@ class ScheduleProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     firings: int = 0
     skips: dict[str, int] = {}
     """Moments without a task, by ``SkipReason``."""
+    pauses: tuple[tuple[float, float], ...] = ()
+    """Begin and end of pauses that are over, and whose moments are not dealt with."""
     failures: int = 0
     """Firings in a row that failed."""
     trouble: str = ""
