@@ -196,8 +196,11 @@ class ScheduleView(msgspec.Struct, frozen=True):
     def between(self, begin: float, end: float, limit: int) -> list[ScheduleMoment]:
         """Return its moments from ``begin`` to ``end``, both included, by the zone rules of this machine.
 
-        Raises ``ConfigError`` for more than ``limit``.
+        Raises ``ConfigError`` for more than ``limit``, and for an end before the beginning.
         """
+        first, last = (in_utc(datetime.fromtimestamp(at, UTC)) for at in (begin, end))
+        if end < begin:
+            raise ConfigError(f"until={last} is before since={first}: write the earlier one as since")
         moments = [
             *islice(
                 takewhile(lambda each: each.at.timestamp() <= end, self.spec.times.after(begin - 1e-6)),
@@ -205,7 +208,6 @@ class ScheduleView(msgspec.Struct, frozen=True):
             )
         ]
         if len(moments) > limit:
-            first, last = (in_utc(datetime.fromtimestamp(at, UTC)) for at in (begin, end))
             raise ConfigError(
                 f"there are more than limit={limit} moments from {first} to {last}: shorten the range, or raise limit="
             )
