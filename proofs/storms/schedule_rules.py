@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, ClassVar
 
 from makegood.model.states import AT_REST
@@ -39,7 +40,31 @@ class _Life:
     """The task of each key."""
     pauses: list[tuple[float, float]] = field(default_factory=list)
     """From when until when it was paused, by the calendar."""
+    open_pauses: list[tuple[float, float]] = field(default_factory=list)
+    """Those with moments that nobody has dealt with, perhaps."""
+    keeps: bool = False
+    """Whether a moment from before a pause waits for its end."""
     last: Event | None = None
+
+    def paused(self, due: Sequence[WalkedMoment]) -> Sequence[WalkedMoment]:
+        """Return the moments of pauses before the first that is in none: while a pause lasts, that waits."""
+        skipped = [*takewhile(self.is_paused, due)]
+        self.keeps = len(skipped) < len(due)
+        return skipped
+
+    def is_paused(self, moment: WalkedMoment) -> bool:
+        """Whether a moment is one of a pause."""
+        return any(start <= moment.begin < end for start, end in self.open_pauses)
+
+    def cut(self, now: float) -> None:
+        """End all pauses."""
+        self.pauses = [(start, min(end, now)) for start, end in self.pauses]
+        self.open_pauses = [(start, min(end, now)) for start, end in self.open_pauses]
+
+    def settle(self, now: float) -> None:
+        """Forget the pauses that are over and dealt with."""
+        if not self.keeps:
+            self.open_pauses = [pause for pause in self.open_pauses if pause[1] > now]
 
 
 class EachMomentOnce(Rule):
@@ -76,7 +101,7 @@ class EachMomentOnce(Rule):
             if event["verb"] == "fire":
                 self._pass(life, event, world)
             elif event["verb"] == "resume":
-                self._resumption(event)
+                self._resumption(life, event)
             self._pauses(life, event)
         life.last = event
 
@@ -136,7 +161,7 @@ class EachMomentOnce(Rule):
         for start, end in life.pauses:
             if keys and start <= now < end:
                 self.wrong(f"{keys[0]} was fired {when(event)}, while the schedule was paused")
-        account = self._account(event, world)
+        account = self._account(life, event, world)
         self.saw(len(account.fires) + account.skips.total())
         fresh = [
             key
@@ -164,18 +189,21 @@ class EachMomentOnce(Rule):
             behind = event["progress"]["since"] - account.since
             self.wrong(f"{event['name']} is {behind:.3f} s from its last moment {when(event)}", earlier)
 
-    def _account(self, event: Event, world: HistoryState) -> _Account:
+    def _account(self, life: _Life, event: Event, world: HistoryState) -> _Account:
         """Return what a pass should do: by the walk, the policies and what holds of the last task."""
         spec, now, before = event["spec"], event["calendar"], event["before"]
         walk = self._walk(event)
         due = [each for each in walk.moments(before, now) if each.begin <= now]
+        life.keeps = False
+        if _lasts(event["former_pause"], now):
+            due = [*life.paused(due)]
         account = _Account(since=max([before["since"], *(each.at for each in due)]))
         blow = walk.blow(before["since"], account.since)
         if blow is not None:
             account.skips[blow.reason] += blow.skips
         live: list[WalkedMoment] = []
         for each in due:
-            if _is_held(event["former_pause"], each.begin, now):
+            if life.is_paused(each):
                 account.skips["paused"] += 1
             elif each.begin < now - spec.get("catch_up", _BACK):
                 account.skips["missed"] += 1
@@ -195,9 +223,7 @@ class EachMomentOnce(Rule):
         is_open = last is not None and last not in world.removals and world.task(last).state not in AT_REST
         last_key = event["before"].get("last_key", "")
         account.buffer = (event["before"].get("buffer") or {}).get("key")
-        if account.buffer is not None and _is_held(
-            event["former_pause"], event["calendar"], event["calendar"]
-        ):
+        if account.buffer is not None and _lasts(event["former_pause"], event["calendar"]):
             account.buffer = None
             account.skips["paused"] += 1
         if account.buffer is not None and not is_open:
@@ -214,17 +240,22 @@ class EachMomentOnce(Rule):
             else:
                 account.buffer = each.key
 
-    def _resumption(self, event: Event) -> None:
-        """An operator has ended a pause: its moments are skipped, and counted."""
+    def _resumption(self, life: _Life, event: Event) -> None:
+        """An operator has ended a pause: its moments are skipped, and counted; those behind a moment from
+        before it are counted by the next pass.
+        """
         now, before = event["calendar"], event["before"]
-        if not _is_held(event["former_pause"], now, now):
+        if not _lasts(event["former_pause"], now):
             self.wrong(f"{event['name']} was resumed {when(event)}, and its pause was over")
             return
         walk = self._walk(event)
         due = [each for each in walk.moments(before, now) if each.begin <= now]
+        skipped = life.paused(due)
         account = _Account(since=max(now, before["since"]))
-        account.skips["paused"] = len(due) + (before.get("buffer") is not None)
-        blow = walk.blow(before["since"], due[-1].at) if due else None
+        if life.keeps:
+            account.since = max([before["since"], *(each.at for each in skipped)])
+        account.skips["paused"] = len(skipped) + (before.get("buffer") is not None)
+        blow = walk.blow(before["since"], skipped[-1].at) if skipped else None
         if blow is not None:
             account.skips[blow.reason] += blow.skips
         self._compare(event, account, None)
@@ -233,21 +264,20 @@ class EachMomentOnce(Rule):
         """Note from when until when the schedule is paused."""
         now, (start, until) = event["calendar"], event["pause"]
         if event["verb"] == "pause":
-            self._cut(life, now)
-            life.pauses.append((now, float("inf") if until is None else until))
+            life.cut(now)
+            pause = now, float("inf") if until is None else until
+            life.pauses.append(pause)
+            life.open_pauses.append(pause)
         elif event["verb"] == "resume" and start is None:
-            self._cut(life, now)
+            life.cut(now)
+        if event["verb"] in ("fire", "resume"):
+            life.settle(now)
 
-    def _cut(self, life: _Life, now: float) -> None:
-        life.pauses = [(start, min(end, now)) for start, end in life.pauses]
 
-
-def _is_held(pause: Sequence[float | None], moment: float, now: float) -> bool:
-    """Whether a pause keeps a moment from being fired now."""
+def _lasts(pause: Sequence[float | None], now: float) -> bool:
+    """Whether there is a pause that is not over."""
     start, until = pause
-    if start is None:
-        return False
-    return until is None or now < until or start <= moment < until
+    return start is not None and (until is None or now < until)
 
 
 def reasons(event: Event) -> Mapping[str, Any]:

@@ -244,6 +244,58 @@ async def test_a_late_moment_is_not_coalesced_into_one_that_a_pause_skips(
     assert (firing.tasks, dict(firing.skips)) == ((1,), {"paused": 1, "coalesced": 1})
 
 
+async def test_a_pause_keeps_moments_from_before_it(
+    store: Store, world: World, numbers: Iterator[int]
+) -> None:
+    """Nobody led when they were due: a pass during the pause neither fires nor counts them, one after it fires them late."""
+    grant = await term(store, ttl=1e9)
+    await apply(store, a_schedule(coalesce=False, overlap="allow"))
+    await world.elapse(2 * MONTH)
+    await store.schedules.pause(ACT, "shop", "monthly", MONTH)
+    (firing,) = (await fire(store, grant, numbers)).firings
+    assert (firing.tasks, dict(firing.skips)) == ((), {})
+    assert (await fire(store, grant, numbers)).firings == ()
+    await world.elapse(MONTH + 1)
+    (firing,) = (await fire(store, grant, numbers)).firings
+    assert (firing.tasks, dict(firing.skips)) == ((1, 2), {"paused": 1})
+    assert (await view(store)).skips == {"paused": 1}
+
+
+async def test_who_resumes_a_schedule_gets_the_moments_from_before_the_pause(
+    store: Store, world: World, numbers: Iterator[int]
+) -> None:
+    """As late ones; nothing else fires them."""
+    grant = await term(store, ttl=1e9)
+    await apply(store, a_schedule(coalesce=False, overlap="allow"))
+    await world.elapse(MONTH)
+    await store.schedules.pause(ACT, "shop", "monthly", None)
+    await fire(store, grant, numbers)
+    assert (await view(store)).next_firing is None
+    assert await store.schedules.resume(ACT, "shop", "monthly")
+    (firing,) = (await fire(store, grant, numbers)).firings
+    assert (firing.tasks, dict(firing.skips)) == ((1,), {})
+    assert (await view(store)).paused_at is None
+
+
+async def test_of_two_pauses_each_has_its_own_moments(
+    store: Store, world: World, numbers: Iterator[int]
+) -> None:
+    """Nobody led meanwhile: what was due before, between and after them is fired."""
+    grant = await term(store, ttl=1e9)
+    await apply(store, a_schedule(coalesce=False, overlap="allow"))
+    await world.elapse(MONTH)
+    await store.schedules.pause(ACT, "shop", "monthly", MONTH)
+    first = (await view(store)).paused_at
+    await world.elapse(3 * MONTH)
+    await store.schedules.pause(ACT, "shop", "monthly", 2 * MONTH)
+    assert ((await view(store)).paused_at or 0) > (first or 0)
+    (firing,) = (await fire(store, grant, numbers)).firings
+    assert (firing.tasks, dict(firing.skips)) == ((), {})
+    assert await store.schedules.resume(ACT, "shop", "monthly")
+    (firing,) = (await fire(store, grant, numbers)).firings
+    assert (firing.tasks, dict(firing.skips)) == ((1, 2, 3), {"paused": 1})
+
+
 @pytest.mark.parametrize(
     ("coalesce", "count_", "skips"), [(True, 1, {"coalesced": 2}), (False, 3, {})], ids=["latest", "all"]
 )

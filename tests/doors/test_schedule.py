@@ -1,6 +1,7 @@
 """``makegood schedule next``: moments in UTC and in a zone, gaps and folds marked, and no store."""
 
 import json
+import re
 from pathlib import Path
 
 from tests.doors.conftest import Shop
@@ -91,8 +92,8 @@ def test_a_process_follows_the_rules_on_its_disk(shop: Shop, tmp_path: Path) -> 
         assert json.loads(run.stdout)[0]["moment"] == f"2026-12-01{moment}", run.stderr
 
 
-def test_a_backfill_says_before_what_it_would_do(shop: Shop) -> None:
-    """--dry-run lists the moments, on the zone's clocks, with the tasks that some have; it submits nothing."""
+def nightly(shop: Shop) -> None:
+    """Write an app with one schedule, and apply it."""
     (shop.folder / "nightly.py").write_text(
         "import makegood as mg\n"
         'app = mg.App("nightly")\n'
@@ -105,6 +106,11 @@ def test_a_backfill_says_before_what_it_would_do(shop: Shop) -> None:
         encoding="utf-8",
     )
     shop.done("schedule", "apply", "nightly:app")
+
+
+def test_a_backfill_says_before_what_it_would_do(shop: Shop) -> None:
+    """--dry-run lists the moments, on the zone's clocks, with the tasks that some have; it submits nothing."""
+    nightly(shop)
     march = ("schedule", "backfill", "night", "--since", "2026-03-28", "--until", "2026-03-30T12:00")
     moments = shop.json(*march, "--dry-run")
     assert [(each["local"], each["mark"], each["task"]) for each in moments] == [
@@ -131,3 +137,55 @@ def test_a_backfill_says_before_what_it_would_do(shop: Shop) -> None:
     assert [each["created"] for each in shop.json(*march)] == [False, True, True]
     late = shop.call("schedule", "backfill", "night", "--since", "2026-03-28", "--until", "9999-01-01")
     assert (late.exit_code, "--until: write a year from 1900 to 9989" in late.stderr) == (2, True)
+
+
+def test_a_backfill_refuses_a_range_that_ends_before_it_begins(shop: Shop) -> None:
+    """The dry run as well."""
+    nightly(shop)
+    for options in ((), ("--dry-run",)):
+        result = shop.call(
+            "schedule",
+            "backfill",
+            "night",
+            "--since",
+            "2026-03-30T00:00Z",
+            "--until",
+            "2026-03-28T00:00Z",
+            *options,
+        )
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "until=2026-03-28T00:00:00Z is before since=2026-03-30T00:00:00Z" in result.stderr
+
+
+def test_a_schedule_is_named_as_the_list_prints_it(shop: Shop) -> None:
+    """And a name that nearly fits gets a suggestion, of an app too."""
+    nightly(shop)
+    (row,) = shop.done("schedule", "list").splitlines()[1:]
+    name, *_ = row.split()
+    assert name == "nightly/night"
+    assert shop.json("schedule", "show", name)["name"] == "night"
+    for words in (("show", "nihgt"), ("show", "nightly/nihgt"), ("pause", "nihgt", "--app", "nightly")):
+        result = shop.call("schedule", *words)
+        assert (result.exit_code, "did you mean 'night'?" in result.stderr) == (3, True), result.stderr
+    result = shop.call("schedule", "list", "--app", "nihgtly")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "no schedules of app 'nihgtly'\nmakegood: did you mean 'nightly'?\n"
+
+
+def test_times_of_the_list_name_their_zone_and_a_warning_says_that_nobody_leads(shop: Shop) -> None:
+    """In UTC, whatever the zone of the machine and of the schedule."""
+    nightly(shop)
+    result = shop.call("schedule", "list")
+    assert re.search(r"  \d{4}-\d\d-\d\dT0[01]:30:00Z  ", result.stdout), result.stdout
+    assert "nobody leads" in result.stderr
+    paused = shop.done("schedule", "pause", "night", "--for", "1h")
+    assert re.fullmatch(r"schedule nightly/night is paused until \d{4}-\S+T\d\d:\d\d:\d\dZ\n", paused), paused
+
+
+def test_who_deletes_a_declared_schedule_learns_that_it_comes_back(shop: Shop) -> None:
+    """The next process of its app writes it again."""
+    nightly(shop)
+    result = shop.call("schedule", "delete", "night")
+    assert result.stdout == "schedule nightly/night is deleted\n"
+    assert "app nightly declares it" in result.stderr
+    assert shop.done("schedule", "apply", "nightly:app").splitlines()[1].split() == ["nightly/night", "new"]

@@ -363,6 +363,7 @@ FALSE: list[tuple[str, str, Falsify]] = [
     ("I24", "should skip {'gap': 1}", lambda h: changed(h, firing(33.0), progress={"since": 28.0, "firings": 3})),
     ("I24", "should skip {'missed': 2}", lambda h: changed(h, firing(56.0), progress={"since": 55.0, "firings": 4, "skips": {"gap": 1}})),
     ("I24", "should skip {'paused': 1}", lambda h: changed(h, firing(76.0), progress={"since": 76.0, "firings": 4, "skips": {}})),
+    ("I24", "and should skip {}", lambda h: changed(h, firing(57.0), calendar=65.5)),
     ("I24", "and its pause was over", lambda h: changed(h, firing(76.0), former_pause=(57.0, 60.0))),
     ("I24", "while the schedule was paused", lambda h: changed(h, firing(66.0), tasks=[(166, LATER)])),
     ("I24", "of a time when it was paused", fired_for_a_pause),

@@ -83,7 +83,7 @@ def test_a_moment_outside_of_a_schedule_is_refused() -> None:
     ],
 )
 def test_times_that_cannot_be_meant_are_refused(options: dict[str, Any], pattern: str) -> None:
-    with pytest.raises(mg.MakegoodError, match=pattern):
+    with pytest.raises(mg.MakegoodError, match=f"^schedule 's': .*{pattern}"):
         shop.schedule("s", report, "eu", mg.MOMENT, **options)
     assert shop.schedules == {}
 
@@ -100,6 +100,14 @@ def test_inputs_that_do_not_fit_are_refused_where_they_are_declared() -> None:
         declare("s", report, "eu", 7, every="1h")
     with pytest.raises(mg.DefinitionError, match=r"mg\.MOMENT"):
         shop.schedule(every="1h")(report)
+
+
+def test_who_forgets_the_moment_is_reminded_of_its_name() -> None:
+    declare: Any = shop.schedule
+    with pytest.raises(mg.DefinitionError, match=r"at is missing.*; mg\.MOMENT stands for the moment"):
+        declare("s", report, "eu", every="1h")
+    with pytest.raises(mg.DefinitionError, match=r"not 3; there are region, at$"):
+        declare("s", report, "eu", "us", "asia", every="1h")
 
 
 def test_moments_that_new_rules_leap_over_are_left(tmp_path: Path) -> None:

@@ -76,6 +76,8 @@ def test_a_release_is_of_its_year_whatever_the_date_of_its_file(
     [
         ("Europe/Berlim", "did you mean 'Europe/Berlin'?"),
         ("europe/berlin", "did you mean 'Europe/Berlin'?"),
+        ("CEST", "no such zone: write UTC, or a name such as Europe/Berlin"),
+        ("GMT+2", "no such zone: write UTC, or a name such as Europe/Berlin"),
         ("Mars/Olympus", "write UTC, or a name such as Europe/Berlin"),
         ("+02:00", "write UTC, or a name such as Europe/Berlin"),
         ("../zoneinfo/UTC", "pip install --upgrade tzdata"),

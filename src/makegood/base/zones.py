@@ -81,7 +81,10 @@ def _remedy(name: str) -> str:
     rules = current()
     if rules is None:
         return "this machine has no rules of time zones: pip install tzdata"
-    hint = meant(name, zoneinfo.available_timezones()) or "write UTC, or a name such as Europe/Berlin"
+    # What is similar to an abbreviation, as EST to CEST, may be hours away from it.
+    is_short = name.isupper() and "/" not in name
+    hint = "" if is_short else meant(name, zoneinfo.available_timezones())
+    hint = hint or "write UTC, or a name such as Europe/Berlin"
     return (
         f"the zone rules {rules} have no such zone: {hint} (for a zone newer than these rules: "
         f"pip install --upgrade tzdata)"

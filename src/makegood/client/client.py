@@ -698,7 +698,7 @@ class Client(ClientMessages):
         return [ScheduleHandle(self._schedules, view) for view in await self._schedules.views(app)]
 
     async def find_schedule(self, name: str, *, app: str | None = None) -> ScheduleHandle:
-        """Return a schedule by its name. Raises ``ScheduleNotFoundError``, and ``ConfigError`` if several
-        apps have one of this name and ``app`` is not given.
+        """Return a schedule by its name, or by APP/NAME. Raises ``ScheduleNotFoundError``, and
+        ``ConfigError`` if several apps have one of this name and ``app`` is not given.
         """
         return ScheduleHandle(self._schedules, await self._schedules.find(name, app))

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from makegood.base.arguments import checked_count, judge_calls
 from makegood.base.clock import Clock
+from makegood.base.did_you_mean import meant
 from makegood.base.durations import Duration, seconds
 from makegood.base.ids import TaskIdSource
 from makegood.base.text import refuse_unstorable
@@ -22,6 +23,8 @@ MOST_BACKFILL: Final = 1000
 """Moments that one backfill submits, unless ``limit`` says otherwise."""
 _AT_ONCE = 500
 _PAGE = 100
+_SIMILAR = 1000
+"""Schedules that are compared with a name that is not there, at most."""
 
 
 class ScheduleAccess:
@@ -55,14 +58,22 @@ class ScheduleAccess:
         return views
 
     async def find(self, name: str, app: str | None) -> ScheduleView:
-        """Return a schedule. Raises ``ScheduleNotFoundError``, and ``ConfigError`` if two apps have the
-        name.
+        """Return a schedule by its name, or by APP/NAME. Raises ``ScheduleNotFoundError``, and
+        ``ConfigError`` if two apps have the name.
         """
         refuse_unstorable(ConfigError, name=name, app=app)
-        views = await self.tasks.opened_store.ready().schedules.views(2, app, name)
+        schedules = self.tasks.opened_store.ready().schedules
+        views = await schedules.views(2, app, name)
+        if not views and app is None:
+            prefix, _, rest = name.partition("/")
+            views = await schedules.views(1, prefix, rest)
         if not views:
+            similar = meant(
+                name.rpartition("/")[2], [view.name for view in await schedules.views(_SIMILAR, app)]
+            )
             raise ScheduleNotFoundError(
-                f"there is no schedule {name!r}{f' of app {app!r}' if app else ''} in this store: see `makegood schedule list`"
+                f"there is no schedule {name!r}{f' of app {app!r}' if app else ''} in this store: "
+                f"{similar or 'see `makegood schedule list`'}"
             )
         if len(views) > 1:
             raise ConfigError(
@@ -123,7 +134,8 @@ class ScheduleHandle:
     async def trigger(self, *, why: str = "", who: str | None = None) -> "TaskHandle[Any]":
         """Submit a task of it now, whatever its times, its overlap or a pause say; return the task.
 
-        The moment that its workflow gets is now.
+        The moment that its workflow gets is now. It is the schedule's last task from now on: while it runs,
+        ``overlap`` says what becomes of moments.
         """
         view = await self.status()
         act = self._access.tasks.acts.new(who, why)
@@ -148,8 +160,8 @@ class ScheduleHandle:
         """Submit a task for each moment from ``since`` to ``until``, both included, that has none yet.
 
         Returns the tasks of all these moments; ``created`` is True for those that are new. Overlap and a
-        pause do not matter. Raises ``ConfigError`` for a range with more than ``limit`` moments, or that is
-        not over yet.
+        pause do not matter. Raises ``ConfigError`` for a range with more than ``limit`` moments, that ends
+        before it begins, or that is not over yet.
         """
         checked_count(limit, "limit")
         (begin, _), (end, _) = moment(since, name="since"), moment(until, name="until")

@@ -166,6 +166,8 @@ class ScheduleProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     firings: int = 0
     skips: dict[str, int] = {}
     """Moments without a task, by ``SkipReason``."""
+    pauses: tuple[tuple[float, float], ...] = ()
+    """Begin and end of pauses that are over, and whose moments are not dealt with."""
     failures: int = 0
     """Firings in a row that failed."""
     trouble: str = ""
@@ -214,20 +216,17 @@ def spec_of(
         )
     if overlap not in get_args(Overlap):
         raise ConfigError(f"{where}: overlap={overlap!r:.40}: one of {', '.join(get_args(Overlap))}")
-    begin = None if start is None else moment(start, name="start")[0]
-    last = None if end is None else moment(end, name="end")[0]
+    try:
+        begin = None if start is None else moment(start, name="start")[0]
+        last = None if end is None else moment(end, name="end")[0]
+        length = None if every is None else Every(every).length.total_seconds()
+        times = ScheduleTimes(cron, length, timezone, seconds(jitter, name="jitter"), begin, last)
+        times.calendar()
+        least = seconds(catch_up, name="catch_up", least=LEAST_CATCH_UP)
+    except ConfigError as wrong:
+        raise ConfigError(f"{where}: {wrong}") from None
     if begin is not None and last is not None and last < begin:
         raise ConfigError(f"{where}: end={end} is before start={start}")
-    times = ScheduleTimes(
-        cron,
-        None if every is None else Every(every).length.total_seconds(),
-        timezone,
-        seconds(jitter, name="jitter"),
-        begin,
-        last,
-    )
-    times.calendar()
-    least = seconds(catch_up, name="catch_up", least=LEAST_CATCH_UP)
     return ScheduleSpec(app, name, times, overlap, least, bool(coalesce), is_declared)  # type: ignore[arg-type]  # checked above
 
 

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -31,7 +32,14 @@ from makegood.moments.cron import Cron
 from makegood.moments.moment import ScheduleMoment
 from makegood.payload.codec import UNREADABLE
 from makegood.store.records import Submission
-from makegood.store.schedule_records import Advance, DueSchedule, FiredMoment, ScheduleWork, StoredSchedule
+from makegood.store.schedule_records import (
+    Advance,
+    DueSchedule,
+    FiredMoment,
+    Pausing,
+    ScheduleWork,
+    StoredSchedule,
+)
 
 MOST = 1000
 """Moments of all schedules in one pass."""
@@ -93,17 +101,22 @@ def advanced(schedule: StoredSchedule, calendar: float, most: int = MOST) -> Adv
     times, skips = spec.times, Counter[str]()
     progress = by_calendar(schedule.progress, calendar)
     since, wall = progress.since, progress.wall
-    if times.every is not None and pausing is None:
+    if times.every is not None and pausing is None and not progress.pauses:
         since, skips["missed"] = _leap(times, since, calendar - spec.catch_up)
     agenda = _agenda(spec, since, wall, calendar, most)
+    is_paused = pausing is not None and pausing.lasts(calendar)
+    pauses = progress.pauses
+    if pausing is not None:
+        pauses = *pauses, (pausing.at, math.inf if pausing.until is None else pausing.until)
+    if pausing is not None and is_paused:
+        agenda = _within(agenda, pauses, pausing)
     if agenda.due:
         until = max(since, _at(agenda.due[-1].moment))
         skips.update(_clock_skips(times, since, until))
         since, wall = until, _latest_wall(agenda.due, wall)
-    is_paused = pausing is not None and pausing.holds(calendar, calendar)
     policy, live = _Policy(schedule, skips, is_paused=is_paused), list[_Due]()
     for each in agenda.due:
-        if pausing is not None and pausing.holds(each.begin, calendar):
+        if _is_in(pauses, each.begin):
             skips["paused"] += 1
         elif each.begin < calendar - spec.catch_up:
             skips["missed"] += 1
@@ -115,6 +128,9 @@ def advanced(schedule: StoredSchedule, calendar: float, most: int = MOST) -> Adv
         live = latest
     for each in live:
         policy.meet(each, calendar)
+    pauses_left = progress.pauses if is_paused else pauses
+    if not agenda.is_more and not agenda.keeps:
+        pauses_left = ()
     last = policy.fires[-1] if policy.fires else FiredMoment(progress.last_key, progress.last_moment)
     return Advance(
         ScheduleProgress(
@@ -125,6 +141,7 @@ def advanced(schedule: StoredSchedule, calendar: float, most: int = MOST) -> Adv
             last.local,
             progress.firings,
             dict(Counter(progress.skips) + skips),
+            pauses_left,
         ),
         agenda.moment,
         agenda.next_at,
@@ -133,6 +150,7 @@ def advanced(schedule: StoredSchedule, calendar: float, most: int = MOST) -> Adv
         cancels=policy.cancels,
         resumes=pausing is not None and not is_paused,
         more=agenda.is_more,
+        keeps=agenda.keeps,
     )
 
 
@@ -147,7 +165,7 @@ def by_calendar(progress: ScheduleProgress, calendar: float) -> ScheduleProgress
 
 def dealt_with(progress: ScheduleProgress, instant: float) -> ScheduleProgress:
     """Return progress for which the moments after an instant are next, whatever was fired."""
-    return msgspec.structs.replace(progress, since=instant, wall=None)
+    return msgspec.structs.replace(progress, since=instant, wall=None, pauses=())
 
 
 class _Due(NamedTuple):
@@ -163,6 +181,8 @@ class _Agenda(NamedTuple):
     next_at: float | None
     is_more: bool
     """Whether that is due as well."""
+    keeps: bool = False
+    """Whether that waits until a pause is over."""
 
 
 def _agenda(spec: ScheduleSpec, since: float, wall: datetime | None, calendar: float, most: int) -> _Agenda:
@@ -177,6 +197,18 @@ def _agenda(spec: ScheduleSpec, since: float, wall: datetime | None, calendar: f
         due.append(_Due(moment, begin))
         moment = following
     return _Agenda(due, None, None, is_more=False)
+
+
+def _within(agenda: _Agenda, pauses: Sequence[tuple[float, float]], pausing: Pausing) -> _Agenda:
+    """Return the moments up to the first one that is in no pause: it waits until the present pause ends."""
+    due = list(takewhile(lambda each: _is_in(pauses, each.begin), agenda.due))
+    if len(due) == len(agenda.due):
+        return agenda
+    return _Agenda(due, _at(agenda.due[len(due)].moment), pausing.until, is_more=False, keeps=True)
+
+
+def _is_in(pauses: Sequence[tuple[float, float]], instant: float) -> bool:
+    return any(begin <= instant < end for begin, end in pauses)
 
 
 def _latest_wall(due: Sequence[_Due], wall: datetime | None) -> datetime | None:

@@ -25,11 +25,13 @@ class Pausing(msgspec.Struct, frozen=True):
     until: float | None
     """None: until somebody resumes it."""
 
-    def holds(self, moment: float, calendar: float) -> bool:
-        """Whether it keeps a moment from being fired at ``calendar``."""
-        if self.until is None or calendar < self.until:
-            return True
-        return self.at <= moment < self.until
+    def lasts(self, calendar: float) -> bool:
+        """Whether it is not over at ``calendar``."""
+        return self.until is None or calendar < self.until
+
+    def span(self, calendar: float) -> tuple[float, float]:
+        """Return its begin and its end, at the latest ``calendar``."""
+        return self.at, calendar if self.until is None else min(self.until, calendar)
 
 
 class StoredSchedule(msgspec.Struct, frozen=True):
@@ -71,6 +73,8 @@ class Advance(msgspec.Struct, frozen=True):
     """Whether its pause is over."""
     more: bool = False
     """More moments may be due."""
+    keeps: bool = False
+    """Whether a moment from before a pause waits until the pause is over."""
 
 
 class ScheduleFiring(msgspec.Struct, frozen=True):
@@ -192,8 +196,11 @@ class ScheduleView(msgspec.Struct, frozen=True):
     def between(self, begin: float, end: float, limit: int) -> list[ScheduleMoment]:
         """Return its moments from ``begin`` to ``end``, both included, by the zone rules of this machine.
 
-        Raises ``ConfigError`` for more than ``limit``.
+        Raises ``ConfigError`` for more than ``limit``, and for an end before the beginning.
         """
+        first, last = (in_utc(datetime.fromtimestamp(at, UTC)) for at in (begin, end))
+        if end < begin:
+            raise ConfigError(f"until={last} is before since={first}: write the earlier one as since")
         moments = [
             *islice(
                 takewhile(lambda each: each.at.timestamp() <= end, self.spec.times.after(begin - 1e-6)),
@@ -201,7 +208,6 @@ class ScheduleView(msgspec.Struct, frozen=True):
             )
         ]
         if len(moments) > limit:
-            first, last = (in_utc(datetime.fromtimestamp(at, UTC)) for at in (begin, end))
             raise ConfigError(
                 f"there are more than limit={limit} moments from {first} to {last}: shorten the range, or raise limit="
             )

@@ -90,7 +90,8 @@ update makegood.schedule set paused_at = null, paused_until = null, paused_by = 
     app="text", name="text",
 )  # fmt: skip
 _PAUSE = Sql("""
-update makegood.schedule set paused_at = coalesce(paused_at, $3::float8), paused_until = $4::float8, paused_by = $5, paused_why = $6
+update makegood.schedule set paused_at = $3::float8, paused_until = $4::float8, paused_by = $5, paused_why = $6,
+    progress = coalesce($7, progress), next_at = moment
 where app = $1 and name = $2
 """)
 _DELETE = Sql(
@@ -386,26 +387,37 @@ async def _stored(tx: Tx, app: str, name: str) -> StoredSchedule:
 
 
 async def pause(tx: Tx, place: FiringPlace, act: Act, app: str, name: str, *, length: float | None) -> None:
-    """Pause a schedule, or pause it for another length of time; None: until it is resumed."""
+    """Pause a schedule for a length of time, None: until it is resumed. It replaces an earlier pause."""
+    schedule = await _stored(tx, app, name)
     now = await calendar_of(tx, place.calendar)
     until = None if length is None else now + length
-    if not await tx.run(_PAUSE, app, name, now, until, act.who, act.why):
-        raise _missing(app, name)
+    state = _encode(_with_pause(schedule, now)) if schedule.pausing is not None else None
+    await tx.run(_PAUSE, app, name, now, until, act.who, act.why, state)
     await _audit(tx, act, "schedule_pause", app=app, name=name, outcome="paused")
     tx.topics.add(TOPIC)
 
 
+def _with_pause(schedule: StoredSchedule, calendar: float) -> ScheduleProgress:
+    """Return the progress of a schedule whose pause ends now, if it is not over."""
+    assert schedule.pausing is not None
+    pauses = *schedule.progress.pauses, schedule.pausing.span(calendar)
+    return msgspec.structs.replace(schedule.progress, pauses=pauses)
+
+
 async def resume(tx: Tx, place: FiringPlace, act: Act, app: str, name: str) -> bool:
-    """Resume a schedule; False if it was not paused. Its moments until now are skipped.
+    """Resume a schedule; False if it was not paused. The moments of the pause are skipped.
 
     A pause that is over stays in the row until the Supervisor has counted its moments.
     """
     schedule = await _stored(tx, app, name)
     now = await calendar_of(tx, place.calendar)
-    if schedule.pausing is None or not schedule.pausing.holds(now, now):
+    if schedule.pausing is None or not schedule.pausing.lasts(now):
         return False
-    progress = advanced(schedule, now).progress
-    if progress.since < now:
+    advance = advanced(schedule, now)
+    progress = advance.progress
+    if advance.keeps:  # the Supervisor fires it, and counts those of the pause behind it
+        progress = _with_pause(msgspec.structs.replace(schedule, progress=progress), now)
+    elif progress.since < now:
         progress = dealt_with(progress, now)
     moment, next_at = next_of(schedule.spec, progress)
     state = _encode(progress), moment, next_at, None, schedule.last_task

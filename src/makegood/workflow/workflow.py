@@ -192,7 +192,12 @@ class Workflow(Generic[P, R]):
 
         Raises what ``plan`` raises, and ``PromiseError`` for a function that needs to know the moment.
         """
-        args, by_name = self._inputs.bound(inputs, {})
+        try:
+            args, by_name = self._inputs.bound(inputs, {})
+        except DefinitionError as wrong:
+            if len(inputs) >= len(self._inputs.names) or any(value is MOMENT for value in inputs):
+                raise
+            raise DefinitionError(f"{wrong}; mg.MOMENT stands for the moment of the schedule") from None
         values = [*args, *by_name.values()]
         places = tuple(n for n, value in enumerate(values) if value is MOMENT)
         samples = [_SAMPLE if n in places else value for n, value in enumerate(values)]

@@ -7,13 +7,14 @@ from typing import Any
 import click
 
 from makegood.base import ids, zones
+from makegood.base.clock import iso
 from makegood.base.counts import counted
+from makegood.base.did_you_mean import meant
 from makegood.base.durations import shown
 from makegood.cli.client import carried_out, looked
 from makegood.cli.command import Whole
 from makegood.cli.context import Cli, by_operator, command, flag, lasting, naming_options
 from makegood.cli.import_app import load_app
-from makegood.cli.render.output import date_time
 from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
@@ -22,6 +23,7 @@ from makegood.moments.clock_effects import AHEAD, clock_effects
 from makegood.moments.cron import Cron
 from makegood.moments.moment import ScheduleMoment, in_utc
 from makegood.store.schedule_records import ScheduleView
+from makegood.supervisor.supervisor import LEASE
 
 _LATEST = datetime(9990, 1, 1, tzinfo=UTC)
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
@@ -113,27 +115,45 @@ _of_app = click.option(
 @command("list")
 @click.option("--app", metavar="NAME", help="Only schedules of this app.")
 def list_(cli: Cli, /, *, app: str | None) -> None:
-    """List the schedules in the store: when they fire next, the state of their last task, and how many
-    moments have no task.
+    """List the schedules in the store: when they fire next, in UTC, the state of their last task, and how
+    many moments have no task.
     """
-    handles = looked(cli, lambda client: client.schedules(app))
-    views = [handle.view for handle in handles]
+
+    async def read(client: Client) -> tuple[list[ScheduleView], bool]:
+        lease = await client.store.leases.read(LEASE)
+        schedules = await client.schedules()
+        return [each.view for each in schedules], lease is not None and lease.held
+
+    stored, is_led = looked(cli, read)
+    views = [view for view in stored if app in (None, view.app)]
     rows = (
         (
-            f"{view.app}/{view.name}", view.workflow, view.times, date_time(view.next_firing), _state(view),
+            f"{view.app}/{view.name}", view.workflow, view.times, _utc(view.next_firing), _state(view),
             view.last_state, view.firings, _skipped(view),
         )
         for view in views
     )  # fmt: skip
     heads = ("schedule", "workflow", "times", "next", "state", "last task", "fired", "skipped")
-    cli.out.listed(map(as_json.schedule, views), heads, rows, empty="no schedules")
+    empty = "no schedules" if app is None else f"no schedules of app {app!r}"
+    cli.out.listed(map(as_json.schedule, views), heads, rows, empty=empty)
+    if app is not None and not views and (hint := meant(app, {view.app for view in stored})):
+        cli.note(f"makegood: {hint}")
+    if views and not is_led:
+        cli.note(
+            "makegood: warning: nobody leads, so nobody fires schedules: start `makegood supervisor`, or `makegood run`"
+        )
+
+
+def _utc(seconds: float | None) -> str:
+    """Return an instant in UTC, to the second; "-" for None."""
+    return "-" if seconds is None else f"{iso(seconds)[:19]}Z"
 
 
 def _state(view: ScheduleView) -> str:
     if view.trouble:
         return "failing"
     if view.paused_at is not None:
-        return f"paused until {date_time(view.paused_until)}" if view.paused_until is not None else "paused"
+        return f"paused until {_utc(view.paused_until)}" if view.paused_until is not None else "paused"
     if view.is_buffered:
         return "a moment waits"
     return "" if view.next_moment is not None else "over"
@@ -240,7 +260,7 @@ def resume(cli: Cli, /, *, name: str, app: str | None, why: str, who: str | None
         return await handle.resume(why=why, who=who), await handle.status()
 
     resumes, view = carried_out(cli, work)
-    outcome = f"fires next at {date_time(view.next_firing)}" if resumes else "was not paused"
+    outcome = f"fires next at {_utc(view.next_firing)}" if resumes else "was not paused"
     cli.out.result(as_json.schedule(view), f"schedule {view.app}/{view.name} {outcome}")
 
 
@@ -249,7 +269,9 @@ def resume(cli: Cli, /, *, name: str, app: str | None, why: str, who: str | None
 @_of_app
 @by_operator
 def trigger(cli: Cli, /, *, name: str, app: str | None, why: str, who: str | None) -> None:
-    """Submit a task of a schedule now, whatever its times, its overlap or a pause say."""
+    """Submit a task of a schedule now, whatever its times, its overlap or a pause say. The next moments
+    treat it as the schedule's last task.
+    """
 
     async def work(client: Client) -> TaskHandle[Any]:
         return await (await _act(client, name, app)).trigger(why=why, who=who)
@@ -341,3 +363,8 @@ def delete(cli: Cli, /, *, name: str, app: str | None, why: str, who: str | None
         {"app": handle.app, "name": handle.name, "deleted": True},
         f"schedule {handle.app}/{handle.name} is deleted",
     )
+    if handle.view.is_declared:
+        cli.note(
+            f"makegood: warning: app {handle.app} declares it: the next process that starts with the app writes it again, unless its code "
+            f"no longer does"
+        )
