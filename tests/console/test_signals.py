@@ -14,7 +14,7 @@ import pytest
 
 import makegood as mg
 from makegood.console.api import ROOT
-from makegood.console.signal_forms import MOST_FIELDS, FormField, fields_of, value_of
+from makegood.console.signal_forms import LONGEST, MOST_FIELDS, FormField, fields_of, value_of
 from tests.console.asking import Got
 from tests.console.consoles import Console, a_console, place_order
 from tests.console.test_acts import act
@@ -210,6 +210,25 @@ async def test_the_request_on_the_page_of_the_console_sends_a_signal(tmp_path: P
             assert (got.status, answer["created"], answer["conflict"]) == (200, created, conflict), got.text
 
 
+@dataclass
+class Line:
+    item: str
+    count: int
+
+
+@dataclass
+class Basket:
+    lines: list[Line]
+    tags: dict[str, str]
+    gift: bool
+    coupon: int | str | None
+
+
+@dataclass
+class Tree:
+    branches: "list[Tree]"
+
+
 KINDS: list[tuple[Any, list[tuple[str, str]]]] = [
     (str, [("text", "")]),
     (int | None, [("integer", "")]),
@@ -238,7 +257,30 @@ def test_each_kind_of_value_has_its_fields(kind: Any, fields: list[tuple[str, st
      json.dumps({"type": "object", "properties": {str(n): {"type": "string"} for n in range(MOST_FIELDS + 1)}})],
 )  # fmt: skip
 def test_a_schema_that_is_none_is_a_field_of_json(text: str) -> None:
-    assert fields_of(text) == (FormField("json"),)
+    (field,) = fields_of(text)
+    assert (field.kind, field.name) == ("json", "value-0")
+
+
+@pytest.mark.parametrize(
+    ("kind", "example"),
+    [
+        (Basket, '{"lines":[{"item":"","count":0}],"tags":{},"gift":false,"coupon":null}'),
+        (list[str], '[""]'),
+        (dict[str, int], "{}"),
+        (int | str, "null"),
+    ],
+)
+def test_a_field_of_json_shows_the_form_of_its_values(kind: Any, example: str) -> None:
+    assert fields_of(schema(kind)) == (FormField("json", example=example),)
+
+
+def test_an_example_is_short_and_ends() -> None:
+    """Also one of a type that contains itself, or of many long names."""
+    (field,) = fields_of(schema(Tree))
+    assert field.example == '{"branches":[{"branches":[null]}]}'
+    members = {f"{'n' * 40}{number}": {"type": "array"} for number in range(9)}
+    (field,) = fields_of(json.dumps({"type": "object", "properties": members}))
+    assert (len(field.example), field.example[-1]) == (LONGEST, "…")
 
 
 def test_a_value_is_what_the_fields_hold() -> None:

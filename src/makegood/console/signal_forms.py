@@ -14,12 +14,14 @@ from makegood.payload.codec import UNREADABLE, shallow
 MOST_FIELDS: Final = 30
 """Members of an object that get fields of their own, at most."""
 LONGEST: Final = 200
-"""Characters of a label, of a description and of a choice, at most."""
+"""Characters of a description, of a choice and of an example, at most."""
 
 FieldKind = Literal["text", "number", "integer", "boolean", "choice", "json"]
 _SCALARS: Final[Mapping[str, FieldKind]] = {
     "string": "text", "number": "number", "integer": "integer", "boolean": "boolean",
 }  # fmt: skip
+_DEEPEST: Final = 3
+"""Levels of an example, at most."""
 _NULL: Final = {"type": "null"}
 
 
@@ -36,6 +38,8 @@ class FormField:
     choices: tuple[str, ...] = ()
     """The values of a choice, as JSON."""
     position: int = 0
+    example: str = "null"
+    """For a field of JSON: a value of the type, with empty texts and zeros."""
 
     @property
     def name(self) -> str:
@@ -78,7 +82,7 @@ def fields_of(schema: str) -> tuple[FormField, ...]:
     """
     try:
         root = msgspec.json.decode(schema.encode()) if schema else {}
-        return _fields(root) or (FormField("json"),)
+        return _fields(root) or (FormField("json", example=_cut(_example(root, root))),)
     except (*UNREADABLE, AttributeError, KeyError, TypeError):  # a row that nobody of makegood wrote
         return (FormField("json"),)
 
@@ -125,6 +129,31 @@ def _resolved(node: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
             return node
         node = root["$defs"][str(ref).removeprefix("#/$defs/")]
     raise KeyError("a reference to itself")
+
+
+def _cut(example: Any) -> str:
+    text = msgspec.json.encode(example).decode()
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _example(node: dict[str, Any], root: dict[str, Any], depth: int = 0) -> Any:
+    """Return a value that shows the form of a type; None where a schema has no one form, or is deep."""
+    node = _resolved(node, root)
+    if (sides := node.get("anyOf")) is not None and len(
+        values := [side for side in sides if side != _NULL]
+    ) == 1:
+        node = _resolved(values[0], root)
+    if depth > _DEEPEST:
+        return None
+    match node.get("type"):
+        case "object":
+            members = [*(node.get("properties") or {}).items()][:MOST_FIELDS]
+            return {name: _example(part, root, depth + 1) for name, part in members}
+        case "array":
+            items = node.get("items")
+            return [_example(items, root, depth + 1)] if items else []
+        case kind:
+            return {"string": "", "number": 0.0, "integer": 0, "boolean": False}.get(str(kind))
 
 
 def _field(
