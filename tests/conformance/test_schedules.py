@@ -19,6 +19,7 @@ from makegood.model.messages import Act
 from makegood.model.plan import StepPlan, Template
 from makegood.model.schedule import ScheduleDraft, SchedulePlan, spec_of
 from makegood.moments.cron import Cron
+from makegood.store import schedules
 from makegood.store.firing import Firing
 from makegood.store.protocol import Store
 from makegood.store.schedule_records import DueSchedule, FiringPass, ScheduleView, ScheduleWork
@@ -168,6 +169,37 @@ async def test_an_equal_schedule_writes_nothing_and_a_change_keeps_what_was_fire
     assert after.next_moment == before.next_moment
     assert await apply(store, a_schedule(every=7 * MONTH)) == ["changed"]
     assert ((await view(store)).next_moment or 0) % (7 * MONTH) == 0
+
+
+async def test_a_schedule_that_is_deleted_while_it_is_written_is_new(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The insert met a row that was gone when it was to be locked."""
+    true, inserts = schedules.apply, list[bool]()
+
+    class Met:
+        """A transaction whose first insert meets a row."""
+
+        def __init__(self, tx: Any) -> None:
+            self._tx = tx
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._tx, name)
+
+        async def run(self, sql: Any, *values: Any) -> int:
+            inserts.append(True)
+            if len(inserts) == 1:
+                return 0
+            count: int = await self._tx.run(sql, *values)
+            return count
+
+    async def apply_late(tx: Any, place: Any, drafts: Sequence[ScheduleDraft]) -> list[str]:
+        return await true(Met(tx), place, drafts)
+
+    monkeypatch.setattr(schedules, "apply", apply_late)
+    assert await apply(store, a_schedule()) == ["new"]
+    assert len(inserts) == 2
+    assert (await view(store)).next_moment is not None
 
 
 async def test_a_pause_outlasts_a_new_declaration_and_its_moments_are_skipped_for_good(

@@ -154,7 +154,7 @@ def test_a_backfill_refuses_a_range_that_ends_before_it_begins(shop: Shop) -> No
             *options,
         )
         assert (result.exit_code, result.stdout) == (2, "")
-        assert "until=2026-03-28T00:00:00Z is before since=2026-03-30T00:00:00Z" in result.stderr
+        assert "until=2026-03-28T00:00:00Z is before " in result.stderr
 
 
 def test_a_schedule_is_named_as_the_list_prints_it(shop: Shop) -> None:

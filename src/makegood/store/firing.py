@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from makegood.errors import ConfigError
 from makegood.model.schedule import (
     ATTRIBUTE,
     BufferedMoment,
@@ -76,7 +75,7 @@ class Firing:
             drafts = tuple(
                 draft_of(due.app, due.name, schedule.plan, each, self._draw()) for each in advance.fires
             )
-        except (ConfigError, *UNREADABLE, OverflowError) as fault:  # MsgspecError is a ValueError
+        except UNREADABLE as fault:
             return ScheduleWork(due, trouble=str(fault), failures=failures, wait=wait_after(failures))
         self._left -= max(1, len(drafts) + sum(advance.skips.values()))
         return ScheduleWork(due, schedule, advance, drafts)

@@ -106,21 +106,28 @@ class DueSchedule(msgspec.Struct, frozen=True):
 
     app: str
     name: str
-    columns: tuple[Any, ...]
+    spec: bytes
+    plan: bytes
+    progress: bytes
+    moment: float | None
+    last_task: int | None
+    last_state: str | None
+    """Of the last task."""
+    paused_at: float | None
+    paused_until: float | None
 
     def stored(self) -> StoredSchedule:
         """Return the row, read. Raises ``ValueError`` and its kind for one that cannot be read."""
-        spec, plan, progress, moment, last_task, state, paused_at, paused_until = self.columns
-        pausing = None if paused_at is None else Pausing(float(paused_at), paused_until)
-        is_open = state is not None and state not in ("processed", "undone", "error")
+        pausing = None if self.paused_at is None else Pausing(float(self.paused_at), self.paused_until)
+        is_open = self.last_state is not None and self.last_state not in ("processed", "undone", "error")
         return StoredSchedule(
             self.app,
             self.name,
-            _spec(spec),
-            _plan(plan),
-            _progress(progress),
-            moment,
-            last_task,
+            _spec(self.spec),
+            _plan(self.plan),
+            _progress(self.progress),
+            self.moment,
+            self.last_task,
             is_open,
             pausing,
         )

@@ -10,6 +10,7 @@ PostgreSQL, where the server's clock is the calendar.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 import msgspec
@@ -49,18 +50,20 @@ _ROW = (
     "s.app, s.name, s.spec, s.plan, s.progress, s.moment, s.last_task, t.state, s.paused_at, s.paused_until"
 )
 _FROM = "from makegood.schedule s left join makegood.task t on t.id = s.last_task"
-_ENDED = "s.buffer_at is not null and coalesce(t.state, 'processed') in ('processed', 'undone', 'error')"
+_HAS_FREE_BUFFER = (
+    "s.buffer_at is not null and coalesce(t.state, 'processed') in ('processed', 'undone', 'error')"
+)
 _DUE = Sql(
     f"select {_ROW} {_FROM} where s.next_at <= $1::float8 order by s.next_at limit $2 for update of s skip locked"
 )
-_FREE = Sql(
-    f"select {_ROW} {_FROM} where {_ENDED} and s.buffer_at <= $1::float8 order by s.app, s.name limit $2 for update of s skip locked"
+_DUE_BUFFERS = Sql(
+    f"select {_ROW} {_FROM} where {_HAS_FREE_BUFFER} and s.buffer_at <= $1::float8 order by s.app, s.name limit $2 for update of s skip locked"
 )
 _LOCKED = Sql(f"select {_ROW} {_FROM} where s.app = $1 and s.name = $2 for update of s")
 _PAGE = Sql(
     f"select {_ROW} {_FROM} where s.app > $1 or (s.app = $1 and s.name > $2) order by s.app, s.name limit $3 for update of s"
 )
-_AHEAD = Sql(f"""
+_NEXT_FIRING = Sql(f"""
 select (select min(next_at) from makegood.schedule where next_at is not null) - {_CALENDAR},
     exists (select 1 from makegood.schedule where buffer_at is not null)
 """)  # noqa: S608 - our own text
@@ -105,13 +108,12 @@ values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict do nothing
 _CHANGE = Sql("""
 update makegood.schedule set spec = $3, plan = $4, digest = $5, progress = $6, moment = $7, next_at = $8 where app = $1 and name = $2
 """)
-_VIEWS = f"""
+_VIEW = Sql(f"""
 select s.app, s.name, s.spec, s.plan, s.progress, s.moment, s.next_at, s.buffer_at, s.last_task, t.state, s.paused_at, s.paused_until,
     s.paused_by, s.paused_why, s.made_at, {_CALENDAR}
 {_FROM} where ($2::text is null or s.app = $2) and ($3::text is null or s.name = $3) and (s.app, s.name) > ($4, $5)
 order by s.app, s.name limit $6
-"""
-_VIEW = Sql(_VIEWS)
+""")
 _CANCEL = for_each(
     """
 insert into makegood.inbox (task, kind, at, body) select x.task, 'cancel', {now}, x.body {rows}
@@ -136,17 +138,12 @@ async def calendar_of(tx: ReadTx, calendar: float | None) -> float:
     return float(now)
 
 
-def _due(columns: Sequence[Any]) -> DueSchedule:
-    app, name, *rest = columns
-    return DueSchedule(app, name, tuple(rest))
-
-
 async def fire(tx: Tx, place: FiringPlace, limit: int, following: Following) -> FiringPass:
     """Fire what is due of at most ``limit`` schedules: their tasks, their rows and their alerts."""
     now = await calendar_of(tx, place.calendar)
-    due_rows = {(row.app, row.name): row for row in map(_due, await tx.rows(_DUE, now, limit))}
+    due_rows = {(row.app, row.name): row for row in starmap(DueSchedule, await tx.rows(_DUE, now, limit))}
     if len(due_rows) < limit:
-        for row in map(_due, await tx.rows(_FREE, now, limit - len(due_rows))):
+        for row in starmap(DueSchedule, await tx.rows(_DUE_BUFFERS, now, limit - len(due_rows))):
             due_rows.setdefault((row.app, row.name), row)
     if not due_rows:
         return FiringPass((), full=False)
@@ -196,21 +193,20 @@ def _firing(work: ScheduleWork, answers: dict[int, Submitted]) -> ScheduleFiring
 def _moved(work: ScheduleWork, answers: dict[int, Submitted]) -> tuple[Any, ...]:
     due, advance = work.due, work.advance
     assert advance is not None
-    ids = [answers[draft.id] for draft in work.drafts]
+    outcomes = [answers[draft.id] for draft in work.drafts]
     progress = msgspec.structs.replace(
-        advance.progress, firings=advance.progress.firings + sum(answer.is_new for answer in ids)
+        advance.progress, firings=advance.progress.firings + sum(answer.is_new for answer in outcomes)
     )
     buffer_at = None if progress.buffer is None else progress.since
-    was = due.columns[3]
-    last = ids[-1].id if ids else None
-    return due.app, due.name, was, _encode(progress), advance.moment, advance.next_at, buffer_at, last
+    last = outcomes[-1].id if outcomes else None
+    return due.app, due.name, due.moment, _encode(progress), advance.moment, advance.next_at, buffer_at, last
 
 
 async def _cancel(tx: Tx, works: Sequence[ScheduleWork]) -> None:
     """Leave a cancel with the last task of each schedule that replaces it."""
     letters: list[tuple[int, bytes, str]] = []
     for work in works:
-        task = work.due.columns[4]
+        task = work.due.last_task
         if work.advance is not None and work.advance.cancels and task is not None:
             name = f"{work.due.app}/{work.due.name}"
             act = Act(f"schedule/{name}/{task}", f"schedule {name}", "its next moment has come")
@@ -231,9 +227,8 @@ async def _fail(tx: Tx, works: Sequence[ScheduleWork], now: float) -> None:
         tx,
         rows.alerts(
             [
-                Alert(
-                    "schedule",
-                    step=f"{w.due.app}/{w.due.name}",
+                msgspec.structs.replace(
+                    _cause(w.due.app, w.due.name),
                     text=f"it cannot be fired, and is tried again: {w.trouble}; see `makegood schedule show`",
                 )
                 for w in works
@@ -244,7 +239,7 @@ async def _fail(tx: Tx, works: Sequence[ScheduleWork], now: float) -> None:
 
 def _failed(work: ScheduleWork) -> bytes:
     """Return the progress of a schedule that could not be fired; one that cannot be read stays as it is."""
-    raw: bytes = work.due.columns[2]
+    raw = work.due.progress
     try:
         progress = msgspec.json.decode(raw, type=ScheduleProgress)
     except UNREADABLE:
@@ -266,14 +261,14 @@ async def retime(
     A new leader does so: the one before may have had other rules.
     """
     now = await calendar_of(tx, place.calendar)
-    due_rows = [*map(_due, await tx.rows(_PAGE, *after, limit))]
+    due_rows = [*starmap(DueSchedule, await tx.rows(_PAGE, *after, limit))]
     moves: list[tuple[Any, ...]] = []
     for due in due_rows:
         try:
             schedule = due.stored()
             progress = by_calendar(schedule.progress, now)
             moment, next_at = next_of(schedule.spec, progress)
-        except (ConfigError, *UNREADABLE, OverflowError):
+        except UNREADABLE:
             continue  # the firing raises the alert
         if moment != schedule.moment and not progress.failures:
             buffer_at = None if progress.buffer is None else progress.since
@@ -285,7 +280,7 @@ async def retime(
 
 async def ahead(tx: ReadTx, calendar: float | None, most: float) -> tuple[float, bool]:
     """Return the seconds until a schedule is due, 0 to ``most``, and whether a moment waits for a task."""
-    ((seconds, is_buffered),) = await tx.rows(_AHEAD, calendar)
+    ((seconds, is_buffered),) = await tx.rows(_NEXT_FIRING, calendar)
     rest = float(seconds) if isinstance(seconds, int | float) else most
     return min(most, max(0.0, rest)), bool(is_buffered)
 
@@ -318,33 +313,38 @@ async def apply(tx: Tx, place: FiringPlace, drafts: Sequence[ScheduleDraft]) -> 
     """
     now, outcomes = await calendar_of(tx, place.calendar), list[str]()
     for draft in drafts:
-        spec, (spec_bytes, plan, digest) = draft.spec, draft.rows
-        head = spec.app, spec.name, spec_bytes, plan, digest
-        begin = ScheduleProgress(now)
-        moment, next_at = next_of(spec, begin)
-        fresh = await tx.run(_INSERT, *head, _encode(begin), moment, next_at, now)
-        if fresh:
-            outcomes.append("new")
-            continue
-        (row,) = map(_due, await tx.rows(_LOCKED, spec.app, spec.name))
-        ((stored_digest,),) = await tx.rows(_DIGEST, spec.app, spec.name)
-        if stored_digest == digest:
-            outcomes.append("same")
-            continue
-        outcomes.append("changed")
+        outcome = ""
+        while not outcome:  # somebody may delete a row after it was there and before it is locked
+            outcome = await _write(tx, draft, now)
+        outcomes.append(outcome)
+    if set(outcomes) - {"same"}:
+        tx.topics.add(TOPIC)
+    return outcomes
+
+
+async def _write(tx: Tx, draft: ScheduleDraft, now: float) -> str:
+    """Write a schedule; return what became of it, "" if its row has vanished meanwhile."""
+    spec, (spec_bytes, plan, digest) = draft.spec, draft.rows
+    head = spec.app, spec.name, spec_bytes, plan, digest
+    begin = ScheduleProgress(now)
+    moment, next_at = next_of(spec, begin)
+    if await tx.run(_INSERT, *head, _encode(begin), moment, next_at, now):
+        return "new"
+    for row in starmap(DueSchedule, await tx.rows(_LOCKED, spec.app, spec.name)):
+        if (row.spec, row.plan) == (spec_bytes, plan):
+            return "same"
         try:
             stored = row.stored()
         except UNREADABLE:
             await tx.run(_CHANGE, *head, _encode(begin), moment, next_at)
-            continue
+            return "changed"
         progress = stored.progress
         if stored.spec.times != spec.times:
             progress = dealt_with(progress, now)
         moment, next_at = next_of(spec, progress)
         await tx.run(_CHANGE, *head, _encode(progress), moment, next_at)
-    if set(outcomes) - {"same"}:
-        tx.topics.add(TOPIC)
-    return outcomes
+        return "changed"
+    return ""
 
 
 async def views(
@@ -380,7 +380,7 @@ def _missing(app: str, name: str) -> ScheduleNotFoundError:
 async def _stored(tx: Tx, app: str, name: str) -> StoredSchedule:
     for row in await tx.rows(_LOCKED, app, name):
         try:
-            return _due(row).stored()
+            return DueSchedule(*row).stored()
         except UNREADABLE as fault:
             raise ConfigError(f"the row of schedule {app}/{name} cannot be read: {fault}") from fault
     raise _missing(app, name)

@@ -60,7 +60,7 @@ def upcoming(view: ScheduleView, count: int) -> tuple[list[ScheduleMoment], str]
     """Return the next moments of a schedule, or why this machine cannot compute them."""
     try:
         return view.upcoming(count), ""
-    except (ConfigError, *UNREADABLE) as fault:
+    except UNREADABLE as fault:
         return [], str(fault)
 
 
