@@ -94,7 +94,7 @@ async def test_a_form_becomes_a_signal_with_who_and_why(tmp_path: Path) -> None:
         message = json.loads(body)
         assert message["signal"] == ["approval", "console-1", ""]
         assert json.loads(msgspec.json.decode(body, type=_Body).value) == {
-            "yes": True, "note": " fine ", "level": "low", "rate": 1.5
+            "yes": True, "note": " fine ", "cents": 0, "level": "low", "rate": 1.5
         }  # fmt: skip
         page = (await browser.get(f"/tasks/{task.id}")).text
         assert "Sent: o-1" in page

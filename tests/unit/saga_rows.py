@@ -68,6 +68,8 @@ class Rows:
         plans = Planner(r).plan()
         self.steps = [Step(plan) for plan in plans]
         self.apart = random.Random(repr(r.getstate()))
+        self.resting = random.Random(f"{r.getstate()} resting")
+        self.is_crowded = self.resting.random() < 0.3
         self.task = TaskRecord(
             1,
             "shop",

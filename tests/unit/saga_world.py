@@ -322,7 +322,7 @@ class World(Checked):
             self.post(TaskMessage("task_expired"))
         elif self.held is not None and x < (0.3 if self._unheard() else 0.12):
             self.die()
-        elif self.held is not None and not self.memory and self.rows and self.apart.random() < 0.1:
+        elif self.is_crowded and self.held and not self.memory and self.rows and self.resting.random() < 0.1:
             self.decide([TaskMessage("rest")])  # its Scheduler makes room
         elif self.held is None and (self.task.state in UNBEGUN or self.inbox):
             if r.random() < 0.5:

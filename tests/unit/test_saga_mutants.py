@@ -37,7 +37,7 @@ from tests.unit.test_saga_world import SEEDS as SEEDS_OF_ALL
 
 SEEDS = 2500
 RARE = {
-    "first_time_lost_on_the_fast_path": 365,
+    "first_time_lost_on_the_fast_path": 860,
     "forgets_refusal": 141,
     "no_return_done_only": 199,
     "no_settle": 307,
