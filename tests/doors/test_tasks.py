@@ -67,7 +67,7 @@ def test_a_task_is_found_by_a_key_of_its_steps_in_whichever_form(open_shop: Shop
         assert f"key           {key}  {store_id}-{task}/reserve/2/undo" in open_shop.done("task", "show", key)
     foreign = open_shop.call("task", "show", "6f9619ff-8b86-4d01-b42d-00cf4fc964ff")
     assert foreign.exit_code == 3
-    assert "neither the id of a task nor an idempotency key" in foreign.stderr
+    assert "no task has the id or the key '6f9619ff" in foreign.stderr
 
 
 def test_at_a_terminal_a_step_has_one_line_and_in_a_pipe_its_whole_error(open_shop: Shop) -> None:
