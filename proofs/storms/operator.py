@@ -4,7 +4,6 @@ or not; checks the services before settling.
 
 import asyncio
 import random
-from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from makegood.base import ids
@@ -18,6 +17,7 @@ from makegood.store.views import Filter, StepView
 from makegood.testing.history import History
 from makegood.testing.simulator.loop import WorldLoop
 from makegood.testing.simulator.members import FleetMember
+from proofs.storms.acts import Acts
 from proofs.storms.services import StormService
 from proofs.storms.swarm import StormSwarm
 
@@ -37,19 +37,13 @@ class Office(Protocol):
     swarm: StormSwarm
 
 
-class RandomOperator:
+class RandomOperator(Acts):
     """Acts at random on submitted tasks."""
 
     def __init__(self, world: Office, rng: random.Random) -> None:
+        super().__init__(world, "an operator's act")
         self._world = world
         self._rng = rng
-        self._acts = 0
-        self.findings: list[str] = []
-
-    @property
-    def idle(self) -> bool:
-        """Whether no act is under way."""
-        return self._acts == 0
 
     def act(self) -> None:
         """Start an act on one of the tasks, if there is one."""
@@ -66,17 +60,6 @@ class RandomOperator:
         client = self._world.members["operator"].client
         if client is not None:
             self._begin(self._all(client))
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._acts += 1
-        context = self._world.members["operator"].process.context.copy()
-        task = self._world.loop.create_task(work, context=context)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._acts -= 1
-        if not task.cancelled() and task.exception() is not None:
-            self.findings.append(f"an operator's act ended with {task.exception()!r}")
 
     async def _one(self, client: Client, task: int) -> None:
         """Do something to a task: mostly to one in error, if there is one."""

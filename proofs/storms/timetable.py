@@ -7,7 +7,7 @@ machine's calendar jumps, hosts get new zone rules while they run, and now and t
 
 import asyncio
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from makegood.testing.simulator.clocks import SimulatedClock
 from makegood.testing.simulator.loop import WorldLoop
 from makegood.testing.simulator.members import FleetMember
 from makegood.workflow.app import App
+from proofs.storms.acts import Acts
 from proofs.storms.shop import NOON
 from proofs.storms.zone_laws import ZONE, ZoneLaw, install
 
@@ -134,23 +135,17 @@ class Clockwork(Protocol):
         ...
 
 
-class ScheduleOperator:
+class ScheduleOperator(Acts):
     """Writes the schedules of a world, and acts on them at random. ``folder``: for the zones of its hosts."""
 
     def __init__(self, world: Clockwork, timetable: Timetable, storm: float, folder: Path) -> None:
+        super().__init__(world, "an act on a schedule")
         self._world = world
         self._timetable = timetable
         self._rng = random.Random(f"{world.seed} timetable")
         self._end = NOON + storm + _AFTER
         self._folder = folder
         self._laws: dict[str, int] = {}
-        self._acts = 0
-        self.findings: list[str] = []
-
-    @property
-    def idle(self) -> bool:
-        """Whether all schedules are written, and no act is under way."""
-        return self._acts == 0
 
     # -- zone rules --------------------------------------------------------------------------------
 
@@ -198,17 +193,6 @@ class ScheduleOperator:
             self.upgrade()
         else:
             self._begin(self._do(kind, schedule))
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._acts += 1
-        context = self._world.members["operator"].process.context.copy()
-        task = self._world.loop.create_task(work, context=context)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._acts -= 1
-        if not task.cancelled() and task.exception() is not None:
-            self.findings.append(f"an act on a schedule ended with {task.exception()!r}")
 
     async def _client(self) -> Client:
         member = self._world.members["operator"]

@@ -15,6 +15,8 @@ from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.scheduler_kinds import SchedulerKinds
 from makegood.errors import ConfigError, DefinitionError, ScheduleNotFoundError
 from makegood.model.schedule import ScheduleDraft, spec_of
+from makegood.moments.moment import ScheduleMoment
+from makegood.store import Store
 from makegood.store.firing import draft_of
 from makegood.store.schedule_records import FiredMoment, ScheduleView, local_text
 from makegood.workflow.workflow import Workflow
@@ -25,6 +27,19 @@ _AT_ONCE = 500
 _PAGE = 100
 _SIMILAR = 1000
 """Schedules that are compared with a name that is not there, at most."""
+
+
+async def moments_with_tasks(
+    store: Store, view: ScheduleView, begin: float, end: float, limit: int
+) -> list[tuple[ScheduleMoment, int | None]]:
+    """Return the moments of a schedule in a range, both ends included, each with its task, if it has one.
+
+    Raises ``ConfigError`` as ``ScheduleView.between`` does.
+    """
+    moments = view.between(begin, end, limit)
+    keys = [each.key(view.name) for each in moments]
+    tasks = await store.tasks.keyed(view.app, view.workflow, keys)
+    return [(each, tasks.get(key)) for each, key in zip(moments, keys, strict=True)]
 
 
 class ScheduleAccess:

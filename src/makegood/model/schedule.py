@@ -21,6 +21,7 @@ from makegood.moments.every import Every
 from makegood.moments.moment import ScheduleMoment, delay
 
 Overlap = Literal["skip", "allow", "buffer", "cancel"]
+"""What happens to a moment while the task that was fired last has not ended."""
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -36,8 +37,6 @@ class ScheduleOptions(TypedDict, total=False):
     start: datetime | None
     end: datetime | None
 
-
-"""What happens to a moment while the task that was fired last has not ended."""
 
 SkipReason = Literal["overlap", "missed", "coalesced", "paused", "gap", "fold"]
 """Why a moment has no task: the last task was not ended; it was too long ago when somebody could fire it; a

@@ -52,7 +52,7 @@ def completed(schema: str, value: bytes) -> bytes:
     >>> completed('{"type":"object","properties":{"by":{"type":"string","default":""}}}', b"{}")
     b'{"by":""}'
     """
-    if not schema:
+    if '"default"' not in schema:
         return value
     try:
         root, members = msgspec.json.decode(schema.encode()), msgspec.json.decode(value)

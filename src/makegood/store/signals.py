@@ -6,7 +6,7 @@ Scheduler for as long as the caller likes.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, Protocol
 
@@ -145,17 +145,18 @@ async def send(tables: SignalTables, signal: OutgoingSignal, who: str = "") -> S
         ):  # asked first: a repeated signal is no new one, whatever became of the task
             conflict = data(task.digest) != signal.digest
             return Signalled(signal.id, created=False, conflict=conflict, task=show(task.task))
-        if (refusal := _refusal(task, signal)) is not None:
+        schemas = rows.signals_of(task.static)
+        if (refusal := _refusal(task, signal, schemas)) is not None:
             raise refusal
-        if await tables.insert(task.task, _whole(task, signal), who):
+        if await tables.insert(task.task, _whole(signal, schemas), who):
             return Signalled(signal.id, created=True, task=show(task.task))
         # somebody sent it at the same moment
 
 
-def _whole(task: Addressee, signal: OutgoingSignal) -> OutgoingSignal:
+def _whole(signal: OutgoingSignal, schemas: Mapping[str, str]) -> OutgoingSignal:
     """Return a signal whose message has the defaults that its sender leaves out; its digest is the same."""
-    schema = rows.signals_of(task.static).get(signal.name, "")
-    return msgspec.structs.replace(signal, whole=completed(schema, signal.value))
+    whole = completed(schemas.get(signal.name, ""), signal.value)
+    return signal if whole is signal.value else msgspec.structs.replace(signal, whole=whole)
 
 
 def _unknown(to: int | TaskKey) -> TaskNotFoundError:
@@ -168,19 +169,20 @@ def _unknown(to: int | TaskKey) -> TaskNotFoundError:
     )
 
 
-def _refusal(task: Addressee, signal: OutgoingSignal) -> SignalRefused | None:
-    name, names = show(task.task), rows.signals_of(task.static)
+def _refusal(task: Addressee, signal: OutgoingSignal, schemas: Mapping[str, str]) -> SignalRefused | None:
+    """Return why a task does not take a signal; ``schemas``: of its signals, by their names."""
+    name = show(task.task)
     state = "undoing" if task.goal == "undo" and task.state not in ("undone", "error") else task.state
     if (end := _ENDED.get(state)) is not None:
         text = f"task {name} takes no signal {signal.name!r}: {end}"
-    elif names and signal.name not in names:
-        text = f"task {name} waits for no signal {signal.name!r}; it has {', '.join(names)}"
+    elif schemas and signal.name not in schemas:
+        text = f"task {name} waits for no signal {signal.name!r}; it has {', '.join(schemas)}"
     elif signal.step and not re.fullmatch(_STEPS.format(re.escape(signal.name)), signal.step):
         text = (
             f"task {name} has no step {signal.step!r} that waits for {signal.name!r}: leave the step out, or write {signal.name}, "
             f"{signal.name}-2, or {signal.name}[3] for the item 3 of an mg.each"
         )
-    elif not signal.is_typed and (reason := misfit(names.get(signal.name, ""), signal.value)):
+    elif not signal.is_typed and (reason := misfit(schemas.get(signal.name, ""), signal.value)):
         text = f"task {name} takes no such value of the signal {signal.name!r}: {reason}"
     elif task.backlog >= MOST_BACKLOG:
         text = (
@@ -196,7 +198,7 @@ def _refusal(task: Addressee, signal: OutgoingSignal) -> SignalRefused | None:
         state=task.state,
         app=task.app,
         workflow=task.workflow,
-        is_known=signal.name in names,
+        is_known=signal.name in schemas,
     )
 
 
@@ -237,9 +239,10 @@ async def send_for(tx: Tx, act: Act, content: tuple[str, bytes], tasks: Sequence
             is_same = data(task.digest) == signal.digest
             answers[task.task] = KNOWN if is_same else f"it knows {signal.id} with another value"
         else:
-            refusal = _refusal(task, signal)
+            schemas = rows.signals_of(task.static)
+            refusal = _refusal(task, signal, schemas)
             answers[task.task] = "" if refusal is None else str(refusal)
-            by_task[task.task] = _whole(task, signal)
+            by_task[task.task] = _whole(signal, schemas)
     sends = [(task, by_task[task]) for task, answer in answers.items() if not answer]
     new_rows = [(task, name, signal.id, act.who, signal.digest) for task, signal in sends]
     new_tasks = {task for (task,) in await tx.each(_SIGNALS, new_rows)} if sends else set()

@@ -18,7 +18,7 @@ from makegood.cli.import_app import load_app
 from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
-from makegood.client.schedules import ScheduleHandle
+from makegood.client.schedules import ScheduleHandle, moments_with_tasks
 from makegood.moments.clock_effects import AHEAD, clock_effects
 from makegood.moments.cron import Cron
 from makegood.moments.moment import ScheduleMoment, in_utc
@@ -314,10 +314,7 @@ def backfill(
 
     async def look(client: Client) -> list[tuple[ScheduleMoment, int | None]]:
         handle, begin, end = await bounds(client)
-        moments = handle.view.between(begin.timestamp(), end.timestamp(), limit)
-        keys = [each.key(handle.name) for each in moments]
-        tasks = await client.store.tasks.keyed(handle.app, handle.view.workflow, keys)
-        return [(each, tasks.get(key)) for each, key in zip(moments, keys, strict=True)]
+        return await moments_with_tasks(client.store, handle.view, begin.timestamp(), end.timestamp(), limit)
 
     async def work(client: Client) -> list[TaskHandle[Any]]:
         handle, begin, end = await bounds(client)

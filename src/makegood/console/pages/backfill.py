@@ -12,7 +12,7 @@ import msgspec
 from makegood.base import ids, zones
 from makegood.base.counts import counted
 from makegood.base.wall_times import moment
-from makegood.client.schedules import MOST_BACKFILL
+from makegood.client.schedules import MOST_BACKFILL, moments_with_tasks
 from makegood.console.pages.schedules import moment_texts
 from makegood.console.pages.wording import PageVerdict
 from makegood.console.reads import Reads
@@ -94,19 +94,14 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-async def _rows(reads: Reads, view: ScheduleView, wanted: BackfillRange, now: float) -> list[BackfillRow]:
-    (begin, _), (end, _) = moment(wanted.since, name="since"), moment(wanted.until, name="until")
+async def _rows(reads: Reads, view: ScheduleView, extent: BackfillRange, now: float) -> list[BackfillRow]:
+    (begin, _), (end, _) = moment(extent.since, name="since"), moment(extent.until, name="until")
     if end > now:
         raise ConfigError(
-            f"until={wanted.until:%Y-%m-%d %H:%M} is not over yet: the schedule itself fires what is to come"
+            f"until={extent.until:%Y-%m-%d %H:%M} is not over yet: the schedule itself fires what is to come"
         )
-    moments = view.between(begin, end, wanted.limit)
-    keys = [each.key(view.name) for each in moments]
-    tasks = await reads.store.tasks.keyed(view.app, view.workflow, keys)
-    return [
-        BackfillRow(moment_texts(each), ids.show(tasks[key]) if key in tasks else "")
-        for each, key in zip(moments, keys, strict=True)
-    ]
+    pairs = await moments_with_tasks(reads.store, view, begin, end, extent.limit)
+    return [BackfillRow(moment_texts(each), "" if task is None else ids.show(task)) for each, task in pairs]
 
 
 def _verdict(count: int, new: int) -> PageVerdict:
