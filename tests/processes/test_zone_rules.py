@@ -112,6 +112,15 @@ async def moments(world: World) -> list[tuple[datetime, datetime]]:
     )
 
 
+async def fires(world: World, host: Child, offset: timedelta, since: datetime) -> None:
+    """Wait until a moment since an instant was fired by a law of this offset: a slow machine needs more than a turn for it."""
+
+    async def is_there() -> bool:
+        return any(at.utcoffset() == offset and at >= since for _, at in await moments(world))
+
+    await world.until(is_there, "it fires by its law", host)
+
+
 async def test_an_upgrade_of_the_zone_rules_fires_each_moment_once(world: World, folder: Path) -> None:
     """By the old rules clocks go back by seven seconds in a moment, by the new ones they do not; moments are two seconds apart."""
     zone, change, shift = "Test/Shift", int(time.time()) + 10, 7
@@ -131,6 +140,8 @@ async def test_an_upgrade_of_the_zone_rules_fires_each_moment_once(world: World,
         await hosts.other_leads("new", 1.0)
         await world.until(lambda: time.time() > change + 1, "the clocks go back by the old rules")
         await hosts.other_leads("old", 1.0)
+        since = datetime.fromtimestamp(change, UTC)
+        await fires(world, hosts.present["old"], timedelta(seconds=3600 - shift), since)
         (differing,) = await hosts.findings("warning")
         for rules, version in ((old, OLD), (new, NEW)):
             assert f"{version} ({rules}): " in differing
@@ -152,7 +163,7 @@ async def test_an_upgrade_of_the_zone_rules_fires_each_moment_once(world: World,
     count = (tasks[-1][0] - tasks[0][0]).seconds // 2 + 1
     assert [wall for wall, _ in tasks] == [tasks[0][0] + timedelta(seconds=2 * n) for n in range(count)]
     offsets = {at.utcoffset() for _, at in tasks if at.timestamp() >= change}
-    assert offsets <= {timedelta(seconds=3600), timedelta(seconds=3600 - shift)}, "a host fired by no law"
+    assert offsets == {timedelta(seconds=3600), timedelta(seconds=3600 - shift)}, "no host fired by its law"
 
 
 @pytest.mark.parametrize("world", ["sqlite"], indirect=True)
@@ -175,8 +186,11 @@ async def test_each_local_day_of_winnipeg_is_one_task_over_its_change_of_law(
                 await store.schedules.apply([each.draft for each in app.schedules.values()])
         await hosts.start("old")
         await hosts.start("new")
-        for law in ("old", "new", "old", "new"):
+        for law in ("old", "new"):
             await hosts.other_leads(law, 1.0)
+        for law, hours in (("old", -6), ("new", -5)):
+            await hosts.other_leads(law, 1.0)
+            await fires(world, hosts.present[law], timedelta(hours=hours), datetime(2026, 11, 2, tzinfo=UTC))
         enact(old, NEW, America_Winnipeg=SUMMER)
         await hosts.other_leads("old", 1.0)
     tasks = await moments(world)
@@ -184,4 +198,4 @@ async def test_each_local_day_of_winnipeg_is_one_task_over_its_change_of_law(
     assert days == [days[0] + timedelta(days=n) for n in range(len(days))]
     assert days[0] <= first.date() + timedelta(days=1)
     offsets = {at.utcoffset() for _, at in tasks if at.date() > date(2026, 11, 1)}
-    assert offsets <= {timedelta(hours=-6), timedelta(hours=-5)}, "a host fired by no law"
+    assert offsets == {timedelta(hours=-6), timedelta(hours=-5)}, "no host fired by its law"
