@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from makegood.base.sqlite_log import connect
-from makegood.store import alerts, supervision, task_lists, upkeep
+from makegood.store import alerts, open_store, supervision, task_lists, upkeep
 from makegood.store import signals as shared_signals
 from makegood.store.filters import wanted
 from makegood.store.migrations import migrations
@@ -157,3 +157,32 @@ def test_a_claim_reads_no_more_sleepers_than_it_wants(
     rows = database.execute(claim.DUE, (50, 0, 5000, 5000, most, step)).fetchall()
     assert len(rows) == 50
     assert sorted({row[claim._PRIORITY] for row in rows}) == priorities
+
+
+async def test_statistics_of_an_almost_empty_store_are_forgotten(tmp_path: Path) -> None:
+    """After an ANALYZE of a few rows SQLite scans the requests for those of an agent, however many there are."""
+    path = tmp_path / "s.db"
+    store = open_store(f"sqlite:///{path}")
+    await store.open(migrate=True)
+    await store.close()
+    with closing(sqlite3.connect(path)) as other, other:
+        row = "values (?, 0, 1, 'do', 'a', 'b', 0, 0, 0, 0, 1, 1, 0)"
+        columns = "task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within, answered"
+        other.executemany(f"insert into makegood_request ({columns}) {row}", [(n,) for n in range(10)])
+        other.execute("create table orders (id integer primary key, customer text)")
+        other.execute("create index by_customer on orders (customer)")
+        other.execute("insert into orders (customer) values ('ada')")
+        other.execute("analyze")
+    assert "SCAN" in _plan_of_take(path)
+    await store.open()
+    try:
+        assert "makegood_request_take" in _plan_of_take(path)
+        with closing(sqlite3.connect(path)) as other:
+            assert other.execute("select distinct tbl from sqlite_stat1").fetchall() == [("orders",)]
+    finally:
+        await store.close()
+
+
+def _plan_of_take(path: Path) -> str:
+    with closing(sqlite3.connect(path)) as connection:
+        return str(connection.execute(f"explain query plan {take.ANY}", ("a",)).fetchall())

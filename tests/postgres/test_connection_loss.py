@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from makegood.base.ids import show
 from makegood.errors import StoreError, StoreUnavailableError
 from makegood.model.messages import Act, Alert, TaskMessage
 from makegood.store.postgres import PostgresStore
+from makegood.store.signals import OutgoingSignal, Signalled
 from proofs.private_server import PrivateServer
 from tests.conformance.builders import (
     VALUE,
@@ -34,6 +36,7 @@ from tests.postgres.faulty_proxy import Loss, Proxy
 
 LOSSES: list[Loss] = ["answer", "request", "until later"]
 MARK = b"lose me here"
+STEP = b"approval-77"
 SEEN = "select count(*) from makegood."
 
 
@@ -69,6 +72,12 @@ async def submits_some_that_exist(scene: Scene) -> None:
         (6, False, True, False),
         (5, False, False, True),
     ]
+
+
+async def signals(scene: Scene) -> None:
+    signal = OutgoingSignal(to=1, name="approval", id="click", value=b"true", step=STEP.decode())
+    answer = await scene.store.tasks.signal(signal)
+    assert answer == Signalled("click", created=True, task=show(1))
 
 
 async def commits(scene: Scene) -> None:
@@ -154,6 +163,7 @@ class Write:
 WRITES = {
     "submit": Write(submits, MARK, SEEN + "step where task = 7", 3),
     "submit, some exist": Write(submits_some_that_exist, MARK, SEEN + "step where task in (7, 8, 9)", 3),
+    "signal": Write(signals, STEP, SEEN + "signal where task = 1"),
     "commit": Write(commits, MARK, SEEN + "event where task in (1, 2)", 4),
     "commit with a loser": Write(commits_with_a_loser, MARK, SEEN + "event where task = 1", 2),
     "withdraw": Write(withdraws, MARK, SEEN + "event where task = 2", 2),

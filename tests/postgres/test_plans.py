@@ -112,6 +112,7 @@ STATEMENTS = {
     "signals of a task": shared_signals._VIEWS.postgres,
     "signal by key": spelled(signals._BY_KEY, "numeric_dollar"),
     "signal sent": spelled(signals._QUIETLY, "numeric_dollar"),
+    "signals sent together": signals._SEND_TOGETHER,
     "kept": upkeep.KEPT.postgres,
     "removed": upkeep.REMOVE.postgres,
     **{f"removed with it {n}": sql.postgres for n, sql in enumerate(upkeep.REST)},

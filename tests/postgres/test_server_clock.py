@@ -2,7 +2,7 @@
 
 import pytest
 
-from makegood.store.postgres.database import ServerClock
+from makegood.store.postgres.server_clock import ServerClock
 from tests.clocks import HandClock
 
 TIME = 1_800_000_000.0

@@ -10,8 +10,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from makegood.base.ids import show
 from makegood.client.client import Client
-from makegood.errors import FencedOffError
+from makegood.errors import FencedOffError, TaskNotFoundError
 from makegood.model.messages import Alert
 from makegood.model.plan import StepPlan, Template
 from makegood.model.shape import Shape
@@ -20,6 +21,7 @@ from makegood.store import supervision
 from makegood.store.postgres import PostgresStore
 from makegood.store.postgres.database import _WRITERS
 from makegood.store.queue_records import Outgoing
+from makegood.store.signals import OutgoingSignal, Signalled, TaskKey
 from tests.conformance.builders import (
     Hand,
     agent,
@@ -97,6 +99,35 @@ async def test_each_batch_is_one_statement_and_one_round_trip(url: str, size: in
         assert len(recorder.since()) == 1
         await store.tasks.inbox(mine.node, 1000)
         assert len(recorder.since()) == 1
+        await store.tasks.signal(OutgoingSignal(to=1, name="approval", id="a", value=b"true"))
+        assert len(recorder.since()) == 2  # read the task, write
+
+
+async def test_signals_of_one_moment_share_statements_and_each_has_its_answer(url: str) -> None:
+    key = TaskKey("shop", "place_order", "k")
+
+    def signal(to: int | TaskKey, id_: str, value: bytes = b"true") -> OutgoingSignal:
+        return OutgoingSignal(to=to, name="approval", id=id_, value=value)
+
+    async with watched(url) as (store, recorder):
+        await store.tasks.submit([draft(1), draft(2, key="k")])
+        await store.tasks.signal(signal(1, "known"))
+        recorder.since()
+        drafts = [
+            *(signal(1, f"{n}") for n in range(100)), signal(key, "by key"), signal(9, "lost"), signal(1, "known"), signal(1, "known", b"1"),
+            signal(1, "twice"), signal(1, "twice", b"2"),
+        ]  # fmt: skip
+        answers = await asyncio.gather(
+            *(store.tasks.signal(draft) for draft in drafts), return_exceptions=True
+        )
+        # One state by id and one by key, then a write; the signal that was there twice is looked at again.
+        assert len(recorder.since()) <= 6
+    signals = [answer for answer in answers if isinstance(answer, Signalled)]
+    assert isinstance(answers[101], TaskNotFoundError)
+    assert len(signals) == len(drafts) - 1
+    assert [answer.created for answer in signals] == [True] * 101 + [False, False, True, False]
+    assert [answer.conflict for answer in signals[101:]] == [False, True, False, True]
+    assert [answer.task for answer in signals[99:101]] == [show(1), show(2)]
 
 
 async def test_calls_that_come_while_a_commit_runs_share_the_next(url: str) -> None:

@@ -1,11 +1,14 @@
 """One turn of a Scheduler, whatever the store answers: memory is what the store is, and no slot is lost."""
 
+from datetime import UTC, datetime
+
 import pytest
 from msgspec.structs import replace
 
 from makegood.errors import StoreUnavailableError
 from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
+from makegood.model.plan import UNTIL, StepPlan, Template
 from makegood.model.shape import HeldTask
 from makegood.store.records import Batch, Claim, Committed
 from tests.unit.saga_case import action
@@ -90,6 +93,26 @@ async def test_a_claim_that_the_store_decides_twice_takes_its_slots_once() -> No
     assert parts.pool.queued == [f"shop/{BANK}"]
     assert [*parts.tasks.in_memory] == [7, 8]
     assert parts.wakeups.pending
+
+
+async def test_a_sleep_until_a_moment_counts_from_when_its_task_has_been_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Counted from the beginning of the claim, it would end as much too late as the reading takes."""
+    parts = Parts()
+    now, until = parts.store.calendar(), datetime.fromtimestamp(parts.store.calendar() + 100, UTC)
+    plan = StepPlan(0, "sleep", "sleep", action=UNTIL, args=Template((f'"{until.isoformat()}"',)))
+    decisions: list[Decision] = []
+
+    def slow(batch: Batch) -> Committed:
+        assert batch.decide is not None
+        monkeypatch.setattr(parts.store, "calendar", lambda: now + 40)
+        decisions.extend(decision for _, decision in batch.decide([loaded(7, plan)]))
+        return Committed()
+
+    parts.store.committed = slow
+    await parts.commits.carry_out({}, Claim(5))
+    assert [decision.timers for decision in decisions] == [{0: pytest.approx(60)}]
 
 
 async def test_a_task_that_is_let_go_is_forgotten_and_looked_for_at_its_moment() -> None:

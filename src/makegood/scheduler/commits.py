@@ -5,6 +5,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from makegood import saga
 from makegood.actor.setbacks import ENDING
 from makegood.actor.slot_pool import Reservation, SlotPool, resend
@@ -143,6 +145,8 @@ class Commits:
         again.
         """
         turn.slots.rollback()
+        # Reading them took time, by which a sleep until a moment would end late.
+        at = msgspec.structs.replace(turn.at, calendar=self._store.calendar())
         turn.claims, faults = [each.task.id for each in tasks], turn.batch.unfit
         faults.clear()
         decisions: list[tuple[HeldTask, Decision]] = []
@@ -156,7 +160,7 @@ class Commits:
                 turn.dues[task] = each.due
                 if self._turns.listeners.watch is not None:
                     turn.messages[task] = waiting
-                decisions.append((held_task, _decide(held_task, waiting, turn.at, each.due)))
+                decisions.append((held_task, _decide(held_task, waiting, at, each.due)))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 faults[task] = unfit(task, defect)
@@ -207,9 +211,8 @@ class Commits:
                 tasks.hear(task, TaskMessage("withdrawn", idx, earlier.steps[idx].doing or "do", attempt))
         if turn.batch.claim is not None:
             claims = {decision.task.id for _, decision in outcome.claims}
-            self._turns.claims.made(
-                turn.batch.claim, claims, more=outcome.more, next_start=outcome.next_start
-            )
+            next_start = outcome.seconds_to_start(self._store.clock())
+            self._turns.claims.made(turn.batch.claim, claims, more=outcome.more, next_start=next_start)
         self._turns.claims.sleeps(turn.wakes)
         # of those at rest only the inbox tells
         self._tasks.wakeups.inbox = self._tasks.wakeups.inbox or outcome.left

@@ -194,11 +194,19 @@ class Committed:
     more: bool = False
     """Whether more tasks wait to be claimed."""
     next_start: float | None = None
-    """Seconds until the next task that sleeps is due; None: there is none, or the claim did not look."""
+    """Seconds from ``looked_at`` until the next task that sleeps is due; None: there is none, or the claim
+    did not look.
+    """
+    looked_at: float = 0.0
+    """When the claim looked for tasks that sleep, on the store's clock."""
     rejections: list[tuple[int, str]] = field(default_factory=list)
     """Tasks put to error because of their data: (task, reason)."""
     left: bool = False
     """Whether tasks were not claimed for lack of room."""
+
+    def seconds_to_start(self, now: float) -> float | None:
+        """Return in how many seconds the next task that sleeps is due; ``now``: the store's clock."""
+        return None if self.next_start is None else self.next_start - max(0.0, now - self.looked_at)
 
     def settle(self, decisions: Mapping[int, tuple[HeldTask, Decision]], stale: set[int]) -> None:
         """Name the claimed tasks that were written, and as lost the earlier Decisions (``stale``) on them."""

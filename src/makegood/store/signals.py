@@ -138,19 +138,30 @@ async def send(tables: SignalTables, signal: OutgoingSignal, who: str = "") -> S
     """Send a signal. Raises ``TaskNotFoundError`` and ``SignalRefused``: then nothing was written."""
     while True:
         task = await tables.state(signal)
-        if task is None:
-            raise _unknown(signal.to)
-        if (
-            task.digest is not None
-        ):  # asked first: a repeated signal is no new one, whatever became of the task
-            conflict = data(task.digest) != signal.digest
-            return Signalled(signal.id, created=False, conflict=conflict, task=show(task.task))
-        schemas = rows.signals_of(task.static)
-        if (refusal := _refusal(task, signal, schemas)) is not None:
-            raise refusal
-        if await tables.insert(task.task, _whole(signal, schemas), who):
+        answer = verdict(task, signal)
+        if isinstance(answer, Signalled):
+            return answer
+        assert task is not None
+        if await tables.insert(task.task, answer, who):
             return Signalled(signal.id, created=True, task=show(task.task))
         # somebody sent it at the same moment
+
+
+def verdict(task: Addressee | None, signal: OutgoingSignal) -> Signalled | OutgoingSignal:
+    """Return a signal as it is to be written for its task, or the answer if the task knows it.
+
+    Raises ``TaskNotFoundError`` and ``SignalRefused``.
+    """
+    if task is None:
+        raise _unknown(signal.to)
+    # Asked first: a repeated signal is no new one, whatever became of the task.
+    if task.digest is not None:
+        conflict = data(task.digest) != signal.digest
+        return Signalled(signal.id, created=False, conflict=conflict, task=show(task.task))
+    schemas = rows.signals_of(task.static)
+    if (refusal := _refusal(task, signal, schemas)) is not None:
+        raise refusal
+    return _whole(signal, schemas)
 
 
 def _whole(signal: OutgoingSignal, schemas: Mapping[str, str]) -> OutgoingSignal:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from makegood.model.states import UNBEGUN
 from makegood.store.postgres.load import COLUMNS, read
+from makegood.store.postgres.server_clock import ServerClock
 from makegood.store.postgres.transaction import Row, WriteTransaction
 from makegood.store.priority_ageing import Ageing, rank
 from makegood.store.records import MOST_LOST, Claim, Loaded
@@ -60,14 +61,14 @@ def _with_due(pending: str, floors: str) -> str:
 with moment as materialized (select (extract(epoch from clock_timestamp()) * 1000000)::bigint as us),
 p as materialized ({pending}), d as materialized ({due}),
 n as materialized (
-    select (min(t.ready_seq) - (select us from moment)) / 1e6::float8 as next_start
+    select (min(t.ready_seq) - (select us from moment)) / 1e6::float8 as next_start, (select us from moment) / 1e6::float8 as at
     from unnest($1::int[]) as p (priority) cross join lateral (
         select t.ready_seq from makegood.task t
         where t.state = 'sleeping' and t.locked_by is null and t.priority = p.priority and t.ready_seq > (select us from moment)
         order by t.ready_seq limit 1
     ) t
 )
-select q.*, n.next_start from n left join (select * from p union all select * from d) q on true
+select q.*, n.next_start, n.at from n left join (select * from p union all select * from d) q on true
 """  # noqa: S608 - our own text
 
 
@@ -103,17 +104,28 @@ class Claimed:
     """By state and priority, the ready_seq of the last task found."""
     next_start: float | None = None
     """Seconds until the next task that sleeps is due."""
+    looked_at: float = 0.0
+    """The server's clock when tasks that sleep were looked for."""
 
 
-async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Ageing, node: int) -> Claimed:
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a process remembers from one claim to the next."""
+
+    floors: Floors
+    ageing: Ageing
+    clock: ServerClock
+
+
+async def find(tx: WriteTransaction, claim: Claim, scan: Scan, node: int) -> Claimed:
     """Lock and return the tasks that ``claim`` gets for ``node``, with their epoch already raised."""
     rest: list[Row] = []
     if claim.at_rest:
         rest = await tx.rows(_AT_REST, list(claim.at_rest))
-    pending, next_start = await _pending(tx, claim, floors, ageing, node)
+    pending, next_start, looked_at = await _pending(tx, claim, scan, node)
     candidates = _alone(pending[: claim.limit], others=bool(rest))
     candidates = await _due(tx, candidates)
-    claims = Claimed(more=len(candidates) < len(pending), next_start=next_start)
+    claims = Claimed(more=len(candidates) < len(pending), next_start=next_start, looked_at=looked_at)
     due = {row["id"] for row in candidates}
     rest = [row for row in rest if row["id"] not in due]  # without those that sleep and are due
     raws: list[Raw] = []
@@ -164,19 +176,21 @@ def _alone(pending: Sequence[Row], *, others: bool) -> Sequence[Row]:
 
 
 async def _pending(
-    tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Ageing, node: int
-) -> tuple[list[Row], float | None]:
-    """Return the tasks to claim in their order, one more than wanted if there are more, and in how many
-    seconds the next one that sleeps is due.
+    tx: WriteTransaction, claim: Claim, scan: Scan, node: int
+) -> tuple[list[Row], float | None, float]:
+    """Return the tasks to claim in their order, one more than wanted if there are more; in how many
+    seconds the next one that sleeps is due, and when that was read.
     """
     if claim.limit <= 0:  # only for messages: no pending task is wanted, nor locked for nothing
-        return [], None
+        return [], None, 0.0
+    floors, ageing, clock = scan.floors, scan.ageing, scan.clock
     limit, now = claim.limit + 1, floors.clock.monotonic()
     step = ageing.step if ageing.due("pending", now) else None
     next_start: float | None = None
+    looked_at = 0.0
 
     async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
-        nonlocal next_start
+        nonlocal next_start, looked_at
         begin, begin_due = (
             [-1 if bottom else int(floors.floor((state, priority))) for priority in PRIORITIES]
             for state in ("pending", "sleeping")
@@ -185,8 +199,10 @@ async def _pending(
         if not claim.sleepers:
             rows = await tx.rows(PENDING if step is None else PENDING_AGED, *values)
         else:
+            begin_at = floors.clock.monotonic()
             rows = await tx.rows(WITH_DUE if step is None else WITH_DUE_AGED, *values, begin_due)
-            next_start = rows[0]["next_start"]
+            next_start, looked_at = rows[0]["next_start"], rows[0]["at"]
+            clock.set(looked_at, begin_at)  # a quick answer, and one that counts: see ``ServerClock``
             rows = [row for row in rows if row["id"] is not None]
         rows.sort(
             key=_in_order if step is None else lambda row: rank(row["priority"], row["ready_seq"], step * 1e6)
@@ -196,7 +212,7 @@ async def _pending(
     rows = await floors.looked("pending", look)
     oldest = None if step is None else max((row["waited"] for row in rows), default=0.0)
     ageing.found("pending", full=len(rows) >= limit, oldest=oldest, now=now)
-    return rows, next_start
+    return rows, next_start, looked_at
 
 
 def _in_order(row: Row) -> tuple[int, int]:

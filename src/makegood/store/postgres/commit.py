@@ -24,9 +24,7 @@ from makegood.store.postgres import claim, notices
 from makegood.store.postgres.decision_rows import Writing
 from makegood.store.postgres.errors import LOCKED, MISSING, is_data, is_lost
 from makegood.store.postgres.transaction import WriteTransaction, within
-from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Batch, Committed
-from makegood.store.scan_floors import Floors
 
 log = logging.getLogger("makegood.store")
 
@@ -41,8 +39,7 @@ class Commit:
     """One batch, which may be tried several times."""
 
     batch: Batch
-    floors: Floors
-    ageing: Ageing
+    scan: claim.Scan
     is_outlived: Callable[[], bool] = bool
     """Whether the batch's node is of an earlier generation.
 
@@ -77,7 +74,7 @@ class Commit:
     def settled(self) -> None:
         """Remember how far the claim read. Call it only after the commit."""
         for key, seq in self.last_seqs.items():
-            self.floors.passed(key, seq)
+            self.scan.floors.passed(key, seq)
 
     async def _at_once(self, tx: WriteTransaction) -> Committed:
         decisions: Sequence[Decision] = self.batch.decisions
@@ -109,9 +106,9 @@ class Commit:
         claim_decisions: dict[int, tuple[HeldTask, Decision]] = {}
         begins: dict[int, bool] = {}
         if batch.claim is not None and not self.is_outlived():
-            claims = await claim.find(tx, batch.claim, self.floors, self.ageing, batch.node)
+            claims = await claim.find(tx, batch.claim, self.scan, batch.node)
             outcome.more, outcome.left, self.last_seqs = claims.more, claims.left, claims.last_seqs
-            outcome.next_start = claims.next_start
+            outcome.next_start, outcome.looked_at = claims.next_start, claims.looked_at
             for task, reason in claims.unreadable:
                 await put_to_error(tx, batch.node, task, reason)
                 outcome.rejections.append((task, reason))

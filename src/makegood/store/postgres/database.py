@@ -19,6 +19,7 @@ from makegood.store.postgres.connection import AwaitingError, Connection, Dialer
 from makegood.store.postgres.errors import cause, translated
 from makegood.store.postgres.inbox_work import Callers
 from makegood.store.postgres.reader import Reader
+from makegood.store.postgres.server_clock import ServerClock
 from makegood.store.postgres.statements import SharedTx
 from makegood.store.postgres.transaction import Work as Write
 from makegood.store.postgres.transaction import WriteTransaction, within
@@ -38,38 +39,9 @@ _CONTROL_PATIENCE = 5.0
 _KEEP = 5.0
 _AWAITED = 15.0
 """Seconds that a role with few rights waits at start for another process to begin a new generation."""
+_NOW = "select extract(epoch from clock_timestamp())::float8"
 _MOST_TOGETHER = 1000
 """The maximum number of calls that are written together."""
-
-
-_DRIFT = 0.0005
-"""Seconds by which the server's clock may fall behind this process's in a second."""
-
-
-class ServerClock:
-    """The server's clock, as far as this process knows it without a call. ``local``: its own clock.
-
-    An answer arrives some time after the server read its clock: a commit later, more on a busy machine. So
-    each answer only bounds how far ahead the server is, and the quickest answers count. It is never ahead of
-    the server: nothing that waits for a moment ends before it.
-    """
-
-    def __init__(self, local: Clock) -> None:
-        self.local = local
-        self._ahead: float | None = None
-        self._set_at = 0.0
-
-    def set(self, now: float, begin: float) -> None:
-        """Note the time that the server's clock has shown since ``begin``, on the local monotonic clock."""
-        end = self.local.monotonic()
-        least, most = now - end, now - begin
-        if self._ahead is not None and (quickest := self._ahead - _DRIFT * (end - self._set_at)) <= most:
-            least = max(least, quickest)
-        self._ahead, self._set_at = least, end
-
-    def now(self) -> float:
-        """Return the server's time by what it showed last; before that, the wall clock's."""
-        return self.local.wall() if self._ahead is None else self.local.monotonic() + self._ahead
 
 
 class Database:
@@ -258,6 +230,11 @@ class Database:
     async def looked(self, work: ReadWork[T]) -> T:
         """Run a shared verb that only reads."""
         return await self.read(lambda connection: work(SharedTx(connection)))
+
+    async def read_clock(self) -> None:
+        """Read the server's clock, for which an answer without a commit is quick."""
+        begin = self.clock.monotonic()
+        self.server_clock.set(await self.ask(lambda connection: connection.fetchval(_NOW)), begin)
 
     def _heard(self, topic: str | None) -> None:
         self.subscribers.announce(None if topic is None else {topic})

@@ -2,58 +2,84 @@
 
 On a caller's connection any schema may come first in the search path, so that every operator, function and
 type of a statement names the server's own.
+
+Signals that a process sends at the same time share two statements and one commit: ``Sending``. No transaction
+spans the two, since the first locks nothing that the second would rely on.
 """
 
 import base64
 import json
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from makegood.errors import TransactionError
+from makegood.base.ids import show
+from makegood.errors import MakegoodError, SignalRefused, TaskNotFoundError, TransactionError
 from makegood.model.messages import Act
 from makegood.store import alerts, signals
 from makegood.store.postgres.commit_statement import EQ, EXACT_NOW
-from makegood.store.postgres.transaction import WriteTransaction
-from makegood.store.signals import Addressee, OutgoingSignal, Signalled
+from makegood.store.postgres.transaction import WriterGoneError, WriteTransaction
+from makegood.store.signals import Addressee, OutgoingSignal, Signalled, TaskKey
 from makegood.transactions import Caller
 from makegood.transactions.caller import spelled
 
 _T = "pg_catalog.text"
-_GIVEN = "pg_catalog.jsonb_to_record(?::pg_catalog.text::pg_catalog.jsonb)"
+_GIVEN = "pg_catalog.jsonb_to_recordset(?::pg_catalog.text::pg_catalog.jsonb)"
 _STATE = f"""
-select t.id, t.state, t.goal, t.static, t.app, t.workflow, (
+select x.n, t.id, t.state, t.goal, t.static, t.app, t.workflow, (
     select s.digest from makegood.signal s where s.task {EQ} t.id and s.name {EQ} x.name and s.id {EQ} x.id
 ), (
     select pg_catalog.count(*) from (
         select 1 from makegood.signal u where u.task {EQ} t.id and u.used is null limit {signals.MOST_BACKLOG}
     ) u
 )
-from {_GIVEN} as x (task bigint, app {_T}, workflow {_T}, key {_T}, name {_T}, id {_T})
+from {_GIVEN} as x (n int, task bigint, app {_T}, workflow {_T}, key {_T}, name {_T}, id {_T})
     cross join lateral (select t.id, t.state, t.goal, t.static, t.app, t.workflow from makegood.task t where @place offset 0) t
 """  # noqa: S608 - our own text
 _BY_ID = _STATE.replace("@place", f"t.id {EQ} x.task")
 _BY_KEY = _STATE.replace("@place", f"t.key {EQ} x.key and t.workflow {EQ} x.workflow and t.app {EQ} x.app")
-_SEND = f"""
-with given as materialized (
+_INSERT = f"""
+given as materialized (
     select x.*, {EXACT_NOW} as at
-    from {_GIVEN} as x (task bigint, name {_T}, id {_T}, step {_T}, digest {_T}, body {_T}, who {_T})
+    from @writer {_GIVEN} as x (n int, task bigint, name {_T}, id {_T}, step {_T}, digest {_T}, body {_T}, who {_T})
 ),
 ins as (
     insert into makegood.signal (task, name, id, step, at, digest@who)
-    select task, name, id, step, at, pg_catalog.decode(digest, 'base64')@whose from given
+    select task, name, id, step, at, pg_catalog.decode(digest, 'base64')@whose from given order by n
     on conflict do nothing
-    returning task
+    returning task, name, id
+),
+new as (
+    select given.* from @new
 ),
 message as (
     insert into makegood.inbox (task, kind, at, body)
-    select ins.task, 'signal', given.at, pg_catalog.decode(given.body, 'base64') from ins cross join given
+    select task, 'signal', at, pg_catalog.decode(body, 'base64') from new order by n
 )
+"""  # noqa: S608 - our own text
+_NEW = "given where coalesce((task, name, id) in (select task, name, id from ins), false)"
+"""``coalesce``: so the sub-query is hashed; a join of the two parts could cost the product of both."""
+_SEND = f"""
+with {_INSERT.replace("@writer", "").replace("@new", "given cross join ins")}
 select pg_catalog.count(pg_catalog.pg_notify('makegood', 'inbox')) from ins
 """  # noqa: S608 - our own text
 _QUIETLY = _SEND.replace("@whose", "").replace("@who", "")
 _SIGNED = _SEND.replace("@whose", ", who").replace("@who", ", who")
+_SEND_TOGETHER = spelled(
+    f"""
+with writer as (select 1 from makegood.writer where id = ? and number = ? for update),
+{_INSERT.replace("@writer", "writer cross join").replace("@new", _NEW).replace("@whose", "").replace("@who", "")},
+mark as (
+    update makegood.writer w set number = ?, at = extract(epoch from clock_timestamp())::float8, outcome = array(select n from new)
+    from writer where w.id = ?
+    returning (select count(pg_notify('makegood', 'inbox')) from ins)
+)
+select array(select n from new) as new, (select count(*) from mark) as marked
+""",  # noqa: S608 - our own text
+    "numeric_dollar",
+)
 _MAY = """
 select pg_catalog.has_table_privilege('makegood.signal', 'select') and pg_catalog.has_any_column_privilege('makegood.signal', 'insert')
     and pg_catalog.has_any_column_privilege('makegood.inbox', 'insert')
@@ -68,31 +94,83 @@ class _Tables:
 
     async def state(self, signal: OutgoingSignal) -> Addressee | None:
         """Return the state of a signal's task."""
-        to = signal.to
-        place = {"task": to} if isinstance(to, int) else msgspec.structs.asdict(to)
-        place |= {"name": signal.name, "id": signal.id}
-        for row in await self._ask(_BY_ID if isinstance(to, int) else _BY_KEY, _json(place)):
-            task, state, goal, static, app, workflow, digest, backlog = row
-            return Addressee(
-                task,
-                state,
-                goal,
-                bytes(static),
-                app,
-                workflow,
-                None if digest is None else bytes(digest),
-                backlog,
-            )
-        return None
+        return (await self.states([signal])).get(0)
+
+    async def states(self, drafts: Sequence[OutgoingSignal]) -> dict[int, Addressee]:
+        """Return the states of the tasks of signals, by the signals' places."""
+        states: dict[int, Addressee] = {}
+        for sql, kind in ((_BY_ID, int), (_BY_KEY, TaskKey)):
+            places = [_place(n, signal) for n, signal in enumerate(drafts) if isinstance(signal.to, kind)]
+            for row in await self._ask(sql, _json(places)) if places else ():
+                n, task, state, goal, static, app, workflow, digest, backlog = row
+                known = None if digest is None else bytes(digest)
+                states[n] = Addressee(task, state, goal, bytes(static), app, workflow, known, backlog)
+        return states
 
     async def insert(self, task: int, signal: OutgoingSignal, who: str) -> bool:
         """Insert a signal and its message."""
-        values = {
-            "task": task, "name": signal.name, "id": signal.id, "step": signal.step, "digest": _base64(signal.digest),
-            "body": _base64(signal.message), "who": who,
-        }  # fmt: skip
-        ((count,),) = await self._ask(_SIGNED if who else _QUIETLY, _json(values))
+        values = _values(0, task, signal) | {"who": who}
+        ((count,),) = await self._ask(_SIGNED if who else _QUIETLY, _json([values]))
         return bool(count)
+
+
+class Sending:
+    """Signals of several callers that are sent together, in a write of their own."""
+
+    def __init__(self, drafts: Sequence[OutgoingSignal]) -> None:
+        self._drafts = drafts
+        self._tasks: list[int] = []
+        self._answers: list[Signalled | MakegoodError | None] = []
+
+    async def work(self, tx: WriteTransaction) -> list[Signalled | MakegoodError | None]:
+        """Send them; return for each its answer, the refusal, or None if it is to be sent again."""
+
+        async def ask(sql: str, *values: Any) -> list[Any]:
+            return await tx.rows(spelled(sql, "numeric_dollar"), *values)
+
+        states = await _Tables(ask).states(self._drafts)
+        self._tasks = [states[n].task if n in states else 0 for n in range(len(self._drafts))]
+        self._answers = [None] * len(self._drafts)
+        new: dict[tuple[int, str, str], dict[str, Any]] = {}
+        counts: Counter[int] = Counter()
+        for n, signal in enumerate(self._drafts):
+            task = states.get(n)
+            try:
+                answer = signals.verdict(task, signal)
+            except (TaskNotFoundError, SignalRefused) as refusal:
+                self._answers[n] = refusal
+                continue
+            if isinstance(answer, Signalled):
+                self._answers[n] = answer
+                continue
+            assert task is not None
+            # The same signal twice, or more than the task takes: the next look decides.
+            if (task.task, signal.name, signal.id) in new or task.backlog + counts[
+                task.task
+            ] >= signals.MOST_BACKLOG:
+                continue
+            counts[task.task] += 1
+            new[task.task, signal.name, signal.id] = _values(n, task.task, answer)
+        if new:
+            tx.is_sent = True
+            row = await tx.row(
+                _SEND_TOGETHER, tx.writer, tx.before, _json(list(new.values())), tx.number, tx.writer
+            )
+            assert row is not None
+            if not row["marked"]:
+                raise WriterGoneError
+            tx.has_mark = True
+            return await self.recovered(tx, row["new"])
+        return self._answers
+
+    async def recovered(
+        self, tx: WriteTransaction, outcome: Sequence[int] | None
+    ) -> list[Signalled | MakegoodError | None]:
+        """Return the answers when the signals at the places ``outcome`` were written."""
+        for n in outcome or ():
+            self._answers[n] = Signalled(self._drafts[n].id, created=True, task=show(self._tasks[n]))
+            tx.topics.add("inbox")
+        return self._answers
 
 
 async def send(tx: WriteTransaction, signal: OutgoingSignal, act: Act | None) -> Signalled:
@@ -122,7 +200,20 @@ async def put(caller: Caller, signal: OutgoingSignal) -> Signalled:
     return answer
 
 
-def _json(values: dict[str, Any]) -> str:
+def _place(n: int, signal: OutgoingSignal) -> dict[str, Any]:
+    to = signal.to
+    place = {"task": to} if isinstance(to, int) else msgspec.structs.asdict(to)
+    return {"n": n, **place, "name": signal.name, "id": signal.id}
+
+
+def _values(n: int, task: int, signal: OutgoingSignal) -> dict[str, Any]:
+    return {
+        "n": n, "task": task, "name": signal.name, "id": signal.id, "step": signal.step, "digest": _base64(signal.digest),
+        "body": _base64(signal.message),
+    }  # fmt: skip
+
+
+def _json(values: Sequence[dict[str, Any]]) -> str:
     """Return values in ASCII: the encoding of the caller's connection may lack characters."""
     return json.dumps(values, ensure_ascii=True)
 

@@ -12,7 +12,7 @@ from makegood.base.postgres_errors import MORE_POOLED, NEEDED, POOLING
 from makegood.base.postgres_pooling import SharedSessionError
 from makegood.base.sizes import KIB
 from makegood.election.stores.postgres_table import PostgresLeaseTable
-from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
 from makegood.model.messages import Act, TaskMessage
 from makegood.store import queue_records, records, rows, search, task_excerpts
 from makegood.store import views as views_
@@ -21,6 +21,7 @@ from makegood.store.operator_commands import TaskVerbs
 from makegood.store.postgres import doctor, joined_submit, load, signals, take, upkeep
 from makegood.store.postgres import queues as mails
 from makegood.store.postgres import requests as queues
+from makegood.store.postgres.claim import Scan
 from makegood.store.postgres.commit import BLOCKED_FOR, Commit, put_to_error
 from makegood.store.postgres.connection import Connection, Dialer, Link
 from makegood.store.postgres.database import Database, Slice, asks, explicit, writes
@@ -79,9 +80,8 @@ class TaskSlice(Slice, TaskVerbs):
     async def commit(self, batch: records.Batch) -> records.Committed:
         """Write Decisions, claim tasks, and write what ``decide`` returns for them."""
         now = self._db.clock.monotonic()
-        commit = Commit(
-            batch, self.claims, self.ageing, partial(self._outlived, batch.node), now < self._careful
-        )
+        scan = Scan(self.claims, self.ageing, self._db.server_clock)
+        commit = Commit(batch, scan, partial(self._outlived, batch.node), now < self._careful)
         outcome = await self._db.writers.write(commit.work, commit.recovered)
         commit.settled()
         if outcome.lock_conflicts:
@@ -140,7 +140,15 @@ class TaskSlice(Slice, TaskVerbs):
 
     async def signal(self, signal: OutgoingSignal, act: Act | None = None) -> Signalled:
         """Send a signal."""
-        return await self._db.write(partial(signals.send, signal=signal, act=act))
+        if act is not None:
+            return await self._db.write(partial(signals.send, signal=signal, act=act))
+        while True:
+            flush = partial(_signal, self._db.writers)
+            (answer,) = await self._db.together("signal", flush, _weight_of_signals).ask([signal])
+            if isinstance(answer, MakegoodError):
+                raise answer
+            if answer is not None:
+                return answer
 
     async def join_signal(self, caller: Caller, signal: OutgoingSignal) -> Signalled:
         """Send a signal in a caller's transaction."""
@@ -246,6 +254,7 @@ class NodeSlice(Slice, NodeVerbs):
         begin = self._db.clock.monotonic()
         number, generation, now = await self._db.written(partial(register, info=info))
         self._db.server_clock.set(now, begin)
+        await self._db.read_clock()  # that answer took a commit, and perhaps a new connection
         self._db.dialer.identity = records.Identity(self._db.identity.store_id, generation)
         self._db.generations[number] = generation
         return number
@@ -333,6 +342,14 @@ async def _submit(writers: Writers, drafts: Sequence[records.Submission]) -> lis
     )
 
 
+async def _signal(
+    writers: Writers, drafts: Sequence[OutgoingSignal]
+) -> list[Signalled | MakegoodError | None]:
+    """Send the signals of several callers."""
+    sending = signals.Sending(drafts)
+    return await writers.write_here(sending.work, sending.recovered)
+
+
 async def _answer(writers: Writers, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
     """Write replies; check late ones in a separate transaction."""
     incoming_replies = [
@@ -353,6 +370,10 @@ async def _answer(writers: Writers, node: int, replies: Sequence[tuple[int, Task
 
 def _weight(drafts: Sequence[records.Submission]) -> int:
     return len(drafts) + sum([draft.octets for draft in drafts]) // _HEAVY
+
+
+def _weight_of_signals(drafts: Sequence[OutgoingSignal]) -> int:
+    return len(drafts) + sum([len(draft.value) for draft in drafts]) // _HEAVY
 
 
 def _weight_of_replies(replies: Sequence[tuple[int, TaskMessage]]) -> int:

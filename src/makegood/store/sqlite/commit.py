@@ -55,7 +55,8 @@ class _Commit:
         if batch.claim is not None:
             decisions = self._held(decisions)
             self.claims = claims = claim.find(tx, batch.claim, self.ageing, batch.node)
-            outcome.more, outcome.left, outcome.next_start = claims.more, claims.left, claims.next_start
+            outcome.more, outcome.left = claims.more, claims.left
+            outcome.next_start, outcome.looked_at = claims.next_start, tx.now
             for task, reason in claims.unreadable:
                 put_to_error(tx, batch.node, task, reason)
                 outcome.rejections.append((task, reason))

@@ -147,6 +147,8 @@ class Database:
                     self._migrate()
                     version = upkeep.version(connection, str(self.path))
                 migrations.verify("sqlite", version, str(self.path))
+                if not looking:
+                    upkeep.forget_statistics(connection)
                 shift = upkeep.agreed_clock(connection, self.clock.clock, looking=looking)
                 return shift, upkeep.identity(connection)
 

@@ -32,6 +32,7 @@ select name from sqlite_master
 where type = 'table' and name not like 'makegood\\_%' escape '\\' and name not like 'sqlite\\_%' escape '\\' order by name
 """
 _VERSIONS = "select version, name from makegood_schema_version"
+_STATISTICS = "select name from sqlite_master where name in ('sqlite_stat1', 'sqlite_stat4')"
 _APPLIED = "insert into makegood_schema_version (version, name, applied_at) values (?, ?, ?)"
 
 
@@ -144,6 +145,18 @@ def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> list[st
         raise
     migrations.report(missing_migrations, schema_version, str(path.absolute()))
     return [migration.name for migration in missing_migrations]
+
+
+def forget_statistics(connection: sqlite3.Connection) -> None:
+    """Delete what ANALYZE or PRAGMA optimize has recorded of makegood's tables.
+
+    Somebody may have run it while they were almost empty. From then on SQLite would scan them, however large
+    they grow. Without statistics it goes by the indexes.
+    """
+    for (table,) in connection.execute(_STATISTICS).fetchall():
+        ours = f"from {table} where tbl glob 'makegood_*'"
+        if connection.execute(f"select 1 {ours} limit 1").fetchone() is not None:
+            connection.execute(f"delete {ours}")
 
 
 def _statements(sql: str) -> list[str]:
