@@ -109,7 +109,7 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class ClaimScan:
     """What a process remembers from one claim to the next."""
 
     floors: Floors
@@ -117,7 +117,7 @@ class Scan:
     clock: ServerClock
 
 
-async def find(tx: WriteTransaction, claim: Claim, scan: Scan, node: int) -> Claimed:
+async def find(tx: WriteTransaction, claim: Claim, scan: ClaimScan, node: int) -> Claimed:
     """Lock and return the tasks that ``claim`` gets for ``node``, with their epoch already raised."""
     rest: list[Row] = []
     if claim.at_rest:
@@ -176,7 +176,7 @@ def _alone(pending: Sequence[Row], *, others: bool) -> Sequence[Row]:
 
 
 async def _pending(
-    tx: WriteTransaction, claim: Claim, scan: Scan, node: int
+    tx: WriteTransaction, claim: Claim, scan: ClaimScan, node: int
 ) -> tuple[list[Row], float | None, float]:
     """Return the tasks to claim in their order, one more than wanted if there are more; in how many
     seconds the next one that sleeps is due, and when that was read.

@@ -39,7 +39,7 @@ class Commit:
     """One batch, which may be tried several times."""
 
     batch: Batch
-    scan: claim.Scan
+    scan: claim.ClaimScan
     is_outlived: Callable[[], bool] = bool
     """Whether the batch's node is of an earlier generation.
 

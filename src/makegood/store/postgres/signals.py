@@ -103,8 +103,8 @@ class _Tables:
             places = [_place(n, signal) for n, signal in enumerate(drafts) if isinstance(signal.to, kind)]
             for row in await self._ask(sql, _json(places)) if places else ():
                 n, task, state, goal, static, app, workflow, digest, backlog = row
-                known = None if digest is None else bytes(digest)
-                states[n] = Addressee(task, state, goal, bytes(static), app, workflow, known, backlog)
+                present = None if digest is None else bytes(digest)
+                states[n] = Addressee(task, state, goal, bytes(static), app, workflow, present, backlog)
         return states
 
     async def insert(self, task: int, signal: OutgoingSignal, who: str) -> bool:

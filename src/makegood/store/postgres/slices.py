@@ -21,7 +21,7 @@ from makegood.store.operator_commands import TaskVerbs
 from makegood.store.postgres import doctor, joined_submit, load, signals, take, upkeep
 from makegood.store.postgres import queues as mails
 from makegood.store.postgres import requests as queues
-from makegood.store.postgres.claim import Scan
+from makegood.store.postgres.claim import ClaimScan
 from makegood.store.postgres.commit import BLOCKED_FOR, Commit, put_to_error
 from makegood.store.postgres.connection import Connection, Dialer, Link
 from makegood.store.postgres.database import Database, Slice, asks, explicit, writes
@@ -80,7 +80,7 @@ class TaskSlice(Slice, TaskVerbs):
     async def commit(self, batch: records.Batch) -> records.Committed:
         """Write Decisions, claim tasks, and write what ``decide`` returns for them."""
         now = self._db.clock.monotonic()
-        scan = Scan(self.claims, self.ageing, self._db.server_clock)
+        scan = ClaimScan(self.claims, self.ageing, self._db.server_clock)
         commit = Commit(batch, scan, partial(self._outlived, batch.node), now < self._careful)
         outcome = await self._db.writers.write(commit.work, commit.recovered)
         commit.settled()
