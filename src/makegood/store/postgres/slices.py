@@ -346,7 +346,7 @@ async def _signal(
     writers: Writers, drafts: Sequence[OutgoingSignal]
 ) -> list[Signalled | MakegoodError | None]:
     """Send the signals of several callers."""
-    sending = signals.Sending(drafts)
+    sending = signals.SignalBatch(drafts)
     return await writers.write_here(sending.work, sending.recovered)
 
 
