@@ -39,7 +39,7 @@ __getattr__, __dir__, __all__ = names(
         "declare.signal": "Signal SignalByKey",
         "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError ClosedError CompleteByPassed ConfigError "
         "DefinitionError DeliveryError DuplicateNameError FencedOffError IllegalTransitionError "
-        "KeyConflict Later MakegoodError MissingUndoError PayloadError Permanent PromiseError QueueFullError "
+        "KeyConflict LaneTakenError Later MakegoodError MissingUndoError PayloadError Permanent PromiseError QueueFullError "
         "Refused ScheduleNotFoundError SchemaMismatchError SignalRefused StaleWriteError StoreError StoreUnavailableError "
         "SubmissionError TaskInError TaskNotFoundError TaskOutcome TaskUndone TransactionError "
         "UnknownActionError Verdict WaitExpiredError",
@@ -56,7 +56,7 @@ __getattr__, __dir__, __all__ = names(
         "store.queue_records": "MessageView QueueView Sent",
         "store.schedule_records": "ScheduleView",
         "store.signals": "Signalled",
-        "store.views": "AlertView Asked AuditView EventView Exact Filter Prefix SignalView StepView TaskDetail TaskView",
+        "store.views": "AlertView Asked AuditView EventView Exact Filter LanePlace LaneView Prefix SignalView StepView TaskDetail TaskView",
         "story.batch_progress": "BatchProgress",
         "supervisor.supervisor": "Pass",
         "transactions.transaction": "Transaction",

@@ -14,6 +14,7 @@ what was wrong, where, and what to do::
     │  ├─ TransactionError          ``connection=``: not this connection, or not now
     │  ├─ PayloadError              not encodable, too large (size and limit named), or nested too deeply
     │  ├─ QueueFullError            a queue is at its limit: nothing was sent
+    │  ├─ LaneTakenError            a lane is taken, and the workflow does not wait
     │  └─ SignalRefused             the task has ended, or does not wait for such a signal: nothing was sent
     ├─ MissingValueError            a step needs part of a result that is missing
     ├─ TaskNotFoundError
@@ -130,6 +131,16 @@ class QueueFullError(SubmissionError):
         """Messages that the queue could have taken."""
         self.unit = unit
         """Whether it is the limit of "messages" or of "bytes"."""
+
+
+class LaneTakenError(SubmissionError):
+    """A lane is taken, and the workflow says ``when_taken="refuse"``: nothing was written."""
+
+    def __init__(self, message: str, *, task_id: str = "", lane: str = "") -> None:
+        super().__init__(message)
+        self.task_id = task_id
+        """The task that has the lane, or that is next."""
+        self.lane = lane
 
 
 class SignalRefused(SubmissionError):  # noqa: N818 - an outcome, reads as a word

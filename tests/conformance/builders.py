@@ -165,7 +165,7 @@ def to_state(
 ) -> OpenDecision:
     """Move the task; at rest and in pending it is released unless ``release`` says otherwise."""
     builder = decision or unchanged(memory)
-    rests = state in Move("processed", "undone", "error", "pending") or state == "sleeping"
+    rests = state in Move("processed", "undone", "error", "pending") or state in ("sleeping", "queued")
     builder.moves.append(Move("task", builder.task.state, state, "by_hand"))
     builder.task = replace(builder.task, state=state, **changes)
     builder.release = rests if release is None else release
@@ -195,9 +195,10 @@ class Hand:
         local: bool = False,
         room: int = NO_LIMIT,
         sleepers: bool = False,
+        queued: bool = False,
     ) -> list[int]:
         """Claim tasks and write what ``make`` decides; returns their ids in the order in which they came."""
-        batch = Batch(self.node, decisions, claim=Claim(limit, tuple(at_rest), room, sleepers))
+        batch = Batch(self.node, decisions, claim=Claim(limit, tuple(at_rest), room, sleepers, queued))
 
         def decide(snapshots: Sequence[Loaded]) -> list[tuple[HeldTask, Decision]]:
             self.seen = list(snapshots)

@@ -18,7 +18,7 @@ from proofs.private_server import PrivateServer
 from tests.conformance.worlds import TIMES, Counts, Raw, World
 
 LOCAL = "postgresql://postgres@127.0.0.1:5432/postgres"
-TABLES = (*TIMES, "step", "attribute", "notice", "schema_version")
+TABLES = (*TIMES, "step", "attribute", "lane", "notice", "schema_version")
 
 
 async def _answers(url: str) -> bool:

@@ -23,7 +23,7 @@ _CODES: Mapping[int, tuple[type[errors.MakegoodError], ...]] = {
         errors.BulkNotFoundError,
         errors.ScheduleNotFoundError,
     ),
-    REFUSED: (errors.ActRefusedError, errors.KeyConflict, errors.SignalRefused),
+    REFUSED: (errors.ActRefusedError, errors.KeyConflict, errors.LaneTakenError, errors.SignalRefused),
     USAGE: (errors.ConfigError, errors.PayloadError),
     UNDONE: (errors.TaskUndone,),
     IN_ERROR: (errors.TaskInError,),

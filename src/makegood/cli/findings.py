@@ -94,7 +94,9 @@ def processes(alive: Sequence[NodeView], dead: Sequence[NodeView], figures: Task
     summary = ", ".join(counted(roles.count(role), role) for role in dict.fromkeys(roles)) or "none"
     remedy = "" if alive else "`makegood run APP`, or a process for each role"
     results = [Finding("processes", "ok" if alive else "note", f"running: {summary}", remedy)]
-    pending = sum(n for (_, _, state), n in figures.tasks.items() if state not in ("error", "sleeping"))
+    pending = sum(
+        n for (_, _, state), n in figures.tasks.items() if state not in ("error", "sleeping", "queued")
+    )
     if pending and "scheduler" not in roles:
         what = f"{counted(pending, 'task')} under way or waiting, and no scheduler runs"
         results.append(Finding("processes", "error", what, "`makegood scheduler`, or `makegood run APP`"))

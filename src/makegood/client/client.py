@@ -32,13 +32,15 @@ from makegood.client.submit_many import BATCH, Many, Submissions, many_of, submi
 from makegood.client.waiters import Waiters
 from makegood.declare.signal import Signal
 from makegood.errors import ActRefusedError, AlertNotFoundError, BulkNotFoundError, ConfigError
+from makegood.model.lane import Lane
+from makegood.model.messages import Answer
 from makegood.model.plan import Plan
 from makegood.model.schedule import Overlap
 from makegood.store import Store
 from makegood.store.oversight_records import BulkKind, BulkView
 from makegood.store.signals import Signalled
 from makegood.store.step_down import LEADER
-from makegood.store.views import AlertView, AuditView, Filter, TaskView
+from makegood.store.views import AlertView, AuditView, Filter, LaneView, TaskView
 from makegood.story.batch_progress import BatchProgress
 from makegood.telemetry.hooks import Observer
 from makegood.transactions import recognise
@@ -164,6 +166,7 @@ class Client(ClientMessages):
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Mapping[str, str | int | bool] | None = None,
+        lane: Lane | None = None,
         connection: Any = None,
     ) -> "TaskHandle[R]": ...
 
@@ -180,6 +183,7 @@ class Client(ClientMessages):
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Mapping[str, str | int | bool] | None = None,
+        lane: Lane | None = None,
         connection: Any = None,
     ) -> "TaskHandle[R]": ...
 
@@ -195,6 +199,7 @@ class Client(ClientMessages):
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Mapping[str, str | int | bool] | None = None,
+        lane: Lane | None = None,
         connection: Any = None,
     ) -> "TaskHandle[Any]":
         """Run the workflow function once, record its plan as a task, and return a handle once that is
@@ -208,11 +213,13 @@ class Client(ClientMessages):
         webhook's "https://…". ``delay``: begin after this length of time; until then the task sleeps, and
         costs no process anything. ``at``: begin at this moment, an aware datetime, in place of ``delay``; one
         that has passed delays nothing. ``attributes``: by which people find the task, such as ``{"customer":
-        "ada"}``: 16 at most, texts, whole numbers or booleans, kept as text. A task that already has the key
-        keeps all of these as they were first submitted.
+        "ada"}``: 16 at most, texts, whole numbers or booleans, kept as text. ``lane``: the task's lane, or
+        several, in place of those that its workflow names. A task that already has the key keeps all of these
+        as they were first submitted.
 
-        Raises ``DefinitionError`` or ``SubmissionError`` for misuse, and ``StoreUnavailableError`` when
-        nothing could be written: it is then certain that there is no task.
+        Raises ``DefinitionError`` or ``SubmissionError`` for misuse, ``LaneTakenError`` for a workflow with
+        ``when_taken="refuse"``, and ``StoreUnavailableError`` when nothing could be written: it is then
+        certain that there is no task.
 
         ``connection``: record the task in the transaction that is open on this connection to the store's own
         database (sqlite3, asyncpg, psycopg, SQLAlchemy, Django). The task exists once that transaction is
@@ -230,6 +237,7 @@ class Client(ClientMessages):
             delay=delay,
             at=at,
             attributes=attributes,
+            lane=lane,
         )
         return await self.submitter.submit(plan, None if connection is None else recognise(connection))
 
@@ -247,6 +255,7 @@ class Client(ClientMessages):
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Callable[[T], Mapping[str, str | int | bool] | None] | None = None,
+        lane: Callable[[T], Lane | None] | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> Submissions[R]: ...
@@ -264,6 +273,7 @@ class Client(ClientMessages):
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Callable[[Plan[R]], Mapping[str, str | int | bool] | None] | None = None,
+        lane: Callable[[Plan[R]], Lane | None] | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> Submissions[R]: ...
@@ -281,6 +291,7 @@ class Client(ClientMessages):
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Any = None,
+        lane: Any = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> Submissions[Any]:
@@ -292,8 +303,9 @@ class Client(ClientMessages):
 
         ``async for task in client.submit_many(...)`` yields the handles in order;
         ``await client.submit_many(...)`` returns all of them. Nothing is submitted before that. ``inputs``
-        may be any iterable, or an asynchronous one. ``key``, ``correlation_id`` and ``attributes`` are
-        functions of the input; ``reply_to``, ``delay`` and ``at`` are the same for all. The rest is as in
+        may be any iterable, or an asynchronous one. ``key``, ``correlation_id``, ``attributes`` and
+        ``lane`` are functions of the input; ``reply_to``, ``delay`` and ``at`` are the same for all. The rest
+        is as in
         ``submit``. A call with keys that failed half way can simply be repeated.
 
         >>> async def import_orders(client, orders):
@@ -310,6 +322,7 @@ class Client(ClientMessages):
             delay=delay,
             at=at,
             attributes=attributes,
+            lane=lane,
             batch=batch,
         )
         caller = None if connection is None else recognise(connection)
@@ -692,6 +705,24 @@ class Client(ClientMessages):
         draft = draft_from(name, workflow, inputs, options)
         await self._schedules.write(draft)
         return await self.find_schedule(name, app=draft.spec.app)
+
+    async def lanes(
+        self, app: str | None = None, name: str | None = None, *, limit: int = 100
+    ) -> list[LaneView]:
+        """Return at most ``limit`` lanes that tasks hold or wait for, by app and name, with these tasks.
+
+        ``app``, ``name``: only those.
+        """
+        checked_count(limit)
+        return await self._opened_store.ready().lanes.lanes(app, name, limit)
+
+    async def release_lane(
+        self, task: str | int, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
+    ) -> Answer:
+        """Take the lanes of a task in error away, so that the next tasks in them go: see
+        ``TaskHandle.release_lane``.
+        """
+        return await self.task(task).release_lane(why=why, who=who, timeout=timeout)
 
     async def schedules(self, app: str | None = None) -> list[ScheduleHandle]:
         """Return all schedules in the store, or those of one app, by app and name."""

@@ -276,6 +276,16 @@ class TaskHandle(Generic[R_co]):
         """
         return await self._act("extend", who, why, timeout, wait=seconds(more, name="more"))
 
+    async def release_lane(
+        self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
+    ) -> Answer:
+        """Take the lanes of a task in error away, so that the next tasks in them go.
+
+        If it continues after that, by resubmission or undo, it waits for its lanes like every other task.
+        Raises ``ActRefusedError`` for a task that is not in error, or has no lane.
+        """
+        return await self._act("release_lane", who, why, timeout)
+
     async def wake(
         self,
         *,

@@ -61,7 +61,7 @@ def remedies(detail: TaskDetail) -> list[Remedy]:
 
 
 _BY_STATE: Mapping[str, tuple[Literal["wake", "cancel", "undo", "resubmit"], ...]] = {
-    "pending": ("cancel",), "sleeping": ("wake", "cancel"), "processing": ("cancel",), "processed": ("undo",), "undone": ("resubmit",), "error": ("undo", "resubmit"),
+    "pending": ("cancel",), "sleeping": ("wake", "cancel"), "queued": ("cancel",), "processing": ("cancel",), "processed": ("undo",), "undone": ("resubmit",), "error": ("undo", "resubmit"),
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from makegood.errors import SubmissionError
+from makegood.model.lane import LANE
 from makegood.store import Store
 from makegood.store.records import Submission, Submitted
 
@@ -16,6 +17,12 @@ _FRESH: Final = 60.0
 
 
 Write = Callable[[Sequence[Submission]], Awaitable[list[Submitted]]]
+
+
+def newer_kinds(draft: Submission) -> frozenset[str]:
+    """Return what not every version knows of a draft: the kinds of its steps, and lanes."""
+    kinds: frozenset[str] = draft.steps.newer_kinds
+    return kinds | {LANE} if draft.lanes.names else kinds
 
 
 class SchedulerKinds:
@@ -36,16 +43,16 @@ class SchedulerKinds:
 
     async def check(self, store: Store, drafts: Sequence[Submission]) -> None:
         """Raise ``SubmissionError`` for a plan with a kind of step that a living Scheduler does not know."""
-        newer = [draft for draft in drafts if draft.steps.newer_kinds]
+        newer = [(draft, kinds) for draft in drafts if (kinds := newer_kinds(draft))]
         if not newer:
             return
-        kinds = frozenset[str]().union(*[draft.steps.newer_kinds for draft in newer])
+        kinds = frozenset[str]().union(*[kinds for _, kinds in newer])
         if kinds <= self._common and store.tasks.clock() < self._until:
             return
         schedulers = [info for info in await store.nodes.living() if "scheduler" in info.roles]
-        for draft in newer:
+        for draft, needs in newer:
             for info in schedulers:
-                if unknown := sorted(draft.steps.newer_kinds.difference(info.kinds)):
+                if unknown := sorted(needs.difference(info.kinds)):
                     raise SubmissionError(
                         f"{draft.app}.{draft.workflow} has steps of the kind {' and '.join(unknown)}, which the Scheduler of {info.place} "
                         "does not know: update the Schedulers first, then what submits. Nothing was written"

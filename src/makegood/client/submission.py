@@ -11,12 +11,13 @@ from makegood.base.durations import Duration
 from makegood.base.text import refuse_unstorable
 from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.scheduler_kinds import SchedulerKinds
-from makegood.errors import ConfigError, DefinitionError, KeyConflict, PayloadError
+from makegood.errors import ConfigError, DefinitionError, KeyConflict, LaneTakenError, PayloadError
 from makegood.model import notices
 from makegood.model.attributes import LONGEST_INDEXED, Attribute
+from makegood.model.lane import Lane
 from makegood.model.plan import MOST_DELAY, Plan
 from makegood.model.shape import Shape
-from makegood.store.protocol import Tasks
+from makegood.store.protocol import Store, Tasks
 from makegood.store.records import Submission, Submitted
 from makegood.transactions import Caller
 from makegood.workflow.workflow import Workflow
@@ -49,10 +50,11 @@ def with_options(
     delay: Duration | None = None,
     at: datetime | None = None,
     attributes: Mapping[str, Attribute] | None = None,
+    lane: Lane | None = None,
 ) -> Plan[Any]:
     """Return the plan with its options. Raises ``ConfigError``."""
-    if not (delay is None and at is None and attributes is None):
-        plan = plan.with_(delay=delay, at=at, attributes=attributes)
+    if not (delay is None and at is None and attributes is None and lane is None):
+        plan = plan.with_(delay=delay, at=at, attributes=attributes, lane=lane)
     if not (key is None and priority is None and correlation_id is None and reply_to is None):
         plan = plan.with_(key=key, priority=priority, correlation_id=correlation_id, reply_to=reply_to)
     elif (
@@ -93,7 +95,7 @@ def draft_of(plan: Plan[Any], task_id: int) -> Submission:
     return Submission(
         task_id, plan.app, plan.workflow, Shape.of(plan.steps), plan.inputs, plan.returns, fingerprint, plan.key, plan.priority,
         plan.correlation_id, plan.within, plan.undo_within, plan.on_failure,
-        reply_to=plan.reply_to, names=plan.names, start=plan.start, attributes=plan.attributes, signals=plan.signals,
+        reply_to=plan.reply_to, names=plan.names, start=plan.start, attributes=plan.attributes, signals=plan.signals, lanes=plan.lanes,
     )  # fmt: skip
 
 
@@ -112,6 +114,26 @@ def refuse_conflict(plan: Plan[Any], answer: Submitted) -> None:
         task_id=task_id,
         key=plan.key or "",
     )
+
+
+async def refuse_taken(store: Store, plans: Sequence[Plan[Any]]) -> None:
+    """Raise ``LaneTakenError`` for a plan that does not wait, and of which a lane is taken now, unless a task
+    has its key already.
+    """
+    for plan in plans:
+        lanes = plan.lanes
+        if lanes.when_taken != "refuse" or not lanes.names:
+            continue
+        if plan.key is not None and await store.tasks.keyed(plan.app, plan.workflow, [plan.key]):
+            continue
+        taken = await store.lanes.taken(plan.app, lanes.names, lanes.at_once)
+        if taken is not None:
+            task_id, lane = ids.show(taken[0]), taken[1]
+            raise LaneTakenError(
+                f'{plan.app}.{plan.workflow}: task {task_id} has the lane {lane!r}, or is next in it, and when_taken="refuse": '
+                "nothing was written; submit it again once that task has ended",
+                task_id=task_id, lane=lane,
+            )  # fmt: skip
 
 
 async def insert(
@@ -190,9 +212,10 @@ class Submitter:
             return self.handle(plan, answer, exists=False)
         if plan.reply_to is not None or plan.start is not None:
             self.check([plan])
+        await refuse_taken(self._access.opened_store.store, [plan])
         while True:
             draft = draft_of(plan, self._draw())
-            if draft.steps.newer_kinds:
+            if draft.steps.newer_kinds or draft.lanes.names:
                 await self._kinds.check(self._access.opened_store.store, [draft])
             if self._observe is not None:
                 draft = self._observe(draft)
@@ -215,6 +238,7 @@ class Submitter:
         self.check(plans)
         store = self._access.opened_store.store
         if caller is None:
+            await refuse_taken(store, plans)
             return await insert(
                 plans, self._draw, self._kinds.checking(store, store.tasks.submit), self._observe
             )

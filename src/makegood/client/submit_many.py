@@ -50,9 +50,15 @@ class Many:
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Any = None,
+        lane: Any = None,
         batch: int = BATCH,
     ) -> None:
-        for name, option in (("key", key), ("correlation_id", correlation_id), ("attributes", attributes)):
+        for name, option in (
+            ("key", key),
+            ("correlation_id", correlation_id),
+            ("attributes", attributes),
+            ("lane", lane),
+        ):
             if option is not None and not callable(option):
                 raise ConfigError(
                     f"{name}={option!r}: submit_many takes a function of the input, such as lambda order: order.id"
@@ -68,6 +74,7 @@ class Many:
         Start.of(delay, at)  # raises for a wrong one before anything is submitted
         self._delay, self._at = delay, at
         self._attributes = attributes
+        self._lane = lane
         self._batch = batch
         self._plans: list[Plan[Any]] = []
         self._bytes = 0
@@ -78,6 +85,7 @@ class Many:
         key = self._key(item) if self._key is not None else None
         correlation_id = self._correlation_id(item) if self._correlation_id is not None else None
         attributes = self._attributes(item) if self._attributes is not None else None
+        lane = self._lane(item) if self._lane is not None else None
         self._plans.append(
             with_options(
                 plan,
@@ -88,6 +96,7 @@ class Many:
                 delay=self._delay,
                 at=self._at,
                 attributes=attributes,
+                lane=lane,
             )
         )
         self._bytes += sum(map(len, plan.inputs))

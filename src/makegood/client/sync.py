@@ -26,6 +26,7 @@ from makegood.client.signals import SignalOptions
 from makegood.client.submit_many import BATCH, Many, SyncSubmissions, many_of
 from makegood.declare.signal import Signal
 from makegood.errors import ClosedError, ConfigError, TransactionError
+from makegood.model.lane import Lane
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
 from makegood.model.schedule import ScheduleOptions
@@ -221,6 +222,7 @@ class SyncClient:
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Mapping[str, str | int | bool] | None = None,
+        lane: Lane | None = None,
         connection: Any = None,
     ) -> "SyncTaskHandle[R]": ...
 
@@ -237,6 +239,7 @@ class SyncClient:
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Mapping[str, str | int | bool] | None = None,
+        lane: Lane | None = None,
         connection: Any = None,
     ) -> "SyncTaskHandle[R]": ...
 
@@ -261,6 +264,7 @@ class SyncClient:
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Callable[[T], Mapping[str, str | int | bool] | None] | None = None,
+        lane: Callable[[T], Lane | None] | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> "SyncSubmissions[SyncTaskHandle[R]]": ...
@@ -278,6 +282,7 @@ class SyncClient:
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Callable[[Plan[R]], Mapping[str, str | int | bool] | None] | None = None,
+        lane: Callable[[Plan[R]], Lane | None] | None = None,
         batch: int = BATCH,
         connection: Any = None,
     ) -> "SyncSubmissions[SyncTaskHandle[R]]": ...
@@ -401,6 +406,10 @@ class SyncClient:
     """Return how far a command on many tasks is."""
     stop_bulk = _blocks(Client.stop_bulk)
     """Let a command on many tasks reach no more of them."""
+    lanes = _blocks(Client.lanes)
+    """Return the lanes that tasks hold or wait for."""
+    release_lane = _blocks(Client.release_lane)
+    """Take the lanes of a task in error away."""
     step_down = _blocks(Client.step_down)
     """Ask the leading Supervisor to step down."""
 
@@ -509,6 +518,8 @@ class SyncTaskHandle(Generic[R_co]):
     """State the outcome of a step of a task in error."""
     extend = _blocks(TaskHandle.extend)
     """Move the deadline of a task that goes forward."""
+    release_lane = _blocks(TaskHandle.release_lane)
+    """Take the lanes of a task in error away."""
     wake = _blocks(TaskHandle.wake)
     """Let a task that sleeps continue now."""
 

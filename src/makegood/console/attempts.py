@@ -175,7 +175,7 @@ class _Reader:
         elif state == "pending" and before in ("undone", "error"):
             way.turn = None
         holding = way.holdings[-1] if way.holdings else None
-        ends = state in ("pending", "sleeping", "processed", "undone", "error")
+        ends = state in ("pending", "sleeping", "queued", "processed", "undone", "error")
         if holding is not None and holding.end is None and (ends or move.reason == "claimed"):
             holding.end = event.at
         if state in ("processing", "undoing") and (holding is None or holding.end is not None):

@@ -31,7 +31,7 @@ from makegood.errors import MakegoodError, StoreError
 
 log = logging.getLogger("makegood.console")
 
-TOPICS: Final = ("pending", "sleeping", "inbox", "ended", "answers")
+TOPICS: Final = ("pending", "sleeping", "queued", "inbox", "ended", "answers")
 """Topics on which the pages depend."""
 QUICK: Final = 0.25
 """Seconds between two looks when the store announces something after a pause."""

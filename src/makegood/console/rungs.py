@@ -269,7 +269,7 @@ def _now(reading: _Reading, view: StepView) -> str:
     """Return why this is a rung to look at."""
     if view.state == "undo_failed":
         return "need"
-    if reading.found.task.state in ("processed", "undone", "pending", "sleeping"):
+    if reading.found.task.state in ("processed", "undone", "pending", "sleeping", "queued"):
         return ""
     if view.state == "in_doubt" or (
         view.state == "failed" and reading.found.task.state == "error" and reading.goal != "undo"

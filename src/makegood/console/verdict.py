@@ -60,6 +60,7 @@ _LOOKS: Final[Mapping[str, tuple[str, str, str, str]]] = {
     "held": ("need", "error", "error", "error · held"),
     "pending": ("", "pending", "pending", "pending"),
     "sleeping": ("", "waiting", "sleeping", "sleeping"),
+    "queued": ("", "waiting", "queued", "queued"),
     "holding": ("doubt", "waiting", "failing", "processing · held"),
     "in doubt": ("doubt", "doubt", "failing", "processing · attempt {} · failing"),
     "failing": ("doubt", "run", "failing", "processing · attempt {} · failing"),
@@ -93,7 +94,8 @@ def verdict_of(detail: TaskDetail, course: Course, *, has_scheduler: bool = True
         return _verdict("unreadable", "Rows of this task cannot be read", text, fill=detail.task.state)
     verdict = _AT[detail.task.state](detail, course)
     waits = (
-        detail.task.state in ("pending", "sleeping", "processing", "undoing") and detail.task.starts is None
+        detail.task.state in ("pending", "sleeping", "queued", "processing", "undoing")
+        and detail.task.starts is None
     )
     if not has_scheduler and waits:
         title = "No Scheduler is running: nothing continues until one does"
@@ -190,6 +192,11 @@ def _error(detail: TaskDetail, course: Course) -> TaskVerdict:
 def _pending(detail: TaskDetail, _course: Course) -> TaskVerdict:
     goal = ", and will undo it" if detail.task.goal == "undo" else ""
     return _verdict("pending", f"Pending: the next free Scheduler claims it{goal}")
+
+
+def _queued(detail: TaskDetail, _course: Course) -> TaskVerdict:
+    goal = ", and will undo it" if detail.task.goal == "undo" else ""
+    return _verdict("queued", f"Queued: a Scheduler claims it once its lanes are free{goal}")
 
 
 def _sleeping(detail: TaskDetail, course: Course) -> TaskVerdict:
@@ -315,7 +322,7 @@ def _undoing(detail: TaskDetail, course: Course) -> TaskVerdict:
 
 
 _AT = {
-    "pending": _pending, "sleeping": _sleeping, "processing": _processing, "processed": _processed, "undoing": _undoing, "undone": _undone,
+    "pending": _pending, "sleeping": _sleeping, "queued": _queued, "processing": _processing, "processed": _processed, "undoing": _undoing, "undone": _undone,
     "error": _error,
 }  # fmt: skip
 

@@ -100,6 +100,8 @@ class Decision(msgspec.Struct):
     """The task is at rest or released: its lock is cleared."""
     extends: float = 0.0
     """Seconds by which an operator moves the task's deadline."""
+    frees_lanes: bool = False
+    """An operator takes the lanes of a task in error away."""
     clear_complete_by: bool = False
     """A resubmission restarts the task's time. (A claim sets the deadline whenever it is null.)"""
     handovers: Sequence[Request] = ()

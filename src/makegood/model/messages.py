@@ -31,10 +31,13 @@ MessageKind = Literal[
     "task_expired",  # the task's own complete-by has passed
     "poison",  # the task lost its Scheduler three times in a row: to error with an alert
     "signal",  # somebody sent a value that a step waits for, or will wait for
-    "cancel", "undo", "resubmit", "settle", "extend", "wake",  # operator commands
+    "lane_taken",  # a lane of it is taken, and it does not wait
+    "cancel", "undo", "resubmit", "settle", "extend", "wake", "release_lane",  # operator commands
 ]  # fmt: skip
 
-ACTS: frozenset[MessageKind] = frozenset({"cancel", "undo", "resubmit", "settle", "extend", "wake"})
+ACTS: frozenset[MessageKind] = frozenset(
+    {"cancel", "undo", "resubmit", "settle", "extend", "wake", "release_lane"}
+)
 """Operator commands on a task."""
 
 MOST_EXTENSION: Final = 604_800.0

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration, seconds, shown
@@ -12,6 +13,7 @@ from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.base.wall_times import moment
 from makegood.errors import ConfigError
 from makegood.model.attributes import Attribute, Attributes, pairs
+from makegood.model.lane import NO_LANES, Lane, Lanes, lane_names
 from makegood.model.policy import Policy
 
 R_co = TypeVar("R_co", covariant=True)
@@ -249,6 +251,8 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     """By which its task can be found: names and values."""
     signals: Signals = ()
     """The signals that its steps wait for."""
+    lanes: Lanes = NO_LANES
+    """The lanes that its task waits for."""
 
     @property
     def fingerprint(self) -> bytes:
@@ -266,12 +270,14 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Mapping[str, Attribute] | None = None,
+        lane: Lane | None = None,
     ) -> "Plan[R_co]":
         """Return the plan with submission options filled in; an option that is None stays as it is.
 
-        ``delay`` or ``at``: when the task may begin, in place of an earlier start.
+        ``delay`` or ``at``: when the task may begin, in place of an earlier start. ``lane``: the lanes of the
+        task, in place of those that its workflow names; an empty list: none.
 
-        Raises ``ConfigError`` for attributes that a task cannot have.
+        Raises ``ConfigError`` for attributes and lanes that a task cannot have.
         """
         return Plan(
             self.app,
@@ -292,6 +298,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
             Start.of(delay, at) or self.start,
             self.attributes if attributes is None else pairs(attributes),
             self.signals,
+            self.lanes if lane is None else replace(self.lanes, names=lane_names(lane)),
         )
 
     def __str__(self) -> str:

@@ -15,6 +15,7 @@ from makegood.base.durations import Duration, seconds
 from makegood.base.text import refuse_unstorable
 from makegood.base.wall_times import moment
 from makegood.errors import ConfigError
+from makegood.model.lane import NO_LANES, Lanes
 from makegood.model.plan import OnFailure, Signals, StepPlan, Template
 from makegood.moments.cron import Cron
 from makegood.moments.every import Every
@@ -140,6 +141,8 @@ class SchedulePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     on_failure: OnFailure = "undo"
     signals: Signals = ()
     """The signals that its steps wait for."""
+    lanes: Lanes = NO_LANES
+    """The lanes that they wait for."""
 
 
 class BufferedMoment(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from makegood.errors import IllegalTransitionError
 
-TaskState = Literal["pending", "sleeping", "processing", "processed", "undoing", "undone", "error"]
+TaskState = Literal["pending", "sleeping", "queued", "processing", "processed", "undoing", "undone", "error"]
 StepState = Literal[
     "waiting", "ready", "running", "done", "failed", "in_doubt", "undoing", "undone", "undo_failed", "kept",
     "skipped",
@@ -23,7 +23,7 @@ Goal = Literal["forward", "undo", "hold"]
 AT_REST: Final[frozenset[TaskState]] = frozenset({"processed", "undone", "error"})
 """States of a task in which nothing moves until somebody acts."""
 
-UNBEGUN: Final[frozenset[TaskState]] = frozenset({"pending", "sleeping"})
+UNBEGUN: Final[frozenset[TaskState]] = frozenset({"pending", "sleeping", "queued"})
 """States of a task that a claim begins, or continues: no Scheduler holds it."""
 
 ENDED: Final[frozenset[TaskState]] = frozenset({"processed", "undone"})
@@ -32,6 +32,7 @@ ENDED: Final[frozenset[TaskState]] = frozenset({"processed", "undone"})
 TaskReason = Literal[
     "claimed", "woken", "complete", "cancelled", "untouched", "deadline", "step_failed", "result_missing", "operator_undo", "held", "reverted",
     "undo_incomplete", "settled", "resubmitted", "released", "suspended", "rested", "scheduler_dead", "scheduler_silent", "new_generation", "unreadable",
+    "due", "lane_taken",
 ]  # fmt: skip
 StepReason = Literal[
     "preceded", "branch_not_taken", "item_gone", "dispatched", "goal_changed", "arguments_missing", "key_too_old", "decided", "reply",
@@ -55,7 +56,7 @@ TEXTS: Final[Mapping[str, str]] = MappingProxyType(
         "resubmitted": "resubmitted", "released": "released by its Scheduler", "suspended": "suspended, it only waits",
         "rested": "let go to make room, its requests wait", "scheduler_dead": "the heartbeat of its scheduler ran out",
         "scheduler_silent": "its scheduler does not answer", "new_generation": "the store began a new generation",
-        "unreadable": "it cannot be decided",
+        "unreadable": "it cannot be decided", "due": "its start has come", "lane_taken": "its lane is taken",
         "preceded": "predecessors done or skipped", "branch_not_taken": "its branch is not taken", "item_gone": "no such item any more",
         "dispatched": "dispatched", "goal_changed": "the goal is no longer forward",
         "arguments_missing": "its arguments cannot be put together", "key_too_old": "its key is too old to be sent again",
@@ -154,6 +155,12 @@ TASK_MOVES: Moves[TaskState] = _frozen(
             "processing": ("claimed", "woken"),
             "undoing": ("claimed", "cancelled"),
             "undone": ("untouched",),
+            "queued": ("due", "woken"),
+        },
+        "queued": {
+            "processing": ("claimed",),
+            "undoing": ("claimed",),
+            "undone": ("untouched", "lane_taken"),
         },
         "processing": {
             "processed": ("complete",),
@@ -173,9 +180,10 @@ TASK_MOVES: Moves[TaskState] = _frozen(
             "processed": ("complete",),
             "undoing": ("operator_undo",),
             "undone": ("settled",),
+            "queued": ("resubmitted", "operator_undo"),
         },
-        "processed": {"undoing": ("operator_undo",)},
-        "undone": {"pending": ("resubmitted",)},
+        "processed": {"undoing": ("operator_undo",), "queued": ("operator_undo",)},
+        "undone": {"pending": ("resubmitted",), "queued": ("resubmitted",)},
     }
 )
 

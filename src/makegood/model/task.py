@@ -159,6 +159,8 @@ class TaskRecord(msgspec.Struct, frozen=True):
     """The names of the workflow's parameters, one for each input."""
     signals: Signals = ()
     """The signals that its steps wait for."""
+    lanes: tuple[str, ...] = ()
+    """The names of its lanes."""
 
 
 def standing(steps: Sequence[Step]) -> list[Step]:

@@ -26,6 +26,7 @@ from makegood.console.options import ConsoleOptions
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.messaging.notifier import Notifier
 from makegood.messaging.outbox import open_outbox
+from makegood.model.lane import LANE
 from makegood.model.plan import KINDS
 from makegood.node.gc_tuning import Collecting
 from makegood.node.heartbeat import Heartbeat
@@ -383,7 +384,7 @@ class Node:
             self._infos(),
             0 if scheduler is None else scheduler.held(),
             None if scheduler is None else scheduler.tally(),
-            kinds=KINDS if "scheduler" in self.roles else (),
+            kinds=(*KINDS, LANE) if "scheduler" in self.roles else (),
         )
 
     def _renumbered(self, number: int) -> None:

@@ -41,6 +41,7 @@ def act(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     before = work.task.state
     acts = {
         "cancel": _cancel, "undo": _undo, "resubmit": _resubmit, "settle": _settle, "extend": _extend, "wake": _wake,
+        "release_lane": _release_lane,
     }  # fmt: skip
     result = acts[message.kind](work, message)
     if result[0] == "applied" and before != work.task.state and before in AT_REST:
@@ -108,7 +109,7 @@ def _cancel(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         return "noop", "the task is being undone already"
     if rules.past_return(work.steps()):
         return "refused", _no_way_back(work)
-    if task.state in UNBEGUN and _untouched(work):
+    if task.state in UNBEGUN and rules.untouched(work.steps()):
         work.task = replace(task, goal="undo", cause=words("cancelled", **_by(message)))
         work.move_task("undone", "untouched", **_by(message))
         return "applied", "nothing had been done"
@@ -117,16 +118,11 @@ def _cancel(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     return "applied", "what was done is being undone"
 
 
-def _untouched(work: DecisionBuilder) -> bool:
-    """Nothing is in place, in doubt, in flight or about to be."""
-    return all(rules.idle(s) and s.state in rules.SETTLED and s.state != "kept" for s in work.steps())
-
-
 def _undo(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     task = work.task
     if task.state == "undone":
         return "noop", "the task is undone already"
-    if task.state in ("pending", "sleeping", "processing") and task.goal == "forward":
+    if task.state in ("pending", "sleeping", "queued", "processing") and task.goal == "forward":
         return "refused", f"the task is {task.state}: cancel it"
     if task.state not in ("error", "processed"):
         return _cancel(work, message)
@@ -203,7 +199,7 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
             last_probe = min(step.asked, step.attempt - 1) if step.state == "in_doubt" else step.asked
             work.put(replace(fresh, asked=last_probe))
     again = task.state == "undone"
-    work.move_task("pending", "resubmitted", **_by(message))
+    work.move_task("queued" if rules.waits_for_lanes(task) else "pending", "resubmitted", **_by(message))
     work.task = replace(
         work.task,
         goal="forward",
@@ -265,6 +261,9 @@ def _wake(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     if message.idx >= 0 and work.find(message.idx) is None:
         return "refused", "the task has no such step"
     if task.state == "sleeping" and message.idx < 0 and not work.any(rules.has_begun):
+        if task.lanes:
+            work.move_task("queued", "woken", **_by(message))
+            return "applied", "it waits for its lanes now"
         work.task = rules.with_deadline(task)
         work.move_task("processing", "woken", **_by(message))
         look_at_all(work)
@@ -277,6 +276,26 @@ def _wake(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     for step in asleep:
         waits.end(work, step, "woken_early", **_by(message))
     return "applied", f"{', '.join(step.name for step in asleep)} {'ends' if len(asleep) == 1 else 'end'} now"
+
+
+# -- lanes -----------------------------------------------------------------------------------------------
+
+
+def _release_lane(work: DecisionBuilder, message: TaskMessage) -> ActResult:  # noqa: ARG001 - as all acts
+    task = work.task
+    if not task.lanes:
+        return "refused", "the task has no lane"
+    if task.state != "error":
+        remedy = "" if task.state in _ENDED else ": cancel it, or wait for its end"
+        return (
+            "refused",
+            f"the task is {task.state}{remedy}; only one in error can be made to give up its lanes",
+        )
+    work.out.frees_lanes = True
+    return (
+        "applied",
+        f"{', '.join(task.lanes)}: the next tasks go; if this one continues, it waits for its lanes again",
+    )
 
 
 # -- extend ----------------------------------------------------------------------------------------------

@@ -1,13 +1,15 @@
 """Folds messages into one Decision."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from msgspec.structs import replace
 
 from makegood.model.decision import NEVER, At, Decision
 from makegood.model.messages import ACTS, Alert, Answer, TaskMessage
 from makegood.model.shape import HeldTask
-from makegood.model.states import UNBEGUN
+from makegood.model.states import UNBEGUN, words
 from makegood.model.task import TaskRecord
 from makegood.saga import rules, signals
 from makegood.saga.acts import ActResult, act
@@ -101,8 +103,8 @@ class _Folding:
             self.releases = True
         elif kind == "rest":
             self.rests = len(self.messages) == 1  # else it is not quiet
-        elif kind == "late":
-            late(work, message)
+        elif kind in _SIMPLE:
+            _SIMPLE[kind](work, message)
         elif kind == "signal":
             self._advance()  # one that is about to wait may be meant
             signals.keep(work, message)
@@ -123,6 +125,9 @@ class _Folding:
         work = self.work
         self.claim = False
         if work.task.state not in UNBEGUN or work.out.clear_complete_by:
+            return
+        if work.task.lanes and work.task.state == "sleeping" and not work.any(rules.has_begun):
+            work.move_task("queued", "due")
             return
         work.task = rules.with_deadline(work.task)
         if work.task.goal == "undo":
@@ -199,6 +204,14 @@ class _Folding:
                 work.out.answers.append(answer)
 
 
+def _end_untouched(work: DecisionBuilder, _: TaskMessage) -> None:
+    """End a task that does not wait for its lanes, unless something of it was done before."""
+    task = work.task
+    if task.state == "queued" and task.goal == "forward" and rules.untouched(work.steps()):
+        work.task = replace(task, goal="undo", cause=words("lane_taken"))
+        work.move_task("undone", "lane_taken")
+
+
 def _leave_to_next_scheduler(work: DecisionBuilder) -> None:
     """Leave the follow-up of a doubt that was just answered to the next Scheduler, marked by an immediate
     timer.
@@ -267,6 +280,12 @@ def put_to_error(held_task: HeldTask, messages: Sequence[TaskMessage], alert: Al
     work.out.task = work.task
     work.out.release = work.task.state not in ("processing", "undoing")
     return work.out
+
+
+_SIMPLE: Final[Mapping[str, Callable[[DecisionBuilder, TaskMessage], None]]] = MappingProxyType(
+    {"late": late, "lane_taken": _end_untouched}
+)
+"""What messages do that need nothing else."""
 
 
 def progressed(task: TaskRecord) -> TaskRecord:

@@ -16,6 +16,7 @@ from makegood.model.messages import TaskMessage
 from makegood.model.plan import WAITS, StepPlan
 from makegood.model.policy import Choice, Policy, verdict
 from makegood.model.shape import KeptSignal
+from makegood.model.states import AT_REST
 from makegood.model.task import Doing, Step, TaskRecord
 
 PASSED = frozenset({"done", "skipped"})
@@ -84,6 +85,16 @@ def idle(step: Step) -> bool:
 def has_begun(step: Step) -> bool:
     """Whether anything became of the step yet; of a task whose start has not come, nothing of any step."""
     return step.state != "waiting" or step.attempt > 0
+
+
+def waits_for_lanes(task: TaskRecord) -> bool:
+    """Whether a task at rest waits for its lanes before it goes on: it may have given them up."""
+    return bool(task.lanes) and task.state in AT_REST
+
+
+def untouched(steps: Iterable[Step]) -> bool:
+    """Whether nothing is in place, in doubt, in flight or about to be."""
+    return all(idle(s) and s.state in SETTLED and s.state != "kept" for s in steps)
 
 
 def is_in_flight(step: Step) -> bool:

@@ -40,11 +40,14 @@ def begin_undo(
     again.
 
     ``step``, ``detail``, ``who``: as in ``Move``. The task's first cause stays: it says why the task could
-    not be finished.
+    not be finished. A task that does not go and has lanes is queued: it may have given them up.
     """
     cause = work.task.cause or words(reason, step=step, detail=detail, who=who)
     work.task = replace(work.task, goal="undo", cause=cause)
-    work.move_task("undoing", reason, step=step, detail=detail, who=who)
+    if rules.waits_for_lanes(work.task):
+        work.move_task("queued", reason, step=step, detail=detail, who=who)
+    elif work.task.state != "queued":
+        work.move_task("undoing", reason, step=step, detail=detail, who=who)
     work.agenda.everything = True
     clear(work)
     for each in work.steps():

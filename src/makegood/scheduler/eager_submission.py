@@ -91,9 +91,9 @@ class EagerSubmissions:
         """Submit a task, as ``Tasks.submit`` does; return what awaits the outcome.
 
         The task is left for any Scheduler to claim when this one is full or stops, when other tasks may wait
-        already, or when it begins later.
+        already, when it begins later, or has lanes.
         """
-        if draft.start is not None or not self._claims.takes(self._pending):
+        if draft.start is not None or draft.lanes.names or not self._claims.takes(self._pending):
             return self._left(draft)
         held_task, first = self._begun(draft)
         batch = self._batch

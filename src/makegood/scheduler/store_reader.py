@@ -112,7 +112,7 @@ def restored(task: Loaded) -> tuple[HeldTask, list[TaskMessage]]:
         for idx, wait in task.due.items()
         if wait <= 0 and held_task.steps[idx].waiting
     ]
-    claim: list[TaskMessage] = []
+    claim = [TaskMessage("lane_taken")] if task.lane_taken else []
     if task.task.state in UNBEGUN and not task.sleeps:
         claim.append(TaskMessage("claim"))
         if task.task.lost >= MOST_LOST:

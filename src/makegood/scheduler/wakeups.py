@@ -22,6 +22,8 @@ class Wakeups:
         """Whether tasks may wait to be claimed. It stays true until the Scheduler looks."""
         self.sleepers = True
         """Whether the next claim looks for tasks that sleep and are due, too."""
+        self.queued = True
+        """Whether the next claim looks for tasks whose lanes may be free, too."""
         self.inbox = True
         """Whether messages may wait for held tasks. It stays true until the Scheduler looks."""
         self.event = asyncio.Event()
@@ -40,6 +42,7 @@ class Wakeups:
         self._stops = [
             self._store.subscribe("pending", self.wake_for_pending),
             self._store.subscribe("sleeping", self.wake_for_sleepers),
+            self._store.subscribe("queued", self.wake_for_queued),
             self._store.subscribe("inbox", self.wake_for_inbox),
         ]
 
@@ -58,6 +61,11 @@ class Wakeups:
         self.sleepers = True
         self.wake_for_pending()
 
+    def wake_for_queued(self) -> None:
+        """Wake the loop: the lanes of tasks may be free."""
+        self.queued = True
+        self.wake_for_pending()
+
     def wake_for_inbox(self) -> None:
         """Wake the loop: messages may wait."""
         self.inbox = True
@@ -65,7 +73,7 @@ class Wakeups:
 
     def look_again(self) -> None:
         """Assume that every topic has something new, because wake-ups may be lost. Wakes nobody."""
-        self.pending = self.sleepers = self.inbox = True
+        self.pending = self.sleepers = self.queued = self.inbox = True
 
     @property
     def longest_rest(self) -> float:

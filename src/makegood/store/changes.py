@@ -157,11 +157,15 @@ def task_row(d: Decision, node: int | None, *, begins: bool, extension: float) -
     undo = KEEP
     if state in AT_REST:
         undo = CLEAR
-    elif state == "undoing" and was != "undoing" and not (was in UNBEGUN and before.goal == "undo"):
+    elif (
+        state == "undoing"
+        and was != "undoing"
+        and not (was in ("pending", "sleeping") and before.goal == "undo")
+    ):
         undo = SET
     return (
         task.id, state, task.goal, task.cause, task.submission, _failures(d), task.lost, task.result, None if d.release else node,
-        before.epoch, ends, state == "pending" and was != "pending", complete, undo,
+        before.epoch, ends, state != was and state in ("pending", "queued"), complete, undo,
     )  # fmt: skip
 
 
@@ -172,6 +176,8 @@ def task_topic(d: Decision) -> str | None:
         return "ended" if state != d.before.state else None
     if state == "sleeping":  # who lets a task go looks for it in time, unless that Scheduler ends
         return "sleeping" if any(move.reason == "released" for move in d.moves) else None
+    if state == "queued":
+        return "queued" if state != d.before.state else None
     return "pending" if state == "pending" else None
 
 

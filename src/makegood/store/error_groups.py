@@ -63,9 +63,9 @@ _PLACES = (
 )
 _LONGEST = 300
 _TRIED_AGAIN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "do": dict.fromkeys(("pending", "sleeping", "processing"), ("ready", "running", "in_doubt")),
-    "probe": dict.fromkeys(("pending", "sleeping", "processing", "undoing"), ("in_doubt",)),
-    "undo": dict.fromkeys(("pending", "sleeping", "undoing"), ("undoing",)),
+    "do": dict.fromkeys(("pending", "sleeping", "queued", "processing"), ("ready", "running", "in_doubt")),
+    "probe": dict.fromkeys(("pending", "sleeping", "queued", "processing", "undoing"), ("in_doubt",)),
+    "undo": dict.fromkeys(("pending", "sleeping", "queued", "undoing"), ("undoing",)),
 }
 """What was asked -> the task's state -> the step's states in which it is asked again."""
 _OBSTACLES: Mapping[str, tuple[str, ...]] = {"undo": ("undo_failed", "in_doubt")}

@@ -23,6 +23,7 @@ from makegood.store.views import Exact, Filter, Prefix
 STATES: Final[Sequence[TaskState]] = (
     "pending",
     "sleeping",
+    "queued",
     "processing",
     "processed",
     "undoing",

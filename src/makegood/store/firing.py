@@ -306,5 +306,5 @@ def draft_of(app: str, name: str, plan: SchedulePlan, moment: FiredMoment, task_
     return Submission(
         task_id, app, plan.workflow, Shape.of(plan.steps), inputs, plan.returns, fingerprint, moment.key,
         within=plan.within, undo_within=plan.undo_within, on_failure=plan.on_failure, names=plan.names,
-        attributes=((ATTRIBUTE, name),), signals=plan.signals,
+        attributes=((ATTRIBUTE, name),), signals=plan.signals, lanes=plan.lanes,
     )  # fmt: skip

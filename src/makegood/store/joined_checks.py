@@ -1,4 +1,4 @@
-"""Checks that every store makes before it submits in a caller's transaction."""
+"""What every store makes of submissions, and checks before it submits in a caller's transaction."""
 
 from collections.abc import Sequence
 
@@ -34,6 +34,21 @@ def current(dialect: migrations.Dialect, version: int | None, place: str) -> Non
         raise SchemaMismatchError(
             f"{place} has schema version {version}, this makegood needs {least}: run `makegood store migrate` once"
         )
+
+
+def places(draft: Submission, seq: int) -> list[tuple[int, str, str, int, int, str, str]]:
+    """Return the places in lanes of a new task: it waits in them, unless it is to begin later."""
+    lanes = draft.lanes
+    state = "waiting" if draft.start is None else "out"
+    return [(draft.id, draft.app, name, seq, lanes.at_once, lanes.when_taken, state) for name in lanes.names]
+
+
+def topics_of(drafts: Sequence[Submission]) -> set[str]:
+    """Return the topics that new tasks wake: those of claims that look for them."""
+    return {
+        "sleeping" if draft.start is not None else "queued" if draft.lanes.names else "pending"
+        for draft in drafts
+    }
 
 
 def checked(drafts: Sequence[Submission]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from makegood.election.protocol import Grant, LeaseView, PastTerm
+from makegood.model.lane import LaneState
 from makegood.model.messages import Act, Answer, TaskMessage
 from makegood.model.schedule import ScheduleDraft
 from makegood.store.alerts import AlertVerbs
@@ -41,6 +42,7 @@ from makegood.store.views import (
     Filter,
     Finding,
     Found,
+    LaneView,
     NodeInfo,
     NodeView,
     SchemaStatus,
@@ -241,6 +243,27 @@ class Tasks(Signalling, Protocol):
         """Return the size and the content of one value of a task: "result" or "inputs", or of the
         step ``number`` its result ("step") or "error". None instead of a content above ``most`` bytes, and
         for a value that does not exist.
+        """
+
+
+class LaneLists(Protocol):
+    """Who holds lanes, and who waits. Claims and Decisions change that: see ``Tasks.commit``."""
+
+    async def lanes(
+        self, app: str | None = None, name: str | None = None, limit: int = 100, scan_limit: int = ...
+    ) -> list[LaneView]:
+        """Return at most ``limit`` lanes that tasks hold or wait for, by app and name, as far as
+        ``scan_limit`` places show them. ``app``, ``name``: only those.
+        """
+        ...
+
+    async def lanes_of(self, task: int) -> dict[str, LaneState]:
+        """Return the lanes of a task, each with the state of its place: waiting, held or out."""
+        ...
+
+    async def taken(self, app: str, names: Sequence[str], at_once: int) -> tuple[int, str] | None:
+        """Return a task that has one of these lanes, or waits for it, and the lane, if a task that comes now
+        may not go. It locks nothing: the claim decides.
         """
 
 
@@ -695,6 +718,10 @@ class Store(Protocol):
         """Schedules and their firings."""
 
     @property
+    def lanes(self) -> LaneLists:
+        """Lanes: who holds them, and who waits."""
+
+    @property
     def leases(self) -> Leases:
         """Leases with epochs."""
 
@@ -739,7 +766,8 @@ class Store(Protocol):
         """Call ``wake`` (on the event loop) when there may be something new on ``topic``, from
         this process or another.
 
-        Topics: "pending" (tasks to claim), "sleeping" (tasks to claim later), "inbox" (messages to tasks),
+        Topics: "pending" (tasks to claim), "sleeping" (tasks to claim later), "queued" (tasks whose
+        lanes may be free), "inbox" (messages to tasks),
         "agent:APP/AGENT" (requests), "ended" (tasks at rest), "answers" (decided operator commands),
         "queue:NAME" (messages), "schedule" (schedules that have changed), "notice" (notices to send), "bulk"
         (acts on many tasks). A wake-up may be spurious, and may be lost on a broken connection: also poll

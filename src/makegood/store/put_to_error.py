@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from makegood.model.messages import Alert
-from makegood.store import alerts, rows
+from makegood.store import alerts, lanes, rows
 from makegood.store.transaction import Sql, Tx
 
 Trace = Literal["alert", "event"]
@@ -65,6 +65,7 @@ async def put_to_error(
     await tx.run(_CONSUMED, task, None if seqs is None else list(seqs))
     if "alert" in traces:
         await alerts.alert(tx, [Alert("unreadable", task, "", reason)])
+    await lanes.settle(tx, [task])
     if "event" in traces:
         await tx.run(_EVENT, task, node, rows.rejection_moves(records[0][0], reason, in_flight))
     tx.topics.add("ended")

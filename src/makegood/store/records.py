@@ -14,6 +14,7 @@ from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - re-expo
 from makegood.errors import StoreError
 from makegood.model.attributes import Attributes
 from makegood.model.decision import Decision
+from makegood.model.lane import NO_LANES, Lanes
 from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import OnFailure, Signals, Start, Template
 from makegood.model.shape import HeldTask, KeptSignal, Shape
@@ -62,6 +63,8 @@ class Submission(msgspec.Struct, frozen=True):
     """By which people find the task: names and values."""
     signals: Signals = ()
     """The signals that its steps wait for."""
+    lanes: Lanes = NO_LANES
+    """The lanes that it waits for. Then nobody holds it from the beginning."""
 
     @property
     def octets(self) -> int:
@@ -109,9 +112,11 @@ class Loaded(msgspec.Struct):
     signals: Sequence[KeptSignal] = ()
     """Signals that no step has used yet, in the order in which they came."""
     sleeps: bool = False
-    """It was claimed for its messages alone: its start has not come. (One that was let go continues with any
-    message.)
+    """It was claimed for its messages alone: its start has not come, or its lanes are taken. (One that was
+    let go continues with any message.)
     """
+    lane_taken: bool = False
+    """A lane of it is taken, and it does not wait: it is to end unless something of it was done."""
 
 
 NO_MOMENT: Final = 2**63 - 1
@@ -138,6 +143,8 @@ class Claim(msgspec.Struct, frozen=True):
     """Bytes of large values to read for all of them; the first task is claimed whatever its size."""
     sleepers: bool = False
     """Whether to look for tasks that sleep and are due."""
+    queued: bool = False
+    """Whether to look for tasks whose lanes may be free."""
 
 
 Decide = Callable[[Sequence[Loaded]], Sequence[tuple[HeldTask, Decision]]]
@@ -203,6 +210,8 @@ class Committed:
     """Tasks put to error because of their data: (task, reason)."""
     left: bool = False
     """Whether tasks were not claimed for lack of room."""
+    more_queued: bool = False
+    """Whether more tasks wait whose lanes may be free."""
 
     def seconds_to_start(self, now: float) -> float | None:
         """Return in how many seconds the next task that sleeps is due; ``now``: the store's clock."""

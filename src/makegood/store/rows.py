@@ -72,6 +72,8 @@ class Static(msgspec.Struct, frozen=True, omit_defaults=True):
     """The names of the workflow's parameters, one for each input."""
     signals: tuple[tuple[str, str], ...] = ()
     """The signals that its steps wait for: names, each with the JSON schema of its values, or ""."""
+    lanes: tuple[str, ...] = ()
+    """The names of its lanes."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -120,16 +122,28 @@ def static(
     reply: ReplyTo | None,
     names: tuple[str, ...],
     signals: Signals = (),
+    *,
+    lanes: tuple[str, ...] = (),
 ) -> bytes:
-    """Return a task's inputs, result template, notification address, names of its inputs and signals as
-    JSON.
+    """Return a task's inputs, result template, notification address, names of its inputs, signals and
+    lanes as JSON.
     """
-    return _encode(Static(tuple([msgspec.Raw(i) for i in inputs]), returns, reply, names, signals))
+    return _encode(Static(tuple([msgspec.Raw(i) for i in inputs]), returns, reply, names, signals, lanes))
 
 
 def may_wait(data: object) -> bool:
     """Return whether what ``static`` wrote may name signals. ``data`` that was not read: it may."""
     return not isinstance(data, bytes) or b'"signals":[' in data
+
+
+def may_have_lanes(data: object) -> bool:
+    """Return whether what ``static`` wrote may name lanes. ``data`` that was not read: it may."""
+    return not isinstance(data, bytes) or b'"lanes":[' in data
+
+
+def lanes_in(data: bytes) -> tuple[str, ...]:
+    """Return the names of the lanes in what ``static`` wrote."""
+    return _static(data).lanes if may_have_lanes(data) else ()
 
 
 def signals_in(data: bytes) -> Signals:

@@ -50,7 +50,7 @@ _ERROR = (
 _HIGHEST = "\U0010ffff" * LONGEST_INDEXED
 _WORD = "select id from makegood.task where id = ?1 union all select id from makegood.task where key = ?2"
 FAILING = (
-    "(goal = 'forward' and failure_count > 0 and state in ('pending', 'sleeping', 'processing') and "
+    "(goal = 'forward' and failure_count > 0 and state in ('pending', 'sleeping', 'queued', 'processing') and "
     + _STEP.replace("...", "s.failure_count > 0 and s.state in ('ready', 'running', 'in_doubt')")
     + ")"
 )

@@ -40,6 +40,7 @@ UNENDED = Sql("""
 select id from (select id from makegood.task where state = 'pending' and locked_by is null limit $1) a
 union select id from (select id from makegood.task where locked_by is not null limit $1) b
 union select id from (select id from makegood.task where state = 'error' limit $1) c
+union select id from (select id from makegood.task where state = 'queued' limit $1) d
 """)
 """Tasks that have not ended, and do not sleep: each part uses an index that holds nothing else."""
 SLEEPING = Sql("select id from makegood.task where state = 'sleeping' and locked_by is null limit $1")
@@ -101,7 +102,7 @@ ATTRIBUTE_NAMES = Sql("""
 select name, count(*) from makegood.attribute where task = any ($1::bigint[]) group by name order by 2 desc, 1 limit $2
 """)
 _TABLES = (
-    "task", "attribute", "schedule", "step", "request", "inbox", "signal", "event", "alert", "audit", "message", "listener", "notice", "node", "lease_term",
+    "task", "attribute", "lane", "schedule", "step", "request", "inbox", "signal", "event", "alert", "audit", "message", "listener", "notice", "node", "lease_term",
 )  # fmt: skip
 SIZES = Sql(
     " union all ".join(
@@ -111,10 +112,10 @@ SIZES = Sql(
 )
 # Ids rise with the time of submission, by the clock of the submitter: an hour is allowed for its error.
 _DRAWN = "id < ((((select {now}) - ?::float8 - 1704063600) * 1000)::bigint << 22)"
-_INDEXED = (("error",), ("sleeping",))
+_INDEXED = (("error",), ("sleeping",), ("queued",))
 """States whose tasks an index finds by their ids: a search looks at such tasks alone, newest first."""
 _STATES: Final[Sequence[TaskState]] = get_args(TaskState)
-_ALIVE = frozenset({"pending", "sleeping", "processing", "undoing", "error"})
+_ALIVE = frozenset({"pending", "sleeping", "queued", "processing", "undoing", "error"})
 
 
 class _Source:
@@ -152,7 +153,7 @@ class _Source:
         condition = await named(tx, condition)
         alive: list[int] | None = None
         if condition.waits is not None and not condition.states:  # none has ended
-            condition = dataclasses.replace(condition, states=("pending", "sleeping", "processing"))
+            condition = dataclasses.replace(condition, states=("pending", "sleeping", "queued", "processing"))
         only = _ALIVE.issuperset(condition.states) if condition.states else condition.failing is True
         if scan_limit is not None and only and condition.states not in _INDEXED and not _by_index(condition):
             alive = [task for (task,) in await tx.rows(UNENDED, scan_limit + 1)]

@@ -41,7 +41,7 @@ class Raw:
         return TaskRecord(
             id_, app, workflow, key, state, goal, on_failure, submission, priority, self.epoch, within, self.has_deadline, undo_within,
             cause, failures, losses, inputs, returns, result, trace, reply, told_state or "", notice_count or 0, names,
-            rows.signals_in(static),
+            rows.signals_in(static), rows.lanes_in(static),
         )  # fmt: skip
 
 

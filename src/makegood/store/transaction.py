@@ -84,6 +84,11 @@ class ReadTx(Protocol):
     async def rows(self, sql: Sql, *values: Any) -> Sequence[Any]:
         """Execute one statement; return all its rows."""
 
+    async def each(self, sql: Sql, records: Sequence[Sequence[Any]], *more: Any) -> Sequence[Any]:
+        """Execute a statement of ``for_each`` for these rows, if any; return the rows that it
+        returns. ``more``: values that follow those of a row.
+        """
+
 
 class Tx(ReadTx, Protocol):
     """An open transaction that writes."""
@@ -100,9 +105,6 @@ class Tx(ReadTx, Protocol):
         """Execute a statement of ``for_each`` for these rows, if any; ``more``: values that
         follow those of a row.
         """
-
-    async def each(self, sql: Sql, records: Sequence[Sequence[Any]], *more: Any) -> Sequence[Any]:
-        """Execute a statement as ``many`` does; return the rows that it returns."""
 
     async def record(self, events: Sequence[tuple[int, bytes]]) -> None:
         """Add events (task, moves); if the database refuses that of one task, those of the others."""

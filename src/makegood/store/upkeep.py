@@ -39,8 +39,14 @@ union all
 select app, workflow, state, count(*) from makegood.task where locked_by is not null group by app, workflow, state
 union all
 select app, workflow, state, count(*) from makegood.task where state = 'error' and locked_by is null group by app, workflow, state
+union all
+select app, workflow, 'queued', count(*) from (
+    select app, workflow from makegood.task where state = 'queued' order by id limit 100000
+) q group by app, workflow
 """)
-"""Tasks waiting to be claimed, held, and in error: each part uses an index that holds nothing else."""
+"""Tasks waiting to be claimed, held, in error, and (100,000 at most) queued: each part uses an index that
+holds nothing else.
+"""
 _SLEEPERS = """
 select app, workflow, count(*) from (
     select app, workflow from makegood.task where state = 'sleeping' and locked_by is null order by {} limit $1
@@ -130,7 +136,7 @@ returning id
 """)
 REST = tuple(
     Sql(f"delete from makegood.{table} where task = any ($1::bigint[])")  # noqa: S608 - our own tables
-    for table in ("step", "event", "audit", "alert", "attribute", "signal")
+    for table in ("step", "event", "audit", "alert", "attribute", "signal", "lane")
 )
 # Rows that belong to no task: alerts that have ended and were logged, operator commands on messages etc.
 _OTHERS = (

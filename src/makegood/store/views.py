@@ -290,6 +290,32 @@ class TaskView(msgspec.Struct, frozen=True):
         return by_present_rules(self.start_at, self.start_wall or "")
 
 
+class LanePlace(msgspec.Struct, frozen=True):
+    """The place of a task in a lane."""
+
+    task: int
+    workflow: str
+    state: TaskState
+    """The task's."""
+    created_at: float
+    """When the task was submitted, on the store's clock."""
+
+
+class LaneView(msgspec.Struct, frozen=True):
+    """A lane that tasks hold, or wait for."""
+
+    app: str
+    name: str
+    held: int
+    """How many tasks hold it."""
+    waiting: int
+    """How many wait for it, up to 10,000."""
+    holders: tuple[LanePlace, ...] = ()
+    """At most 100 of those that hold it."""
+    waiters: tuple[LanePlace, ...] = ()
+    """At most 100 of those that wait, the next one first."""
+
+
 class StepView(msgspec.Struct, frozen=True):
     """A step as people see it."""
 
@@ -648,7 +674,9 @@ class UnendedTally(msgspec.Struct, frozen=True):
     @property
     def in_flight(self) -> int:
         """Pending, processing and undoing tasks."""
-        return sum(count for state, count in self.states.items() if state not in ("error", "sleeping"))
+        return sum(
+            count for state, count in self.states.items() if state not in ("error", "sleeping", "queued")
+        )
 
 
 class StepBrief(msgspec.Struct, frozen=True):

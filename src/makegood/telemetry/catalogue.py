@@ -49,7 +49,7 @@ UNDOS = Metric(
 )  # fmt: skip
 TASKS = Metric(
     "makegood_tasks", "gauge", ("app", "workflow", "state"),
-    "Tasks that have not ended; state: pending, sleeping, processing, undoing, error. Reported by the leading Supervisor.",
+    "Tasks that have not ended; state: pending, sleeping, queued, processing, undoing, error. Reported by the leading Supervisor.",
 )  # fmt: skip
 ATTEMPTS = Metric(
     "makegood_step_attempts_total", "counter", ("app", "workflow", "step", "agent", "outcome"),

@@ -15,10 +15,12 @@ from makegood.declare.inbox import TRIES, Accepts, Inbox
 from makegood.declare.parameters import names_around
 from makegood.declare.signal import Signal
 from makegood.declare.terms import checked_limit, former_names
-from makegood.errors import DefinitionError, DuplicateNameError, UnknownActionError
+from makegood.errors import ConfigError, DefinitionError, DuplicateNameError, UnknownActionError
 from makegood.model.breaker import Breaker
+from makegood.model.lane import Lane, checked_terms
 from makegood.model.policy import Retry
 from makegood.model.schedule import ScheduleOptions, spec_of
+from makegood.workflow.lane_of import LaneOf
 from makegood.workflow.schedule import Schedule
 from makegood.workflow.workflow import Workflow
 
@@ -100,6 +102,9 @@ class App:
         complete_within: Duration | None = None,
         on_failure: Literal["undo", "hold"] = "undo",
         undo_within: Duration | None = None,
+        lane: Callable[..., Lane | None] | Lane | None = None,
+        at_once: int = 1,
+        when_taken: Literal["wait", "refuse", "cancel"] = "wait",
         name: str | None = None,
         formerly: Iterable[str] = (),
     ) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
@@ -111,6 +116,9 @@ class App:
         complete_within: Duration | None = None,
         on_failure: Any = "undo",
         undo_within: Duration | None = None,
+        lane: Any = None,
+        at_once: int = 1,
+        when_taken: Any = "wait",
         name: str | None = None,
         formerly: Iterable[str] = (),
     ) -> Any:
@@ -120,6 +128,11 @@ class App:
           None: no limit.
         - ``on_failure``: when a step fails for good: "undo" the task, or "hold" it for an operator.
         - ``undo_within``: an undo that takes longer raises an alert.
+        - ``lane``: a function of the workflow's inputs that returns a key, or several. Of the app's tasks
+          that name a key, ``at_once`` go at a time, in order of submission, and each keeps it until it has
+          ended. It may be the key itself; None: no lane.
+        - ``when_taken``: if a lane is taken, a task may "wait", "refuse" (``LaneTakenError``, or it ends
+          undone), or "cancel" those before it and wait for their end.
         - ``name``: replaces the function's name; ``formerly``: names it had.
 
         These options belong to a task: if the workflow is called inside another one, its steps run under that
@@ -135,6 +148,13 @@ class App:
                 )
             if on_failure not in ("undo", "hold"):
                 raise DefinitionError(f'{where}: on_failure={on_failure!r}: "undo" or "hold"')
+            try:
+                checked_terms(at_once, when_taken, where)
+                lane_of = LaneOf(lane, at_once, when_taken)
+            except ConfigError as wrong:
+                raise DefinitionError(
+                    f"{where}: {wrong}" if where not in str(wrong) else str(wrong)
+                ) from None
             workflow: Workflow[..., Any] = Workflow(
                 fn,
                 self._registry,
@@ -143,6 +163,7 @@ class App:
                 within=checked_limit(complete_within, "complete_within", where),
                 undo_within=checked_limit(undo_within, "undo_within", where),
                 on_failure=on_failure,
+                lane_of=lane_of,
             )
             for alias in (workflow.name, *workflow.formerly):
                 if self._find_workflow(alias) is not None:

@@ -24,6 +24,7 @@ from makegood.model.schedule import SchedulePlan
 from makegood.payload.codec import check_fits
 from makegood.saga import waits
 from makegood.workflow.inputs import InputsByValue, WorkflowInputs
+from makegood.workflow.lane_of import NO_LANE, LaneOf
 from makegood.workflow.misuse import add_place, check_source, say_where
 from makegood.workflow.plan_cache import NO_TRAIL, CachedPlan, FunctionCode
 from makegood.workflow.plan_run import Planning
@@ -60,15 +61,16 @@ class Workflow(Generic[P, R]):
         within: float | None,
         undo_within: float | None,
         on_failure: OnFailure,
+        lane_of: LaneOf = NO_LANE,
     ) -> None:
         self.name = name
+        self._registry = registry
         self.formerly = formerly
-        self.address = f"{registry.app}.{name}"
         self.within = within
         self.undo_within = undo_within
         self.on_failure: OnFailure = on_failure
+        self._lane_of = lane_of
         self._fn = fn
-        self._registry = registry
         self._trails: dict[tuple[Mark, ...], CachedPlan] = {}
         self._inputs = WorkflowInputs(
             fn, name, self.address, limit=registry.payload_limit, names=names_around()
@@ -99,6 +101,11 @@ class Workflow(Generic[P, R]):
             )
         planning.enter(self.address)
         return self._fn(*args, **kwargs)
+
+    @functools.cached_property
+    def address(self) -> str:
+        """The names of its app and its own."""
+        return f"{self._registry.app}.{self.name}"
 
     @property
     def app(self) -> str:
@@ -166,7 +173,7 @@ class Workflow(Generic[P, R]):
         return Plan(
             self._registry.app, self.name, trail.steps, inputs_json, trail.returns, self._by_value, self.within, self.undo_within, self.on_failure,
             returns_type=self._returns, names=self._inputs.names or self._inputs.names_of(len(args), by_name),
-            signals=trail.signals,
+            signals=trail.signals, lanes=self._lane_of.lanes(self.address, args, by_name),
         )  # fmt: skip
 
     def _check_sleeps(self, steps: Sequence[StepPlan], inputs: Sequence[bytes]) -> None:
@@ -241,7 +248,7 @@ class Workflow(Generic[P, R]):
             self.name, tuple(trail.steps),
             tuple(null if n in places else msgspec.Raw(data) for n, data in enumerate(inputs_json)), places, trail.returns,
             self._inputs.names or self._inputs.names_of(len(args), by_name), self.within, self.undo_within, self.on_failure,
-            trail.signals,
+            trail.signals, self._lane_of.lanes(self.address, copies[: len(args)], dict(zip(by_name, copies[len(args) :], strict=True))),
         )  # fmt: skip
 
     def _moment_inputs(self, name: str) -> tuple[Any, ...]:

@@ -348,7 +348,10 @@ async def _preview(cli: Cli, request: RequestedAct) -> int:
                 continue
             if len(task_ids) > 1:
                 cli.out.text(f"{task.id}  {detail.task.state}")
-            if detail.task.state in ("pending", "sleeping", "processing") and detail.task.goal == "forward":
+            if (
+                detail.task.state in ("pending", "sleeping", "queued", "processing")
+                and detail.task.goal == "forward"
+            ):
                 cli.note(
                     f"task {task.id} is {detail.task.state}: `makegood task cancel` does this, undo is for tasks at rest"
                 )

@@ -35,7 +35,7 @@ from makegood.store.views import Filter, StepView, TaskDetail
 from makegood.workflow.app import App
 from makegood.workflow.used_actions import used_actions
 
-OPEN: tuple[TaskState, ...] = ("pending", "sleeping", "processing", "undoing", "error")
+OPEN: tuple[TaskState, ...] = ("pending", "sleeping", "queued", "processing", "undoing", "error")
 PAGE = 500
 AHEAD = ("waiting", "ready", "running", "in_doubt")
 STANDING = ("done", "undoing", "undo_failed")

@@ -173,7 +173,7 @@ def _head(task: TaskView, now: float) -> list[Line]:
     ]
     if task.submission > 1:
         spans.append((f"  submission {task.submission}", "dim"))
-    if task.goal != "forward" and task.state in ("pending", "sleeping", "processing"):
+    if task.goal != "forward" and task.state in ("pending", "sleeping", "queued", "processing"):
         spans.append((f"  goal {task.goal}", STYLES["undoing"]))
     if task.cause:
         spans.append((f"  {task.cause}", "yellow"))

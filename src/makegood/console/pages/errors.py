@@ -58,7 +58,7 @@ def group_of(group: ErrorGroup, now: float, span: float) -> Group:
     """Return a group as the page shows it."""
     becomes, states = fate(group), group.states
     undone_count = states.get("undone", 0)
-    forward = sum(states.get(state, 0) for state in ("pending", "sleeping", "processing"))
+    forward = sum(states.get(state, 0) for state in ("pending", "sleeping", "queued", "processing"))
     going = forward + states.get("undoing", 0)
     if becomes == "need":
         count, label = group.blocking, "in error"

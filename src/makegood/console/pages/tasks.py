@@ -55,13 +55,13 @@ UNCLAIMED: Final = 30.0
 _PIPS = {"undoing": "running", "ready": "waiting"}
 """State of a step -> the one that it is drawn as, if that is another."""
 _ACTS = (
-    ("cancel", "stop", ("pending", "sleeping", "processing")),
+    ("cancel", "stop", ("pending", "sleeping", "queued", "processing")),
     ("undo", "undoing", ("processed", "error")),
     ("resubmit", "again", ("error", "undone")),
 )
 _ENDED = (("ok", "processed"), ("undo", "undone"), ("need", "error"))
 """Parts of a batch's bar, and the states that they show."""
-_GOING = ("pending", "sleeping", "processing")
+_GOING = ("pending", "sleeping", "queued", "processing")
 _UNDER_WAY = ("ready", "running", "in_doubt")
 
 

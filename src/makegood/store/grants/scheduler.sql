@@ -6,6 +6,8 @@ grant select on all tables in schema makegood to ":role";
 grant update (state, goal, cause, submission, ready_seq, locked_by, epoch, complete_by, undo_by, failure_count, lost, task_expired, told, notified, ended_at, static, result, start_at, start_wall) on makegood.task to ":role";
 grant insert (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags, spec, result, late, error), update (state, attempt, round, failure_count, asked, deaths, flags, spec, result, late, error, first_sent) on makegood.step to ":role";
 grant insert (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_at, taken_by, within, complete_by, answered, body), update (sent_at, within, complete_by), delete on makegood.request to ":role";
+grant update (seq, when_taken, state) on makegood.lane to ":role";
+grant insert (task, kind, at, body) on makegood.inbox to ":role";
 grant update (body, used, used_at) on makegood.signal to ":role";
 grant delete on makegood.inbox, makegood.notice to ":role";
 grant insert (task, sequence, body) on makegood.notice to ":role";
@@ -22,6 +24,7 @@ grant execute on function makegood.close_writers to ":role";
 :cleared
 create policy ":role all" on makegood.request for all to ":role" using (true) with check (true);
 create policy ":role select" on makegood.inbox for select to ":role" using (true);
+create policy ":role insert" on makegood.inbox for insert to ":role" with check (kind = 'cancel' and :honest);
 create policy ":role delete" on makegood.inbox for delete to ":role" using (true);
 create policy ":role all" on makegood.event for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.audit for all to ":role" using (true) with check (true);

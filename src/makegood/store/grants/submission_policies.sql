@@ -1,9 +1,11 @@
 create policy ":role select" on makegood.task for select to ":role" using (true);
-create policy ":role insert" on makegood.task for insert to ":role" with check (state in ('pending', 'sleeping') and locked_by is null and epoch = 0 and complete_by is null and failure_count = 0
-    and abs(created_at - extract(epoch from clock_timestamp())::float8) < 60 and case state when 'pending' then start_at is null and start_wall is null and abs(ready_seq / 1e6::float8 - extract(epoch from clock_timestamp())::float8) < 60
+create policy ":role insert" on makegood.task for insert to ":role" with check (state in ('pending', 'sleeping', 'queued') and locked_by is null and epoch = 0 and complete_by is null and failure_count = 0
+    and abs(created_at - extract(epoch from clock_timestamp())::float8) < 60 and case when state in ('pending', 'queued') then start_at is null and start_wall is null and abs(ready_seq / 1e6::float8 - extract(epoch from clock_timestamp())::float8) < 60
     else start_at - ready_seq / 1e6::float8 between -60 and 7260 and start_at - extract(epoch from clock_timestamp())::float8 between -60 and 315576060 end);
 create policy ":role select" on makegood.attribute for select to ":role" using (true);
 create policy ":role insert" on makegood.attribute for insert to ":role" with check (makegood.is_new(task));
+create policy ":role select" on makegood.lane for select to ":role" using (true);
+create policy ":role insert" on makegood.lane for insert to ":role" with check (makegood.is_new(task) and state in ('waiting', 'out') and abs(seq / 1e6::float8 - extract(epoch from clock_timestamp())::float8) < 60);
 create policy ":role select" on makegood.signal for select to ":role" using (true);
 create policy ":role insert" on makegood.signal for insert to ":role" with check (:new_signal);
 create policy ":role select" on makegood.inbox for select to ":role" using (true);

@@ -1,6 +1,7 @@
-grant select on makegood.task, makegood.attribute, makegood.signal, makegood.step, makegood.listener, makegood.notice to ":role";
+grant select on makegood.task, makegood.attribute, makegood.lane, makegood.signal, makegood.step, makegood.listener, makegood.notice to ":role";
 grant insert (id, app, workflow, key, fingerprint, state, goal, on_failure, submission, priority, ready_seq, locked_by, epoch, within, complete_by, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static, told, notified, start_at, start_wall) on makegood.task to ":role";
 grant insert (task, name, value) on makegood.attribute to ":role";
+grant insert (task, app, name, seq, at_once, when_taken, state) on makegood.lane to ":role";
 grant insert (task, name, id, step, at, digest) on makegood.signal to ":role";
 grant insert (task, kind, at, body) on makegood.inbox to ":role";
 grant insert (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags, spec) on makegood.step to ":role";

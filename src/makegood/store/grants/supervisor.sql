@@ -5,7 +5,7 @@ grant select on all tables in schema makegood to ":role";
 :node_rights
 grant update (dead) on makegood.node to ":role";
 grant update (state, locked_by, ready_seq, failure_count, lost, task_expired, undo_by), delete on makegood.task to ":role";
-grant delete on makegood.attribute, makegood.signal to ":role";
+grant delete on makegood.attribute, makegood.lane, makegood.signal to ":role";
 grant insert (task, name, id, at, who, digest) on makegood.signal to ":role";
 grant update (progress, moment, next_at, buffer_at, last_task, paused_at, paused_until, paused_by, paused_why) on makegood.schedule to ":role";
 :firing_rights

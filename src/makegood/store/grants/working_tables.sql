@@ -2,6 +2,7 @@ create policy ":role all" on makegood.rate for all to ":role" using (true) with 
 create policy ":role all" on makegood.bulk_act for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.task for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.attribute for all to ":role" using (true) with check (true);
+create policy ":role all" on makegood.lane for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.signal for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.step for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.notice for all to ":role" using (true) with check (true);

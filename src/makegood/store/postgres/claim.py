@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from makegood.model.states import UNBEGUN
+from makegood.store import lanes
+from makegood.store.postgres import lane_locks
 from makegood.store.postgres.load import COLUMNS, read
 from makegood.store.postgres.server_clock import ServerClock
 from makegood.store.postgres.transaction import Row, WriteTransaction
 from makegood.store.priority_ageing import Ageing, rank
-from makegood.store.records import MOST_LOST, Claim, Loaded
-from makegood.store.rows import present_start
+from makegood.store.records import MOST_LOST, NO_MOMENT, Claim, Loaded
+from makegood.store.rows import may_have_lanes, present_start
 from makegood.store.scan_floors import Floors
 from makegood.store.task_rows import Raw
 
@@ -50,6 +52,11 @@ _WHERE_DUE = """t.state = 'sleeping' and t.locked_by is null and t.priority = p.
             and (t.ready_seq, t.id) <= ((select us from moment), 9223372036854775807)"""
 
 
+QUEUED = PENDING.replace(
+    _WHERE_PENDING, f"{_WHERE_PENDING.replace('pending', 'queued')} and t.ready_seq < {NO_MOMENT}"
+)
+
+
 def _with_due(pending: str, floors: str) -> str:
     """Return a statement that also finds the tasks that sleep and are due, and in ``next_start`` the seconds
     until the next one is. ``floors``: the parameter with the floors of those that sleep.
@@ -75,7 +82,7 @@ select q.*, n.next_start, n.at from n left join (select * from p union all selec
 WITH_DUE, WITH_DUE_AGED = _with_due(PENDING, "$5::bigint[]"), _with_due(PENDING_AGED, "$6::bigint[]")
 _AT_REST = f"""
 select {COLUMNS} from makegood.task t
-where t.id = any ($1::bigint[]) and t.locked_by is null and t.state in ('error', 'undone', 'processed', 'sleeping')
+where t.id = any ($1::bigint[]) and t.locked_by is null and t.state in ('error', 'undone', 'processed', 'sleeping', 'queued')
     and (select i.seq from makegood.inbox i where i.task = t.id limit 1) is not null
 for no key update of t skip locked
 """  # noqa: S608 - our own columns
@@ -106,6 +113,8 @@ class Claimed:
     """Seconds until the next task that sleeps is due."""
     looked_at: float = 0.0
     """The server's clock when tasks that sleep were looked for."""
+    more_queued: bool = False
+    """Whether more tasks wait whose lanes may be free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +132,20 @@ async def find(tx: WriteTransaction, claim: Claim, scan: ClaimScan, node: int) -
     if claim.at_rest:
         rest = await tx.rows(_AT_REST, list(claim.at_rest))
     pending, next_start, looked_at = await _pending(tx, claim, scan, node)
+    hinted = await _hinted(tx, claim, scan.floors, node)
+    rest, pending = await _lockable(tx, rest, pending, hinted)
+    refusals: list[Row] = []
+    if hinted:
+        pending, refusals = await _admitted(tx, pending)
+        pending = sorted(pending, key=_in_order)[: claim.limit + 1]
     candidates = _alone(pending[: claim.limit], others=bool(rest))
     candidates = await _due(tx, candidates)
     claims = Claimed(more=len(candidates) < len(pending), next_start=next_start, looked_at=looked_at)
+    claims.more_queued = bool(hinted) and len(hinted) >= claim.limit
     due = {row["id"] for row in candidates}
-    rest = [row for row in rest if row["id"] not in due]  # without those that sleep and are due
+    refused = {row["id"] for row in refusals}
+    rest = [row for row in rest if row["id"] not in due and row["id"] not in refused]
+    rest += refusals
     raws: list[Raw] = []
     for row in (*rest, *candidates):
         has_deadline = row["complete_by"] is not None
@@ -138,9 +156,13 @@ async def find(tx: WriteTransaction, claim: Claim, scan: ClaimScan, node: int) -
     if raws:
         result = await read(tx.connection, tx.plans, raws, claim.room)
         claims.tasks, claims.unreadable = result.tasks, result.unreadable
-        starts = {row["id"] for row in rest if row["state"] == "sleeping" and row["start_at"] is not None}
+        stay = {
+            row["id"]
+            for row in rest
+            if row["state"] == "queued" or (row["state"] == "sleeping" and row["start_at"] is not None)
+        }
         for load in claims.tasks:
-            load.sleeps = load.task.id in starts
+            load.sleeps, load.lane_taken = load.task.id in stay, load.task.id in refused
         claims.left = bool(result.left)
         claims.more = claims.more or claims.left
         left = set(result.left)
@@ -148,6 +170,43 @@ async def find(tx: WriteTransaction, claim: Claim, scan: ClaimScan, node: int) -
     for row in candidates:
         claims.last_seqs[row["state"], row["priority"]] = row["ready_seq"]
     return claims
+
+
+async def _hinted(tx: WriteTransaction, claim: Claim, floors: Floors, node: int) -> list[Row]:
+    """Lock and return queued tasks whose lanes may be free."""
+    if not claim.queued or claim.limit <= 0:
+        return []
+
+    async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
+        begin = [-1 if bottom else int(floors.floor(("queued", priority))) for priority in PRIORITIES]
+        return sorted(await tx.rows(QUEUED, PRIORITIES, begin, claim.limit, node), key=_in_order)
+
+    return await floors.looked("queued", look)
+
+
+async def _lockable(
+    tx: WriteTransaction, rest: list[Row], pending: list[Row], hinted: list[Row]
+) -> tuple[list[Row], list[Row]]:
+    """Return the tasks at rest, and those to claim, without those on whose lanes another transaction decides
+    now: they stay as they are.
+    """
+    laned = [row["id"] for row in (*rest, *pending) if may_have_lanes(row["static"])]
+    busy = await lane_locks.busy(tx, [*laned, *(row["id"] for row in hinted)])
+    pending = [*pending, *hinted]
+    if not busy:
+        return rest, pending
+    return [row for row in rest if row["id"] not in busy], [row for row in pending if row["id"] not in busy]
+
+
+async def _admitted(tx: WriteTransaction, pending: list[Row]) -> tuple[list[Row], list[Row]]:
+    """Return tasks without those whose lanes are taken, and of these the ones that do not wait."""
+    queued = [row["id"] for row in pending if row["state"] == "queued"]
+    admitted = await lanes.admit(tx, queued)
+    out = set(queued) - admitted.may_go
+    return (
+        [row for row in pending if row["id"] not in out],
+        [row for row in pending if row["id"] in admitted.refusals],
+    )
 
 
 async def _due(tx: WriteTransaction, candidates: Sequence[Row]) -> Sequence[Row]:

@@ -18,9 +18,9 @@ from makegood.base.ids import show
 from makegood.base.text import kept
 from makegood.model.decision import Decision
 from makegood.model.shape import HeldTask
-from makegood.store import notice_operations
+from makegood.store import lanes, notice_operations
 from makegood.store import put_to_error as shared
-from makegood.store.postgres import claim, notices
+from makegood.store.postgres import claim, lane_locks, notices
 from makegood.store.postgres.decision_rows import Writing
 from makegood.store.postgres.errors import LOCKED, MISSING, is_data, is_lost
 from makegood.store.postgres.transaction import WriteTransaction, within
@@ -55,7 +55,7 @@ class Commit:
         """Write the batch. May be called again if it has certainly done nothing."""
         self.outcome = Committed()
         try:
-            if self.batch.claim is None and not self.careful:
+            if self.batch.claim is None and not self.careful and not lanes.touched(self.batch.decisions):
                 return await self._at_once(tx)
             return await within(tx, self._explicit)
         except Exception as fault:
@@ -101,6 +101,8 @@ class Commit:
     async def _explicit(self, tx: WriteTransaction) -> Committed:
         batch, outcome = self.batch, self.outcome
         self.writing = None
+        if room := [d.task.id for d in batch.decisions if lanes.makes_room(d)]:
+            await lane_locks.wait(tx, room)
         if self.careful:
             await tx.connection.execute(_IMPATIENT)
         claim_decisions: dict[int, tuple[HeldTask, Decision]] = {}
@@ -109,6 +111,7 @@ class Commit:
             claims = await claim.find(tx, batch.claim, self.scan, batch.node)
             outcome.more, outcome.left, self.last_seqs = claims.more, claims.left, claims.last_seqs
             outcome.next_start, outcome.looked_at = claims.next_start, claims.looked_at
+            outcome.more_queued = claims.more_queued
             for task, reason in claims.unreadable:
                 await put_to_error(tx, batch.node, task, reason)
                 outcome.rejections.append((task, reason))
@@ -152,6 +155,7 @@ class Commit:
                 return
             if not outcome.losers:
                 self.outcome.withdrawals += outcome.withdrawals
+                await lanes.settle(tx, lanes.touched(decisions), lanes.freed(decisions))
                 return
             self.outcome.losses |= outcome.losers
             decisions = [d for d in decisions if d.task.id not in outcome.losers]

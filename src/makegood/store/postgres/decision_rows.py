@@ -199,7 +199,11 @@ class Writing:
                 name, row = "asleep", (*row[:11], decision.wakes, *row[12:])
             if task.inputs is not before.inputs and task.returns is not None:
                 name = "corrected"
-                row += (rows.static(task.inputs, task.returns, task.reply, task.names, task.signals),)
+                row += (
+                    rows.static(
+                        task.inputs, task.returns, task.reply, task.names, task.signals, lanes=task.lanes
+                    ),
+                )
             if decision.notices:
                 name = "told" if name == "task" else f"{name}_told"
                 row += (task.told, task.notified)

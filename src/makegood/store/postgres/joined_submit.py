@@ -20,7 +20,7 @@ from makegood.model import notices
 from makegood.model.notices import Notice, topic_of
 from makegood.model.plan import Start
 from makegood.store import migrations, rows
-from makegood.store.joined_checks import another, checked, current, same_kind
+from makegood.store.joined_checks import another, checked, current, places, same_kind, topics_of
 from makegood.store.notice_records import listeners, queued, received
 from makegood.store.postgres.commit_statement import (
     AS_QUEUED,
@@ -43,7 +43,9 @@ _T, _F = "pg_catalog.text", "pg_catalog.float8"
 _OF = "given.v operator(pg_catalog.->) "
 _START = f"coalesce({EXACT_NOW} {PLUS} x.delay, x.start_at)"
 _AHEAD = f"case when x.start_wall operator(pg_catalog.<>) '' and x.start_at operator(pg_catalog.>) ({EXACT_NOW} {PLUS} {AHEAD}) then {AHEAD} else 0 end"
-_SLEEPS = f"coalesce({_START} operator(pg_catalog.>) {EXACT_NOW}, false)"
+_SLEEPS = (
+    f"coalesce({_START} operator(pg_catalog.>) {EXACT_NOW} or (x.laned and {_START} is not null), false)"
+)
 _NEW = f"exists (select 1 from ins where ins.id {EQ} x.task)"  # noqa: S608 - our own text
 _LOOK = f"""
 select pg_catalog.now()::pg_catalog.text, current_user::pg_catalog.text,
@@ -78,14 +80,14 @@ with given as materialized (select ?::pg_catalog.text::pg_catalog.jsonb as v),
 ins as (
     insert into makegood.task (id, app, workflow, key, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
         locked_by, epoch, within, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static, start_at, start_wall@told)
-    select x.id, x.app, x.workflow, x.key, pg_catalog.decode(x.fingerprint, 'base64'), case when {_SLEEPS} then 'sleeping' else 'pending' end, 'forward', x.on_failure, 1, x.priority,
+    select x.id, x.app, x.workflow, x.key, pg_catalog.decode(x.fingerprint, 'base64'), case when {_SLEEPS} then 'sleeping' when x.laned then 'queued' else 'pending' end, 'forward', x.on_failure, 1, x.priority,
         (case when {_SLEEPS} then ({_START} operator(pg_catalog.-) {_AHEAD})::numeric else extract(epoch from pg_catalog.clock_timestamp()) end
             operator(pg_catalog.*) 1000000::numeric)::bigint, null, 0, x.within, x.undo_within, '', 0, 0, false,
         x.correlation_id, x.trace, {EXACT_NOW}, pg_catalog.decode(x.static, 'base64'),
         case when {_SLEEPS} then {_START} end, case when {_SLEEPS} then x.start_wall end@as_told
     from given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'tasks') as x (id bigint, app {_T}, workflow {_T}, key {_T},
         fingerprint {_T}, on_failure {_T}, priority int, within {_F}, undo_within {_F}, correlation_id {_T}, trace {_T},
-        static {_T}, delay {_F}, start_at {_F}, start_wall {_T}@and_told)
+        static {_T}, delay {_F}, start_at {_F}, start_wall {_T}, laned boolean@and_told)
     on conflict do nothing
     returning id, state
 ),
@@ -95,9 +97,10 @@ st as (
     from given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'steps') as x (task bigint, idx int, kind {_T}, name {_T},
         agent {_T}, action {_T}, spec {_T})
     where {_NEW}
-)@attributes@notices
+)@attributes@lanes@notices
 select id, (select pg_catalog.count(pg_catalog.pg_notify('makegood', state)) from (select distinct state from ins) s)@rings from ins
 """  # noqa: S608 - our own text
+_PLACE = ("task", "app", "name", "n", "at_once", "when_taken", "state")
 _RIGHTS = """
 select pg_catalog.has_any_column_privilege('makegood.notice', 'insert')
     and pg_catalog.has_any_column_privilege('makegood.listener', 'insert')
@@ -134,6 +137,15 @@ attr as (
     from given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'attributes') as x (task bigint, name {_T}, value {_T})
     where {_NEW}
 )"""  # noqa: S608 - our own text
+_LANES = f""",
+lane as (
+    insert into makegood.lane (task, app, name, seq, at_once, when_taken, state)
+    select x.task, x.app, x.name, ({EXACT_NOW} operator(pg_catalog.*) 1000000::{_F})::bigint {PLUS} x.n, x.at_once, x.when_taken, x.state
+    from given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'lanes') as x (task bigint, n bigint, app {_T}, name {_T}, at_once int,
+        when_taken {_T}, state {_T})
+    where {_NEW}
+)"""  # noqa: S608 - our own text
+_MAY_QUEUE = "select pg_catalog.has_any_column_privilege('makegood.lane', 'insert')"
 _MAY_LABEL = "select pg_catalog.has_any_column_privilege('makegood.attribute', 'insert')"
 _RINGS = f"""
     {PLUS} (select pg_catalog.count(pg_catalog.pg_notify('makegood', topic)) from (select distinct 'queue:' {CAT} queue as topic from p_queued) q)
@@ -193,6 +205,10 @@ async def join(caller: Caller, drafts: Sequence[Submission], place: StorePlace) 
         raise TransactionError(
             "the role of connection= may not write attributes=: as their owner, `grant insert on makegood.attribute` to it"
         )
+    if any(d.lanes.names for d in drafts) and not (await caller.ask(_MAY_QUEUE))[0][0]:
+        raise TransactionError(
+            "the role of connection= may not write places in lanes: as their owner, `grant insert on makegood.lane` to it"
+        )
     return await _insert(caller, drafts)
 
 
@@ -242,9 +258,13 @@ async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitte
     attributes = [{"task": d.id, "name": name, "value": value} for d in tasks for name, value in d.attributes]
     if attributes:
         values["attributes"] = attributes
+    lanes = [dict(zip(_PLACE, place, strict=True)) for n, d in enumerate(tasks) for place in places(d, n)]
+    if lanes:
+        values["lanes"] = lanes
     sql = (_TELLING if first_notices else _QUIETLY).replace("@attributes", _ATTRIBUTES if attributes else "")
+    sql = sql.replace("@lanes", _LANES if lanes else "")
     new_ids = {id_ for id_, _ in await caller.ask(sql, _text(values))}
-    caller.topics |= {"pending" if all(d.start is None for d in tasks) else "sleeping"}
+    caller.topics |= topics_of(tasks)
     caller.topics |= {topic_of(notice.reply.to) for notice in first_notices}
     answers: list[Submitted | None] = []
     left: list[dict[str, Any]] = []
@@ -273,7 +293,8 @@ def _task(d: Submission) -> dict[str, Any]:
     return {
         "id": d.id, "app": d.app, "workflow": d.workflow, "key": d.key, "fingerprint": _base64(d.fingerprint),
         "on_failure": d.on_failure, "priority": d.priority, "within": d.within, "undo_within": d.undo_within,
-        "correlation_id": d.correlation_id, "trace": d.trace, "static": _base64(rows.static(d.inputs, d.returns, d.reply, d.names, d.signals)), "told": d.told or None,
+        "correlation_id": d.correlation_id, "trace": d.trace, "static": _base64(rows.static(d.inputs, d.returns, d.reply, d.names, d.signals, lanes=d.lanes.names)), "told": d.told or None,
+        **({"laned": True} if d.lanes.names else {}),
         **({} if d.start is None else _start(d.start)),
     }  # fmt: skip
 

@@ -9,6 +9,7 @@ import asyncpg
 from makegood.base.clock import Clock, SystemClock
 from makegood.store import records
 from makegood.store.alerts import AlertVerbs
+from makegood.store.lanes import LaneVerbs
 from makegood.store.notice_operations import NoticeVerbs
 from makegood.store.oversight import OversightVerbs
 from makegood.store.postgres import slices, upkeep
@@ -64,6 +65,11 @@ class PostgresStore:
         self.nodes = slices.NodeSlice(database)
         self.admin = slices.AdminSlice(database)
         self.oversight = OversightVerbs(database)
+
+    @property
+    def lanes(self) -> LaneVerbs:
+        """Lanes: who holds them, and who waits."""
+        return LaneVerbs(self._database)
 
     @property
     def schedules(self) -> slices.ScheduleSlice:

@@ -22,6 +22,7 @@ from makegood.model.notices import Notice, event, label, queue, topic_of
 from makegood.model.shape import Shape
 from makegood.model.states import Move
 from makegood.store import rows
+from makegood.store.joined_checks import places, topics_of
 from makegood.store.notice_records import listeners, queued, received
 from makegood.store.postgres.commit_statement import (
     AS_QUEUED,
@@ -70,6 +71,7 @@ st as (
 @begun
 @notices
 @attributes
+@lanes
 mark as (
     update makegood.writer w set number = $3, at = at.now,
         outcome = case when (select count(*) from ins) < $5 then array(select id from ins) end
@@ -131,6 +133,13 @@ _ATTRIBUTES = f"""attr as (
     select x.task, x.name, x.value from at cross join unnest(@arrays) as x (task, name, value) where {_NEW}
 ),
 """  # noqa: S608 - our own text
+_LANES = f"""lane as (
+    insert into makegood.lane (task, app, name, seq, at_once, when_taken, state)
+    select x.task, x.app, x.name, (at.now * 1000000)::bigint + x.n, x.at_once, x.when_taken, x.state
+    from at cross join unnest(@arrays) as x (@names) where {_NEW}
+),
+"""  # noqa: S608 - our own text
+_LANED = "@laned"
 _OPTIONAL = ("key", "correlation_id", "trace")
 _FIRST, _BEGUN_COLUMNS, _START_COLUMNS = 28, 13, 3
 _AT_ONCE = (None, None, None)
@@ -153,18 +162,22 @@ def statement(
     notifies: bool,
     delays: bool = False,
     labels: bool = False,
+    laned: bool = False,
 ) -> str:
     """Return the statement.
 
     ``presence``: which of the optional columns have a value in some row. ``begins``: some tasks begin
     at once. ``notifies``: some submitters want notices; then the statement takes the columns of
     ``_notice_columns`` as parameters. ``delays``: some tasks begin later; then it takes their starts before
-    these. ``labels``: some tasks have attributes; their columns are the last parameters.
+    these. ``labels``: some tasks have attributes; their columns follow. ``laned``: some tasks have lanes; the
+    columns of their places are the last parameters.
     """
     text = _SUBMIT.replace("@begun\n", _BEGUN if begins else "")
     for name in ("fingerprint", "static"):
         text = text.replace(f"@{name}", piece(f"x.{name}", 14))
     state, ready, first = _STATE if begins else "'pending'", _READY, _FIRST + _BEGUN_COLUMNS * begins
+    if laned:
+        state = f"case when {_LANED} then 'queued' else {state} end"
     if delays:
         text = _with_starts(text, first)
         state = f"case when {_SLEEPS} then 'sleeping' else {state} end"
@@ -176,6 +189,7 @@ def statement(
     first += _NOTICE_COLUMNS * notifies
     arrays_ = f"${first}::text::bigint[], ${first + 1}::text[], ${first + 2}::text[]"
     text = text.replace("@attributes\n", _ATTRIBUTES.replace("@arrays", arrays_) if labels else "")
+    text = _with_lanes(text, first + 3 * labels) if laned else text.replace("@lanes\n", "")
     for name, present in zip(_OPTIONAL, presence, strict=True):
         text = text.replace(f"@{name}", f"x.{name}" if present else "null")
     if not by_shape:
@@ -185,6 +199,21 @@ def statement(
             .replace("select t.id, s.idx", "select s.id, s.idx")
         )
     return text
+
+
+def _with_lanes(text: str, first: int) -> str:
+    """Return a statement that also writes places in lanes. A task with lanes that begins later sleeps even if
+    its moment has passed: the claim that finds it due queues it.
+    """
+    names = ["task", "n", "app", "name", "at_once", "when_taken", "state"]
+    kinds = ["text::bigint", "text::int", "text", "text", "text::int", "text", "text"]
+    arrays_ = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(kinds, first))
+    sleeps = f"coalesce({_START} > at.now or ({_LANED} and {_START} is not null), false)"
+    return (
+        text.replace("@lanes\n", _LANES.replace("@arrays", arrays_).replace("@names", ", ".join(names)))
+        .replace(_SLEEPS, sleeps)
+        .replace(_LANED, f"x.id = any (${first}::text::bigint[])")
+    )
 
 
 def _with_starts(text: str, first: int) -> str:
@@ -249,6 +278,8 @@ class SubmitColumns:
     kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
     attributes: list[tuple[int, str, str]] = field(default_factory=list)
+    places: list[tuple[Any, ...]] = field(default_factory=list)
+    """Places in lanes."""
 
     def collect(self, drafts: Sequence[Submission]) -> None:
         """Take the drafts, except those whose id occurs twice in the batch: the later one collided."""
@@ -271,11 +302,13 @@ class SubmitColumns:
             if d.first is not None:
                 self._begin(d, d.first)
             elif d.holder is None:
-                self.topics.add("pending" if d.start is None else "sleeping")
-            static = rows.static(d.inputs, d.returns, d.reply, d.names, d.signals)
+                self.topics |= topics_of([d])
+            static = rows.static(d.inputs, d.returns, d.reply, d.names, d.signals, lanes=d.lanes.names)
             if (start := d.start) is not None:
                 at = (None, None) if start.delay is not None else (start.at, start.wall)
                 self.starts[len(self.tasks)] = (start.delay, *at)
+            if d.lanes.names:
+                self.places += places(d, len(self.tasks))
             self.tasks.append((d.id, number, d.fingerprint, static, d.key, d.correlation_id, d.trace))
             if d.attributes:
                 self.attributes += [(d.id, *pair) for pair in d.attributes]
@@ -338,6 +371,10 @@ class SubmitColumns:
         if self.attributes:
             tasks, names, texts = columns(self.attributes, 3)
             labels = [numbers(tasks), names, texts]
+        lanes: list[Any] = []
+        if self.places:
+            tasks, apps, names, orders, most, terms, states = columns(self.places, 7)
+            lanes = [numbers(tasks), numbers(orders), apps, names, numbers(most), terms, states]
         data, spans = joined(prints + statics)
         text = statement(
             presence,
@@ -346,10 +383,11 @@ class SubmitColumns:
             notifies=bool(notice_values),
             delays=bool(start_values),
             labels=bool(labels),
+            laned=bool(lanes),
         )
         return text, [
             len(ids), *shapes, numbers(ids), numbers(numbers_), data, numbers(spans[: len(ids)]), numbers(spans[len(ids) :]), *optional,
-            numbers(owners), numbers(places), *rest, holders, *first_decisions, *start_values, *notice_values, *labels,
+            numbers(owners), numbers(places), *rest, holders, *first_decisions, *start_values, *notice_values, *labels, *lanes,
         ]  # fmt: skip
 
 

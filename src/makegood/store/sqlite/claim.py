@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from makegood.model.states import UNBEGUN
+from makegood.store import lanes
 from makegood.store.priority_ageing import PRIORITIES, Ageing, rank
-from makegood.store.records import MOST_LOST, Claim, Loaded
+from makegood.store.records import MOST_LOST, NO_MOMENT, Claim, Loaded
 from makegood.store.rows import present_start
 from makegood.store.sqlite.load import COLUMNS, read
 from makegood.store.sqlite.transaction import Row, WriteTransaction, are_numbers
@@ -21,6 +22,7 @@ PENDING = f"""
 select {COLUMNS}, ready_seq from makegood_task where state = 'pending' and locked_by is null and {_LIVES}
 order by priority desc, ready_seq limit ?1
 """  # noqa: S608 - our own columns
+QUEUED = PENDING.replace("state = 'pending'", f"state = 'queued' and ready_seq < {NO_MOMENT}")
 _OF_ONE = f"""
 select * from (
     select {COLUMNS}, ready_seq from makegood_task where state = 'pending' and locked_by is null and priority = {{n}} and {_LIVES}
@@ -67,7 +69,7 @@ _STRICT = 10**17
 """Microseconds, more than any task waits: as the step of ageing they let age count within a priority only."""
 _AT_REST = f"""
 select {COLUMNS} from makegood_task
-where id in ({{marks}}) and locked_by is null and state in ('error', 'undone', 'processed', 'sleeping')
+where id in ({{marks}}) and locked_by is null and state in ('error', 'undone', 'processed', 'sleeping', 'queued')
     and exists (select 1 from makegood_inbox where task = makegood_task.id)
 """  # noqa: S608 - our own columns
 _SLEEP_ON = "update makegood_task set start_at = ?, ready_seq = ? where id = ?"
@@ -92,19 +94,24 @@ class Claimed:
     """Seconds until the next task that sleeps is due."""
     left: bool = False
     """Whether tasks were left out because their large values did not fit in the claim's room."""
+    more_queued: bool = False
+    """Whether there are more tasks whose lanes may be free."""
 
 
 def find(tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int) -> Claimed:
     """Return the tasks that ``claim`` gets, with their epochs already raised; ``node`` claims them."""
     claims = Claimed()
     rest = {row[0]: row for row in _sound(tx.among(_AT_REST, claim.at_rest), claims)}
-    pending, claims.next_start = _pending(tx, claim, ageing, node)
+    queued, refusals = _queued(tx, claim, node, claims)
+    pending, claims.next_start = _pending(tx, claim, ageing, node, queued)
     candidates = _sound(pending[: claim.limit], claims)
     doubtful = next((n for n, row in enumerate(candidates) if row[_LOST] >= MOST_LOST), None)
     if doubtful is not None:
         candidates = candidates[: 0 if rest and not doubtful else max(1, doubtful)]
     candidates = _due(tx, candidates)
     claims.more = len(pending) > len(candidates)
+    taken = {row[0] for row in refusals}
+    rest |= {row[0]: row for row in refusals}
     for row in candidates:
         rest.pop(row[0], None)  # one that sleeps and is due
     raws: list[Raw] = []
@@ -118,8 +125,12 @@ def find(tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int) -> Claim
     result = read(tx, raws, claim.room)
     claims.tasks = result.tasks
     for load in claims.tasks:
-        message_only = load.task.state == "sleeping" and load.task.id in rest
-        load.sleeps = message_only and rest[load.task.id][_START_AT] is not None
+        if load.task.id in rest:
+            state = load.task.state
+            load.sleeps = state == "queued" or (
+                state == "sleeping" and rest[load.task.id][_START_AT] is not None
+            )
+            load.lane_taken = load.task.id in taken
     claims.unreadable += result.unreadable
     for task in result.left:
         claims.complete_by.pop(task, None)
@@ -144,20 +155,35 @@ def _sound(rows: Sequence[Row], claims: Claimed) -> list[Row]:
     return sound
 
 
-def _pending(tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int) -> tuple[list[Row], float | None]:
-    """Return the tasks to claim in their order, one more than wanted if there are more, and in how many
-    seconds the next one that sleeps is due.
+def _queued(tx: WriteTransaction, claim: Claim, node: int, claims: Claimed) -> tuple[list[Row], list[Row]]:
+    """Return queued tasks whose lanes are free, and those that do not wait for theirs; park the others."""
+    if not claim.queued or claim.limit <= 0:
+        return [], []
+    queued = _sound(tx.rows(QUEUED, (claim.limit, node)), claims)
+    claims.more_queued = len(queued) == claim.limit
+    admitted = tx.do(lanes.admit, [row[0] for row in queued])
+    return (
+        [row for row in queued if row[0] in admitted.may_go],
+        [row for row in queued if row[0] in admitted.refusals],
+    )
+
+
+def _pending(
+    tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int, queued: Sequence[Row]
+) -> tuple[list[Row], float | None]:
+    """Return the tasks to claim in their order, with those that are ``queued`` and may go, one more than
+    wanted if there are more, and in how many seconds the next one that sleeps is due.
     """
     if claim.limit <= 0:  # only for messages
         return [], None
     limit = claim.limit + 1
     step = ageing.step if ageing.due("pending", tx.now) else None
-    due: list[Row] = []
+    due = list(queued)
     next_start: float | None = None
     if claim.sleepers:
         clocks = (int(tx.now * 1e6), int(tx.calendar * 1e6))
         order = (limit, _STRICT) if step is None else (-1, int(step * 1e6))
-        due = tx.rows(DUE, (limit, node, *clocks, *order))
+        due += tx.rows(DUE, (limit, node, *clocks, *order))
         waits = [wait for (wait,) in tx.rows(NEXT, (limit, node, *clocks)) if are_numbers(wait)]
         next_start = min(waits) / 1e6 if waits else None
     oldest: float | None = None

@@ -16,7 +16,7 @@ from makegood.base.ids import show
 from makegood.base.text import kept
 from makegood.model.decision import Decision
 from makegood.model.shape import HeldTask
-from makegood.store import notice_operations
+from makegood.store import lanes, notice_operations
 from makegood.store import put_to_error as shared
 from makegood.store.changes import by_shape
 from makegood.store.priority_ageing import Ageing
@@ -57,6 +57,7 @@ class _Commit:
             self.claims = claims = claim.find(tx, batch.claim, self.ageing, batch.node)
             outcome.more, outcome.left = claims.more, claims.left
             outcome.next_start, outcome.looked_at = claims.next_start, tx.now
+            outcome.more_queued = claims.more_queued
             for task, reason in claims.unreadable:
                 put_to_error(tx, batch.node, task, reason)
                 outcome.rejections.append((task, reason))
@@ -118,6 +119,8 @@ class _Commit:
         for decision in single_decisions:
             writing.collect(decision)
         writing.write([*self._fences(single_decisions, alike.held()), *alike.changes()])
+        if touched := lanes.touched(decisions):
+            self.tx.do(lanes.settle, touched, lanes.freed(decisions))
         return writing.withdrawals
 
     def _fences(self, decisions: Sequence[Decision], held_tasks: Mapping[int, Sequence[int]]) -> list[Change]:

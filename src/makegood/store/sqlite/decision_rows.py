@@ -321,7 +321,12 @@ class Writing:
             self.rows["rewritten"].append((id_, idx, spec(d.steps[idx].plan)))
         if task.inputs is not d.before.inputs and task.returns is not None:
             self.rows["corrected"].append(
-                (id_, rows.static(task.inputs, task.returns, task.reply, task.names, task.signals))
+                (
+                    id_,
+                    rows.static(
+                        task.inputs, task.returns, task.reply, task.names, task.signals, lanes=task.lanes
+                    ),
+                )
             )
         if d.answers:
             self.tx.topics.add("answers")

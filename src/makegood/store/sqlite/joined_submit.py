@@ -14,13 +14,13 @@ from pathlib import Path
 from makegood.errors import TransactionError
 from makegood.model.notices import topic_of
 from makegood.store import migrations, rows
-from makegood.store.joined_checks import another, checked, current, same_kind
+from makegood.store.joined_checks import another, checked, current, places, same_kind, topics_of
 from makegood.store.notice_records import received
 from makegood.store.records import Submission, Submitted
 from makegood.store.sqlite.decision_rows import READY
 from makegood.store.sqlite.notices import STORE, sending
 from makegood.store.sqlite.store_threads import StoreClock
-from makegood.store.sqlite.submit import ATTRIBUTES, BY_KEY, SLEEP, sleep
+from makegood.store.sqlite.submit import ATTRIBUTES, BY_KEY, LANES, SLEEP, sleep
 from makegood.store.sqlite.transaction import blob
 from makegood.transactions import Caller
 from makegood.transactions.caller import defer_checkpoints
@@ -35,7 +35,7 @@ _TASK = """
 insert into makegood_task (id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
     epoch, cause, failure_count, lost, task_expired, created_at, static, key, within, undo_within, correlation_id, trace, told,
     notified)
-values (?, ?, ?, ?, 'pending', 'forward', ?, 1, ?, ?, 0, '', 0, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?, ?, ?, ?, ?, 'forward', ?, 1, ?, ?, 0, '', 0, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict do nothing returning 1
 """
 _STEP = """
@@ -72,9 +72,7 @@ async def join(
             failure.add_note(f"the savepoint was gone: {loss}")
         raise
     await caller.ask(_RELEASE)
-    caller.topics |= (
-        {"pending", "sleeping"} if any(draft.start is not None for draft in drafts) else {"pending"}
-    )
+    caller.topics |= topics_of(drafts)
     caller.topics |= {topic_of(draft.reply_to) for draft in drafts if draft.reply_to is not None}
     return answers
 
@@ -134,8 +132,9 @@ async def _insert(caller: Caller, draft: Submission, now: float, calendar: float
     ((ready,),) = await caller.ask(READY, 1, round(now * 1_000_000))
     notice_values = (None, None) if draft.reply_to is None else (draft.told, draft.notified)
     task = (
-        draft.id, draft.app, draft.workflow, blob(draft.fingerprint), draft.on_failure, draft.priority, ready, now,
-        blob(rows.static(draft.inputs, draft.returns, draft.reply, draft.names, draft.signals)), draft.key, draft.within, draft.undo_within,
+        draft.id, draft.app, draft.workflow, blob(draft.fingerprint), "queued" if draft.lanes.names else "pending",
+        draft.on_failure, draft.priority, ready, now,
+        blob(rows.static(draft.inputs, draft.returns, draft.reply, draft.names, draft.signals, lanes=draft.lanes.names)), draft.key, draft.within, draft.undo_within,
         draft.correlation_id, draft.trace, *notice_values,
     )  # fmt: skip
     if await caller.ask(_TASK, *task):
@@ -144,6 +143,8 @@ async def _insert(caller: Caller, draft: Submission, now: float, calendar: float
             await caller.ask(_STEP, *place, spec)
         if (start := sleep(draft, now, calendar)) is not None:
             await caller.ask(SLEEP, *start)
+        if lanes := places(draft, ready):
+            await caller.ask(LANES, json.dumps(lanes))
         if draft.attributes:
             await caller.ask(ATTRIBUTES, json.dumps([(draft.id, *pair) for pair in draft.attributes]))
         if (notice := received(draft)) is not None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from makegood.base.clock import Clock, SystemClock
 from makegood.store import records
 from makegood.store.alerts import AlertVerbs
+from makegood.store.lanes import LaneVerbs
 from makegood.store.notice_operations import NoticeVerbs
 from makegood.store.oversight import OversightVerbs
 from makegood.store.priority_ageing import Ageing
@@ -68,6 +69,11 @@ class SQLiteStore:
         self.nodes = slices.NodeSlice(database)
         self.admin = slices.AdminSlice(database)
         self.oversight = OversightVerbs(database)
+
+    @property
+    def lanes(self) -> LaneVerbs:
+        """Lanes: who holds them, and who waits."""
+        return LaneVerbs(self._database)
 
     @property
     def schedules(self) -> slices.ScheduleSlice:

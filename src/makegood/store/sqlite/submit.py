@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from makegood.base.wall_times import AHEAD
 from makegood.errors import PayloadError
 from makegood.store import rows
+from makegood.store.joined_checks import places
 from makegood.store.notice_records import received
 from makegood.store.records import Submission, Submitted
 from makegood.store.sqlite import notices
@@ -42,6 +43,12 @@ ATTRIBUTES = """
 insert into makegood_attribute (task, name, value)
 select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') from json_each(?) where true
 """
+LANES = """
+insert into makegood_lane (task, app, name, seq, at_once, when_taken, state)
+select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]'),
+    json_extract(value, '$[4]'), json_extract(value, '$[5]'), json_extract(value, '$[6]') from json_each(?) where true
+"""
+"""Takes the places of ``places``, as JSON."""
 BY_KEY = "select id, case when fingerprint <> ? then static end from makegood_task where key = ? and workflow = ? and app = ?"
 
 
@@ -71,10 +78,13 @@ def _submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitte
     tx.many(SLEEP, [values for values in starts if values is not None])
     if attributes := [(drafts[n].id, *pair) for n in numbers for pair in drafts[n].attributes]:
         tx.run(ATTRIBUTES, (json.dumps(attributes),))
+    if lanes := [place for n in numbers for place in places(drafts[n], first + n)]:
+        tx.run(LANES, (json.dumps(lanes),))
+        tx.topics.add("queued")
     first_notices = [notice for n in numbers if (notice := received(drafts[n])) is not None]
     if first_notices:
         notices.write(tx, first_notices)
-    if any(drafts[n].holder is None for n in numbers):
+    if any(drafts[n].holder is None and not drafts[n].lanes.names for n in numbers):
         tx.topics.add("pending")
     if starts:
         tx.topics.add("sleeping")
@@ -82,7 +92,8 @@ def _submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitte
 
 
 def sleep(draft: Submission, now: float, calendar: float) -> Row | None:
-    """Return the values of ``SLEEP`` for a task that begins later; None if its start has come.
+    """Return the values of ``SLEEP`` for a task that begins later; None if its start has come. (One with
+    lanes sleeps all the same: the claim that finds it due queues it.)
 
     ``now``: the store's clock. ``calendar``: the machine's wall clock.
     """
@@ -92,7 +103,7 @@ def sleep(draft: Submission, now: float, calendar: float) -> Row | None:
     wall, clock = (None, now) if start.delay is not None else (start.wall, calendar)
     moment = start.at if start.delay is None else now + start.delay
     look = moment - AHEAD if wall and moment - AHEAD > clock else moment
-    return (round(look * 1_000_000), moment, wall, draft.id) if moment > clock else None
+    return (round(look * 1_000_000), moment, wall, draft.id) if moment > clock or draft.lanes.names else None
 
 
 def _tasks(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> int:
@@ -106,7 +117,12 @@ def _tasks(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> in
         ids.append(d.id)
         values.append(
             b"%09d%b%b%b"
-            % (n, head, d.fingerprint, rows.static(d.inputs, d.returns, d.reply, d.names, d.signals))
+            % (
+                n,
+                head,
+                d.fingerprint,
+                rows.static(d.inputs, d.returns, d.reply, d.names, d.signals, lanes=d.lanes.names),
+            )
         )
     count = 0
     for (names, row), (ids, values) in alike.items():
@@ -150,7 +166,7 @@ def _shared(d: Submission, now: float) -> Row:
     begins = d.first is not None
     complete_by = now + d.within if begins and d.within is not None else None
     values = (
-        d.app, d.workflow, len(d.fingerprint), "processing" if begins else "pending", d.on_failure, d.priority,
+        d.app, d.workflow, len(d.fingerprint), "processing" if begins else "queued" if d.lanes.names else "pending", d.on_failure, d.priority,
         0 if d.holder is None else 1, now, d.within, d.undo_within, d.holder, complete_by,
     )  # fmt: skip
     return values if d.reply_to is None else (*values, d.notified)

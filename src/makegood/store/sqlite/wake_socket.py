@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 KINDS = {
     "pending": "p",
     "sleeping": "s",
+    "queued": "l",
     "inbox": "i",
     "agent": "a",
     "ended": "e",

@@ -105,7 +105,7 @@ class Wakes:
         """
         topics = {f"queue:{key[0]}" if len(key) == 2 else "inbox" for key in keys if not isinstance(key, int)}
         if any(isinstance(key, int) for key in keys):
-            topics |= {"pending", "sleeping"}
+            topics |= {"pending", "sleeping", "queued"}
         if self._socket is not None:
             self._socket.wake(topics)
         self.announce(topics)

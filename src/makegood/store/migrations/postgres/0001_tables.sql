@@ -82,6 +82,9 @@ create index task_complete_by on makegood.task (complete_by)
     where complete_by is not null and goal = 'forward' and not task_expired and ended_at is null;
 create index task_undo_by on makegood.task (undo_by) where undo_by is not null;
 create index task_error on makegood.task (id) where state = 'error';
+create index task_queued on makegood.task (priority, ready_seq)
+    where state = 'queued' and locked_by is null and ready_seq < 9223372036854775807;
+create index task_in_queue on makegood.task (id) include (app, workflow) where state = 'queued';
 create index task_correlation on makegood.task (correlation_id, id) where correlation_id is not null;
 
 -- What submitters say of tasks so that people find them. (Texts by which tasks are found compare byte by byte: a range of the index is a prefix.)
@@ -92,6 +95,24 @@ create table makegood.attribute (
     primary key (task, name)
 );
 create index attribute_value on makegood.attribute (name, value, task);
+
+-- The places of tasks in lanes. `state`: waiting, held, or out (its task has ended, or has not begun to wait). `seq`: its order among those that
+-- wait. Places stay for as long as their tasks. A submitter only adds them. The `ready_seq` of a queued task whose lanes are taken is the largest number
+-- (it is *parked*): whoever frees a lane gives a new one to those that are next. `when_taken`: wait, refuse or cancel.
+create table makegood.lane (
+    task bigint not null,
+    app text not null,
+    name text collate "C" not null,
+    seq bigint not null,
+    at_once integer not null,
+    when_taken text not null,
+    state text not null,
+    primary key (task, name)
+) with (fillfactor = 80);
+create index lane_waiting on makegood.lane (app, name, seq, task) where state = 'waiting';
+create index lane_at_once on makegood.lane (app, name, at_once) where state = 'waiting';
+create index lane_held on makegood.lane (app, name) where state = 'held';
+create index lane_name on makegood.lane (name, task);
 
 -- Inserted whole at submission; no index but its key, so that changes of state stay on their page.
 -- `first_sent`: when an agent had the first request of its round and direction; null while only the request in flight knows (`taken_at`).

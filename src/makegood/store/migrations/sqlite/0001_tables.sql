@@ -78,6 +78,9 @@ create index makegood_task_complete_by on makegood_task (complete_by)
     where complete_by is not null and goal = 'forward' and task_expired = 0 and ended_at is null;
 create index makegood_task_undo_by on makegood_task (undo_by) where undo_by is not null;
 create index makegood_task_error on makegood_task (state) where state = 'error';
+create index makegood_task_queued on makegood_task (priority desc, ready_seq)
+    where state = 'queued' and locked_by is null and ready_seq < 9223372036854775807;
+create index makegood_task_in_queue on makegood_task (id, app, workflow) where state = 'queued';
 create index makegood_task_correlation on makegood_task (correlation_id) where correlation_id is not null;
 
 -- What submitters say of tasks so that people find them.
@@ -88,6 +91,24 @@ create table makegood_attribute (
     primary key (task, name)
 ) without rowid;
 create index makegood_attribute_value on makegood_attribute (name, value, task);
+
+-- The places of tasks in lanes. `state`: waiting, held, or out (its task has ended, or has not begun to wait). `seq`: its order among those that
+-- wait. Places stay for as long as their tasks. The `ready_seq` of a queued task whose lanes are taken is the largest number (it is *parked*): whoever
+-- frees a lane gives a new one to those that are next. `when_taken`: wait, refuse or cancel.
+create table makegood_lane (
+    task integer not null,
+    app text not null,
+    name text not null,
+    seq integer not null,
+    at_once integer not null,
+    when_taken text not null,
+    state text not null,
+    primary key (task, name)
+) without rowid;
+create index makegood_lane_waiting on makegood_lane (app, name, seq, task) where state = 'waiting';
+create index makegood_lane_at_once on makegood_lane (app, name, at_once) where state = 'waiting';
+create index makegood_lane_held on makegood_lane (app, name) where state = 'held';
+create index makegood_lane_name on makegood_lane (name, task);
 
 -- Inserted whole at submission; no index but its key. (With rowids: its rows are too big to be a good index.)
 -- `first_sent`: when an agent had the first request of its round and direction; null while only the request in flight knows (`taken_at`).

@@ -1,0 +1,299 @@
+"""Lanes in the store: who may go, who waits, and what the end of a task makes room for.
+
+A place says that a task waits in a lane, holds it, or is out of it. Whoever changes the state of a task with
+lanes changes its places in the same transaction (``settle``). A queued task may go when in each of its lanes
+fewer than ``at_once`` tasks hold the lane or wait before it. If it may not, the claim that found it *parks*
+it: no claim looks at it again before somebody who makes room gives it a new ``ready_seq``::
+
+    submitted ─► looked at by a claim ─┬─ may go ──► held ─── its end ──► out
+                      ▲                └─ parked                │
+                      └──────── those that are next ◄───────────┘
+
+On PostgreSQL a claim decides under locks on the lanes, and so does whoever makes room: otherwise one could
+park a task by what the other is about to change, and nobody would look at that task again. A claim never
+waits for such a lock: what it cannot lock it leaves for later. SQLite has one writer.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from makegood.base.ids import show
+from makegood.model.decision import Decision
+from makegood.model.lane import LaneState
+from makegood.model.messages import Act, TaskMessage
+from makegood.model.states import ENDED
+from makegood.store import rows
+from makegood.store.records import NO_MOMENT
+from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading
+from makegood.store.views import LanePlace, LaneView
+
+MOST_ASKED = 1000
+"""Tasks before it that a task asks to cancel, at most."""
+COUNTED = 10_000
+"""Tasks of a lane up to which people see how many there are."""
+SHOWN = 100
+"""Tasks of a lane that people see, at most."""
+
+_PLACES = Sql("""
+select task, app, name, seq, at_once, when_taken, state from makegood.lane where task = any ($1::bigint[]) order by task, name
+""")
+_HELD = "select count(*) from makegood.lane h where h.app = x.app and h.name = x.name and h.state = 'held'"
+_LAST = """
+select w.seq, w.task from makegood.lane w where w.app = x.app and w.name = x.name and w.state = 'waiting'
+order by w.seq, w.task limit 1 offset {}
+"""
+LAST = for_each(
+    f"""
+select x.app, x.name, x.at_once, f.free, w.seq, w.task from (select x.at_once - ({_HELD}) as free) f
+left join ({_LAST.format(f"greatest(x.at_once - ({_HELD}), 1) - 1")}) w on true
+""",  # noqa: S608 - our own text
+    f"""
+select x.app, x.name, x.at_once, f.free, w.seq, w.task {{rows}}
+cross join lateral (select x.at_once - ({_HELD}) as free) f
+left join lateral ({_LAST.format("greatest(f.free, 1) - 1")}) w on true
+""",
+    app="text", name="text", at_once="int",
+)  # fmt: skip
+"""For each lane: how many more may go, and the last of those that wait and would."""
+PARK = Sql(
+    f"update makegood.task set ready_seq = {NO_MOMENT} where id = any ($1::bigint[])"  # noqa: S608 - our own number
+)
+_MOST = "select coalesce(max(m.at_once), 1) from makegood.lane m where m.app = x.app and m.name = x.name and m.state = 'waiting'"
+_NEXT = f"""
+select w.task, row_number() over (order by w.seq, w.task) as n from (
+    select w.seq, w.task from makegood.lane w where w.app = x.app and w.name = x.name and w.state = 'waiting' order by w.seq, w.task
+    limit greatest(1, ({_MOST}) - ({_HELD}))
+) w
+"""  # noqa: S608 - our own text
+# Tasks are locked in order: two that make room in different lanes may find the same ones.
+UNPARK = for_each(
+    f"""
+update makegood.task set ready_seq = (select max(last, cast({{now}} * 1000000 as integer)) from makegood.ready) + n.n from ({_NEXT}) n
+where makegood.task.id = n.task and state = 'queued' and ready_seq = {NO_MOMENT}
+""",  # noqa: S608 - our own text
+    f"""
+update makegood.task set ready_seq = (extract(epoch from statement_timestamp()) * 1000000)::bigint + f.n
+from (
+    select t.id, n.n {{rows}} cross join lateral ({_NEXT}) n join makegood.task t on t.id between n.task and n.task
+    where t.state = 'queued' and t.ready_seq = {NO_MOMENT} order by t.id for no key update of t
+) f where makegood.task.id = f.id
+""",  # noqa: S608 - our own text
+    app="text", name="text",
+)  # fmt: skip
+"""Lets those look again that are next in these lanes."""
+_STATES = Sql("select id, state, ready_seq from makegood.task where id = any ($1::bigint[])")
+_MOVE = for_each(
+    "update makegood.lane as l set state = x.state, seq = x.seq {rows} where l.task = x.task and l.name = x.name",
+    task="bigint", name="text", state="text", seq="bigint",
+)  # fmt: skip
+_BEFORE = for_each(
+    f"""
+select x.task as asks, b.task from makegood.lane b where b.app = x.app and b.name = x.name
+    and (b.state = 'held' or (b.state = 'waiting' and (b.seq, b.task) < (x.seq, x.task))) limit {MOST_ASKED}
+""",  # noqa: S608 - our own number
+    f"""
+select x.task as asks, b.task {{rows}} cross join lateral (
+    select b.task from makegood.lane b where b.app = x.app and b.name = x.name
+        and (b.state = 'held' or (b.state = 'waiting' and (b.seq, b.task) < (x.seq, x.task))) limit {MOST_ASKED}
+) b
+""",  # noqa: S608 - our own number
+    task="bigint", app="text", name="text", seq="bigint",
+)  # fmt: skip
+_ASK = for_each(
+    "insert into makegood.inbox (task, kind, at, body) select x.task, 'cancel', {now}, x.body {rows}",
+    task="bigint", body="bytea",
+)  # fmt: skip
+_HAS_ASKED = Sql(
+    "update makegood.lane set when_taken = 'wait' where task = any ($1::bigint[]) and when_taken = 'cancel'"
+)
+
+
+@dataclass(slots=True)
+class Admitted:
+    """What a claim makes of queued tasks."""
+
+    may_go: set[int] = field(default_factory=set)
+    refusals: set[int] = field(default_factory=set)
+    """Those whose lanes are taken, and that do not wait."""
+
+
+async def admit(tx: Tx, tasks: Sequence[int]) -> Admitted:
+    """Return which of these queued tasks may go, and park the others.
+
+    Those that would rather have their lanes ask the tasks before them to cancel.
+    """
+    result = Admitted(set(tasks))
+    places = [place for place in await tx.rows(_PLACES, list(tasks)) if place[6] == "waiting"]
+    lanes = sorted({(app, name, at_once) for _, app, name, _, at_once, _, _ in places})
+    if not lanes:
+        return result
+    lasts = {(app, name, most): last for app, name, most, *last in await tx.each(LAST, lanes)}
+    asking: list[tuple[int, str, str, int]] = []
+    for task, app, name, seq, at_once, when_taken, _ in places:
+        free, last_seq, last_task = lasts[app, name, at_once]
+        if free > 0 and (last_seq is None or (seq, task) <= (last_seq, last_task)):
+            continue
+        result.may_go.discard(task)
+        if when_taken == "refuse":
+            result.refusals.add(task)
+        elif when_taken == "cancel":
+            asking.append((task, app, name, seq))
+    parked = [task for task in tasks if task not in result.may_go]
+    if parked:
+        await tx.run(PARK, parked)
+    if asking:
+        await _ask_to_cancel(tx, asking)
+    return result
+
+
+async def _ask_to_cancel(tx: Tx, asking: Sequence[tuple[int, str, str, int]]) -> None:
+    """Ask the tasks before these (task, app, name, seq) to cancel, once."""
+    pairs = {(asks, task) for asks, task in await tx.each(_BEFORE, asking) if asks != task}
+    messages = [
+        (task, rows.message(TaskMessage("cancel", act=_act(asks, task)))) for asks, task in sorted(pairs)
+    ]
+    await tx.many(_ASK, messages)
+    await tx.run(_HAS_ASKED, sorted({task for task, *_ in asking}))
+    tx.topics.add("inbox")
+
+
+def _act(asks: int, task: int) -> Act:
+    return Act(f"lane-{show(asks)}-{show(task)}", "lane", f"task {show(asks)} wants its lane")
+
+
+def touched(decisions: Iterable[Decision]) -> list[int]:
+    """Return the tasks whose places these Decisions may change."""
+    return [
+        d.task.id
+        for d in decisions
+        if d.task.lanes and (d.frees_lanes or _moves(d.before.state, d.task.state))
+    ]
+
+
+def _moves(before: str, after: str) -> bool:
+    return before != after and (before == "queued" or after == "queued" or after in ENDED)
+
+
+def freed(decisions: Iterable[Decision]) -> list[int]:
+    """Return the tasks whose lanes these Decisions free by an operator's act."""
+    return [d.task.id for d in decisions if d.frees_lanes]
+
+
+def makes_room(d: Decision) -> bool:
+    """Whether a Decision takes the places of its task away, so that others may go."""
+    return bool(d.task.lanes) and (d.frees_lanes or (d.task.state in ENDED and d.before.state not in ENDED))
+
+
+async def settle(tx: Tx, tasks: Sequence[int], freed_tasks: Collection[int] = ()) -> None:
+    """Make the places of tasks what the states of these tasks, which are written, say; let those look again
+    that are next.
+    """
+    if not tasks:
+        return
+    states = {task: (state, ready) for task, state, ready in await tx.rows(_STATES, list(tasks))}
+    moves: list[tuple[int, str, str, int]] = []
+    room: set[tuple[str, str]] = set()
+    for task, app, name, seq, _, _, place in await tx.rows(_PLACES, list(tasks)):
+        if task not in states:
+            continue
+        state, ready = states[task]
+        after = "out" if task in freed_tasks else place_of(state, place)
+        if after != place:
+            moves.append((task, name, after, ready if after == "waiting" else seq))
+            if after == "out":
+                room.add((app, name))
+    await tx.many(_MOVE, moves)
+    if room:
+        await tx.many(UNPARK, sorted(room))
+        tx.topics.add("queued")
+
+
+def place_of(state: str, place: str) -> str:
+    """Return the state of a place, from that of its task and its own so far.
+
+    >>> place_of("processing", "waiting"), place_of("error", "held"), place_of("undone", "held")
+    ('held', 'held', 'out')
+    """
+    if state in ENDED:
+        return "out"
+    if state == "queued":
+        return "waiting" if place == "out" else place
+    if place != "waiting":
+        return place
+    return "out" if state == "error" else "held"  # one that cannot be read has not had its lanes
+
+
+# -- for people, and for submissions -------------------------------------------------------------------------
+
+_BUSY = Sql("""
+select app, name from (
+    select app, name from (select app, name from makegood.lane where state = 'held' limit $3) h
+    union select app, name from (select app, name from makegood.lane where state = 'waiting' order by app, name limit $3) w
+) lanes where ($1::text is null or app = $1) and ($2::text is null or name = $2) order by app, name limit $4
+""")
+_OF = "from makegood.lane l join makegood.task t on t.id = l.task where l.app = x.app and l.name = x.name and l.state = x.state"
+_SHOW = f"select l.app, l.name, l.state, l.task, t.workflow, t.state, t.created_at {_OF} order by l.seq, l.task limit {SHOWN}"
+_SHOWN = for_each(
+    _SHOW, f"select p.* {{rows}} cross join lateral ({_SHOW}) p", app="text", name="text", state="text"
+)  # fmt: skip
+_COUNT = f"""
+select count(*) from (
+    select 1 from makegood.lane l where l.app = x.app and l.name = x.name and l.state = x.state limit {COUNTED}
+) l
+"""  # noqa: S608 - our own number
+_COUNTS = for_each(
+    f"select x.app, x.name, x.state, ({_COUNT})",
+    f"select x.app, x.name, x.state, ({_COUNT}) {{rows}}",
+    app="text", name="text", state="text",
+)  # fmt: skip
+_OF_TASK = Sql(
+    "select task, app, name, seq, at_once, when_taken, state from makegood.lane where task = $1 order by name"
+)
+
+
+async def lanes(
+    tx: ReadTx, app: str | None = None, name: str | None = None, limit: int = 100, scan_limit: int = COUNTED
+) -> list[LaneView]:
+    """Return the lanes that tasks hold or wait for, by app and name, as far as ``scan_limit`` places of each
+    kind show them. ``app``, ``name``: only those.
+    """
+    busy = [(app, name) for app, name in await tx.rows(_BUSY, app, name, scan_limit, limit)]
+    asked = [(*lane, state) for lane in busy for state in ("held", "waiting")]
+    counts = {(app, name, state): count for app, name, state, count in await tx.each(_COUNTS, asked)}
+    places: dict[tuple[str, str, str], list[LanePlace]] = {}
+    for app_, name_, state, *place in await tx.each(_SHOWN, asked):
+        places.setdefault((app_, name_, state), []).append(LanePlace(*place))
+    return [
+        LaneView(
+            *lane, counts[*lane, "held"], counts[*lane, "waiting"],
+            tuple(places.get((*lane, "held"), ())), tuple(places.get((*lane, "waiting"), ())),
+        )
+        for lane in busy
+    ]  # fmt: skip
+
+
+async def lanes_of(tx: ReadTx, task: int) -> dict[str, LaneState]:
+    """Return the lanes of a task, each with the state of its place."""
+    return {name: state for _, _, name, _, _, _, state in await tx.rows(_OF_TASK, task)}
+
+
+async def taken(tx: ReadTx, app: str, names: Sequence[str], at_once: int) -> tuple[int, str] | None:
+    """Return a task that has one of these lanes, or waits for it, and the lane, if a task that comes now may
+    not go; None if it may. It locks nothing: the claim decides.
+    """
+    asked = [(app, name, state) for name in names for state in ("held", "waiting")]
+    counts = {(name, state): count for _, name, state, count in await tx.each(_COUNTS, asked)}
+    for name in names:
+        if counts[name, "held"] + counts[name, "waiting"] >= at_once:
+            states = [(app, name, "held" if counts[name, "held"] else "waiting")]
+            for _, _, _, task, *_ in await tx.each(_SHOWN, states):
+                return task, name
+    return None
+
+
+class LaneVerbs(Verbs):
+    """Who holds lanes, and who waits."""
+
+    lanes = reading(lanes)
+    lanes_of = reading(lanes_of)
+    taken = reading(taken)

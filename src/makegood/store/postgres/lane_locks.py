@@ -1,0 +1,38 @@
+"""Locks on lanes, for the claims that look at them and for whoever makes room in them.
+
+They are advisory locks of the transaction: they end with it, need no rows, and a claim can try one without
+waiting. Lanes share a fixed number of locks, since the server has room for few; two lanes under one lock only
+wait for each other. A transaction that makes room takes its locks first of all and in order, and waits for
+them. A claim only tries. So nothing can deadlock.
+"""
+
+from collections.abc import Sequence
+
+from makegood.store.postgres.statements import SharedTx
+
+LOCKS = 1024
+"""A power of two."""
+_CLASS = 1_818_324_581
+"""Tells makegood's advisory locks from those of others."""
+_OF = f"(hashtext(l.app || '/' || l.name) & {LOCKS - 1})"
+WAIT = f"""
+select pg_advisory_xact_lock({_CLASS}, b.lock) from (
+    select distinct {_OF} as lock from makegood.lane l where l.task = any ($1::bigint[]) order by 1
+) b
+"""  # noqa: S608 - our own text
+TRY = f"""
+with b as materialized (select l.task, {_OF} as lock from makegood.lane l where l.task = any ($1::bigint[])),
+d as materialized (select distinct lock from b order by 1),
+g as materialized (select lock, pg_try_advisory_xact_lock({_CLASS}, lock) as is_ours from d)
+select distinct b.task from b join g on g.lock = b.lock where not g.is_ours
+"""  # noqa: S608 - our own text
+
+
+async def wait(tx: SharedTx, tasks: Sequence[int]) -> None:
+    """Lock the lanes of tasks, in order, as soon as nobody else does."""
+    await tx.rows(WAIT, list(tasks))
+
+
+async def busy(tx: SharedTx, tasks: Sequence[int]) -> set[int]:
+    """Lock the lanes of tasks that nobody else has locked; return the tasks of which somebody has."""
+    return {row[0] for row in await tx.rows(TRY, list(tasks))} if tasks else set()

@@ -1,0 +1,213 @@
+"""Lanes with a whole Node: transfers between accounts, what ``lane=`` may say, what becomes of a task whose lane is taken."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+
+import makegood as mg
+from makegood.node.node import Node
+from makegood.store.protocol import Store
+from tests.actors.conftest import QUIET
+
+BOTH = ("scheduler", "agent")
+
+
+class Bank:
+    """Accounts that a transfer reads and writes in two calls, as services do."""
+
+    def __init__(self) -> None:
+        self.balances = dict.fromkeys(("ada", "bob", "lea"), 100)
+        self.busy: set[str] = set()
+        self.gate: asyncio.Event | None = None
+        self.app = app = mg.App("bank")
+        agent = app.agent("accounts", concurrency=50)
+
+        @agent.action(complete_within="20s")
+        async def withdraw(source: str, target: str, cents: int) -> int:
+            with self.alone(source, target):
+                balance = self.balances[source]
+                await asyncio.sleep(0)
+                if self.gate is not None:
+                    await self.gate.wait()
+                if balance < cents:
+                    raise mg.Refused("not enough")
+                self.balances[source] = balance - cents
+            return cents
+
+        @withdraw.undo
+        async def put_back(source: str, *, result: int | None) -> None:
+            self.balances[source] += result or 0
+
+        @agent.action(complete_within="20s", undo=mg.NOTHING)
+        async def deposit(source: str, target: str, cents: int) -> None:
+            with self.alone(source, target):
+                if cents % 7 == 0:
+                    raise mg.Refused("the bank does not like sevens")
+                balance = self.balances[target]
+                await asyncio.sleep(0)
+                self.balances[target] = balance + cents
+
+        @app.workflow(lane=lambda source, target, _cents: [source, target])
+        def transfer(source: str, target: str, cents: int) -> None:
+            deposit(source, target, withdraw(source, target, cents))
+
+        self.transfer = transfer
+
+    @contextmanager
+    def alone(self, *accounts: str) -> Iterator[None]:
+        """Note that a call works on accounts, on which no other task may work."""
+        assert not self.busy.intersection(accounts), f"{accounts} beside {self.busy}"
+        self.busy.update(accounts)
+        try:
+            yield
+        finally:
+            self.busy.difference_update(accounts)
+
+
+async def test_transfers_with_lanes_of_two_keys_lose_nothing(store: Store) -> None:
+    bank, rng = Bank(), random.Random(7)
+    async with Node(bank.app, store, roles=BOTH, options=QUIET) as node:
+        tasks = []
+        for _ in range(60):
+            source, target = rng.sample(list(bank.balances), 2)
+            tasks.append(await node.client.submit(bank.transfer, source, target, rng.randrange(1, 60)))
+        for task in tasks:
+            await task.wait(timeout="20s")
+        states = {(await task.status()).task.state for task in tasks}
+        assert states == {"processed", "undone"}
+        assert await node.client.lanes() == []
+    assert sum(bank.balances.values()) == 300
+    assert min(bank.balances.values()) >= 0
+
+
+async def test_submitted_in_many_ways_they_are_in_their_lanes(store: Store) -> None:
+    bank = Bank()
+    bank.gate = asyncio.Event()
+    async with Node(bank.app, store, roles=BOTH, options=QUIET) as node:
+        client = node.client
+        first = await client.submit(bank.transfer, "ada", "bob", 1)
+        plan = bank.transfer.plan("bob", "lea", 2)
+        assert plan.lanes.names == ("bob", "lea")
+        others = [
+            await client.submit(bank.transfer, "lea", "bob", 1, lane="ada"),
+            await client.submit(plan.with_(lane=["ada", 7])),
+            *await client.submit_many([plan, plan], lane=lambda plan: ["ada", *plan.lanes.names]),
+        ]
+        free = await client.submit(bank.transfer, "lea", "ada", 3, lane=[])
+        (lane,) = await client.lanes(name="ada")
+        assert ([place.task for place in lane.holders], lane.waiting) in (
+            ([first.number], 4),
+            ([], 5),
+        )
+        assert (await free.status()).task.state in ("pending", "processing")
+        bank.gate.set()
+        for task in (first, *others, free):
+            await task.wait(timeout="20s")
+
+
+async def test_refused_by_the_submission_or_by_the_claim(store: Store) -> None:
+    app = mg.App("shop")
+    agent, gate = app.agent("stock"), asyncio.Event()
+
+    @agent.action(complete_within="20s", undo=mg.NOTHING)
+    async def count(customer: str) -> str:
+        await gate.wait()
+        return customer
+
+    @app.workflow(lane=lambda customer: customer, when_taken="refuse")
+    def order(customer: str) -> str:
+        return count(customer)
+
+    async with Node(app, store, roles=BOTH, options=QUIET) as node:
+        first = await node.client.submit(order, "ada", key="one")
+        with pytest.raises(mg.LaneTakenError, match=f"task {first.id} has the lane 'ada'") as refusal:
+            await node.client.submit(order, "ada")
+        assert (refusal.value.task_id, refusal.value.lane) == (first.id, "ada")
+        assert not (await node.client.submit(order, "ada", key="one")).created, "its own lane is no obstacle"
+        gate.set()
+        assert await first.result(timeout="20s") == "ada"
+        assert await (await node.client.submit(order, "ada")).result(timeout="20s") == "ada"
+
+
+async def test_an_error_holds_the_lane_until_an_operator_acts(store: Store) -> None:
+    app = mg.App("shop")
+    agent = app.agent("stock")
+    broken = {"ada": True}
+
+    @agent.action(complete_within="20s", undo=mg.NOTHING)
+    def count(customer: str) -> str:
+        if broken[customer]:
+            raise mg.Refused("sold out")
+        return customer
+
+    @app.workflow(lane=lambda customer: customer, on_failure="hold")
+    def order(customer: str) -> str:
+        return count(customer)
+
+    async with Node(app, store, roles=BOTH, options=QUIET) as node:
+        first = await node.client.submit(order, "ada")
+        with pytest.raises(mg.TaskInError):
+            await first.result(timeout="20s")
+        broken["ada"] = False
+        second = await node.client.submit(order, "ada")
+        with pytest.raises(mg.ActRefusedError, match="only one in error"):
+            await second.release_lane(who="ann")
+        assert (await second.status()).task.state == "queued"
+        answer = await node.client.release_lane(first.id, who="ann", why="the shop is closed")
+        assert (answer.verdict, answer.state) == ("applied", "error")
+        assert await second.result(timeout="20s") == "ada"
+        assert (await first.resubmit(who="ann")).verdict == "applied"
+        assert await first.result(timeout="20s") == "ada"
+        assert (await first.undo(who="ann")).state in ("queued", "undoing", "undone")
+        await first.wait(timeout="20s")
+        assert (await first.status()).task.state == "undone"
+        audits = await node.client.audit(task=first.id)
+        assert {audit.kind: audit.who for audit in audits}["release_lane"] == "ann"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lane": "x" * 201}, "a text of 1 to 200 characters"),
+        ({"lane": [""]}, "a text of 1 to 200 characters"),
+        ({"lane": True}, "or a whole number"),
+        ({"lane": ["a", 1.5]}, "or a whole number"),
+        ({"lane": list("abcdefghijk")}, "11 lanes, and a task has at most 10"),
+        ({"lane": "a", "at_once": 0}, "at_once=0: a whole number from 1 to 10,000"),
+        ({"lane": "a", "when_taken": "fight"}, '"wait", "refuse" or "cancel"'),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_where_they_are_written(options: Any, message: str) -> None:
+    app = mg.App("shop")
+    with pytest.raises(mg.DefinitionError, match=message):
+
+        @app.workflow(**options)
+        def order(customer: str) -> None: ...
+
+
+def test_a_function_that_returns_no_key_is_named_at_submission() -> None:
+    app = mg.App("shop")
+    agent = app.agent("stock")
+
+    @agent.action(complete_within="20s", undo=mg.NOTHING)
+    def count(customer: str) -> None: ...
+
+    @app.workflow(lane=lambda _customer: [cast("Any", object())])
+    def order(customer: str) -> None:
+        count(customer)
+
+    @app.workflow(lane=lambda _customer: None)
+    def other(customer: str) -> None:
+        count(customer)
+
+    with pytest.raises(
+        mg.DefinitionError, match=r"shop.order: the function lane= returned what is not a lane: lane=<object"
+    ):
+        order.plan("ada")
+    assert other.plan("ada").lanes.names == ()
+    with pytest.raises(mg.ConfigError, match="lane=''"):
+        other.plan("ada").with_(lane="")
