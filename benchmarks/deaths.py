@@ -81,7 +81,7 @@ async def serve(roles: Sequence[str], *, submits: bool, is_elsewhere: bool) -> N
 
 
 @contextlib.contextmanager
-def killed_at_the_end() -> Iterator[list[subprocess.Popen[bytes]]]:
+def processes_for_a_while() -> Iterator[list[subprocess.Popen[bytes]]]:
     """Keep processes, and kill those that are left."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
@@ -115,18 +115,18 @@ def start(folder: Path, *command: str | Path) -> subprocess.Popen[bytes]:
 def until(folder: Path, count: int) -> tuple[int, float]:
     """Wait until the step has begun so often; return by which process, and when."""
     end = time.monotonic() + PATIENCE
-    while len(begun := beginnings(folder)) < count:
+    while len(entries := beginnings(folder)) < count:
         if time.monotonic() > end:
             raise SystemExit(f"the step did not begin {count} times within {PATIENCE:g} s")
         time.sleep(0.005)
-    return begun[count - 1]
+    return entries[count - 1]
 
 
 def of_makegood(folder: Path, case: str) -> float:
     """Return the seconds from the kill to the next attempt of makegood."""
     serve_it = [sys.executable, "-m", "benchmarks.deaths", "--serve"]
     elsewhere = ["--elsewhere"] if case == "another host" else []
-    with killed_at_the_end() as processes:
+    with processes_for_a_while() as processes:
         if case == "alone":
             processes.append(start(folder, *serve_it, "", "--submit"))
         else:
@@ -143,7 +143,7 @@ def of_makegood(folder: Path, case: str) -> float:
 def of_peer(folder: Path, peer: str) -> float:
     """Return the same of a peer, whose process is started again."""
     command: list[str | Path] = [interpreter(peer), "-m", f"benchmarks.peers.deaths_{peer}", folder]
-    with killed_at_the_end() as processes:
+    with processes_for_a_while() as processes:
         try:
             processes.append(start(folder, *command, "first"))
             return _kill(folder, lambda: processes.append(start(folder, *command, "again")))
@@ -171,17 +171,17 @@ def main() -> None:
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--submit", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--elsewhere", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.serve is not None:
-        roles = [role for role in given.serve.split(",") if role]
-        asyncio.run(serve(roles, submits=given.submit, is_elsewhere=given.elsewhere))
+    arguments = parser.parse_args()
+    if arguments.serve is not None:
+        roles = [role for role in arguments.serve.split(",") if role]
+        asyncio.run(serve(roles, submits=arguments.submit, is_elsewhere=arguments.elsewhere))
         return
-    print(f"{'':<24} {'shortest':>9} {'median':>9} {'longest':>9}   seconds, {given.runs} runs")
+    print(f"{'':<24} {'shortest':>9} {'median':>9} {'longest':>9}   seconds, {arguments.runs} runs")
     for case in CASES:
-        _report(f"makegood, {case}", given.runs, partial(of_makegood, case=case))
-    for peer in [name for name in given.peers.split(",") if name]:
+        _report(f"makegood, {case}", arguments.runs, partial(of_makegood, case=case))
+    for peer in [name for name in arguments.peers.split(",") if name]:
         try:
-            _report(peer, given.runs, partial(of_peer, peer=peer))
+            _report(peer, arguments.runs, partial(of_peer, peer=peer))
         except MissingError as why:
             print(f"{peer:<24} {why}")
 

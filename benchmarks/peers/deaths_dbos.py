@@ -14,8 +14,8 @@ LONG = 600.0
 def work(folder: str) -> None:
     """Note the beginning; the first time, take long."""
     file = Path(folder, "begun")
-    with file.open("a", encoding="utf-8") as begun:
-        begun.write(f"{os.getpid()} {time.monotonic()}\n")
+    with file.open("a", encoding="utf-8") as notes:
+        notes.write(f"{os.getpid()} {time.monotonic()}\n")
     if len(file.read_text(encoding="utf-8").splitlines()) == 1:
         time.sleep(LONG)
 

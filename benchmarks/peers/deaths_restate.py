@@ -31,8 +31,8 @@ async def work() -> None:
 def begin() -> bool:
     """Note that the step begins; return whether it is the first time."""
     file = Path(os.environ[FOLDER], "begun")
-    with file.open("a", encoding="utf-8") as begun:
-        begun.write(f"{os.getpid()} {time.monotonic()}\n")
+    with file.open("a", encoding="utf-8") as notes:
+        notes.write(f"{os.getpid()} {time.monotonic()}\n")
     return len(file.read_text(encoding="utf-8").splitlines()) == 1
 
 

@@ -150,7 +150,6 @@ class Node:
         self.options = options or Options()
         outbox_store = None if outbox is None else open_outbox(outbox)
         self.roles = roles_of(roles, app, relays=outbox is not None)
-        self._has_own_name = name is not None
         self.name = name or f"{hostname()}-{os.getpid()}"
         clock, rng = clock or SystemClock(), rng or random.Random()
         self._owns_store = store is None or isinstance(store, str)
@@ -190,6 +189,7 @@ class Node:
             telemetry=telemetry,
             # Times of other clocks, and what they are made for, have no processes.
             process=process_identity.own() if isinstance(clock, SystemClock) else None,
+            has_own_name=name is not None,
             console=None if console is None else _console(self.client, console, clock),
         )
         self._heartbeat = Heartbeat(
@@ -391,7 +391,7 @@ class Node:
             None if scheduler is None else scheduler.tally(),
             kinds=KINDS if "scheduler" in self.roles else (),
             process=self._parts.process,
-            is_successor=self._has_own_name and self._heartbeat.registrations == 1,
+            is_successor=self._parts.has_own_name and self._heartbeat.registrations == 1,
         )
 
     def _renumbered(self, number: int) -> None:

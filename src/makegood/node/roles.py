@@ -84,6 +84,8 @@ class Parts:
     telemetry: Observer | None
     process: ProcessIdentity | None = None
     """Which process this is, if it can be known."""
+    has_own_name: bool = False
+    """Whether its operator gave it its name."""
     console: ServedConsole | None = None
 
 
