@@ -39,6 +39,10 @@ class Running:
     deadline = 1e12
     retries = 0
     first_sent = 1_800_000_000.0
+    cancelled = False
+
+    async def rest(self, seconds: float) -> None:
+        raise AssertionError
 
     async def extend(self, more: float) -> bool:
         raise AssertionError

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from makegood.errors import IllegalTransitionError
-from makegood.model.messages import REPLIES, TaskMessage, attempt_end
+from makegood.model.messages import REPLIES, TaskMessage, attempt_end, cancel_noted
 from makegood.model.states import TEXTS, UNBEGUN, Reason, StepState
 from makegood.model.task import FailureTally, Step
 from makegood.saga import rules
@@ -141,8 +141,9 @@ def _words(step: Step, message: TaskMessage, failures: int) -> tuple[str, Failur
 
 def _done(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     work.move(
-        step, "done", "reply", result=message.value or NULL, doubt=False, final=False, error=None, tally=None
-    )
+        step, "done", "reply", detail=cancel_noted(message), result=message.value or NULL, doubt=False, final=False, error=None,
+        tally=None,
+    )  # fmt: skip
 
 
 def _refused(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
@@ -200,7 +201,8 @@ def _silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     # The effect may be in place, may come later, or never: in doubt, never failed.
     step = _count_failure(work, step, message)
     reason: Reason = "expired" if message.kind == "expired" else "gave_up"
-    work.move(step, "in_doubt", reason, doubt=True, final=step.final or message.final)
+    note = cancel_noted(message)
+    work.move(step, "in_doubt", reason, detail=note, doubt=True, final=step.final or message.final)
     work.agenda.doubts.append(step.plan.idx)
 
 

@@ -27,6 +27,7 @@ KINDS = {
     "sleeping": "s",
     "inbox": "i",
     "agent": "a",
+    "cancel": "c",
     "ended": "e",
     "answers": "w",
     "queue": "q",
