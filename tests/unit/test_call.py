@@ -46,7 +46,7 @@ class Attempt:
         self.first_sent = 1_800_000_000.25
         self.grants = grants
         self.asked: list[float] = []
-        self.cancelled = self.is_cancelled_meanwhile = False
+        self.is_cancelled = self.is_cancelled_meanwhile = False
         request = Request(
             task=TASK, idx=2, doing=doing, attempt=5, app="shop", agent="payments", action="charge", step="charge-2", round=3,
             within=30.0, args=b"{}", **more,
@@ -54,9 +54,13 @@ class Attempt:
         clock: Clock = self.clock
         self.call = Call(request, "s1", 4, self, clock, running_loop(), self.decoded, keys, tries)
 
+    @property
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
     async def rest(self, seconds: float) -> None:
         self.asked.append(seconds)
-        self.cancelled = self.cancelled or self.is_cancelled_meanwhile
+        self.is_cancelled = self.is_cancelled or self.is_cancelled_meanwhile
         self.clock.seconds += seconds
 
     async def extend(self, seconds: float) -> bool:
@@ -185,7 +189,7 @@ def test_remaining_seconds_are_never_negative_and_check_raises_then() -> None:
 def test_check_raises_once_nobody_needs_the_call_and_the_deadline_comes_first() -> None:
     attempt = Attempt()
     assert not attempt.call.cancelled
-    attempt.cancelled = True
+    attempt.is_cancelled = True
     assert attempt.call.cancelled
     with pytest.raises(CallCancelled, match=r"nobody needs step charge-2 of task .* any more"):
         attempt.call.check()
