@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from makegood.testing.checker.rule import Rule
+from proofs.rules.cancels import HearsAndGivesWay
 from proofs.rules.circuits import OpenMeansShut
 from proofs.rules.order import ForwardInOrder, UndoInOrder
 from proofs.rules.owners import CountedOnce, OneOwner, OnlyTheTerm
@@ -15,6 +16,6 @@ from proofs.rules.states import FinalStates, Folding
 
 RULES_OF_THE_ENGINE: Final[Sequence[type[Rule]]] = (
     FinalStates, OneCompletion, InTime, OneOwner, OnlyTheTerm, CountedOnce, UndoInOrder, ForwardInOrder,
-    RefusedChangesNothing, Folding, OpenMeansShut,
+    RefusedChangesNothing, Folding, OpenMeansShut, HearsAndGivesWay,
 )  # fmt: skip
 """One rule per invariant."""

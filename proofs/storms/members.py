@@ -4,12 +4,16 @@ receive from a queue.
 
 import asyncio
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
+from makegood.agent.attempts import Attempts
 from makegood.base import zones
 from makegood.client.client import Client
 from makegood.errors import StoreUnavailableError
+from makegood.model.attempt import Attempt
 from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store import Store
@@ -25,6 +29,9 @@ LEASE = 4.0
 """Seconds for which a consumer holds a message."""
 
 _PATIENCE = 1000
+
+_ENDS_WITHIN, _LOOK_AGAIN = 0.9, 0.1
+"""Seconds within which an attempt ends that was cancelled."""
 
 AROUND = frozenset(
     [
@@ -85,6 +92,8 @@ class StormMember(FleetMember):
     def _surround(self, node: Node) -> None:
         """Send a Node's notices to the world's receivers as well."""
         FleetMember._surround(self, node)  # noqa: SLF001 - as above
+        if node._agents is not None:
+            self._listen(node._agents.attempts)
         around = self.world.swarm.around
         if around is not None and node._notifier is not None:
             shares, delivery = node._notifier.shares, node._notifier.delivery
@@ -94,6 +103,32 @@ class StormMember(FleetMember):
                 patience(around.keep),
             )
             node.client.submitter.only_to(shares.hosts.check)
+
+    def _listen(self, attempts: Attempts) -> None:
+        """Note attempts that hear that nobody needs them, and those that go on although cancelled."""
+        world, cancel = self.world, attempts.cancel
+
+        def note(what: str, attempt: Attempt) -> None:
+            request = attempt.request
+            world.history.note(what, self.name, request.task, idx=request.idx, attempt=request.attempt)
+
+        def look(attempt: Attempt, *, again: bool) -> None:
+            if attempt not in attempts.running:
+                return
+            if again:  # a process that stood still does first what it has to do
+                world.loop.call_later(_LOOK_AGAIN, partial(look, attempt, again=False))
+            else:
+                note("runs on", attempt)
+
+        def watched(requests: Collection[tuple[int, int, int]], node: int) -> None:
+            before = {attempt for attempt in attempts.running if attempt.cancelled}
+            cancel(requests, node)
+            for attempt in [one for one in attempts.running if one.cancelled and one not in before]:
+                note("hears", attempt)
+                if attempt.was_stopped:
+                    world.loop.call_later(_ENDS_WITHIN, partial(look, attempt, again=True))
+
+        attempts.cancel = watched  # type: ignore[method-assign]  # of this one process
 
 
 @dataclass(slots=True, eq=False)

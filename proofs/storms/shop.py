@@ -145,7 +145,7 @@ def _of_the_shop(app: App, stock: Agent, payments: Agent) -> tuple[Reserve, Pack
     async def refund(order: str, *, result: str | None) -> None:
         await service("payments").undo()
 
-    @stock.action(complete_within="4s", retry=RETRY, recover=RECOVER)
+    @stock.action(complete_within="4s", cancellable=True, retry=RETRY, recover=RECOVER)
     async def pack(order: str, hold: str) -> str:
         return await service("stock").do()
 
@@ -175,7 +175,7 @@ def _of_the_carrier(carrier: Agent) -> tuple[Book, Ship]:
     async def unbook(order: str, *, result: str | None) -> None:
         await service("carrier").undo()
 
-    @carrier.action(complete_within="4s", retry=RETRY, recover=RECOVER)
+    @carrier.action(complete_within="4s", cancellable=True, retry=RETRY, recover=RECOVER)
     async def ship(order: str, booking: str, parcel: str) -> str:
         return await service("carrier").do()
 
@@ -222,7 +222,9 @@ def _settling(app: App, reserve: Reserve) -> Agent:
     """Keys without tokens: settled before the undo. Returns the agent of their service."""
     bank = app.agent("bank")
 
-    @bank.action(complete_within="3s", retry=RETRY, recover=RECOVER, remembers=True, key="length=28")
+    @bank.action(
+        complete_within="3s", cancellable=True, retry=RETRY, recover=RECOVER, remembers=True, key="length=28"
+    )
     async def transfer(order: str) -> str:
         return await service("bank").do()
 

@@ -37,7 +37,7 @@ __getattr__, __dir__, __all__ = names(
         "declare.inbox": "Inbox",
         "declare.outcomes": "Happened NOTHING NOT_HAPPENED NotHappened",
         "declare.signal": "Signal SignalByKey",
-        "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError ClosedError CompleteByPassed ConfigError "
+        "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError CallCancelled ClosedError CompleteByPassed ConfigError "
         "DefinitionError DeliveryError DuplicateNameError FencedOffError IllegalTransitionError "
         "KeyConflict LaneTakenError Later MakegoodError MissingUndoError PayloadError Permanent PromiseError QueueFullError "
         "Refused ScheduleNotFoundError SchemaMismatchError SignalRefused StaleWriteError StoreError StoreUnavailableError "

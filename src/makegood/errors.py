@@ -30,7 +30,8 @@ what was wrong, where, and what to do::
     │  ├─ Permanent                 do not try again
     │  ├─ Refused                   the service says that nothing is in place for this key, now or later
     │  ├─ Later                     wait; not a failure
-    │  └─ CompleteByPassed          from ``call.check()``
+    │  ├─ CompleteByPassed          from ``call.check()``
+    │  └─ CallCancelled             from ``call.check()``, and ``call.sleep()``
     ├─ StoreError
     │  ├─ StoreUnavailableError     transient; actors rest and continue
     │  ├─ SchemaMismatchError       run ``makegood store migrate``
@@ -330,6 +331,15 @@ def _is_wait(value: object) -> bool:
 
 class CompleteByPassed(Verdict):
     """The step's deadline has passed: stop, and report nothing. Raised by ``call.check()``."""
+
+
+class CallCancelled(Verdict):
+    """Nobody needs this call any more: its task is being undone. Raised by ``call.check()`` and
+    ``call.sleep()``.
+
+    An action that lets it out may have happened: the step is in doubt, and is undone at once. If certainly
+    nothing is in place, raise ``Refused`` instead.
+    """
 
 
 class StoreError(MakegoodError):

@@ -65,6 +65,14 @@ class Waiting:
         """Nothing is excused here."""
         raise NotImplementedError
 
+    async def cancels(self, node: int) -> list[tuple[int, int, int]]:
+        """Nothing is cancelled here."""
+        return []
+
+    def subscribe_to_cancels(self, node: int, wake: Callable[[], None]) -> Callable[[], None]:
+        """Nothing is cancelled here."""
+        return lambda: None
+
     def subscribe(self, agent: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Keep the callback."""
         self.wake = wake

@@ -1,5 +1,6 @@
 """The attempts of a task, put together from its history: what was asked when, who took it, and how it ended."""
 
+from makegood.console.attempt_lines import _words
 from makegood.console.attempts import Course, course
 from makegood.console.pages.task import _facts
 from makegood.console.rungs import rungs
@@ -112,6 +113,25 @@ def test_a_probe_is_an_attempt_although_nothing_moves() -> None:
     assert ends(task_course) == [("do", 1, "no answer"), ("probe", 2, "not happened"), ("do", 3, "running")]
     assert task_course.attempts[-1].due == 8.0
     assert task_course.attempts[-1].node == 5
+
+
+def test_an_attempt_that_heard_of_a_cancel_says_how_soon_it_ended() -> None:
+    why, error = "heard the cancel, ended after 0.4 s", "nobody needs step charge any more"
+    doubtful = step(state="in_doubt", attempt=1, error=error)
+    task_course = course(
+        task(doubtful),
+        [
+            event(1.0, *BEGIN),
+            event(
+                2.0,
+                Move("charge", "running", "in_doubt", "gave_up", "", why),
+                ends=(AttemptEnd(0, 1, "do", "gave_up", error=error),),
+            ),
+        ],
+        6.0,
+    )
+    (attempt,) = task_course.attempts
+    assert _words(attempt, doubtful) == f"{error}; {why}"
 
 
 def test_a_step_in_doubt_says_what_its_probe_answered_last_and_when() -> None:

@@ -40,6 +40,13 @@ class Running:
     retries = 0
     first_sent = 1_800_000_000.0
 
+    @property
+    def cancelled(self) -> bool:
+        raise AssertionError
+
+    async def rest(self, seconds: float) -> None:
+        raise AssertionError
+
     async def extend(self, more: float) -> bool:
         raise AssertionError
 
@@ -62,7 +69,7 @@ def test_the_service_of_the_page_lets_an_effect_stand_once_or_not_at_all(ledger:
 
 def test_every_declaration_runs(tmp_path: Path) -> None:
     """All of the page's actions in one task: each is called, in order, and what it returns is the task's result."""
-    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
     (tmp_path / "declared_services.py").write_text(code, encoding="utf-8")
     page = loaded(tmp_path, "declared_services")
     requests: list[str] = []

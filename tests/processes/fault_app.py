@@ -36,6 +36,7 @@ mill = app.agent("mill", concurrency=1)
 moon = app.agent("moon")
 still = app.agent("still")
 post = app.agent("post")
+bank = app.agent("bank")
 
 
 def folder() -> Path:
@@ -227,6 +228,28 @@ def land(order: Order, held: str) -> str:
 @land.undo
 def leave(order: Order, *, result: str | None) -> None:
     take_back(order)
+
+
+@bank.action(complete_within="2s", extend_up_to="2h", retry=ONCE, recover=BRIEF, cancellable=True)
+async def transfer(order: Order) -> str:
+    """Work of two hours with a heartbeat, until it has arrived."""
+    begin(order, "do")
+    call = mg.current_call()
+    while not (folder() / "arrived").exists():
+        await call.extend("2s")
+        await asyncio.sleep(0.1)
+    return await asyncio.to_thread(bring_about, order)
+
+
+@transfer.undo
+def send_back(order: Order, *, result: str | None) -> None:
+    take_back(order)
+
+
+@app.workflow(complete_within="5m")
+def move(order: Order) -> str:
+    """One step that takes as long as it takes."""
+    return transfer(order)
 
 
 @app.workflow(complete_within="2m")

@@ -24,6 +24,7 @@ from proofs.storms.world import StormWorld
 from tests.simulation import (
     mutants_around,
     mutants_asked,
+    mutants_cancels,
     mutants_keeps,
     mutants_more,
     mutants_rewind,
@@ -48,6 +49,7 @@ MUTANTS = (
     | named_in(mutants_signals)
     | named_in(mutants_suspension)
     | named_in(mutants_schedules)
+    | named_in(mutants_cancels)
 )
 """All of them, by name."""
 

@@ -30,7 +30,8 @@ MOST_DECISIONS = 4000
 class Row:
     """A request row. ``silent``: nobody will answer; ``acted``: an agent has run it; ``answered``: its reply is in the inbox.
 
-    ``first_sent``: when a request under its key first came to an agent, if this one has.
+    ``first_sent``: when a request under its key first came to an agent, if this one has. ``forward``: it was sent while the task
+    went forward. ``hears``: its agent knows that nobody needs it.
     """
 
     request: Request
@@ -39,6 +40,8 @@ class Row:
     silent: bool = False
     answered: bool = False
     first_sent: float = 0.0
+    forward: bool = True
+    hears: bool = False
 
 
 @dataclass
@@ -149,7 +152,21 @@ class Rows:
             if row is not None and not row.taken and row.request.attempt == attempt:
                 del self.rows[idx]
                 self.memory.append(TaskMessage("withdrawn", idx, row.request.doing, attempt))
+        self._recall(decision)
         return True
+
+    def _recall(self, decision: Decision) -> None:
+        """Let attempts under way hear that nobody needs them; see that all of those do, and no others."""
+        assert not set(decision.cancels) & set(decision.used_requests), "used up and cancelled"
+        for idx, attempt in decision.cancels:
+            row = self.rows.get(idx)
+            if row is not None and row.request.attempt == attempt:
+                row.hears = True
+        for row in self.rows.values():
+            needed = decision.task.goal != "undo" or row.request.doing != "do" or not row.forward
+            assert row.hears is not needed, (
+                "an attempt that is needed hears" if needed else "nobody lets it hear"
+            )
 
     def _write(self, memory: HeldTask, decision: Decision) -> None:
         for idx, _ in decision.used_requests:
@@ -164,7 +181,8 @@ class Rows:
             self.counts[idx] = (0 if reset else self.counts[idx]) + increment
         for request in decision.requests:
             assert request.idx not in self.rows, "two requests of one step in flight"
-            self.rows[request.idx] = Row(request, taken=self.r.random() < 0.3)
+            goes_forward = decision.task.goal == "forward"
+            self.rows[request.idx] = Row(request, taken=self.r.random() < 0.3, forward=goes_forward)
         self.timers |= set(decision.timers)
         self._signals(decision)
         if decision.wakes is not None:
@@ -214,6 +232,8 @@ class Rows:
         candidates = [i for i, row in self.rows.items() if row.acted and not row.answered]
         if candidates and self.r.random() < 0.03:
             self.judge(self.r.choice(candidates))
+        if len(messages) == 1 and messages[0].since_cancel is not None:
+            assert not any(n for _, n in decision.failure_counts.values()), "a cancel counts as a failure"
         old = list(self.steps)
         if not self.commit(memory, decision):
             self.memory.clear()

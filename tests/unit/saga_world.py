@@ -61,6 +61,7 @@ class World(Checked):
         """Draws signals, so that the other choices stay what they are."""
         self.sent: dict[str, float] = {}
         """When a request under each key first came to an agent."""
+        self.hearing = random.Random(f"hears {r.getstate()}")
 
     def _forgetful(self) -> None:
         """Let the services of two steps in three, if they know keys, forget them after a while.
@@ -94,6 +95,11 @@ class World(Checked):
             self._in_vain(idx, row.request)
             return
         outcome, unclear = self._too_old(row) or self._tries(idx, row.request)
+        if row.hears and self.hearing.random() < 0.7:  # whatever came of it, it ends without a result
+            self.record.seen["heard"] += 1
+            message = self._reply(row.request, "gave_up", unclear=unclear)
+            self.memory.append(replace(message, since_cancel=1.0, excused=True, final=False))
+            return
         if outcome is None:
             if r.random() < 0.5:
                 row.silent = True  # dead, or past complete-by: the Supervisor will judge it

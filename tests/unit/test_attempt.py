@@ -98,6 +98,39 @@ async def test_only_a_coroutine_is_cancelled_at_its_deadline(*, cancellable: boo
     await asyncio.gather(one.work, return_exceptions=True)
 
 
+@pytest.mark.parametrize("doing", ["do", "undo", "probe"])
+async def test_only_an_action_hears_that_nobody_needs_it(doing: str) -> None:
+    one = attempt("running")
+    one.request = replace(one.request, doing=doing)
+    one.hear(3.0)
+    one.hear(4.0)
+    assert (one.cancelled, one.cancelled_at) == ((True, 3.0) if doing == "do" else (False, None))
+
+
+async def test_a_rest_ends_at_once_when_it_hears() -> None:
+    one = attempt("running")
+    resting = asyncio.ensure_future(one.rest(3600.0))
+    await asyncio.sleep(0)
+    one.hear(3.0)
+    await resting
+    await one.rest(3600.0)
+
+
+@pytest.mark.parametrize("may_stop", [True, False])
+async def test_only_a_function_that_is_declared_so_is_stopped_when_nobody_needs_it(*, may_stop: bool) -> None:
+    """Its task has no other reason to end then; its deadline is one."""
+    one, never = attempt("running"), asyncio.Event()
+    one.work = asyncio.ensure_future(_until(never))
+    await asyncio.sleep(0)
+    one.may_stop, one.cancellable = may_stop, True
+    one.hear(3.0)
+    assert (bool(one.work.cancelling()), one.was_stopped, one.must_end) == (may_stop, may_stop, False)
+    one.pass_deadline(10.0)
+    assert one.must_end
+    never.set()
+    await asyncio.gather(one.work, return_exceptions=True)
+
+
 async def test_an_extension_moves_the_deadline_and_never_the_phase() -> None:
     one = attempt("halted")
     assert await one.extend(5.0)

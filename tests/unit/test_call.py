@@ -14,7 +14,7 @@ from makegood.base import ids
 from makegood.base.clock import Clock
 from makegood.base.service_keys import KeyedRequest, length_of, request_of
 from makegood.declare.call import Call, Token, current_call, enter
-from makegood.errors import CompleteByPassed, ConfigError, DefinitionError
+from makegood.errors import CallCancelled, CompleteByPassed, ConfigError, DefinitionError
 from makegood.model.messages import Request
 from tests.clocks import HandClock
 
@@ -46,12 +46,22 @@ class Attempt:
         self.first_sent = 1_800_000_000.25
         self.grants = grants
         self.asked: list[float] = []
+        self.is_cancelled = self.is_cancelled_meanwhile = False
         request = Request(
             task=TASK, idx=2, doing=doing, attempt=5, app="shop", agent="payments", action="charge", step="charge-2", round=3,
             within=30.0, args=b"{}", **more,
         )  # fmt: skip
         clock: Clock = self.clock
         self.call = Call(request, "s1", 4, self, clock, running_loop(), self.decoded, keys, tries)
+
+    @property
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    async def rest(self, seconds: float) -> None:
+        self.asked.append(seconds)
+        self.is_cancelled = self.is_cancelled or self.is_cancelled_meanwhile
+        self.clock.seconds += seconds
 
     async def extend(self, seconds: float) -> bool:
         self.asked.append(seconds)
@@ -174,6 +184,43 @@ def test_remaining_seconds_are_never_negative_and_check_raises_then() -> None:
     assert (attempt.call.left, attempt.call.remaining()) == (0.0, 0.0)
     with pytest.raises(CompleteByPassed, match="the deadline of step charge-2 of task"):
         attempt.call.check()
+
+
+def test_check_raises_once_nobody_needs_the_call_and_the_deadline_comes_first() -> None:
+    attempt = Attempt()
+    assert not attempt.call.cancelled
+    attempt.is_cancelled = True
+    assert attempt.call.cancelled
+    with pytest.raises(CallCancelled, match=r"nobody needs step charge-2 of task .* any more"):
+        attempt.call.check()
+    attempt.clock.seconds = 131.0
+    with pytest.raises(CompleteByPassed):
+        attempt.call.check()
+
+
+async def test_sleep_waits_until_nobody_needs_the_call_at_most_to_its_deadline() -> None:
+    attempt = Attempt()
+    await attempt.call.sleep("10s")
+    assert attempt.asked == [10.0]
+    with pytest.raises(CompleteByPassed):
+        await attempt.call.sleep("1h")
+    assert attempt.asked == [10.0, 20.0]
+    other = Attempt()
+    other.is_cancelled_meanwhile = True
+    with pytest.raises(CallCancelled):
+        await other.call.sleep(1)
+    with pytest.raises(CallCancelled):
+        other.call.sleep(1)
+    assert other.asked == [1.0]
+
+
+async def test_sleep_blocks_the_thread_of_a_def_action() -> None:
+    attempt = Attempt()
+    await asyncio.to_thread(attempt.call.sleep, "10s")
+    assert attempt.asked == [10.0]
+    attempt.is_cancelled_meanwhile = True
+    with pytest.raises(CallCancelled):
+        await asyncio.to_thread(attempt.call.sleep, 1)
 
 
 @pytest.mark.parametrize("doing", ["do", "undo", "probe"])

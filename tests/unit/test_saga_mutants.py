@@ -241,6 +241,39 @@ def undo_running(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant
+def nobody_hears(m: pytest.MonkeyPatch) -> None:
+    """A task is undone, and the actions that run never learn it."""
+    m.setattr(rules, "may_hear", lambda _step: False)
+
+
+@mutant
+def undo_hears(m: pytest.MonkeyPatch) -> None:
+    """Whatever is in flight hears: probes and undos too."""
+    m.setattr(rules, "may_hear", rules.is_in_flight)
+
+
+@mutant
+def hearing_is_a_failure(m: pytest.MonkeyPatch) -> None:
+    """An attempt that ended because nobody needs it counts like one whose tries ran out."""
+    true = rules.excuses
+    m.setattr(rules, "excuses", lambda step, message: true(step, replace(message, since_cancel=None)))
+
+
+@mutant
+def heard_is_nothing_happened(m: pytest.MonkeyPatch) -> None:
+    """An attempt that ended because nobody needs it is taken for one that did nothing: it is not undone."""
+    true = replies._ANSWERS["do"]["gave_up"]
+
+    def believes(w: DecisionBuilder, step: Step, message: TaskMessage) -> None:
+        if message.since_cancel is None:
+            true(w, step, message)
+        else:
+            w.move(step, "failed", "refused", doubt=False)
+
+    m.setitem(replies._ANSWERS["do"], "gave_up", believes)
+
+
+@mutant
 def two_requests_in_flight(m: pytest.MonkeyPatch) -> None:
     """The undo begins while the step's probe is in flight."""
     m.setattr(rules, "idle", lambda step: not step.waiting)
@@ -549,7 +582,7 @@ def test_mutant_dies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_there_are_enough_mutants() -> None:
     """Nobody has taken mutants away without saying so here."""
-    assert len(MUTANTS) == 53
+    assert len(MUTANTS) == 57
 
 
 def test_the_true_rules_live() -> None:

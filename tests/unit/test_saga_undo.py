@@ -46,6 +46,71 @@ def test_what_was_withdrawn_stays_in_doubt_when_it_was() -> None:
     assert case.request.in_doubt
 
 
+def test_actions_in_flight_hear_of_an_undo_whatever_its_cause() -> None:
+    assert cancelled(action(0), action(1)).last.cancels == [(0, 1), (1, 1)]
+    case = Case(action(0), action(1), action(2))
+    case.answer(0, "permanent", error="card refused")
+    assert case.last.cancels == [(1, 1), (2, 1)]
+    late = Case(action(0))
+    late.say(TaskMessage("task_expired"))
+    assert late.last.cancels == [(0, 1)]
+
+
+def test_nothing_hears_of_a_hold_since_an_operator_may_need_it() -> None:
+    case = Case(action(0), action(1), on_failure="hold")
+    case.answer(0, "permanent", error="card refused")
+    assert (case.task.goal, case.last.withdraw, case.last.cancels) == ("hold", [(1, 1)], [])
+    case.say(TaskMessage("cancel"))
+    assert case.last.cancels == [(1, 1)]
+
+
+def test_probes_and_undos_never_hear() -> None:
+    case = Case(action(0), action(1, probe=True))
+    case.done(0)
+    case.silence(1)
+    assert case.asked == [(1, "probe")]
+    case.say(TaskMessage("cancel"))
+    assert (case.last.withdraw, case.last.cancels) == ([(1, 2)], [])
+    undoing = failing(action(0), action(1, 0))
+    assert undoing.asked == [(0, "undo")]
+    undoing.say(TaskMessage("cancel"))
+    assert undoing.last.cancels == []
+
+
+def test_what_was_answered_in_the_same_batch_hears_nothing() -> None:
+    case = Case(action(0), action(1))
+    case.say(TaskMessage("cancel"), case.reply(0, "done"))
+    assert case.last.cancels == [(1, 1)]
+
+
+def test_an_attempt_that_heard_and_gave_up_is_in_doubt_undone_at_once_and_no_failure() -> None:
+    case = cancelled(action(0))
+    case.answer(0, "gave_up", error="nobody needs it", excused=True, since_cancel=0.412)
+    assert case.asked == [(0, "undo")]
+    assert case.request.in_doubt
+    assert (case.step(0).failures, case.task.failure_count, case.last.failure_counts) == (0, 0, {})
+    move = next(m for m in case.last.moves if m.after == "in_doubt")
+    assert move.why == "gave up after its tries: heard the cancel, ended after 0.4 s"
+    assert case.alerts == []
+
+
+def test_an_attempt_that_heard_and_returned_is_done_and_undone() -> None:
+    case = cancelled(action(0))
+    case.answer(0, value=b"7", since_cancel=2.0)
+    assert case.asked == [(0, "undo")]
+    assert (case.request.in_doubt, case.request.result) == (False, b"7")
+    assert "heard the cancel, ended after 2.0 s" in case.last.moves[0].why
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"), [("refused", "failed"), ("permanent", "failed"), ("later", "waiting")]
+)
+def test_an_attempt_that_heard_and_says_that_nothing_happened_is_believed(kind: str, state: str) -> None:
+    case = cancelled(action(0))
+    case.answer(0, kind, error="no", since_cancel=0.1)
+    assert (case.states, case.task.state) == (state, "undone")
+
+
 def test_timers_are_dropped() -> None:
     """Nothing that waits for a retry is tried again."""
     case = Case(action(0), action(1))

@@ -67,6 +67,7 @@ def test_every_row_of_the_tables_is_reached(kind: str, table: Moves[str]) -> Non
     "what",
     [
         "late reply",
+        "heard",
         "kept signal",
         "used signal",
         "late value",

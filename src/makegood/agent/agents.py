@@ -6,7 +6,7 @@ has free ones: from the store (``Puller``), or handed over in memory by a Schedu
 transient errors are tried again within it under the same key; at complete-by an ``async def`` action is
 cancelled and *nothing is said* (the Supervisor finds silence); a ``def`` action cannot be stopped, so its
 slot stays taken until it returns, and what it then says is refused by the store and kept in the history. A
-process that dies says nothing either.
+process that dies says nothing either. An attempt that nobody needs any more hears of it (``CancelListener``).
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.actor.slot_pool import Reservation
 from makegood.agent.attempts import Attempts
+from makegood.agent.cancel_listener import CancelListener
 from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.intake import Intake
 from makegood.agent.puller import Puller
@@ -74,7 +75,6 @@ class Agents(Actor):
         self.inform: Callable[[str], Awaitable[None]] = _uninformed
         """Lets the circuit of an address know what other processes know of its service."""
         self.intake = Intake(beside_scheduler=beside_scheduler)
-        self._clock = clock
         self._circuits = circuits = CircuitWatch(
             channel, self.intake,
             node=lambda: self.node, on_change=lambda: self.on_change(), inform=lambda where: self.inform(where),  # noqa: PLW0108 - they are set later
@@ -89,6 +89,7 @@ class Agents(Actor):
             channel, slots, self.intake, self.attempts, circuits,
             node=lambda: self.node, setbacks=Setbacks("agents (taking)", alerts, rng), clock=clock, rng=rng, poll=poll,
         )  # fmt: skip
+        self._cancels = CancelListener(channel, self.attempts, Setbacks("agents (hearing)", None, rng), rng)
         self.actions: Mapping[str, Container[str]] = {where: each.actions for where, each in slots.items()}
         for each in slots.values():
             each.free = each.size
@@ -97,7 +98,7 @@ class Agents(Actor):
 
     def reserve(self, now: float) -> Reservation:
         """Return a reservation of slots, for a commit that begins ``now`` on the store's clock."""
-        return Reservation(self, self._clock.monotonic(), now)
+        return Reservation(self, self.attempts.clock.monotonic(), now)
 
     def lend(self, address: str, action: str) -> bool:
         """Set a slot aside for an action that runs here.
@@ -164,12 +165,14 @@ class Agents(Actor):
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._puller.run(), name="agents pull")
                 group.create_task(self._replies.run(), name="agents answer")
+                group.create_task(self._cancels.run(), name="agents hear")
         finally:
             self.attempts.stop()
 
     def renamed(self, node: int) -> None:
         """Continue as ``node``, and read the store at once: a process declared dead was given no requests."""
         self.node = node
+        self._cancels.listen_as(node)
         for slots in self.slots.values():
             self.intake.look(slots)
 
@@ -179,8 +182,8 @@ class Agents(Actor):
         What then still runs is cut off. Its silence does not count for a step if its failure would not.
         """
         self.intake.close()
-        end = self._clock.monotonic() + limit
-        while self._busy() and self._clock.monotonic() < end:  # noqa: ASYNC110 - a drain looks seldom, and once
+        end = self.attempts.clock.monotonic() + limit
+        while self._busy() and self.attempts.clock.monotonic() < end:  # noqa: ASYNC110 - a drain looks seldom, and once
             await asyncio.sleep(0.02)
         self.attempts.name_what_runs(limit)
         if self._replies.waiting:
@@ -201,5 +204,5 @@ class Agents(Actor):
 
     def infos(self) -> tuple[AgentInfo, ...]:
         """Return what this process publishes of its agents."""
-        now = self._clock.monotonic()
+        now = self.attempts.clock.monotonic()
         return tuple(slots.info(now) for slots in self.slots.values())

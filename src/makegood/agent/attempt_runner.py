@@ -5,6 +5,9 @@ group of their kind (``declare/verdicts.py`` decides what counts); any other
 exception is transient *and may have happened*, so when the tries run out the answer is "gave up": in doubt,
 never failed. That holds for ``sys.exit()`` too, which would end the agent's process with all that runs in it.
 Only arguments that the function cannot take are certain: it was not begun.
+
+An attempt that hears that nobody needs it makes no further try. What its function then returns or raises
+counts as ever; ``CallCancelled``, and a cancellation, are "gave up": in doubt.
 """
 
 import asyncio
@@ -29,7 +32,7 @@ from makegood.declare.around import Around
 from makegood.declare.call import margin
 from makegood.declare.outcomes import NOT_HAPPENED, Happened
 from makegood.declare.verdicts import verdict_in
-from makegood.errors import CompleteByPassed, Later, PayloadError, Refused
+from makegood.errors import CallCancelled, CompleteByPassed, Later, PayloadError, Refused
 from makegood.model.attempt import Attempt
 from makegood.model.messages import MessageKind, Request, TaskMessage
 
@@ -96,17 +99,22 @@ class AttemptRunner:
                     call = around.awaiting(fn, **kwargs) if around.async_hooks else fn(**kwargs)
                     if attempt.begins is not None:
                         attempt.begins()
+                    attempt.may_stop = action.terms.cancellable
                     value = await (within(fresh(context), call) if attempt.retries else call)
+                    attempt.may_stop = False
                 message = _answered(request, action, value)
             except asyncio.CancelledError as cancellation:
-                if attempt.work is None or attempt.work.cancelling():
+                attempt.may_stop = False
+                if attempt.must_end:
                     raise
-                message = gave_up(request, cancellation)  # nobody stopped it: the user's code raised it
+                # it has heard, or nobody stopped it: the user's code raised it
+                message = gave_up(request, not_needed(request) if attempt.was_stopped else cancellation)
             except (KeyboardInterrupt, GeneratorExit):  # somebody ends this very process, or this coroutine
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever it is
+                attempt.may_stop = False
                 if attempt.cancellable:  # a thread ends neither this process nor this task
-                    raise_end(error, attempt.work)
+                    raise_end(error, must_end=attempt.must_end)
                 message = self._raised(attempt, error)
             if message is None or message.kind != "gave_up" or message.final or action.retry.never:
                 return message
@@ -117,10 +125,16 @@ class AttemptRunner:
             wait, failed_at = pause * self._rng.uniform(0.5, 1.5), self._clock.monotonic()
             if failed_at + wait >= attempt.tries_until(margin(request.within)):
                 return message  # the next one would have no time to ask, or the service has forgotten its key
-            await asyncio.sleep(wait)
-            if self._turn is not None and not await self._turn(attempt):
+            await attempt.rest(wait)
+            if not await self._may_retry(attempt):
                 return message
             attempt.retried(failed_at)
+
+    async def _may_retry(self, attempt: Attempt) -> bool:
+        """Wait until the function of an attempt may be tried again; False: somebody's rate has no room for
+        it, or nobody needs it any more.
+        """
+        return not attempt.cancelled and (self._turn is None or await self._turn(attempt))
 
     async def _in_thread(
         self, attempt: Attempt, around: Around, fn: Callable[..., Any], kwargs: Mapping[str, object]
@@ -155,6 +169,8 @@ class AttemptRunner:
         verdict, unclear = answer.verdict, answer.unclear or attempt.retries > 0
         if isinstance(verdict, CompleteByPassed):
             return None
+        if isinstance(verdict, CallCancelled):
+            return gave_up(request, error)
         if isinstance(verdict, Later):
             wait = retry_after(verdict.wait, self._clock.wall())
             return _message(request, "later", error=words(error), wait=wait, unclear=unclear)
@@ -167,14 +183,14 @@ async def _outcome(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
-def raise_end(error: BaseException, work: "asyncio.Task[None] | None") -> None:
-    """Raise the interrupt of this process that a group carries, or the cancellation of ``work``."""
+def raise_end(error: BaseException, *, must_end: bool) -> None:
+    """Raise the interrupt of this process that a group carries, or the cancellation of a task that
+    ``must_end``.
+    """
     end = process_end(error)
     if end is not None:
         raise end from error
-    if (work is None or work.cancelling()) and any(
-        isinstance(one, asyncio.CancelledError) for one, _ in leaves(error)
-    ):
+    if must_end and any(isinstance(one, asyncio.CancelledError) for one, _ in leaves(error)):
         raise asyncio.CancelledError from error
 
 
@@ -183,8 +199,19 @@ def gave_up(request: Request, error: BaseException) -> TaskMessage:
     text = words(error)
     task, attempt = show(request.task), request.attempt
     about = {"task": task, "step": request.step, "attempt": attempt}
-    log.warning("step %s of task %s, attempt %d: %s", request.step, task, attempt, text, extra=about)
+    level = logging.INFO if isinstance(error, CallCancelled) else logging.WARNING
+    log.log(level, "step %s of task %s, attempt %d: %s", request.step, task, attempt, text, extra=about)
     return _failed(request, "gave_up", error)
+
+
+def not_needed(request: Request) -> CallCancelled:
+    """Return what an attempt ends with that nobody needs any more."""
+    return CallCancelled(f"nobody needs step {request.step} of task {show(request.task)} any more")
+
+
+def not_begun(request: Request) -> TaskMessage:
+    """Return the answer of an attempt that heard before its function was called."""
+    return _message(request, "later", error=f"it was not begun: {not_needed(request)}")
 
 
 def not_sent(request: Request, left: float) -> TaskMessage:

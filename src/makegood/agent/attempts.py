@@ -1,15 +1,17 @@
-"""The attempts under way in a process: they begin, get more time, are halted at its deadline, and end."""
+"""The attempts under way in a process: they begin, get more time, hear that nobody needs them, are halted at
+their deadline, and end.
+"""
 
 import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from msgspec.structs import replace
 
-from makegood.agent.attempt_runner import AttemptRunner, gave_up, not_sent
+from makegood.agent.attempt_runner import AttemptRunner, gave_up, not_begun, not_sent
 from makegood.agent.begin_spacing import BeginSpacing
 from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.intake import Intake
@@ -55,7 +57,7 @@ class Attempts:
         self._circuits = circuits
         self._identity = identity
         self._on_answer = on_answer
-        self._clock = clock
+        self.clock = clock
         self._alarm = Alarm(clock, self.halt)
         self._threads = DaemonThreads(max(1, sum(s.size for s in slots.values())), "action")
         self._home = HomeLoop("these agents")
@@ -79,7 +81,7 @@ class Attempts:
         slots = self._slots[address(request.app, request.agent)]
         slots.running += 1
         if slots.circuit is not None:
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             attempt.ticket = slots.circuit.began(now)
             if request.attempt > 1:
                 attempt.since = slots.failed_before(request, now)
@@ -95,8 +97,10 @@ class Attempts:
         try:
             if request.delay or attempt.since is not None or spacing is not None:
                 await self._due(attempt, slots, spacing)
-            now = self._clock.monotonic()
-            if attempt.repeats and (left := attempt.key_until - now) <= margin(request.within):
+            now = self.clock.monotonic()
+            if attempt.cancelled:
+                message = not_begun(request)
+            elif attempt.repeats and (left := attempt.key_until - now) <= margin(request.within):
                 message = not_sent(
                     request, left
                 )  # the service has forgotten its key, or will before it answers
@@ -107,7 +111,7 @@ class Attempts:
                 terms = action.terms
                 enter(
                     Call(
-                        request, store.store_id, store.generation, attempt, self._clock, loop, action._decoded,
+                        request, store.store_id, store.generation, attempt, self.clock, loop, action._decoded,
                         terms.keys, terms.tries,
                     )
                 )  # fmt: skip
@@ -121,7 +125,7 @@ class Attempts:
             message = gave_up(request, defect)
             log.exception("this is a defect, please report it")
         finally:
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             if spacing is not None:
                 spacing.leave(attempt)
             del self.running[attempt]
@@ -130,8 +134,8 @@ class Attempts:
                 counts = self._circuits.judge(slots, attempt, message, self.running)
                 if not counts and message is not None:
                     message = replace(message, excused=True)
-            if message is not None and message.kind != "done":
-                message = replace(message, first_sent=attempt.first_sent)
+            if message is not None and (message.kind != "done" or attempt.cancelled):
+                message = _with_times(message, attempt, now)
             attempt.end()
             if not self.running:
                 self._intake.idle()
@@ -143,14 +147,14 @@ class Attempts:
     async def _due(self, attempt: Attempt, slots: Slots, spacing: BeginSpacing | None) -> None:
         """Wait until the function of an attempt may begin."""
         if attempt.request.delay:
-            await asyncio.sleep(attempt.request.delay)
-            attempt.began = self._clock.monotonic()
+            await attempt.rest(attempt.request.delay)
+            attempt.began = self.clock.monotonic()
         if attempt.since is not None:
             await self._circuits.inform(slots, attempt.request)
-        if spacing is not None:
+        if spacing is not None and not attempt.cancelled:
             attempt.begins = partial(self._begun, spacing, attempt)
             await spacing.wait(attempt)
-            attempt.began = self._clock.monotonic()
+            attempt.began = self.clock.monotonic()
 
     async def _turn(self, attempt: Attempt) -> bool:
         """Wait until the rate of an attempt's agent lets it try again; False: not in time, or the store is
@@ -160,7 +164,7 @@ class Attempts:
         slots = self._slots[address(request.app, request.agent)]
         if slots.rate is None:
             return True
-        left = attempt.tries_until(margin(request.within)) - self._clock.monotonic()
+        left = attempt.tries_until(margin(request.within)) - self.clock.monotonic()
         try:
             wait = await self._channel.turn(slots.address, slots.rate, left)
         except StoreUnavailableError as away:
@@ -168,11 +172,13 @@ class Attempts:
             return False
         if wait is None:
             return False
-        await asyncio.sleep(wait)
+        await attempt.rest(wait)
+        if attempt.cancelled:
+            return False
         if (spacing := slots.spacing) is None:
             return True
         await spacing.wait(attempt)
-        if self._clock.monotonic() < attempt.tries_until(margin(request.within)):
+        if not attempt.cancelled and self.clock.monotonic() < attempt.tries_until(margin(request.within)):
             return True
         spacing.leave(attempt)
         return False
@@ -180,11 +186,11 @@ class Attempts:
     def _begun(self, spacing: BeginSpacing, attempt: Attempt) -> None:
         """Note that a function begins, in whichever thread."""
         with contextlib.suppress(RuntimeError):  # the event loop has ended: nothing else begins
-            self._home.loop.call_soon_threadsafe(spacing.begun, attempt, self._clock.monotonic())
+            self._home.loop.call_soon_threadsafe(spacing.begun, attempt, self.clock.monotonic())
 
     def halt(self) -> None:
         """Halt the attempts whose complete-by has passed, and log those that still run a while later."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         for attempt in list(self.running):
             if attempt.deadline > now:
                 continue
@@ -210,12 +216,20 @@ class Attempts:
             ", and ignores its cancellation" if attempt.cancellable else "", extra=_about(request),
         )  # fmt: skip
 
+    def cancel(self, requests: Collection[tuple[int, int, int]], node: int) -> None:
+        """Let the attempts at these requests (task, idx, attempt) of ``node`` hear that nobody needs them."""
+        now = self.clock.monotonic()
+        for attempt in list(self.running):
+            request = attempt.request
+            if attempt.node == node and (request.task, request.idx, request.attempt) in requests:
+                attempt.hear(now)
+
     async def extend(self, attempt: Attempt, more: float) -> bool:
         """Ask the store for this many seconds from now on; return whether it agreed."""
         request = attempt.request
         terms = self._slots[address(request.app, request.agent)].actions[request.action].terms
-        deadline = min(self._clock.monotonic() + more, attempt.began + terms.longest(request.within))
-        left = deadline - self._clock.monotonic()
+        deadline = min(self.clock.monotonic() + more, attempt.began + terms.longest(request.within))
+        left = deadline - self.clock.monotonic()
         if left <= 0 or not await self._channel.extend(
             attempt.node, request.task, request.idx, request.attempt, left
         ):
@@ -250,6 +264,19 @@ def _named(request: Request) -> str:
     where = address(request.app, request.agent)
     what = about(request.doing, f"{where}/{request.action}")
     return f"{what} for step {request.step} of task {show(request.task)}"
+
+
+def _with_times(message: TaskMessage, attempt: Attempt, now: float) -> TaskMessage:
+    """Return an answer that says when its request was first sent, and for how long its attempt knew that
+    nobody needs it: then it is no failure.
+    """
+    message = replace(message, first_sent=0.0 if message.kind == "done" else attempt.first_sent)
+    if attempt.cancelled_at is None:
+        return message
+    gave_way = message.kind == "gave_up"
+    return replace(
+        message, since_cancel=round(now - attempt.cancelled_at, 6), excused=message.excused or gave_way
+    )
 
 
 def _about(request: Request) -> dict[str, object]:

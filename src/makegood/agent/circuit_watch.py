@@ -146,6 +146,8 @@ def _caller(request: Request) -> CallingStep:
 def _outcome(attempt: Attempt, message: TaskMessage | None, now: float) -> Outcome:
     """Return what an attempt shows about its service."""
     in_function = attempt.phase != "waiting"
+    if message is not None and message.kind == "gave_up" and attempt.cancelled:
+        return "neither"  # it ended because nobody needs it
     if message is None or now > attempt.deadline:
         return "failed" if in_function and now >= attempt.deadline else "neither"
     return _SAYS[message.kind] if in_function and not message.final else "neither"

@@ -102,7 +102,7 @@ class Slots:
         self.calls += 1
         self.seconds += now - attempt.began
         share = 1.0
-        if message is None or message.kind == "gave_up":
+        if message is None or (message.kind == "gave_up" and not attempt.cancelled):
             self.failures += 1
             share = 0.0
         if share != self.success:  # of the first calls each weighs the same: it is all there is to go by

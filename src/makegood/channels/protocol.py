@@ -40,6 +40,12 @@ class Channel(Protocol):
     async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Mark requests (task, idx, attempt) under way whose silence must not be counted as a failure."""
 
+    async def cancels(self, node: int) -> list[tuple[int, int, int]]:
+        """Return requests (task, idx, attempt) under way that nobody needs any more."""
+
+    def subscribe_to_cancels(self, node: int, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` when ``cancels`` of this node may have changed; returns a function that ends this."""
+
     def subscribe(self, agent: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` when a request may wait for the agent of this address; returns a function that ends
         this.

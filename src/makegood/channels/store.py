@@ -37,6 +37,14 @@ class StoreChannel:
         """Mark request rows whose silence must not be counted as a failure."""
         await self._store.requests.excuse(node, requests)
 
+    async def cancels(self, node: int) -> list[tuple[int, int, int]]:
+        """Read the request rows that are marked."""
+        return await self._store.requests.cancels(node)
+
+    def subscribe_to_cancels(self, node: int, wake: Callable[[], None]) -> Callable[[], None]:
+        """Subscribe to the store's topic of the node."""
+        return self._store.subscribe(f"cancel:{node}", wake)
+
     def subscribe(self, agent: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Subscribe to the store's topic of the agent."""
         return self._store.subscribe(f"agent:{agent}", wake)

@@ -196,7 +196,11 @@ def _words(attempt: ShownAttempt, view: StepView) -> str:
     if attempt.end == "no answer":
         late = f"; “{attempt.late_kind}” came too late" if attempt.late is not None else ""
         silent = attempt.why or TEXTS.get(attempt.kind, "no answer")
-        return (first_line(error) or silent) + late
+        if error and attempt.why:
+            silent = f"{first_line(error)}; {attempt.why}"
+        elif error:
+            silent = first_line(error)
+        return silent + late
     if attempt.ended is None:
         return "under way" if attempt.node is not None else "no process has taken it yet"
     return f"in {brief(max(0.0, attempt.ended - attempt.asked))}"

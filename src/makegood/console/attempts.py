@@ -256,6 +256,7 @@ class _Reader:
         attempt.taken = None if start is None else max(attempt.asked, start)
         attempt.node = event.node if end.node is None and end.kind != "expired" else end.node
         attempt.error, attempt.frame = end.error or "", end.frame or ""
+        attempt.why = move.detail if move is not None and end.kind == "gave_up" else ""
         attempt.traceback = end.traceback or ""
         if end.kind == "expired" and attempt.taken is not None:
             due = attempt.taken + _within(step, end.doing)

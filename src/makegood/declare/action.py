@@ -459,6 +459,7 @@ class Agent:
         *,
         complete_within: Duration,
         extend_up_to: Duration | None = None,
+        cancellable: bool = False,
         undo: Nothing,
         retry: Retry | None = None,
         recover: Recover | None = None,
@@ -475,6 +476,7 @@ class Agent:
         *,
         complete_within: Duration,
         extend_up_to: Duration | None = None,
+        cancellable: bool = False,
         no_return: bool = False,
         retry: Retry | None = None,
         recover: Recover | None = None,
@@ -492,6 +494,9 @@ class Agent:
           agent counts as silent.
         - ``extend_up_to``: how long an attempt of the action, its undo or its probe may take at most if it
           asks for more time with ``call.extend()``; None: ten times its ``complete_within``.
+        - ``cancellable``: cancel the ``async def`` action (``CancelledError`` inside) once nobody needs it,
+          since its task is being undone; then the step is in doubt. Without it, and in a ``def``, the action
+          sees it in ``call.cancelled``.
         - ``retry``: tries within one attempt (``mg.Retry``; ``mg.NEVER`` for services without keys: one try,
           never again).
         - ``recover``: what follows an attempt without an answer (``mg.Recover``: threshold, waits, verdict).
@@ -525,6 +530,11 @@ class Agent:
             name = declaration.name if declaration.name is not None else getattr(fn, "__name__", "")
             terms = declaration.terms(f"{self.registry.app}/{self.name}/{name}")
             kind: type[Action[..., Any]] = AsyncAction if is_async(fn) else Action
+            if terms.cancellable and kind is Action:
+                raise DefinitionError(
+                    f"{self.registry.app}/{self.name}/{name} is a def with cancellable=True: nobody can stop a thread from outside. Write "
+                    f"async def, or let it call mg.current_call().check() now and then"
+                )
             action = kind(
                 fn,
                 self,

@@ -6,7 +6,7 @@ attempt; and the seconds that are left.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -19,7 +19,7 @@ from makegood.base import durations, ids, service_keys
 from makegood.base.arguments import judge_calls
 from makegood.base.clock import Clock
 from makegood.base.contexts import running_loop
-from makegood.errors import CompleteByPassed, ConfigError, DefinitionError
+from makegood.errors import CallCancelled, CompleteByPassed, ConfigError, DefinitionError
 from makegood.keys import PLAIN, Preset
 from makegood.model.messages import Request
 from makegood.payload.codec import decode
@@ -65,6 +65,13 @@ class Bounds(Protocol):
     @property
     def first_sent(self) -> float:
         """When the first request under the call's key was taken: seconds since 1970, on the store's clock."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the attempt has heard that nobody needs it any more."""
+
+    async def rest(self, seconds: float) -> None:
+        """Wait until it hears, at most so many seconds."""
 
     async def extend(self, more: float) -> bool:
         """Ask the store to move the deadline to ``more`` seconds from now; return whether it agreed."""
@@ -245,12 +252,46 @@ class Call(msgspec.Struct, eq=False):
         left = max(0.0, self.left - margin(self._request.within))
         return left / (max(1, self._tries - self._bounds.retries) * tries)
 
-    def check(self) -> None:
-        """Raise ``CompleteByPassed`` once the deadline has passed: for long loops, which nobody can stop from
-        outside.
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody needs this action any more, since its task is being undone. May be read in any
+        thread.
+
+        It becomes True within a second, whichever process runs the action, and stays so. In an undo and a
+        probe it is always False.
         """
+        return self._bounds.cancelled
+
+    def check(self) -> None:
+        """Raise ``CompleteByPassed`` once the deadline has passed, and ``CallCancelled`` once nobody needs
+        the action any more: for long loops, which nobody can stop from outside.
+        """
+        self._check_time()
+        if self.cancelled:
+            raise CallCancelled(f"nobody needs step {self.step} of task {self.task_id} any more")
+
+    def _check_time(self) -> None:
         if self.left <= 0:
             raise CompleteByPassed(f"the deadline of step {self.step} of task {self.task_id} has passed")
+
+    def sleep(self, seconds: durations.Duration) -> Awaitable[None]:
+        """Wait for this many seconds (or "2m"), and ``check()`` before and after. It ends at once when nobody
+        needs the action any more, and at its deadline.
+
+        ``await call.sleep("10s")`` in an ``async def`` action; in a ``def`` action ``call.sleep("10s")``
+        blocks. Raises ``CallCancelled`` and ``CompleteByPassed``.
+        """
+        wait = min(durations.seconds(seconds, name="seconds"), self.left)
+        self.check()
+        try:
+            return self._on_loop(self._sleep_and_check(wait), wait)
+        except TimeoutError:  # the event loop stands still
+            self.check()
+            return _Done()
+
+    async def _sleep_and_check(self, wait: float) -> None:
+        await self._bounds.rest(wait)
+        self.check()
 
     def extend(self, seconds: durations.Duration) -> Awaitable[None]:
         """Move the deadline to this many seconds (or "2m") from now, never earlier, at most to what the
@@ -260,19 +301,29 @@ class Call(msgspec.Struct, eq=False):
         blocks. Raises ``CompleteByPassed`` if that is impossible: the attempt was judged, or has had all
         the time it may have.
         """
-        request = self._extend_or_raise(durations.seconds(seconds, name="seconds", least=0.001))
+        more = durations.seconds(seconds, name="seconds", least=0.001)
+        try:
+            return self._on_loop(self._extend_or_raise(more), self.left)
+        except TimeoutError:
+            raise self._no_more_time() from None
+
+    def _on_loop(self, work: Coroutine[Any, Any, None], most: float) -> Awaitable[None]:
+        """Run ``work`` on the agent's event loop. There, return it, to be awaited; a thread blocks.
+
+        Raises ``TimeoutError`` in a thread after ``most`` seconds and a little more.
+        """
         here = running_loop()
         if here is not None and here is self._loop:
-            return here.create_task(request)
+            return here.create_task(work)
         if self._loop is None:
-            asyncio.run(request)
+            asyncio.run(work)
         else:
-            future = asyncio.run_coroutine_threadsafe(request, self._loop)
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
             try:
-                future.result(self.left + _SLACK)
+                future.result(most + _SLACK)
             except TimeoutError:
                 future.cancel()
-                raise self._no_more_time() from None
+                raise
         return _Done()
 
     async def _extend_or_raise(self, more: float) -> None:

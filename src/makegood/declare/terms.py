@@ -46,6 +46,8 @@ class Terms:
     """The next attempt begins once the process that ran one is known to be dead."""
     extend_up_to: float | None = None
     """Seconds that an extended attempt may take; None: ``EXTEND_MOST`` times its ``complete_within``."""
+    cancellable: bool = False
+    """An ``async def`` that is cancelled once nobody needs it."""
 
     def longest(self, within: float) -> float:
         """Return the seconds that an attempt may take at most, if it was given ``within`` and is extended."""
@@ -77,6 +79,7 @@ class Declared:
 
     complete_within: Any = None
     extend_up_to: Any = None
+    cancellable: bool = False
     undo: Any = None
     no_return: bool = False
     retry: Any = None
@@ -147,6 +150,7 @@ class Declared:
             resumes=resume == "dead" or (resume is None and (remembers or self.key is not None)),
             has_recover=self.recover is not None,
             extend_up_to=extend_up_to,
+            cancellable=bool(self.cancellable),
         )
         return replace(terms, recover=terms.fitting(where, self.recover, terms.within))
 

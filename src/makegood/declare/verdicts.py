@@ -8,7 +8,7 @@
   itself.)
 - A carrier of verdicts of one kind is that verdict: of several ``Later``, the longest wait. ``Permanent``
   beside ``Refused`` is ``Permanent``, which claims less. ``CompleteByPassed`` beside other verdicts wins: the
-  deadline has passed, so no answer counts.
+  deadline has passed, so no answer counts. After it ``CallCancelled`` wins, which claims nothing.
 - A carrier that holds any other error, a cancellation too, is no verdict, since that other call may have
   happened. Nor is one that holds ``Later`` beside a refusal.
 - A refusal after a retry library's earlier tries is not certain: they are unanswered.
@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from makegood.base.durations import retry_after
 from makegood.base.wrapped_errors import leaves
-from makegood.errors import CompleteByPassed, Later, Permanent, Refused, Verdict
+from makegood.errors import CallCancelled, CompleteByPassed, Later, Permanent, Refused, Verdict
 
-_KINDS = (CompleteByPassed, Permanent, Refused, Later)
+_KINDS = (CompleteByPassed, CallCancelled, Permanent, Refused, Later)
 
 
 class RaisedVerdict(NamedTuple):

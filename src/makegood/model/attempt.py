@@ -19,6 +19,10 @@ to it. Such an attempt is never halted; once its complete-by has passed it ends 
 *ended*: the slot is free again.
 
 An extension moves the deadline and never the phase: what was halted once is not halted again.
+
+In any phase an action may *hear* that nobody needs it any more (``hear``). That changes no phase either: the
+function sees it in its call and may end, and an ``async def`` declared ``cancellable=True`` is cancelled. Its
+answer counts like any other.
 """
 
 import asyncio
@@ -28,6 +32,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from makegood.base.pacing import event_within
 from makegood.model.messages import Request
 
 Phase = Literal["waiting", "running", "halted", "overdue", "ended"]
@@ -80,6 +85,14 @@ class Attempt(msgspec.Struct, eq=False):
     """When its first try failed; None: none did before its last one."""
     begins: Callable[[], None] | None = None
     """Called, in its thread or on the event loop, when its function begins."""
+    cancelled_at: float | None = None
+    """When it heard that nobody needs it any more; None: it has not."""
+    may_stop: bool = False
+    """Its function is awaited now, and declared to be cancelled once nobody needs it."""
+    was_stopped: bool = False
+    """Its function was cancelled because nobody needs it."""
+    hearing: asyncio.Event | None = None
+    """Set when it hears; None: nothing waits for that."""
     work: "asyncio.Task[None] | None" = None
     """The task that runs it; None once it has ended."""
 
@@ -153,6 +166,35 @@ class Attempt(msgspec.Struct, eq=False):
 
     def _impossible(self, phase: Phase) -> RuntimeError:
         return RuntimeError(f"an attempt that is {self.phase} cannot become {phase}")
+
+    # -- nobody needs it -------------------------------------------------------------------------------------
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it has heard that nobody needs it any more."""
+        return self.cancelled_at is not None
+
+    @property
+    def must_end(self) -> bool:
+        """Whether its task is cancelled for another reason: at its deadline, or with the process."""
+        return self.work is None or self.work.cancelling() > self.was_stopped
+
+    def hear(self, now: float) -> None:
+        """Note that nobody needs it any more. On the event loop."""
+        if self.cancelled or self.request.doing != "do":
+            return
+        self.cancelled_at = now
+        if self.hearing is not None:
+            self.hearing.set()
+        if self.may_stop and self.work is not None:
+            self.was_stopped = True
+            self.work.cancel()
+
+    async def rest(self, seconds: float) -> None:
+        """Wait until it hears, at most so many seconds. On the event loop."""
+        if not self.cancelled:
+            self.hearing = self.hearing or asyncio.Event()
+            await event_within(self.hearing, seconds)
 
     # -- more time -------------------------------------------------------------------------------------------
 

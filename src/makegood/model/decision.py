@@ -72,6 +72,10 @@ class Decision(msgspec.Struct):
     """(idx, attempt) of requests to withdraw if no agent has taken them; the store reports which it
     withdrew.
     """
+    cancels: Sequence[tuple[int, int]] = ()
+    """(idx, attempt) of requests for actions that nobody needs any more: an attempt that an agent has begun
+    hears of it.
+    """
     failure_counts: Mapping[int, tuple[bool, int]] = _NONE
     """idx -> (reset, increment) of failure counts: written as 0 or the stored count, plus the increment.
 
@@ -134,6 +138,7 @@ class OpenDecision(Decision):
     timers: dict[int, float] = {}
     stale_timers: list[int] = []
     withdraw: list[tuple[int, int]] = []
+    cancels: list[tuple[int, int]] = []
     failure_counts: dict[int, tuple[bool, int]] = {}
     alerts: list[Alert] = []
     answers: list[Answer] = []

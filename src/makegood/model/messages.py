@@ -167,6 +167,10 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """With ``expired``, of an attempt whose process died before its deadline: until when it would have been
     awaited, on the store's clock. 0: that time has passed.
     """
+    since_cancel: float | None = None
+    """With a reply: seconds from the moment when the attempt heard that nobody needs it to its end; None: it
+    did not hear of it.
+    """
     node: int = 0
     """The process that ran the attempt, with ``expired`` and with replies through the store. Written last,
     where the stores look for it.
@@ -179,6 +183,16 @@ def attempt_end(message: TaskMessage) -> AttemptEnd:
     return AttemptEnd(
         m.idx, m.attempt, m.doing, m.kind, m.node or None, m.took or None, m.error, m.frame, m.traceback
     )
+
+
+def cancel_noted(message: TaskMessage) -> str:
+    """Return in words how a reply ended whose attempt heard that nobody needs it; "" for any other.
+
+    >>> cancel_noted(TaskMessage("gave_up", 0, since_cancel=0.412)), cancel_noted(TaskMessage("done", 0))
+    ('heard the cancel, ended after 0.4 s', '')
+    """
+    after = message.since_cancel
+    return "" if after is None else f"heard the cancel, ended after {after:.1f} s"
 
 
 def lateness(end: AttemptEnd, step: str) -> str:

@@ -308,6 +308,14 @@ class DecisionBuilder:
             self.out.stale_timers.append(idx)
         return self.put(replace(step, waiting=False))
 
+    def cancel(self, step: Step) -> None:
+        """Nobody needs the answer of the step's action any more: let the attempt in flight hear of it.
+
+        Probes and undos never hear: what they find out or take back is needed.
+        """
+        if rules.may_hear(step):
+            self.out.cancels.append((step.plan.idx, step.attempt))
+
     # -- counts, alerts --------------------------------------------------------------------------------------
 
     def count(self, idx: int) -> None:

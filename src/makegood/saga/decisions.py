@@ -190,12 +190,9 @@ class _Folding:
             rest(work, due, work.at.linger)
         elif due or work.out.timers or work.task.signals:
             suspend(work, due, work.at.linger)
-        if (
-            work.out.withdraw and work.out.used_requests
-        ):  # answered in the same batch, after the task had turned
-            work.out.withdraw = [
-                request for request in work.out.withdraw if request not in work.out.used_requests
-            ]
+        if work.out.used_requests:  # answered in the same batch, after the task had turned
+            work.out.withdraw = [key for key in work.out.withdraw if key not in work.out.used_requests]
+            work.out.cancels = [key for key in work.out.cancels if key not in work.out.used_requests]
         task = work.out.task = work.task
         work.out.release = task.state not in ("processing", "undoing")
         for message, (verdict, why), change in self.results:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from makegood.errors import IllegalTransitionError
-from makegood.model.messages import REPLIES, TaskMessage, attempt_end
+from makegood.model.messages import REPLIES, TaskMessage, attempt_end, cancel_noted
 from makegood.model.states import TEXTS, UNBEGUN, Reason, StepState
 from makegood.model.task import FailureTally, Step
 from makegood.saga import rules
@@ -141,8 +141,9 @@ def _words(step: Step, message: TaskMessage, failures: int) -> tuple[str, Failur
 
 def _done(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     work.move(
-        step, "done", "reply", result=message.value or NULL, doubt=False, final=False, error=None, tally=None
-    )
+        step, "done", "reply", detail=cancel_noted(message), result=message.value or NULL, doubt=False, final=False, error=None,
+        tally=None,
+    )  # fmt: skip
 
 
 def _refused(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
@@ -203,7 +204,10 @@ def _silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     if message.kind == "expired":
         reason = "process_died" if message.runs_until else "expired"
     runs_until = max(step.runs_until, message.runs_until)
-    work.move(step, "in_doubt", reason, doubt=True, final=step.final or message.final, runs_until=runs_until)
+    note = cancel_noted(message)
+    work.move(
+        step, "in_doubt", reason, detail=note, doubt=True, final=step.final or message.final, runs_until=runs_until
+    )
     if rules.resumes(step, message):
         work.agenda.due.add(step.plan.idx)
     work.agenda.doubts.append(step.plan.idx)

@@ -102,6 +102,11 @@ def is_in_flight(step: Step) -> bool:
     return step.doing is not None
 
 
+def may_hear(step: Step) -> bool:
+    """Whether an attempt in flight may be cancelled: that of an action, never that of an undo or a probe."""
+    return step.doing == "do"
+
+
 # -- what an answer means ------------------------------------------------------------------------------------
 
 
@@ -136,7 +141,11 @@ def excuses(step: Step, message: TaskMessage) -> bool:
 
     That of an action counts all the same if the step's own probe was answered since the action failed last:
     the service is there. It does not count for an undo if its request was sent before (``again``).
+
+    An attempt that heard of a cancel and ended did what it was asked to.
     """
+    if message.since_cancel is not None:
+        return True
     return message.excused and not step.again and not (message.doing == "do" and step.probe_answer)
 
 

@@ -2,7 +2,9 @@
 
 An undo never starts on a step with a request in flight, nor before the deadline of an attempt whose process
 seemed dead (``rules.runs_on``). A request that no agent has taken is withdrawn; one
-that an agent has is awaited until its reply or deadline. Then every step that is done *or in doubt* is undone
+that an agent has is awaited until its reply or deadline. If it is an action's, and the task is to be undone,
+it hears that nobody needs it (``DecisionBuilder.cancel``), and may end earlier; a task that is held may still
+need it. Then every step that is done *or in doubt* is undone
 once all steps after it are settled; independent undos continue if one is stuck. A held task only drains.
 """
 
@@ -52,6 +54,7 @@ def begin_undo(
     work.agenda.everything = True
     clear(work)
     for each in work.steps():
+        work.cancel(each)
         changes: dict[str, Any] = {}
         if each.failures:
             changes["failures"] = 0

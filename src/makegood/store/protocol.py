@@ -314,6 +314,11 @@ class Requests(Protocol):
         ``judge`` does not count their silence as a failure, unless ``node`` dies.
         """
 
+    async def cancels(self, node: int) -> list[tuple[int, int, int]]:
+        """Return the requests (task, idx, attempt) that ``node`` has claimed and not answered, and that
+        nobody needs any more (``Decision.cancels``).
+        """
+
 
 class Supervision(Protocol):
     """What the leading Supervisor finds and changes.
@@ -571,6 +576,9 @@ class Nodes(Protocol):
     async def heartbeat(self, node: int, info: NodeInfo) -> bool:
         """Extend the node's life by ``info.ttl`` and publish ``info``; False if it was declared dead
         and must register again.
+
+        Wakes the topic "cancel:NODE" of a process with agents if it has such requests: the wake-up of the
+        commit may be lost.
         """
 
     async def unregister(self, node: int) -> None:
@@ -785,8 +793,8 @@ class Store(Protocol):
         this process or another.
 
         Topics: "pending" (tasks to claim), "sleeping" (tasks to claim later), "queued" (tasks whose
-        lanes may be free), "inbox" (messages to tasks),
-        "agent:APP/AGENT" (requests), "ended" (tasks at rest), "answers" (decided operator commands),
+        lanes may be free), "inbox" (messages to tasks), "agent:APP/AGENT" (requests), "cancel:NODE"
+        (``cancels`` of a process), "ended" (tasks at rest), "answers" (decided operator commands),
         "queue:NAME" (messages), "schedule" (schedules that have changed), "notice" (notices to send), "bulk"
         (acts on many tasks), "dead" (processes that are gone). A wake-up may be spurious, and may be lost on
         a broken connection: also poll slowly. Returns a function that ends the subscription.

@@ -9,7 +9,7 @@ from makegood.model.messages import TaskMessage
 from makegood.payload.codec import UNREADABLE
 from makegood.store import rows
 from makegood.store.records import TaskMessages
-from makegood.store.transaction import Sql, Tx, Verbs, asking, for_each, writing
+from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, asking, for_each, reading, writing
 
 KEY = {"task": "bigint", "idx": "int", "attempt": "int"}
 _THIS = """
@@ -31,6 +31,9 @@ update makegood.request as r set taken_by = null, taken_at = null, complete_by =
 """,  # noqa: S608 - our own text
     **KEY,
 )
+CANCELS = Sql("""
+select r.task, r.idx, r.attempt from makegood.request r where r.taken_by = $1 and r.cancelled and not r.answered
+""")
 EXCUSE = for_each(f"update makegood.request as r set excused = true {{rows}} where {_THIS}", **KEY)  # noqa: S608 - our own text
 
 
@@ -54,6 +57,11 @@ async def give_back(tx: Tx, node: int, requests: Sequence[tuple[int, int, int]])
 async def excuse(tx: Tx, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
     """Mark requests whose silence does not count as a failure."""
     await tx.many(EXCUSE, sorted(requests), node)
+
+
+async def cancels(tx: ReadTx, node: int) -> list[tuple[int, int, int]]:
+    """Return the requests of a node that nobody needs any more."""
+    return [(task, idx, attempt) for task, idx, attempt in await tx.rows(CANCELS, node)]
 
 
 def sorted_messages(inbox_rows: Iterable[Any], limit: int, room: int) -> tuple[TaskMessages, dict[int, str]]:
@@ -96,3 +104,4 @@ class RequestVerbs(Verbs):
 
     give_back = writing(give_back)
     excuse = asking(excuse)
+    cancels = reading(cancels)

@@ -20,10 +20,13 @@ insert into makegood.node (name, roles, host, pid, started_at, alive_until, dead
 values ($1, $2, $3, $4, {now}, {now} + $5::float8, false, $6)
 returning id, (select generation from makegood.generation), started_at
 """)
-_HEARTBEAT = Sql("""
+_BEAT = """
 update makegood.node set alive_until = {now} + $2::float8, info = $3 where id = $1 and not dead and stopped_at is null
-returning {now}
-""")
+returning {now}"""
+HEARTBEAT = Sql(_BEAT)
+HEARTBEAT_OF_AGENTS = Sql(f"""{_BEAT}, exists (
+    select 1 from makegood.request r where r.taken_by = $1 and r.cancelled and not r.answered
+)""")  # noqa: S608 - our own text
 _UNREGISTER = Sql(
     "update makegood.node set stopped_at = {now}, alive_until = {now} where id = $1 and stopped_at is null"
 )
@@ -176,8 +179,14 @@ async def register(tx: Tx, info: NodeInfo) -> tuple[int, int, float]:
 
 
 async def heartbeat(tx: Tx, node: int, info: NodeInfo) -> float | None:
-    """Extend a node's life and return the time; None if it was declared dead or has stopped."""
-    beats = await tx.rows(_HEARTBEAT, node, info.ttl, msgspec.json.encode(info))
+    """Extend a node's life and return the time; None if it was declared dead or has stopped.
+
+    Only agents have requests, and a right to read them.
+    """
+    sql = HEARTBEAT_OF_AGENTS if "agent" in info.roles else HEARTBEAT
+    beats = await tx.rows(sql, node, info.ttl, msgspec.json.encode(info))
+    if beats and any(beats[0][1:]):
+        tx.topics.add(f"cancel:{node}")
     return beats[0][0] if beats else None
 
 

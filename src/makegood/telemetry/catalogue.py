@@ -53,7 +53,7 @@ TASKS = Metric(
 )  # fmt: skip
 ATTEMPTS = Metric(
     "makegood_step_attempts_total", "counter", ("app", "workflow", "step", "agent", "outcome"),
-    "Attempts of actions, probes and undos that ended; outcome: ok, transient, permanent, later, timeout, lost.",
+    "Attempts of actions, probes and undos that ended; outcome: ok, transient, permanent, later, timeout, lost, cancelled.",
 )  # fmt: skip
 STEP_SECONDS = Metric(
     "makegood_step_duration_seconds", "histogram", ("app", "agent", "step", "doing"),

@@ -67,8 +67,15 @@ def told(
     return outcomes
 
 
+def _gave_way(message: TaskMessage) -> bool:
+    """Whether an attempt ended without a result because nobody needs it: no failure."""
+    return message.kind == "gave_up" and message.since_cancel is not None
+
+
 def outcome(message: TaskMessage) -> str:
     """Return the word for how an attempt ended."""
+    if _gave_way(message):
+        return "cancelled"
     return "lost" if message.kind == "expired" and message.died else OUTCOMES[message.kind]
 
 
@@ -118,6 +125,8 @@ class Accounts:
         for step, message in told(held_task, decision, messages):
             labels = (task.app, task.workflow, step.plan.action, step.plan.agent, outcome(message))
             tally.count(catalogue.ATTEMPTS, *labels)
+            if _gave_way(message):
+                continue
             if message.kind in _FAILED or (message.kind in _CERTAIN and message.doing != "undo"):
                 failures.append(step)
         for end in decision.attempts:

@@ -35,6 +35,8 @@ The kinds, with their fields:
 - sent: idx, doing, attempt, round, key, local
 - taken: idx, doing, attempt, by, within (seconds until complete-by, by the clock of the store that gave it
   out)
+- cancelled: idx, attempt, by: nobody needs a request any more that a process has taken
+- hears: idx, attempt: an attempt hears of that;  runs on: idx, attempt: it was cancelled, and goes on
 - call: service, step, doing, attempt, key, token, remaining: a service call begins; ``remaining`` is by the
   agent's clock
 - effect: service, key, doing, token, net (effects in place after it), changed, outcome ("ok", "refused",

@@ -37,7 +37,9 @@ Rules against bad query plans:
 - A condition that implies that of a partial index may cause a full read of the index; ``coalesce`` prevents
   this.
 - A clock is read in a sub-select when it is used to search an index.
-- No two parts may change the same row: one of the two changes would be lost silently.
+- No two parts may change the same row: one of the two changes would be lost silently. Only ``cancelled`` may
+  name the rows of ``withdraw``, which it lets go first: what is left then has an agent, also if that agent
+  took it at this very moment, after the snapshot of the statement.
 """
 
 from collections.abc import Sequence
@@ -205,6 +207,14 @@ where at.ok and (r.task, r.idx, r.attempt) between (x.task, x.idx, 0) and (x.tas
 delete from makegood.request r using at cross join @rows
 where at.ok and (r.task, r.idx, r.attempt) between (x.task, @idx, @attempt) and (x.task, @idx, @attempt) and coalesce(r.taken_by, 0) = 0 and r.kind <> 'timer'
 returning x.n
+""",
+    ),
+    "cancelled": Part(
+        _PLACE,
+        """
+update makegood.request r set cancelled = true from at cross join @rows
+where at.ok and (r.task, r.idx, r.attempt) between (x.task, @idx, @attempt) and (x.task, @idx, @attempt) and r.kind = 'do' and not r.answered@withdrawn_first
+returning r.taken_by
 """,
     ),
     "rested": Part(
@@ -410,14 +420,16 @@ mark as (
     update makegood.writer w
     set number = $3, at = at.now, outcome = @withdrawn
     from at where at.ok and w.id = $1 and $6
-    returning (select count(pg_notify('makegood', topic)) from unnest($4::text[]) topic)
+    returning (select count(pg_notify('makegood', topic)) from unnest($4::text[]@notified) topic)
 )
-select at.ok, (select count(*) from writer) as writer, (select count(*) from mark) as marked, @withdrawn as withdrawn,
+select at.ok, (select count(*) from writer) as writer, (select count(*) from mark) as marked, @withdrawn as withdrawn, @cancelled as cancelled,
     1 / case when at.ok and (select count(*) from gone) <> $8 then 0 else 1 end as all_gone,
     case when not at.ok then array(select id from held) end as held,
     @missing as there
 from at
 """
+_CANCELLED = "array(select distinct 'cancel:' || taken_by from p_cancelled where taken_by is not null)"
+_WITHDRAWN_FIRST = " and (select count(*) from p_withdraw) >= 0"
 _FIRST = 9
 
 _encode = msgspec.json.Encoder().encode
@@ -499,7 +511,7 @@ def statement(names: tuple[str, ...], *, looks: bool) -> str:
     consumed; the columns of HELD; those of CONSUMED; those of KINDS, if there are requests; the moves, if
     there are events; then those of each part. It returns one row: ok, writer (found), marked, withdrawn
     (their
-    ``n``), held, there (task and place).
+    ``n``), cancelled (the topics of their nodes), held, there (task and place).
     """
     first = _FIRST
     text = _HEAD.replace("@there\n", _THERE if looks else "").replace("@held", unnested(HELD, first))
@@ -519,8 +531,12 @@ def statement(names: tuple[str, ...], *, looks: bool) -> str:
         first += parameters(part.columns)
     for mark, array in arrays.items():
         text = text.replace(mark, array)
-    withdrawals = "(select array_agg(n) from p_withdraw)" if "withdraw" in names else "null::bigint[]"
+    withdraws, cancels = "withdraw" in names, "cancelled" in names
+    withdrawals = "(select array_agg(n) from p_withdraw)" if withdraws else "null::bigint[]"
+    text = text.replace("@withdrawn_first", _WITHDRAWN_FIRST if withdraws else "")
     text += _TAIL.replace("@withdrawn", withdrawals)
+    text = text.replace("@cancelled", _CANCELLED if cancels else "null::text[]")
+    text = text.replace("@notified", f" || {_CANCELLED}" if cancels else "")
     text = text.replace("@all_there", _ALL_THERE if looks else "").replace(
         "@missing", _MISSING if looks else "null"
     )

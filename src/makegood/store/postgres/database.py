@@ -224,8 +224,16 @@ class Database:
         return await self.write(noted, term)
 
     async def run_ahead(self, work: Work[T]) -> T:
-        """Run a shared verb that must not wait for a batch."""
-        return await self.ask(lambda connection: work(SharedTx(connection)))
+        """Run a shared verb that must not wait for a batch. Its topics wake this process alone."""
+
+        async def noted(connection: Connection) -> tuple[T, set[str]]:
+            tx = SharedTx(connection)
+            return await work(tx), tx.topics
+
+        result, topics = await self.ask(noted)
+        if topics:
+            self.subscribers.announce(topics)
+        return result
 
     async def looked(self, work: ReadWork[T]) -> T:
         """Run a shared verb that only reads."""

@@ -162,6 +162,8 @@ class Writing:
             self.parts[kind].append(row)
         for idx, attempt in decision.withdraw:
             self._add("withdraw", decision.task.id, place(idx, attempt), len(self.parts.get("withdraw", ())))
+        for idx, attempt in decision.cancels:
+            self._add("cancelled", decision.task.id, place(idx, attempt))
         if decision.answers:
             self.topics.add("answers")
 
@@ -241,7 +243,7 @@ class Writing:
                 }
             return Written(losers, [])
         tx.has_mark = tx.has_mark or mark
-        tx.topics |= self.topics
+        tx.topics |= self.topics.union(row["cancelled"] or ())
         return Written(set(), self.taken_back(row["withdrawn"]))
 
     def taken_back(self, positions: Sequence[int] | None) -> list[Key]:

@@ -176,10 +176,13 @@ values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?11) on conflict do nothing
 _WITH_TIME = frozenset({"timer", "used", "eased", "alert", "audit"})
 """Kinds of changes that take the time as their last value."""
 _DROP_TIMER = "delete from makegood_request where task = ? and idx = ? and attempt = 0 and kind = 'timer'"
-_UNTAKEN = """
-select task, idx, attempt from makegood_request where task in ({marks}) and taken_by is null and kind <> 'timer'
+_IN_FLIGHT = """
+select task, idx, attempt, taken_by from makegood_request where task in ({marks}) and answered = 0 and kind <> 'timer'
 """
 _WITHDRAW = "delete from makegood_request where task = ? and idx = ? and attempt = ?"
+_CANCEL = (
+    "update makegood_request set cancelled = 1 where task = ? and idx = ? and attempt = ? and kind = 'do'"
+)
 EVENT = "insert into makegood_event (task, at, node, moves, note, attempts) values (?, ?, ?, ?, '', ?)"
 READY = "update makegood_ready set last = max(last + ?, ?) returning last"
 
@@ -223,6 +226,7 @@ class Writing:
     rows: defaultdict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
     """Other rows by the kind of change."""
     withdraw: list[tuple[int, int, int]] = field(default_factory=list)
+    cancels: list[tuple[int, int, int]] = field(default_factory=list)
     rests: list[int] = field(default_factory=list)
     read: dict[int, int] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
@@ -315,6 +319,7 @@ class Writing:
             else:
                 self.rows[kind].append((*row, now) if kind in _WITH_TIME else row)
         self.withdraw += [(id_, idx, attempt) for idx, attempt in d.withdraw]
+        self.cancels += [(id_, idx, attempt) for idx, attempt in d.cancels]
         for idx, wait in d.timers.items():
             self.rows["timer"].append((id_, idx, wait, now))
         for idx in d.rewritten:
@@ -365,14 +370,12 @@ class Writing:
         """
         tx = self.tx
         stale_timers = self.rows.pop("dropped", ())
-        if first and (stale_timers or self.withdraw):
+        if first and (stale_timers or self.withdraw or self.cancels):
             bulk_change.write(tx.connection, first)
             first = ()
         tx.many(_DROP_TIMER, stale_timers)
-        if self.withdraw:
-            untaken = set(tx.among(_UNTAKEN, sorted({task for task, _, _ in self.withdraw})))
-            self.withdrawals = [key for key in self.withdraw if key in untaken]
-            tx.many(_WITHDRAW, self.withdrawals)
+        if self.withdraw or self.cancels:
+            self._recall()
         bulk_change.write(tx.connection, [*first, *self._changes()])
         for (kind, *values), ids in self.groups.items():
             if kind in _GROUPS:
@@ -386,6 +389,17 @@ class Writing:
                 tx.many(statement, self.rows[kind])
         if self.notices:
             notices.write(tx, self.notices)
+
+    def _recall(self) -> None:
+        """Withdraw requests that nobody has taken, and let the others hear that nobody needs them."""
+        tx = self.tx
+        ids = sorted({task for task, _, _ in (*self.withdraw, *self.cancels)})
+        nodes = {tuple(key): node for *key, node in tx.among(_IN_FLIGHT, ids)}
+        self.withdrawals = [key for key in self.withdraw if key in nodes and nodes[key] is None]
+        tx.many(_WITHDRAW, self.withdrawals)
+        under_way = [key for key in self.cancels if nodes.get(key) is not None]
+        tx.many(_CANCEL, under_way)
+        tx.topics |= {f"cancel:{nodes[key]}" for key in under_way}
 
     def _changes(self) -> Iterator[Change]:
         """Yield the changes that go in with one call."""

@@ -28,6 +28,7 @@ KINDS = {
     "queued": "l",
     "inbox": "i",
     "agent": "a",
+    "cancel": "c",
     "ended": "e",
     "answers": "w",
     "queue": "q",

@@ -31,6 +31,7 @@ _TRIGGERS: tuple[Trigger, ...] = (
     ("sent", "insert", "makegood_request", "new.task, new.idx, new.attempt, new.kind, new.taken_by, new.complete_by"),
     ("taken", "update of taken_by", "makegood_request",
      "new.task, new.idx, new.attempt, new.kind, new.taken_by, new.complete_by, old.taken_by"),
+    ("cancelled", "update of cancelled", "makegood_request", "new.task, new.idx, new.attempt, new.taken_by"),
     ("answered", "update of answered", "makegood_request", "new.task, new.idx, new.attempt, new.kind, new.complete_by"),
     ("gone", "delete", "makegood_request", "old.task, old.idx, old.attempt, old.kind, old.taken_by, old.complete_by"),
     ("step", "insert", "makegood_step", "new.task, new.idx, new.name, new.attempt, new.round, new.kind"),
@@ -56,6 +57,7 @@ _TRIGGERS: tuple[Trigger, ...] = (
 _WHEN = dict.fromkeys(("sent", "taken", "answered", "gone"), " when {row}.kind <> 'timer'") | {
     "timeout": " when new.kind = 'timer' and exists (select 1 from makegood_step s where s.task = new.task and s.idx = new.idx"
     " and s.kind = 'wait_for')",
+    "cancelled": " when new.cancelled and not old.cancelled",
     "sleeps": " when new.start_at is not null",
     "began": " when old.state = 'sleeping' and new.state = 'processing' and old.start_at is not null",
     "suspended": " when new.state = 'sleeping' and new.start_at is null",
@@ -324,6 +326,8 @@ class Recorder:
                 self._note("given back", task, idx=idx, doing=doing, attempt=attempt, by=by)
             else:
                 self._taken(row, changes.now)
+        for task, idx, attempt, node, *_ in changes.of("cancelled"):
+            self._note("cancelled", task, idx=idx, attempt=attempt, by=self.names.get(node, "?"))
 
     def _taken(self, row: Sequence[Any], now: float) -> None:
         task, idx, attempt, doing, node, complete_by, *_ = row

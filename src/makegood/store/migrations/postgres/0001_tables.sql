@@ -142,6 +142,7 @@ create table makegood.step (
 
 -- Only what is in flight: what agents take and what the Supervisor scans. A timer has attempt 0 and is due at complete_by.
 -- `excused`: it was under way when its agent's circuit opened, so its silence counts as no failure. `taken_at`: when an agent had it.
+-- `cancelled`: an agent has it, and nobody needs its answer any more.
 create table makegood.request (
     task bigint not null,
     idx integer not null,
@@ -153,6 +154,7 @@ create table makegood.request (
     isolate boolean not null,
     starved boolean not null,
     excused boolean not null default false,
+    cancelled boolean not null default false,
     sent_at double precision not null,
     taken_by bigint,
     taken_writer bigint,
@@ -168,6 +170,7 @@ create table makegood.request (
 create index request_take on makegood.request (agent, priority, sent_at) where taken_by is null and kind <> 'timer';
 create index request_isolated on makegood.request (agent) where isolate and taken_by is null and kind <> 'timer';
 create index request_judge on makegood.request (complete_by) where complete_by is not null and kind <> 'timer';
+create index request_cancelled on makegood.request (taken_by) where cancelled;
 
 -- Messages to tasks. A sequence never comes again: a Scheduler remembers which it has seen. `db_user`: the login of the database under
 -- which an operator acted, as the database itself reports it (`who` is what the operator typed); null for all other messages.

@@ -138,6 +138,7 @@ create table makegood_step (
 
 -- Only what is in flight: what agents take and what the Supervisor scans. A timer has attempt 0 and is due at complete_by.
 -- `excused`: it was under way when its agent's circuit opened, so its silence counts as no failure. `taken_at`: when an agent had it.
+-- `cancelled`: an agent has it, and nobody needs its answer any more.
 create table makegood_request (
     task integer not null,
     idx integer not null,
@@ -149,6 +150,7 @@ create table makegood_request (
     isolate integer not null,
     starved integer not null,
     excused integer not null default 0,
+    cancelled integer not null default 0,
     sent_at real not null,
     taken_by integer,
     taken_at real,
@@ -162,6 +164,7 @@ create index makegood_request_take on makegood_request (agent, action, isolate, 
     where taken_by is null and kind <> 'timer';
 create index makegood_request_judge on makegood_request (complete_by)
     where complete_by is not null and answered = 0 and kind <> 'timer';
+create index makegood_request_cancelled on makegood_request (taken_by) where cancelled;
 create index makegood_request_starved on makegood_request (sent_at)
     where taken_by is null and starved = 0 and kind <> 'timer';
 
