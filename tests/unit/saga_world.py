@@ -255,7 +255,12 @@ class World(Checked):
         if self.task.state in UNBEGUN or self.inbox:
             return
         for step in self.r.sample(self.steps, len(self.steps)):
-            if step.plan.kind == "wait_for" and step.state == "failed" and self.task.goal == "hold":
+            if (
+                step.plan.kind == "wait_for"
+                and step.state == "failed"
+                and self.task.goal == "hold"
+                and not step.lost
+            ):
                 self.post(TaskMessage("settle", step.plan.idx, settled="done", value=b'{"b": true}', act=act))
                 self.claim()
                 return
@@ -276,7 +281,7 @@ class World(Checked):
             service.stands.clear()
             return TaskMessage("settle", idx, settled="undone")
         if step.state == "failed":
-            if self.task.goal != "hold" or self.task.state != "error" or self.r.random() < 0.5:
+            if self.task.goal != "hold" or self.task.state != "error" or self.r.random() < 0.5 or step.lost:
                 return None
             service.stands[key] = 1
             service.answers[key] = "done"
@@ -418,7 +423,13 @@ class World(Checked):
 
         assert task.state in AT_REST
         if task.state == "processed":
-            assert among("done", "skipped") == {s.plan.idx for s in actions}
+            lost = {s.plan.idx for s in actions if s.lost}
+            assert among("done", "skipped") - lost == {s.plan.idx for s in actions} - lost
+            assert among("undone", "failed", "kept", "skipped") >= lost, (
+                "processed before its losers are settled"
+            )
+            early = [s.result for s in self.steps if s.plan.kind == "done" and s.state == "done"]
+            assert not early or task.result in early, "not the result of its early end"
             assert real - harmless == among("done") - harmless, "processed, but the books differ"
             for i in among("done"):
                 step = self.steps[i]

@@ -322,6 +322,8 @@ class StepView(msgspec.Struct, frozen=True):
     """When an agent had the first request under its present key; None if none had, and once it was
     answered.
     """
+    lost: bool = False
+    """Whether it is of a branch of ``mg.first`` that has lost."""
 
     @property
     def stands(self) -> bool:
