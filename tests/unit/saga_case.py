@@ -75,7 +75,7 @@ class Case:
         assert before == (self.held.steps, self.held.open, self.held.left, self.held.task)
         saga.apply(self.held, decision)
         again = saga.hold(self.held.task, self.held.steps)
-        assert (again.open, again.left, again.losing) == (self.held.open, self.held.left, self.held.losing)
+        assert (again.open, again.left, again.losers) == (self.held.open, self.held.left, self.held.losers)
         assert [sorted(f) for f in again.followers] == [sorted(f) for f in self.held.followers]
         return decision
 

@@ -74,11 +74,11 @@ class Checked(Rows):
     def _check_races(self) -> None:
         """A race that is decided has one winner; every step of its other branches has lost."""
         for race in self.steps:
-            if race.plan.kind != "first" or race.lost:
+            if race.plan.kind != "first" or race.loser:
                 continue
             lanes = [*race.plan.lanes, race.plan.idx]
-            lost = [{s.lost for s in self.steps[a:b]} for a, b in itertools.pairwise(lanes)]
-            alive = sum(False in each for each in lost)
+            marks = [{s.loser for s in self.steps[a:b]} for a, b in itertools.pairwise(lanes)]
+            alive = sum(False in each for each in marks)
             assert race.state != "done" or alive == 1, f"{race.name} has {alive} winners"
             assert race.state != "waiting" or alive or race.error is None, f"{race.name} has no branch left"
 
@@ -86,7 +86,7 @@ class Checked(Rows):
         """What is held in memory is what another Scheduler would load, but for verdicts not yet read."""
         again = saga.hold(self.task, self.steps)
         assert again.open == memory.open
-        assert (again.left, again.losing) == (memory.left, memory.losing)
+        assert (again.left, again.losers) == (memory.left, memory.losers)
         assert [*memory.signals] == self.signals
         assert [sorted(f) for f in again.followers] == [sorted(f) for f in memory.followers]
         unread = {m.idx for m in [*self.inbox, *self.memory]}
@@ -117,7 +117,7 @@ class Checked(Rows):
         if policy.keeps and request.doing != "probe" and request.first_sent:
             assert self.now < request.first_sent + policy.keeps, "sent again under a key that is too old"
         if request.doing == "undo":
-            if not (was.lost and was.state == "undoing"):  # asked again, whatever has lost meanwhile
+            if not (was.loser and was.state == "undoing"):  # asked again, whatever has lost meanwhile
                 self._check_order(idx)
             mine = self.values.get(self.key(idx, request.round))
             assert request.late is None or request.late == mine, "the late result of another round"
@@ -125,7 +125,7 @@ class Checked(Rows):
             self._check_predecessors(step)
             self.inputs[idx] = self._before(idx)
         else:
-            turned = decision.before.goal != decision.task.goal or was.lost != step.lost
+            turned = decision.before.goal != decision.task.goal or was.loser != step.loser
             straight = before in decision.used_requests and not turned
             assert not straight or before not in self.probes or policy.never, "probed twice in a row"
             self.probes.add((idx, request.attempt))
@@ -155,7 +155,7 @@ class Checked(Rows):
         """Counts start at 0 for each direction and at resubmission, and never run past the threshold."""
         turn = decision.task.goal not in (decision.before.goal, "hold")
         if turn or decision.clear_complete_by:
-            assert not any(s.failures for s in self.steps if not s.lost), "counts do not start at 0"
+            assert not any(s.failures for s in self.steps if not s.loser), "counts do not start at 0"
         for step in self.steps:
             policy = step.plan.policy
             if policy is not None:
@@ -191,7 +191,7 @@ class Checked(Rows):
             step = self.steps[todo.pop()]
             for other in edges[step.plan.idx]:
                 after = self.steps[other]
-                if step.lost and after.plan.kind == "first" and not after.lost:
+                if step.loser and after.plan.kind == "first" and not after.loser:
                     continue  # it has another winner, and does not depend on this
                 if other not in ancestors:
                     ancestors.add(other)
@@ -242,7 +242,7 @@ class Checked(Rows):
             (s.plan.idx, s.round)
             for s in steps
             if s.state != "skipped"
-            and not s.lost
+            and not s.loser
             and s.plan.policy is not None
             and not s.plan.policy.no_return
         )

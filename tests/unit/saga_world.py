@@ -259,7 +259,7 @@ class World(Checked):
                 step.plan.kind == "wait_for"
                 and step.state == "failed"
                 and self.task.goal == "hold"
-                and not step.lost
+                and not step.loser
             ):
                 self.post(TaskMessage("settle", step.plan.idx, settled="done", value=b'{"b": true}', act=act))
                 self.claim()
@@ -281,7 +281,7 @@ class World(Checked):
             service.stands.clear()
             return TaskMessage("settle", idx, settled="undone")
         if step.state == "failed":
-            if self.task.goal != "hold" or self.task.state != "error" or self.r.random() < 0.5 or step.lost:
+            if self.task.goal != "hold" or self.task.state != "error" or self.r.random() < 0.5 or step.loser:
                 return None
             service.stands[key] = 1
             service.answers[key] = "done"
@@ -423,9 +423,9 @@ class World(Checked):
 
         assert task.state in AT_REST
         if task.state == "processed":
-            lost = {s.plan.idx for s in actions if s.lost}
-            assert among("done", "skipped") - lost == {s.plan.idx for s in actions} - lost
-            assert among("undone", "failed", "kept", "skipped") >= lost, (
+            losers = {s.plan.idx for s in actions if s.loser}
+            assert among("done", "skipped") - losers == {s.plan.idx for s in actions} - losers
+            assert among("undone", "failed", "kept", "skipped") >= losers, (
                 "processed before its losers are settled"
             )
             early = [s.result for s in self.steps if s.plan.kind == "done" and s.state == "done"]

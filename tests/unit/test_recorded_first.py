@@ -94,8 +94,12 @@ def test_steps_in_its_parentheses_are_branches() -> None:
 def test_functions_are_branches_of_several_steps() -> None:
     """Each records a sequence; what it returns is its value."""
 
+    def later(order: str) -> str:
+        sleep("3d")
+        return ups(order)
+
     def flow(order: str) -> str:
-        return first(lambda: dhl(load(order)), lambda: [sleep("3d"), ups(order)][1])
+        return first(lambda: dhl(load(order)), lambda: later(order))
 
     steps = planned(flow)
     assert order_of(steps) == [
@@ -180,7 +184,7 @@ def test_a_wait_may_be_a_branch() -> None:
             r"ups was made in branch 1 of mg\.first, and promises do not leave their branch",
         ),
         (
-            lambda order: [kept := [], first(lambda: [kept.append(load(order)), ups(order)][1]), dhl(kept[0])],
+            lambda order: [promises := [], first(lambda: [promises.append(load(order)), ups(order)][1]), dhl(promises[0])],
             PromiseError,
             r"branch 1 of mg\.first",
         ),
@@ -245,8 +249,8 @@ def test_done_gives_what_the_workflow_returns(value: Any) -> None:
     """A value that the workflow does not return is refused when the task is planned."""
 
     def flow(order: str) -> list[str]:
-        given = value(order) if value is weigh else value
-        when(load(order) == "x", then=lambda: done(given), otherwise=None)
+        result = value(order) if value is weigh else value
+        when(load(order) == "x", then=lambda: done(result), otherwise=None)
         return lines(order)
 
     with pytest.raises(PayloadError, match=r"the result of mg\.done in shop\.w"):
@@ -260,13 +264,13 @@ def test_promises_of_branches_may_be_used_after_them() -> None:
     """Those steps wait for all branches; nested ones, and lists that are known, are the same."""
 
     def flow(order: str) -> int:
-        made: list[Any] = []
+        promises: list[Any] = []
         branches(
-            lambda: made.append(ups(order)),
-            lambda: branches(lambda: made.append(dhl(order)), lambda: load(order)),
+            lambda: promises.append(ups(order)),
+            lambda: branches(lambda: promises.append(dhl(order)), lambda: load(order)),
         )
-        each([1, 2], lambda n: made.append(load(order)))
-        return weigh(first(*[ups(one) for one in made]))
+        each([1, 2], lambda n: promises.append(load(order)))
+        return weigh(first(*[ups(one) for one in promises]))
 
     steps = planned(flow)
     assert [step.args for step in steps if step.name.startswith("ups-")] == [

@@ -36,7 +36,7 @@ def test_the_first_that_is_done_wins_and_its_result_is_used_at_once() -> None:
     assert case.request.args == b'{"tracking":{"of":1}}'
     assert case.last.withdraw == [(0, 1), (2, 1)]
     assert Move("first", "ready", "done", "decided", "", "s1") in case.last.moves
-    assert [step.lost for step in case.held.steps] == [True, False, True, False, False]
+    assert [step.loser for step in case.held.steps] == [True, False, True, False, False]
 
 
 @pytest.mark.parametrize("order", [(2, 0), (0, 2)])
@@ -351,7 +351,7 @@ def test_a_resubmission_begins_a_new_race() -> None:
     case.answer(1)
     assert case.task.state == "undone"
     assert case.act("resubmit")[0] == "applied"
-    assert not any(step.lost for step in case.held.steps)
+    assert not any(step.loser for step in case.held.steps)
     case.say(TaskMessage("claim"))
     assert sorted(case.asked) == [(0, "do"), (1, "do"), (2, "do")]
     case.done(2)
@@ -458,7 +458,7 @@ def test_a_first_in_a_branch_may_win() -> None:
     case.done(1)
     assert case.asked == [(5, "do")]
     assert case.step(4).result == b'{"of":1}'
-    assert [step.lost for step in case.held.steps] == [True, False, False, True, False, False]
+    assert [step.loser for step in case.held.steps] == [True, False, False, True, False, False]
 
 
 def test_a_first_in_a_branch_may_lose_and_its_winner_is_undone() -> None:
@@ -505,7 +505,7 @@ def test_items_of_a_branch_belong_to_it() -> None:
     case.done(5, 2)
     assert case.states == "kept skipped done done running undoing running" or case.asked
     assert (5, "undo") in case.asked
-    assert case.step(6).lost
+    assert case.step(6).loser
     case.say(TaskMessage("withdrawn", 6, "do", 1))
     case.answer(5)
     case.done(4)

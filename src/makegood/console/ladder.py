@@ -72,7 +72,7 @@ class LadderStep:
     """Replaces the word of its state."""
     undo_text: str = ""
     waits_for: str = ""
-    lost: bool = False
+    loser: bool = False
     """It is of a branch of a ``first`` that has lost."""
 
 

@@ -60,7 +60,9 @@ def right(step: LadderStep, goal: str) -> RungLook | None:
         return RungLook(bare=True)
     stays = not step.undoable or step.no_return
     return (
-        _would_be(step, stays=stays) if goal == "forward" and not step.lost else _is_undone(step, stays=stays)
+        _would_be(step, stays=stays)
+        if goal == "forward" and not step.loser
+        else _is_undone(step, stays=stays)
     )
 
 

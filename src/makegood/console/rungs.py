@@ -143,7 +143,7 @@ def _step(reading: _Reading, n: int, draft: _Rung, after: tuple[int, ...]) -> La
         step.kind, step.undoable = "when", False
         step.name, step.text = condition_text(view, reading.found), verdict_text(view, reading.found)
         return step
-    step.lost = view.lost
+    step.loser = view.loser
     if view.kind == "first":
         step.kind, step.undoable = "first", False
         step.text = "one of its branches was done" if view.state == "done" else ""

@@ -252,7 +252,7 @@ def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
 
 
 def _losing(actions: Sequence[StepView]) -> TaskVerdict | None:
-    losers = [step.name for step in actions if step.lost and step.state == "undoing"]
+    losers = [step.name for step in actions if step.loser and step.state == "undoing"]
     return _verdict("processing", f"Lost branches are being undone: {listed(losers)}") if losers else None
 
 

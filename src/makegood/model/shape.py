@@ -176,5 +176,5 @@ class HeldTask(msgspec.Struct, eq=False):
     """Its shape, if what follows its steps is shared with other tasks."""
     signals: Sequence[KeptSignal] = ()
     """Signals that no step has used yet, in the order in which they came."""
-    losing: int = 0
+    losers: int = 0
     """Steps of lost branches that have not passed."""

@@ -97,7 +97,7 @@ class Step(msgspec.Struct, frozen=True):
     """Its probe was answered after the action's last failure, so the service is there."""
     tally: FailureTally | None = None
     """None: no failure that counts has words."""
-    lost: bool = False
+    loser: bool = False
     """It is of a branch that has lost: it is skipped, or undone while the task goes forward."""
 
     @property

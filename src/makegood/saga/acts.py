@@ -198,7 +198,7 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         if step.failures:
             work.reset(step.plan.idx)
         fresh = replace(
-            step, failures=0, deaths=0, final=False, stuck=False, again=step.lost and step.state == "undo_failed",
+            step, failures=0, deaths=0, final=False, stuck=False, again=step.loser and step.state == "undo_failed",
             probe_answer=False, tally=None,
         )  # fmt: skip
         if rules.forgotten(step, work.at.now):  # sent all the same: to the service it is a first request
@@ -244,7 +244,7 @@ def _begin_round(work: DecisionBuilder, step: Step) -> None:
         error=None,
         stood=step.stood or step.state == "kept",
         first_sent=0.0,
-        lost=False,
+        loser=False,
     )
 
 
@@ -254,7 +254,7 @@ def _restarts_of_decisions(work: DecisionBuilder, restarts: set[int]) -> set[int
     """
     indices: set[int] = set()
     if any(work.step(idx).plan.kind == "done" for idx in restarts):
-        indices = {step.plan.idx for step in work.steps() if step.state == "skipped" and not step.lost}
+        indices = {step.plan.idx for step in work.steps() if step.state == "skipped" and not step.loser}
     more = True
     while more:
         more = False
@@ -262,7 +262,7 @@ def _restarts_of_decisions(work: DecisionBuilder, restarts: set[int]) -> set[int
             plan = step.plan
             if step.state == "skipped" and plan.idx not in indices:
                 on = {plan.of, plan.item_of, *(when for when, _ in plan.guards)}
-                if not step.lost and (on & restarts or on & indices):
+                if not step.loser and (on & restarts or on & indices):
                     indices.add(plan.idx)
                     more = True
     return indices
@@ -366,7 +366,7 @@ def may_settle(task: TaskRecord, step: Step) -> tuple[Stated, ...]:
         return ()
     if step.state == "in_doubt":
         return ("done", "failed")
-    if step.state == "failed" and task.goal == "hold" and not step.lost:
+    if step.state == "failed" and task.goal == "hold" and not step.loser:
         return ("done",)
     return ("undone",) if step.state == "undo_failed" else ()
 

@@ -31,10 +31,10 @@ NULL, EMPTY = b"null", b"{}"
 class Agenda:
     """The steps to examine before the Decision is made, by index and by reason."""
 
-    __slots__ = ("doubts", "due", "everything", "firsts", "free", "losing", "news", "ready", "waits")
+    __slots__ = ("doubts", "due", "everything", "firsts", "free", "losers", "news", "ready", "waits")
 
-    def __init__(self, losing: int) -> None:
-        self.losing = losing
+    def __init__(self, losers: int) -> None:
+        self.losers = losers
         """How many steps of lost branches have not passed."""
         self.free: list[int] = []
         """Their last predecessor has passed; a ``first``: one of them has."""
@@ -77,7 +77,7 @@ class DecisionBuilder:
         self.at = at
         self.task: TaskRecord = held_task.task
         self.out = OpenDecision(held_task.task, held_task.task)
-        self.agenda = Agenda(held_task.losing)
+        self.agenda = Agenda(held_task.losers)
         self.change: bytes | None = None
         """What the act under way has replaced, for its answer."""
         self.left = held_task.left
@@ -188,12 +188,12 @@ class DecisionBuilder:
 
     def lose(self, step: Step) -> Step:
         """Write that the step is of a branch that has lost."""
-        return self._change(step, replace(step, lost=True))
+        return self._change(step, replace(step, loser=True))
 
     def _change(self, before: Step, step: Step) -> Step:
         was, passes = rules.passes(before), rules.passes(step)
-        if step.lost or before.lost:
-            self.agenda.losing += (step.lost and not passes) - (before.lost and not was)
+        if step.loser or before.loser:
+            self.agenda.losers += (step.loser and not passes) - (before.loser and not was)
         self.put(step)
         if passes and not was:
             self._pass(step.plan.idx)

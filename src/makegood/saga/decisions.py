@@ -137,7 +137,7 @@ class _Folding:
             work.move_task("undoing", "claimed")
         else:
             work.move_task("processing", "claimed")
-            if work.task.goal == "forward" or work.agenda.losing:
+            if work.task.goal == "forward" or work.agenda.losers:
                 look_at_all(work)
 
     def _act(self, message: TaskMessage) -> None:
@@ -163,7 +163,7 @@ class _Folding:
         """
         self._advance()
         work = self.work
-        if rules.only_undoes(work.left, work.agenda.losing):
+        if rules.only_undoes(work.left, work.agenda.losers):
             return
         if work.held_task.task.timed and work.task.state == "processing":
             turn(work, "deadline")
@@ -185,10 +185,10 @@ class _Folding:
                 work.move_task("pending", "released")
         if work.task.state == "processing" and work.task.goal == "forward":
             dispatch(work)
-        if work.task.state == "processing" and work.agenda.losing:
+        if work.task.state == "processing" and work.agenda.losers:
             backward(work)
             self._advance()  # undone may be the last that was left
-        if work.task.state == "processing" and work.task.goal == "forward" and work.agenda.losing:
+        if work.task.state == "processing" and work.task.goal == "forward" and work.agenda.losers:
             rest_when_lost(work)
         if work.task.state == "processing" and work.task.goal == "hold":
             rest_when_drained(work)

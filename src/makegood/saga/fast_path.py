@@ -49,7 +49,7 @@ def _decide_alone(held_task: HeldTask, message: TaskMessage) -> Decision | None:
     task, idx = held_task.task, message.idx
     if message.kind != "done" or message.doing != "do" or not 0 <= idx < len(held_task.steps):
         return None
-    if task.state != "processing" or task.goal != "forward" or task.reply is not None or held_task.losing:
+    if task.state != "processing" or task.goal != "forward" or task.reply is not None or held_task.losers:
         return None
     step = held_task.steps[idx]
     if (
@@ -57,7 +57,7 @@ def _decide_alone(held_task: HeldTask, message: TaskMessage) -> Decision | None:
         or step.plan.kind != "action"
         or step.again
         or step.waiting
-        or step.lost
+        or step.loser
         or not rules.current(step, message)
     ):
         return None

@@ -29,7 +29,7 @@ def look_at_all(work: DecisionBuilder) -> None:
         if not rules.idle(step):
             continue
         idx = step.plan.idx
-        if step.lost:
+        if step.loser:
             work.agenda.news.append(idx)
         elif step.state == "waiting" and (work.open(idx) == 0 or step.plan.kind == "first"):
             work.agenda.free.append(idx)
@@ -65,7 +65,7 @@ def advance(work: DecisionBuilder) -> None:
 def _begin(work: DecisionBuilder, idx: int) -> None:
     step = work.step(idx)
     plan = step.plan
-    if step.state != "waiting" or step.lost:
+    if step.state != "waiting" or step.loser:
         return
     if not lanes.may_be_decided(work, step) if plan.kind == "first" else work.open(idx):
         return
@@ -89,7 +89,7 @@ def _begin(work: DecisionBuilder, idx: int) -> None:
 
 def _settle_first(work: DecisionBuilder, first: Step) -> None:
     """Decide a ``first`` of which a branch is done: that one wins, and all others lose."""
-    if first.state != "waiting" or first.lost:
+    if first.state != "waiting" or first.loser:
         return
     for lane in lanes.winners(work, first):
         try:
@@ -117,11 +117,11 @@ def _end_early(work: DecisionBuilder, step: Step) -> None:
         _unfit(work, step, str(missing))
         return
     work.move(step, "done", "decided", result=result)
-    begun = lanes.under_way(work)
+    races = lanes.under_way(work)
     for each in work.steps():
-        if each.state not in ("waiting", "ready") or each.doing is not None or each.plan.idx in begun:
+        if each.state not in ("waiting", "ready") or each.doing is not None or each.plan.idx in races:
             continue
-        if not each.lost:
+        if not each.loser:
             rest = halt(work, each, "skipped", "ended_early")
             if rest.state == "waiting":
                 work.move(rest, "skipped", "ended_early")
@@ -219,7 +219,7 @@ def dispatch(work: DecisionBuilder) -> None:
     with_arguments: list[tuple[Step, Doing, bytes]] = []
     for idx, doing in requests:
         step = work.step(idx)
-        if step.lost:
+        if step.loser:
             continue
         try:
             with_arguments.append((step, doing, work.arguments(step.plan)))
@@ -228,7 +228,7 @@ def dispatch(work: DecisionBuilder) -> None:
     if work.task.goal != "forward":
         return
     for step, doing, args in with_arguments:
-        if work.step(step.plan.idx).lost:
+        if work.step(step.plan.idx).loser:
             continue
         if doing == "do":
             work.begin(step, args)
@@ -326,14 +326,14 @@ def fall(
     """
     if not rules.goes_forward(work.task, step):
         return
-    called = step.name if name is None else name
+    label = step.name if name is None else name
     place = lanes.place_of(work, step)
     if place is not None:
-        _branch_falls(work, *place, ": ".join(filter(None, (called, detail))), hold=hold, alert=alert)
+        _branch_falls(work, *place, ": ".join(filter(None, (label, detail))), hold=hold, alert=alert)
         return
     if alert is not None:
         work.alert(alert)
-    turn(work, "step_failed", step=called, detail=detail, hold=hold)
+    turn(work, "step_failed", step=label, detail=detail, hold=hold)
 
 
 def _branch_falls(

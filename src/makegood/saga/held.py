@@ -33,11 +33,11 @@ def hold(task: TaskRecord, steps: Iterable[Step], signals: Sequence[KeptSignal] 
     gathers = {s.plan.of: s.plan.idx for s in in_order if s.plan.kind == "gather"}
     followers: list[list[int]] = [[] for _ in in_order]
     counts = [0] * len(in_order)
-    left = losing = 0
+    left = losers = 0
     for step in in_order:
         idx, passes = step.plan.idx, rules.passes(step)
         left += not passes
-        losing += step.lost and not passes
+        losers += step.loser and not passes
         for before in predecessors(step.plan):
             followers[before].append(idx)
             counts[idx] += not rules.passes(in_order[before])
@@ -45,7 +45,7 @@ def hold(task: TaskRecord, steps: Iterable[Step], signals: Sequence[KeptSignal] 
         if gather >= 0:
             followers[idx].append(gather)
             counts[gather] += not passes
-    return HeldTask(task, in_order, [tuple(f) for f in followers], counts, left, None, signals, losing)
+    return HeldTask(task, in_order, [tuple(f) for f in followers], counts, left, None, signals, losers)
 
 
 def apply(held_task: HeldTask, decision: Decision) -> None:
@@ -62,8 +62,8 @@ def apply(held_task: HeldTask, decision: Decision) -> None:
     followers = held_task.followers
     for idx, step in decision.steps.items():
         was, now = rules.passes(steps[idx]), rules.passes(step)
-        if step.lost or steps[idx].lost:
-            held_task.losing += (step.lost and not now) - (steps[idx].lost and not was)
+        if step.loser or steps[idx].loser:
+            held_task.losers += (step.loser and not now) - (steps[idx].loser and not was)
         steps[idx] = step
         if was != now:
             change = -1 if now else 1
@@ -90,7 +90,7 @@ def _extend(held_task: HeldTask, new_steps: Sequence[Step]) -> None:
     for step in new_steps:
         idx, passes = step.plan.idx, rules.passes(step)
         held_task.left += not passes
-        held_task.losing += step.lost and not passes
+        held_task.losers += step.loser and not passes
         for before in predecessors(step.plan):
             followers[before] += (idx,)
             counts[idx] += not rules.passes(steps[before])
@@ -145,5 +145,5 @@ def _lost(task: TaskRecord, step: Step) -> Doing | None:
     if step.state == "undoing":
         return "undo"
     was_probing = step.state == "in_doubt" and step.doubt and step.asked == step.attempt and not step.stuck
-    undoing = (task.goal == "undo" or step.lost) and task.state not in AT_REST
+    undoing = (task.goal == "undo" or step.loser) and task.state not in AT_REST
     return "probe" if was_probing and undoing and rules.policy(step).probe else None

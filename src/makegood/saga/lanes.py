@@ -8,7 +8,7 @@ another may still be done. If all fail, the ``first`` has failed::
      before ─────┼─ c ──────┼── first ── after     each other
                  └─ d ──────┘
 
-The steps of a lost branch are marked (``Step.lost``) and turned back, as an undo of the task would do it:
+The steps of a lost branch are marked (``Step.loser``) and turned back, as an undo of the task would do it:
 what waits is skipped, requests that no agent has are withdrawn, the others awaited, and what is done or in
 doubt is undone. The task goes forward meanwhile. It is processed only when nothing of a lost branch is left.
 
@@ -47,7 +47,7 @@ def members(work: DecisionBuilder, first: Step, lane: int) -> Iterator[Step]:
 
 def is_alive(work: DecisionBuilder, first: Step, lane: int) -> bool:
     """Whether a branch has not lost; single steps of it may have, to another ``first`` inside it."""
-    return any(not work.step(idx).lost for idx in indices(first, lane))
+    return any(not work.step(idx).loser for idx in indices(first, lane))
 
 
 def may_be_decided(work: DecisionBuilder, first: Step) -> bool:
@@ -61,7 +61,7 @@ def winners(work: DecisionBuilder, first: Step) -> Iterator[int]:
     for lane in range(len(first.plan.lanes)):
         places = indices(first, lane)
         ends = [work.step(idx) for idx in first.plan.after if idx in places]
-        if all(rules.passes(end) and not end.lost for end in ends):
+        if all(rules.passes(end) and not end.loser for end in ends):
             yield lane
 
 
@@ -72,7 +72,9 @@ def place_of(work: DecisionBuilder, step: Step) -> tuple[Step, int] | None:
     firsts = [each for each in work.steps() if each.plan.kind == "first" and each.state == "waiting"]
     idx = step.plan.idx
     while idx >= 0 and firsts:
-        around = [first for first in firsts if first.plan.lanes[0] <= idx < first.plan.idx and not first.lost]
+        around = [
+            first for first in firsts if first.plan.lanes[0] <= idx < first.plan.idx and not first.loser
+        ]
         if around:
             first = min(around, key=lambda each: each.plan.idx)
             return first, next(n for n in range(len(first.plan.lanes)) if idx in indices(first, n))
@@ -83,11 +85,11 @@ def place_of(work: DecisionBuilder, step: Step) -> tuple[Step, int] | None:
 def lose(work: DecisionBuilder, first: Step, lane: int) -> None:
     """Let a branch lose: nothing of it goes forward any more, and what was done is undone."""
     for each in [*members(work, first, lane)]:
-        if each.lost:
+        if each.loser:
             continue
         step = turn_back(work, halt(work, each, "skipped", "branch_lost"))
         if step.state == "waiting":
-            step = work.move(step, "skipped", "branch_lost", lost=True)
+            step = work.move(step, "skipped", "branch_lost", loser=True)
         else:
             step = work.lose(step)
         work.agenda.news.append(step.plan.idx)
@@ -107,7 +109,7 @@ def under_way(work: DecisionBuilder) -> set[int]:
     """Return the steps of each ``first`` that has begun and has no winner, with the ``first`` itself."""
     steps: set[int] = set()
     for first in work.steps():
-        if first.plan.kind == "first" and first.state == "waiting" and not first.lost:
+        if first.plan.kind == "first" and first.state == "waiting" and not first.loser:
             lanes = range(len(first.plan.lanes))
             inside = [step for lane in lanes for step in members(work, first, lane)]
             if any(rules.has_begun(step) for step in inside):
@@ -124,7 +126,7 @@ def of_restarts(work: DecisionBuilder, restarts: Iterable[int]) -> list[Step]:
         for first in firsts
         for lane in range(len(first.plan.lanes))
         for step in members(work, first, lane)
-        if step.lost
+        if step.loser
     ]
 
 

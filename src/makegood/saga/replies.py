@@ -180,7 +180,7 @@ def _later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     step = work.move(
         step, state, "later", detail=why, doubt=doubt, final=step.final or bool(old), error=error, tally=None
     )
-    if step.lost and state == "waiting":
+    if step.loser and state == "waiting":
         _skip_lost(work, step)
     elif old:  # no wait for a moment at which nothing may be sent
         work.agenda.doubts.append(step.plan.idx)
@@ -190,7 +190,7 @@ def _later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
 
 def _skip_lost(work: DecisionBuilder, step: Step) -> None:
     """Skip a step of a lost branch of which nothing has come."""
-    if step.lost and step.state == "waiting":
+    if step.loser and step.state == "waiting":
         work.move(step, "skipped", "branch_lost")
 
 
@@ -198,7 +198,7 @@ def _will_be_asked(work: DecisionBuilder, step: Step) -> bool:
     """Whether a step in doubt will be asked for a definite answer again: going forward, or before its
     undo.
     """
-    if work.task.goal == "undo" or step.lost:
+    if work.task.goal == "undo" or step.loser:
         return rules.is_taken_back(work.task, step) and rules.must_be_definite(step)
     return work.task.goal == "forward"
 
@@ -240,7 +240,7 @@ def _probe_refused(work: DecisionBuilder, step: Step, message: TaskMessage) -> N
 
 
 def _probe_later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
-    asks_again = work.task.goal != "hold" or step.lost
+    asks_again = work.task.goal != "hold" or step.loser
     if asks_again and rules.probe_must_answer(step, work.at.now):
         text = f"its probe asks to wait ({_text(message)})" if message.error else "its probe asks to wait"
         _probe_silent(work, step, replace(message, error=text))

@@ -69,7 +69,7 @@ def time_is_over(due: Collection[int], step: Step) -> bool:
 
 def may_be_given(step: Step) -> bool:
     """Whether an operator may state the value that a held task waited for in vain."""
-    return step.plan.kind == "wait_for" and step.state == "failed" and not step.lost
+    return step.plan.kind == "wait_for" and step.state == "failed" and not step.loser
 
 
 def owner(plan: StepPlan) -> int:
@@ -94,17 +94,17 @@ def passes(step: Step) -> bool:
 
     A step of a lost branch passes once nothing of it is in place or may come to be.
     """
-    return step.state in (GONE if step.lost else PASSED)
+    return step.state in (GONE if step.loser else PASSED)
 
 
 def goes_forward(task: TaskRecord, step: Step) -> bool:
     """Whether a step goes forward: its task does, and its branch has not lost."""
-    return task.goal == "forward" and not step.lost
+    return task.goal == "forward" and not step.loser
 
 
 def is_taken_back(task: TaskRecord, step: Step) -> bool:
     """Whether a step is being undone, or about to be: its task is, or its branch has lost meanwhile."""
-    return task.state == "undoing" or (task.state == "processing" and step.lost)
+    return task.state == "undoing" or (task.state == "processing" and step.loser)
 
 
 def is_in_flight(step: Step) -> bool:
@@ -272,9 +272,9 @@ def with_deadline(task: TaskRecord) -> TaskRecord:
     return task if task.timed or task.within is None else replace(task, timed=True)
 
 
-def only_undoes(left: int, losing: int) -> bool:
+def only_undoes(left: int, losers: int) -> bool:
     """Whether of a task that goes forward nothing is left but undos of lost branches: no deadline applies."""
-    return 0 < left == losing
+    return 0 < left == losers
 
 
 def may_be_later(task: TaskRecord) -> bool:
@@ -342,7 +342,7 @@ def lets_go(first: Step, step: Step) -> bool:
     """Whether a ``first`` does not bar the undo of a step before it: it has a winner, and the step's branch
     is not it.
     """
-    return first.plan.kind == "first" and step.lost and not first.lost
+    return first.plan.kind == "first" and step.loser and not first.loser
 
 
 def asked_before_undo(step: Step) -> Doing | None:
@@ -372,7 +372,7 @@ def restarts(step: Step) -> bool:
 
     One of a lost branch restarts with the ``first`` that decided so.
     """
-    return step.state in ("failed", "undone", "kept") and not step.lost
+    return step.state in ("failed", "undone", "kept") and not step.loser
 
 
 def token_of_new_round(step: Step) -> int:
@@ -383,7 +383,7 @@ def token_of_new_round(step: Step) -> int:
 def barred_from_resubmission(step: Step) -> str:
     """Return why this step bars a resubmission of its task; "" if it does not."""
     terms = policy(step)
-    if step.state == "undo_failed" and not step.lost:
+    if step.state == "undo_failed" and not step.loser:
         return f"the undo of {step.name} has failed: undo the task again or settle that step first"
     if step.state == "in_doubt" and terms.never and not terms.fences:
         return f"{step.name} is in doubt and must not be repeated: settle it first"

@@ -32,7 +32,7 @@ def clear(work: DecisionBuilder) -> None:
     Steps of lost branches go on: they have been turned back before.
     """
     for step in work.steps():
-        if not step.lost:
+        if not step.loser:
             halt(work, step, "waiting", "goal_changed")
 
 
@@ -63,7 +63,7 @@ def begin_undo(
     clear(work)
     by_hand = reason in ("cancelled", "operator_undo")
     for each in work.steps():
-        if not each.lost or (by_hand and (each.stuck or each.state == "undo_failed")):
+        if not each.loser or (by_hand and (each.stuck or each.state == "undo_failed")):
             turn_back(work, each)
 
 
@@ -243,7 +243,7 @@ def rest_when_drained(work: DecisionBuilder) -> None:
 
 def rest_when_lost(work: DecisionBuilder) -> None:
     """Hand a task to an operator of which nothing is left but undos of lost branches, all of them stuck."""
-    if work.agenda.losing != work.left or work.any(lambda step: not rules.idle(step)):
+    if work.agenda.losers != work.left or work.any(lambda step: not rules.idle(step)):
         return
     reasons = "; ".join(_obstacles(work)) or "they are stuck"
     work.task = replace(

@@ -66,7 +66,7 @@ def is_plain(s: Step) -> bool:
         or s.again
         or s.stood
         or s.probe_answer
-        or s.lost
+        or s.loser
         or s.late is not None
         or s.error is not None
         or s.first_sent
@@ -120,7 +120,7 @@ def task_kind(d: Decision, *, is_claimed: bool) -> Literal["claimed", "processed
         task.goal != before.goal
         or task.cause != before.cause
         or task.submission != before.submission
-        or task.lost != before.lost
+        or task.lost != before.loser
         or d.clear_complete_by
         or d.extends
         or _failures(d)

@@ -322,7 +322,7 @@ class StepView(msgspec.Struct, frozen=True):
     """When an agent had the first request under its present key; None if none had, and once it was
     answered.
     """
-    lost: bool = False
+    loser: bool = False
     """Whether it is of a branch of ``mg.first`` that has lost."""
 
     @property

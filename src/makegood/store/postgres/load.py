@@ -77,7 +77,7 @@ def _step(plans: Interner, row: Any, request: Any, waiting: bool) -> Step:  # no
         plans.plan(spec), state, doing, waiting, attempt, round_, failures, asks, deaths,
         bool(flags & rows.DOUBT), bool(flags & rows.FINAL), bool(flags & rows.STUCK), bool(flags & rows.AGAIN),
         result, late, error, bool(flags & rows.STOOD), first_sent or 0.0, bool(flags & rows.PROBE_ANSWER), rows.tally(flags),
-        bool(flags & rows.LOST),
+        bool(flags & rows.LOSER),
     )  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def _step(tx: WriteTransaction, row: Row, doing: object, waiting: bool) -> Step:
         tx.plans.plan(spec), state, doing, waiting, attempt, round_, failures, asks, deaths,  # type: ignore[arg-type]
         bool(flags & rows.DOUBT), bool(flags & rows.FINAL), bool(flags & rows.STUCK), bool(flags & rows.AGAIN),
         result, late, error, bool(flags & rows.STOOD), first_sent or 0.0, bool(flags & rows.PROBE_ANSWER), rows.tally(flags),
-        bool(flags & rows.LOST),
+        bool(flags & rows.LOSER),
     )  # fmt: skip
 
 
