@@ -55,6 +55,7 @@ class Checked(Rows):
         self._check_rest(decision)
         self._check_waits(decision)
         self._check_races()
+        self._check_limits()
 
     def _check_waits(self, decision: Decision) -> None:
         """No wait that is ready, and none that has timed out, leaves a signal alone that it may use."""
@@ -70,6 +71,14 @@ class Checked(Rows):
             if step.name in timeouts:
                 names = [each.name for each in [*self.signals, *unread] if each.step in ("", step.name)]
                 assert step.plan.action not in names, "timed out over a signal"
+
+    def _check_limits(self) -> None:
+        """An each that is done had no more items than it may."""
+        for each in self.steps:
+            if each.plan.kind == "each" and each.state == "done":
+                assert len(json.loads(each.result or b"[]")) <= each.plan.limit, (
+                    f"{each.name} is over its limit"
+                )
 
     def _check_races(self) -> None:
         """A race that is decided has one winner; every step of its other branches has lost."""

@@ -120,7 +120,7 @@ def task_kind(d: Decision, *, is_claimed: bool) -> Literal["claimed", "processed
         task.goal != before.goal
         or task.cause != before.cause
         or task.submission != before.submission
-        or task.lost != before.loser
+        or task.lost != before.lost
         or d.clear_complete_by
         or d.extends
         or _failures(d)
