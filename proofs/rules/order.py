@@ -21,8 +21,9 @@ _STUCK: Final = re.compile(r"; (?:the undo of ([^;]+?) failed: |([^;]+?) cannot 
 class UndoInOrder(Rule):
     """I9: undos come in order.
 
-    - An undo is asked only of a task that is being undone, of a step that was asked to do, with nothing of it
-      in flight, after everything that followed it is settled.
+    - An undo is asked only of a task that is being undone, or of a branch that is not, or may not be, the
+      first one; of a step that was asked to do, with nothing of it in flight, after everything that followed
+      it is settled.
     - Nor before the deadline of an attempt that was judged earlier, because its process seemed dead: it may
       still run.
     - An undone task has nothing done or in doubt.
@@ -60,7 +61,7 @@ class UndoInOrder(Rule):
         self.saw()
         task, idx = world.task(event.task), event["idx"]
         step, name = task.step(idx), task.name(idx)
-        if task.state != "undoing":
+        if task.state != "undoing" and idx in task.plans and not _may_lose(task, idx):
             self.wrong(f"the undo of {name} was asked {when(event)} although the task was {task.state}")
         if not any(dispatch.doing == "do" for dispatch in step.dispatches.values()):
             self.wrong(f"the undo of {name} was asked {when(event)}, which certainly never started")
@@ -71,7 +72,9 @@ class UndoInOrder(Rule):
             if (left := _time_left(event, dispatch)) > EPSILON:
                 text = f"the undo of {name} was asked {when(event)}, {left:.3f} s before the deadline of its attempt {dispatch.attempt}, whose process seemed dead"
                 self.wrong(text, dispatch.verdict)
-        barring = self._barring(task, idx)
+        undos = [d for d in step.dispatches.values() if d.doing == "undo" and d.round == event["round"]]
+        again = bool(undos) and any(task.races(idx))  # its branch may have lost meanwhile
+        barring = [] if again else self._barring(task, idx)
         if barring:
             descriptions = [f"{task.name(follower)} ({task.step(follower).state})" for follower in barring]
             self.wrong(
@@ -81,7 +84,7 @@ class UndoInOrder(Rule):
     def _barring(self, task: TaskNow, idx: int) -> list[int]:
         """Return what came after a step and is not settled; a skipped step passes the question on."""
         barriers: list[int] = []
-        marks, todo = {idx}, task.followers(idx)
+        marks, todo = {idx}, _after(task, idx)
         while todo:
             follower = todo.pop()
             if follower in marks:
@@ -91,7 +94,7 @@ class UndoInOrder(Rule):
             if state not in SETTLED:
                 barriers.append(follower)
             elif state == "skipped":
-                todo += task.followers(follower)
+                todo += _after(task, follower)
         return sorted(barriers)
 
     def after(self, event: Event, world: HistoryState) -> None:
@@ -133,6 +136,17 @@ def _time_left(event: Event, dispatch: Dispatch) -> float:
     if taking is None or verdict is None or not verdict.fields.get("dead"):
         return 0.0
     return max(0.0, float(taking.at + taking.fields.get("within", 0.0) - event.at))
+
+
+def _after(task: TaskNow, idx: int) -> list[int]:
+    """Return what follows a step; a ``first`` with another winner does not."""
+    races = dict(task.races(idx))
+    return [f for f in task.followers(idx) if f not in races or task.winners.get(f, races[f]) == races[f]]
+
+
+def _may_lose(task: TaskNow, idx: int) -> bool:
+    """Whether a step is in a branch that was not the first one, or of a race that is not decided."""
+    return any(task.winners.get(first) != lane for first, lane in task.races(idx))
 
 
 def _named(text: str) -> Iterator[str]:
@@ -187,7 +201,11 @@ class ForwardInOrder(Rule):
         if not holds or event["doing"] == "undo" or task.backward or task.state in AT_REST:
             return
         self.saw()
-        failures = [task.name(idx) for idx, step in sorted(task.steps.items()) if step.state == "failed"]
+        failures = [
+            task.name(idx)
+            for idx, step in sorted(task.steps.items())
+            if step.state == "failed" and not any(task.races(idx))
+        ]
         if failures:
             self.wrong(
                 f"{task.name(event['idx'])} was taken up {when(event)}, although the task is held: {listed(failures)} has failed"

@@ -19,7 +19,7 @@ from makegood.testing.simulator.customers import Order
 from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
 from makegood.workflow.signal_waits import wait_for
-from makegood.workflow.verbs import branches, each, fail, parallel, sleep, sleep_until, when
+from makegood.workflow.verbs import branches, done, each, fail, first, parallel, sleep, sleep_until, when
 from proofs.storms.services import KEEPS, SERVICES, Kind, service
 from proofs.storms.surroundings import ACCEPTING, ORDERS
 
@@ -46,6 +46,16 @@ _BRIEF_WORLDS, _BRIEF_ORDERS = 0.3, 0.6
 NAPS: Final = ("nap", "nap", "unwanted")
 """Workflows that wait."""
 _NAP_WORLDS, _NAPS = 0.2, 0.5
+RACES: Final = (
+    "three_carriers",
+    "three_carriers",
+    "race_then_charge",
+    "race_of_sequences",
+    "race_or_nap",
+    "early",
+)
+"""Workflows in which the first of several branches wins, and one that may end early."""
+_RACE_WORLDS, _RACES = 0.15, 0.6
 NOON: Final = 1_767_225_600.0
 """When a world begins, by the calendar."""
 
@@ -111,12 +121,14 @@ def storm_app(*, breakers: bool = False) -> App:
         return reserve(order)
 
     _poisoned(app, stock)
-    _brief(app, (stock, payments, _settling(app, reserve)), reserve)
+    bank = _settling(app, reserve)
+    _brief(app, (stock, payments, bank), reserve)
     _unkeyed(app, reserve)
     _shapes(app, stock, (reserve, pack, email))
     _approvals(app, reserve)
     _submission(app)
     _waits(app, reserve, charge)
+    _races(app, (bank, carrier), (reserve, pack, charge), book)
     _ticks(app, reserve)
     return app
 
@@ -406,6 +418,67 @@ def _waits(app: App, reserve: Reserve, charge: Charge) -> None:
         )
 
 
+def _races(app: App, agents: tuple[Agent, Agent], actions: tuple[Reserve, Pack, Charge], book: Book) -> None:
+    """The first of several: of plain steps, of sequences, with a sleep, in an item; and an early end."""
+    (bank, carrier), (reserve, pack, charge) = agents, actions
+
+    @bank.action(complete_within="3s", retry=RETRY, recover=RECOVER, remembers=True)
+    async def book_at_bank(order: str) -> str:
+        return await service("bank").do()
+
+    @book_at_bank.undo
+    async def unbook_at_bank(order: str, *, result: str | None) -> None:
+        await service("bank").undo()
+
+    @carrier.action(complete_within="4s", retry=RETRY, recover=RECOVER)
+    async def refuse_to_book(order: str) -> str:
+        raise Permanent("no van")
+
+    @refuse_to_book.undo
+    async def unrefuse(order: str, *, result: str | None) -> None:
+        await service("carrier").undo()
+
+    @app.workflow(complete_within="2m")
+    def three_carriers(order: str) -> str:
+        return reserve(first(book(order), refuse_to_book(order), book_at_bank(order)))
+
+    @app.workflow(complete_within="6s")
+    def race_then_charge(order: str) -> str:
+        hold = reserve(order)
+        return charge(first(book(order), pack(order, hold)), hold)
+
+    @app.workflow(on_failure="hold")
+    def race_of_sequences(order: str) -> str:
+        return first(lambda: charge(order, reserve(order)), lambda: pack(order, book(order)))
+
+    def pack_later(order: str) -> str:
+        sleep(1.5)
+        return pack(order, order)
+
+    @app.workflow(complete_within="1m")
+    def race_or_nap(order: str) -> str:
+        first_half = first(lambda: book(order), lambda: pack_later(order))
+        return reserve(first(lambda: book(first_half), lambda: pack_later(first_half)))
+
+    @app.workflow(complete_within="2m")
+    def early(order: str) -> str:
+        hold, _ = parallel(reserve(order), book(order))
+        when(hold != order, then=lambda: done(hold), otherwise=lambda: pack(order, hold))
+        return charge(order, hold)
+
+
+def racing(app: App, orders: list[Order], rng: random.Random) -> list[Order]:
+    """Return the orders, in some worlds a share of them for workflows with races."""
+    if rng.random() >= _RACE_WORLDS:
+        return orders
+    return [
+        order._replace(workflow=app._find_workflow(name), key=f"{name}-{n}")
+        if rng.random() < _RACES and (name := rng.choice(RACES))
+        else order
+        for n, order in enumerate(orders)
+    ]
+
+
 def _ticks(app: App, reserve: Reserve) -> None:
     """Workflows of schedules: a short one, and one that is often not ended at the next moment."""
 
@@ -477,4 +550,4 @@ def orders(app: App, rng: random.Random, count: int, only: str | None = None) ->
             if rng.random() < _NAPS:
                 name = rng.choice(NAPS)
                 batch[n] = long._replace(workflow=app._find_workflow(name), key=f"{name}-{n}")
-    return batch
+    return racing(app, batch, random.Random(f"races {rng.getstate()}")) if only is None else batch

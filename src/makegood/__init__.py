@@ -63,7 +63,7 @@ __getattr__, __dir__, __all__ = names(
         "workflow.app": "App",
         "workflow.promise": "MOMENT all_of any_of not_",
         "workflow.signal_waits": "wait_for",
-        "workflow.verbs": "branches each fail parallel sleep sleep_until when",
+        "workflow.verbs": "branches done each fail first parallel sleep sleep_until when",
         "workflow.workflow": "Workflow",
     },
     packages=("election", "errors", "keys", "telemetry", "testing"),

@@ -87,7 +87,7 @@ from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
 from makegood.workflow.promise import MOMENT, all_of, any_of, not_
 from makegood.workflow.signal_waits import wait_for
-from makegood.workflow.verbs import branches, each, fail, parallel, sleep, sleep_until, when
+from makegood.workflow.verbs import branches, done, each, fail, first, parallel, sleep, sleep_until, when
 from makegood.workflow.workflow import Workflow
 
 __all__ = [
@@ -191,8 +191,10 @@ __all__ = [
     "any_of",
     "branches",
     "current_call",
+    "done",
     "each",
     "fail",
+    "first",
     "not_",
     "parallel",
     "sleep",

@@ -92,6 +92,21 @@ def test_the_program_of_the_other_tool_compiles(origin: str) -> None:
     compile(block(origin, origin), f"{origin}.py", "exec")
 
 
+def test_the_race_of_the_page_runs(tmp_path: Path) -> None:
+    """One carrier refuses, the other one wins; the program for Temporal compiles."""
+    compile(block("temporal", "race"), "temporal.py", "exec")
+    (tmp_path / "races_like_temporal.py").write_text(block("temporal", "first"), encoding="utf-8")
+    page = loaded(tmp_path, "races_like_temporal")
+
+    async def call() -> str:
+        async with mg.Node(page.shop, f"sqlite:///{tmp_path / 'new.db'}") as node:
+            task = await node.client.submit(page.ship, "x")
+            answer: str = await task.result("60s")
+            return answer
+
+    assert asyncio.run(call()) == "fast x"
+
+
 DRIVER = """
 import sys
 from datetime import UTC, datetime

@@ -44,6 +44,7 @@ SIMPLE: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "pivot-last": ("release_book", ("b",), "POST /published/b"),
     "nested-workflows": ("place_order", (["nut", "bolt"],), "bolt packed"),
     "scoped-sessions": ("report", (1,), 2),
+    "first-of-several": ("ship", ("o",), "label of fast o"),
     "rate-per-tenant": ("synchronise", ("blue", "r"), "PUT /records/r"),
 }
 OTHERS = {

@@ -186,6 +186,12 @@ def place_gift(order: Order, wrapped: bool = False, *, note: str = "") -> list[s
     mg.sleep(measured(order))
     mg.sleep_until(moved(order))
     mg.branches(lambda: mg.sleep(20), lambda: email(order, "p"))
+    winner = mg.first(charge(order, "a"), measure(order))
+    assert_type(winner, str | dict[str, tuple[int, str]])
+    assert_type(mg.first(lambda: reserve(order), lambda: charge(order, "b")), str)
+    assert_type(mg.first(*[reserve(order), charge(order, "c")]), str)
+    early = mg.when(two.no == "x", then=lambda: ship(order, "a"), otherwise=lambda: mg.done(["no room"]))
+    assert_type(early, Parcel)
     judged = mg.when(two.no == "x", then=lambda: ship(order, "a"), otherwise=lambda: mg.fail("no room"))
     assert_type(judged, Parcel)
     if wrapped and note:

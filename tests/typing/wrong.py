@@ -30,6 +30,8 @@ async def calls(order: Order, client: mg.Client, blocking: mg.SyncClient) -> Non
     mg.when(ship(order, "h").no == "x", then=lambda: mg.fail(3))  # wrong: a text
     await reserve(order)  # wrong: in a workflow nothing is awaited, in a unit test it is reserve.fn
     number: int = charge(order, "h")  # wrong: type of a result
+    first: int = mg.first(charge(order, "h"), reserve(order))  # wrong: type of the winner's result
+    both: str = mg.first(lambda: reserve(order), lambda: ship(order, "h"))  # wrong: one of two types
     plan: mg.Plan[int] = place_order.plan(order)  # wrong: type of a workflow's result
     mg.wait_for(approval, otherwise=None)  # wrong: without a timeout
     mg.wait_for("approval")  # wrong: the type of its value is missing

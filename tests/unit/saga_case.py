@@ -41,6 +41,15 @@ def action(idx: int, *after: int, args: Template | None = None, guards: Any = ()
     )
 
 
+def first(idx: int, *lanes: int, after: tuple[int, ...] = (), **fields: Any) -> StepPlan:
+    """Return a ``first`` called "first": ``lanes`` are the first steps of its branches, ``after`` their last ones, if others.
+    Each branch gives the result of its last step.
+    """
+    ends = after or lanes
+    sides = tuple(template("", result_of(end), "") for end in ends)
+    return StepPlan(idx, "first", name="first", after=ends, lanes=lanes, sides=sides, **fields)
+
+
 def changes(decision: Decision) -> dict[str, object]:
     """Return what a Decision changes, however it was found: its fields, but for the empty ones and the shape step."""
     fields = asdict(decision)
@@ -66,7 +75,7 @@ class Case:
         assert before == (self.held.steps, self.held.open, self.held.left, self.held.task)
         saga.apply(self.held, decision)
         again = saga.hold(self.held.task, self.held.steps)
-        assert (again.open, again.left) == (self.held.open, self.held.left)
+        assert (again.open, again.left, again.losers) == (self.held.open, self.held.left, self.held.losers)
         assert [sorted(f) for f in again.followers] == [sorted(f) for f in self.held.followers]
         return decision
 

@@ -1,6 +1,7 @@
 """What must hold after every commit, for the property runs of the rules."""
 
 import collections
+import itertools
 import json
 import random
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ class Checked(Rows):
         self.attempts: collections.Counter[int] = collections.Counter()
         self.edges: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]] = ((), ())
         self.by_hand = False
+        self.old: Sequence[Step] = ()
 
     def key(self, idx: int, round_: int, direction: str = "do") -> str:
         """Return a step's key, as its service sees it."""
@@ -40,6 +42,7 @@ class Checked(Rows):
             if answer.verdict == "applied" and answer.kind != "settle":
                 self.by_hand = answer.kind != "resubmit"
         assert self.held is not None
+        self.old = old
         self._check_memory(self.held)
         self._check_moves(decision)
         for was, now in zip(old, self.steps, strict=False):
@@ -51,6 +54,8 @@ class Checked(Rows):
         self._check_counts(decision)
         self._check_rest(decision)
         self._check_waits(decision)
+        self._check_races()
+        self._check_limits()
 
     def _check_waits(self, decision: Decision) -> None:
         """No wait that is ready, and none that has timed out, leaves a signal alone that it may use."""
@@ -67,11 +72,30 @@ class Checked(Rows):
                 names = [each.name for each in [*self.signals, *unread] if each.step in ("", step.name)]
                 assert step.plan.action not in names, "timed out over a signal"
 
+    def _check_limits(self) -> None:
+        """An each that is done had no more items than it may."""
+        for each in self.steps:
+            if each.plan.kind == "each" and each.state == "done":
+                assert len(json.loads(each.result or b"[]")) <= each.plan.limit, (
+                    f"{each.name} is over its limit"
+                )
+
+    def _check_races(self) -> None:
+        """A race that is decided has one winner; every step of its other branches has lost."""
+        for race in self.steps:
+            if race.plan.kind != "first" or race.loser:
+                continue
+            lanes = [*race.plan.lanes, race.plan.idx]
+            marks = [{s.loser for s in self.steps[a:b]} for a, b in itertools.pairwise(lanes)]
+            alive = sum(False in each for each in marks)
+            assert race.state != "done" or alive == 1, f"{race.name} has {alive} winners"
+            assert race.state != "waiting" or alive or race.error is None, f"{race.name} has no branch left"
+
     def _check_memory(self, memory: HeldTask) -> None:
         """What is held in memory is what another Scheduler would load, but for verdicts not yet read."""
         again = saga.hold(self.task, self.steps)
         assert again.open == memory.open
-        assert again.left == memory.left
+        assert (again.left, again.losers) == (memory.left, memory.losers)
         assert [*memory.signals] == self.signals
         assert [sorted(f) for f in again.followers] == [sorted(f) for f in memory.followers]
         unread = {m.idx for m in [*self.inbox, *self.memory]}
@@ -94,6 +118,7 @@ class Checked(Rows):
     def _check_request(self, decision: Decision, request: Request) -> None:
         idx, before = request.idx, (request.idx, request.attempt - 1)
         step = self.steps[idx]
+        was = self.old[idx] if idx < len(self.old) else step
         policy = step.plan.policy
         assert policy is not None, "a control step was asked of an agent"
         assert request.attempt > self.attempts[idx], "an attempt that is not above all before"
@@ -102,14 +127,16 @@ class Checked(Rows):
             assert self.now < request.first_sent + policy.keeps, "sent again under a key that is too old"
         if request.doing == "undo":
             assert self.now >= self.run_on.get(idx, 0.0), "undone while an earlier attempt may still run"
-            self._check_order(idx)
+            if not (was.loser and was.state == "undoing"):  # asked again, whatever has lost meanwhile
+                self._check_order(idx)
             mine = self.values.get(self.key(idx, request.round))
             assert request.late is None or request.late == mine, "the late result of another round"
         elif request.doing == "do":
             self._check_predecessors(step)
             self.inputs[idx] = self._before(idx)
         else:
-            straight = before in decision.used_requests and decision.before.goal == decision.task.goal
+            turned = decision.before.goal != decision.task.goal or was.loser != step.loser
+            straight = before in decision.used_requests and not turned
             assert not straight or before not in self.probes or policy.never, "probed twice in a row"
             self.probes.add((idx, request.attempt))
 
@@ -138,7 +165,7 @@ class Checked(Rows):
         """Counts start at 0 for each direction and at resubmission, and never run past the threshold."""
         turn = decision.task.goal not in (decision.before.goal, "hold")
         if turn or decision.clear_complete_by:
-            assert not any(step.failures for step in self.steps), "counts do not start at 0"
+            assert not any(s.failures for s in self.steps if not s.loser), "counts do not start at 0"
         for step in self.steps:
             policy = step.plan.policy
             if policy is not None:
@@ -171,7 +198,11 @@ class Checked(Rows):
         ancestors: set[int] = set()
         todo = [idx]
         while todo:
-            for other in edges[todo.pop()]:
+            step = self.steps[todo.pop()]
+            for other in edges[step.plan.idx]:
+                after = self.steps[other]
+                if step.loser and after.plan.kind == "first" and not after.loser:
+                    continue  # it has another winner, and does not depend on this
                 if other not in ancestors:
                     ancestors.add(other)
                     todo.append(other)
@@ -220,5 +251,8 @@ class Checked(Rows):
         return frozenset(
             (s.plan.idx, s.round)
             for s in steps
-            if s.state != "skipped" and s.plan.policy is not None and not s.plan.policy.no_return
+            if s.state != "skipped"
+            and not s.loser
+            and s.plan.policy is not None
+            and not s.plan.policy.no_return
         )

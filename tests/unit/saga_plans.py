@@ -1,4 +1,4 @@
-"""Random plans for the property runs of the rules: sequences, parallel parts, when, each, nested in each other.
+"""Random plans for the property runs of the rules: sequences, parallel parts, first, when, each, nested in each other.
 
 The service that a step talks to is written into its plan as ``action``: K honours key and token, k a key only (``settle``), f a
 token and a fencing probe but no key, n neither (both ``retry=mg.NEVER``).
@@ -73,6 +73,10 @@ class Planner:
         self.asking = random.Random(f"signals {r.getstate()}")
         """The same for waits for signals."""
         self.asks = 0.2 if self.asking.random() < 0.3 else 0.0
+        self.racing = random.Random(f"races {r.getstate()}")
+        """The same for races, and for early ends."""
+        self.races = 0.25 if self.racing.random() < 0.25 else 0.0
+        self.in_lanes = 0
 
     def plan(self) -> tuple[StepPlan, ...]:
         """Return the steps of a plan."""
@@ -117,6 +121,8 @@ class Planner:
                 front = [self._wait(front, guards)]
             if self.asking.random() < self.asks:
                 front = [self._listen(front, guards)]
+            if depth < DEEPEST and self.racing.random() < self.races:
+                front = [self._race(depth, front, guards)]
             x = self.r.random()
             if x < 0.55 or depth >= DEEPEST:
                 front = [self._action(front, guards)]
@@ -144,6 +150,8 @@ class Planner:
     def _action(self, front: list[Place], guards: tuple[tuple[Place, bool], ...]) -> Place:
         place = self._make("action", front, guards)
         service, policy = declared(self.r)
+        if self.in_lanes:  # refused when a plan is made
+            policy = msgspec.structs.replace(policy, no_return=False)
         ref = self._value(front)
         if len(self.bodies) > 1:
             outer = self.r.choice(self.around)
@@ -160,9 +168,11 @@ class Planner:
 
     def _wait(self, front: list[Place], guards: tuple[tuple[Place, bool], ...]) -> Place:
         kind = "fail" if guards and self.apart.random() < 0.1 else "sleep"
+        if guards and self.races and not self.in_lanes and self.racing.random() < 0.4:
+            kind = "done"
         place = self._make(kind, front, guards)
         until = kind == "sleep" and self.apart.random() < 0.4
-        text = self.apart.choice(MOMENTS if until else LENGTHS) if kind == "sleep" else '"no"'
+        text = self.apart.choice(MOMENTS if until else LENGTHS) if kind == "sleep" else f'"{kind}"'
         if self.apart.random() < 0.01:
             text = "null"
         action = "until" if until else ""
@@ -176,6 +186,25 @@ class Planner:
         action = self.asking.choice(SIGNALS)
         self._set(place, lambda s: msgspec.structs.replace(s, action=action, args=args, sides=sides))
         return place
+
+    def _race(self, depth: int, front: list[Place], guards: tuple[tuple[Place, bool], ...]) -> Place:
+        """Draw branches of which the first wins, from a stream of their own."""
+        others, self.r = self.r, self.racing
+        self.in_lanes += 1
+        lanes: list[Place] = []
+        lasts: list[Place] = []
+        sides = []
+        for _ in range(self.r.randint(1, 3)):
+            lanes.append((len(self.bodies) - 1, len(self.bodies[-1])))
+            ends = self._sequence(depth + 1, front, guards)
+            lasts += ends
+            sides.append(template("", Ref("step", self._index(ends[0])), ""))
+        self.in_lanes -= 1
+        self.r = others
+        race = self._make("first", lasts, guards)
+        indices = tuple(map(self._index, lanes))
+        self._set(race, lambda s: msgspec.structs.replace(s, lanes=indices, sides=tuple(sides)))
+        return race
 
     def _around(self, depth: int) -> int:
         """Return the index of the each whose body lies at ``depth``: the last step of the body around it."""

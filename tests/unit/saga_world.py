@@ -261,7 +261,12 @@ class World(Checked):
         if self.task.state in UNBEGUN or self.inbox:
             return
         for step in self.r.sample(self.steps, len(self.steps)):
-            if step.plan.kind == "wait_for" and step.state == "failed" and self.task.goal == "hold":
+            if (
+                step.plan.kind == "wait_for"
+                and step.state == "failed"
+                and self.task.goal == "hold"
+                and not step.loser
+            ):
                 self.post(TaskMessage("settle", step.plan.idx, settled="done", value=b'{"b": true}', act=act))
                 self.claim()
                 return
@@ -282,7 +287,7 @@ class World(Checked):
             service.stands.clear()
             return TaskMessage("settle", idx, settled="undone")
         if step.state == "failed":
-            if self.task.goal != "hold" or self.task.state != "error" or self.r.random() < 0.5:
+            if self.task.goal != "hold" or self.task.state != "error" or self.r.random() < 0.5 or step.loser:
                 return None
             service.stands[key] = 1
             service.answers[key] = "done"
@@ -424,7 +429,13 @@ class World(Checked):
 
         assert task.state in AT_REST
         if task.state == "processed":
-            assert among("done", "skipped") == {s.plan.idx for s in actions}
+            losers = {s.plan.idx for s in actions if s.loser}
+            assert among("done", "skipped") - losers == {s.plan.idx for s in actions} - losers
+            assert among("undone", "failed", "kept", "skipped") >= losers, (
+                "processed before its losers are settled"
+            )
+            early = [s.result for s in self.steps if s.plan.kind == "done" and s.state == "done"]
+            assert not early or task.result in early, "not the result of its early end"
             assert real - harmless == among("done") - harmless, "processed, but the books differ"
             for i in among("done"):
                 step = self.steps[i]

@@ -24,6 +24,7 @@ from makegood.saga import (
     decisions,
     fast_path,
     forward,
+    lanes,
     replies,
     rules,
     signals,
@@ -535,6 +536,44 @@ def claim_forgets_the_signals(m: pytest.MonkeyPatch) -> None:
             w.agenda.waits = before
 
     m.setattr(signals, "keep", keep)
+
+
+# -- races -------------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def loser_not_undone(m: pytest.MonkeyPatch) -> None:
+    """What a lost branch did stays in place, and the task is processed."""
+    m.setattr(rules, "GONE", rules.GONE | {"done"})
+
+
+@mutant
+def two_winners(m: pytest.MonkeyPatch) -> None:
+    """The other branches do not lose."""
+    m.setattr(lanes, "lose", lambda _w, _first, _lane: None)
+
+
+@mutant
+def ends_before_its_losers(m: pytest.MonkeyPatch) -> None:
+    """A task is processed while lost branches are being undone."""
+    m.setattr(rules, "passes", lambda step: step.loser or step.state in rules.PASSED)
+
+
+@mutant
+def limit_not_counted(m: pytest.MonkeyPatch) -> None:
+    """An each makes as many items as its list has."""
+    m.setattr(control, "excess", lambda _w, _plan: "")
+
+
+@mutant
+def wins_unfinished(m: pytest.MonkeyPatch) -> None:
+    """A branch is done although one of its last steps is not."""
+    true = lanes.winners
+
+    def hasty(w: DecisionBuilder, first: Step) -> Any:
+        return [*true(w, first)] or [0]
+
+    m.setattr(lanes, "winners", hasty)
 
 
 # -- promises of others ------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def step(view: StepView) -> Shape:
     """Return a step. ``due``: seconds until its complete-by, or its timer."""
     names = (
         "idx kind name agent action state attempt round failures doubt undoable result error doing waiting taken_by due "
-        "first_sent"
+        "first_sent loser"
     )
     return picked(view, names)
 

@@ -237,5 +237,5 @@ def _shown(step: Step) -> StepView:
     plan, policy = step.plan, step.plan.policy
     return StepView(
         plan.idx, plan.kind, plan.name, plan.agent, plan.action, step.state, step.attempt, step.round, step.failures, step.doubt,
-        policy is not None and policy.undoable, error=step.error, plan=plan, stood=step.stood,
+        policy is not None and policy.undoable, error=step.error, plan=plan, stood=step.stood, loser=step.loser,
     )  # fmt: skip

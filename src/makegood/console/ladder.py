@@ -45,7 +45,7 @@ class LadderStep:
     state: str = "waiting"
     after: tuple[int, ...] = ()
     kind: str = "action"
-    """action or when."""
+    """action, when, each or first."""
     forward: str = ""
     """How it went forward, if ``state`` is that of its undo."""
     undoable: bool = True
@@ -72,6 +72,8 @@ class LadderStep:
     """Replaces the word of its state."""
     undo_text: str = ""
     waits_for: str = ""
+    loser: bool = False
+    """It is of a branch of a ``first`` that has lost."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -378,7 +380,7 @@ def _labelled(row: LadderRow) -> bool:
 
 
 def _unsettled(step: LadderStep) -> bool:
-    return step.kind != "when" and step.state not in SETTLED
+    return step.kind not in ("when", "first") and step.state not in SETTLED
 
 
 # -- long plans ----------------------------------------------------------------------------------------------

@@ -59,7 +59,11 @@ def right(step: LadderStep, goal: str) -> RungLook | None:
     if step.kind != "action" or step.state == "skipped":
         return RungLook(bare=True)
     stays = not step.undoable or step.no_return
-    return _would_be(step, stays=stays) if goal == "forward" else _is_undone(step, stays=stays)
+    return (
+        _would_be(step, stays=stays)
+        if goal == "forward" and not step.loser
+        else _is_undone(step, stays=stays)
+    )
 
 
 def _why(step: LadderStep) -> str:

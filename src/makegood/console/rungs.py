@@ -143,6 +143,11 @@ def _step(reading: _Reading, n: int, draft: _Rung, after: tuple[int, ...]) -> La
         step.kind, step.undoable = "when", False
         step.name, step.text = condition_text(view, reading.found), verdict_text(view, reading.found)
         return step
+    step.loser = view.loser
+    if view.kind == "first":
+        step.kind, step.undoable = "first", False
+        step.text = "one of its branches was done" if view.state == "done" else ""
+        return step
     if view.kind == "each":
         step.kind, step.undoable = "each", False
         step.text = "its items have rungs of their own" if view.state == "done" else ""
@@ -298,7 +303,7 @@ def _say_what_they_wait_for(steps: Sequence[LadderStep]) -> None:
         for follower in followers[step.idx]:
             if step.idx in blockers:
                 break
-            if follower.kind == "when" or follower.state in SETTLED:
+            if follower.kind in ("when", "first") or follower.state in SETTLED:
                 if follower.idx in blockers:
                     blockers[step.idx] = blockers[follower.idx]
             else:

@@ -247,7 +247,7 @@ def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
         ring = _countdown(step, "to the next attempt", step.due or 0.0)
         return _verdict("later", f"Waiting: {step.name} is asked again later", step.error, countdown=ring)
     if not running:
-        return _listening(detail) or _verdict("processing", "Processing")
+        return _losing(actions) or _listening(detail) or _verdict("processing", "Processing")
     names = [step.name for step in running]
     if all(step.taken_by is None and step.doing is not None for step in running):
         agents = listed(sorted({f"{detail.task.app}/{step.agent}" for step in running}))
@@ -256,6 +256,11 @@ def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
     text = f"{counted(ahead, 'step')} to come." if ahead else "Then the task ends."
     others = detail.count("running") - len(running)
     return _verdict("processing", f"{listed(names, more=others)} {_is(len(names))} running", text)
+
+
+def _losing(actions: Sequence[StepView]) -> TaskVerdict | None:
+    losers = [step.name for step in actions if step.loser and step.state == "undoing"]
+    return _verdict("processing", f"Lost branches are being undone: {listed(losers)}") if losers else None
 
 
 def _in_doubt(detail: TaskDetail, step: StepView, course: Course) -> TaskVerdict:

@@ -222,6 +222,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 AlertKind = Literal[
     "step_gave_up",  # a step failed for good: silent or given up past its threshold, or it cannot even be requested
     "undo_stuck",  # the undo of a step failed for good or past its threshold, or cannot be asked
+    "near_limit",  # a task has more than 80% of the steps that its app allows
     "held",  # the task is in error: it waits for an operator
     "undo_incomplete",  # the task is in error: not all of it could be undone
     "poison",  # the task was put in error: it may be what kills its Schedulers
@@ -240,7 +241,7 @@ AlertKind = Literal[
 ]
 
 
-UNTIL_SEEN: frozenset[AlertKind] = frozenset({"generation", "dead_letter", "test"})
+UNTIL_SEEN: frozenset[AlertKind] = frozenset({"generation", "dead_letter", "near_limit", "test"})
 """Alerts about something that happened, not about a present state: they end when somebody acknowledges
 them.
 """

@@ -18,7 +18,7 @@ from makegood.model.policy import Policy
 
 R_co = TypeVar("R_co", covariant=True)
 
-Kind = Literal["action", "when", "merge", "each", "gather", "sleep", "wait_for", "fail"]
+Kind = Literal["action", "when", "merge", "each", "gather", "sleep", "wait_for", "fail", "first", "done"]
 """Kinds of steps. All except "action" are control steps: the rules do them as soon as they are ready.
 Those in ``WAITS`` may stay ready for a while.
 """
@@ -111,7 +111,9 @@ class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     item's value. ``sleep``: in ``args`` one value, a length of time (seconds, or a ``timedelta`` as JSON), or
     with ``action`` "until" a moment (``base.wall_times.moment_text``). ``wait_for``: in ``action`` the name
     of the signal, in ``args`` the timeout in seconds or null, in ``sides`` the value that a timeout gives, if
-    there is one. ``fail``: in ``args`` the reason, a text.
+    there is one. ``fail``: in ``args`` the reason, a text. ``done``: in ``args`` the
+    task's result. ``first``: the last steps of its branches in ``after``, the first step of each in
+    ``lanes``, and in ``sides`` the template of each branch's value.
 
     Every index in ``after``, ``guards``, ``of`` and refs that names a step of the same body is written as
     ``-1 - n`` (n: position in the body, from 0), and so is the ``idx`` of a body's step; indices >= 0 name
@@ -146,6 +148,12 @@ class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """Items of an ``each`` that run at the same time; 0: all."""
     body: "tuple[StepPlan, ...]" = ()
     """The template steps of one item of an ``each``."""
+    lanes: tuple[int, ...] = ()
+    """The first step of each branch of a ``first``. A branch is all steps from there to the next branch, or
+    to the ``first`` itself, and the items that its ``each`` make.
+    """
+    step_limit: int = 0
+    """Steps of the task up to which an ``each`` makes items; 0: no limit of the app is known."""
     of: int = -1
     item_of: int = -1
     nth: int = -1

@@ -171,8 +171,10 @@ class HeldTask(msgspec.Struct, eq=False):
     open: list[int] = []
     """For each step, the number of predecessors that are neither done nor skipped."""
     left: int = 0
-    """Steps that are neither done nor skipped."""
+    """Steps that have not passed: neither done nor skipped, and if of a lost branch, not settled."""
     shape: Shape | None = None
     """Its shape, if what follows its steps is shared with other tasks."""
     signals: Sequence[KeptSignal] = ()
     """Signals that no step has used yet, in the order in which they came."""
+    losers: int = 0
+    """Steps of lost branches that have not passed."""

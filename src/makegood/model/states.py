@@ -35,11 +35,10 @@ TaskReason = Literal[
     "due", "lane_taken",
 ]  # fmt: skip
 StepReason = Literal[
-    "preceded", "branch_not_taken", "item_gone", "dispatched", "goal_changed", "arguments_missing", "key_too_old", "decided", "reply",
-    "refused", "permanent", "permanent_after_silence", "gave_up", "expired", "process_died", "undecided", "later", "withdrawn", "retry",
-    "definite", "probe", "fenced", "by_hand", "undo", "undo_again", "nothing_to_undo", "past_return", "undo_failed", "new_round", "put_to_error",
-    "signal_came", "timed_out", "no_signal",
-    "moment_came", "woken_early", "workflow_fails",
+    "preceded", "branch_not_taken", "item_gone", "branch_lost", "ended_early", "dispatched", "goal_changed", "arguments_missing", "key_too_old", "decided", "reply",
+    "refused", "permanent", "permanent_after_silence", "gave_up", "expired", "process_died", "undecided", "later", "withdrawn", "retry", "definite",
+    "probe", "fenced", "by_hand", "undo", "undo_again", "nothing_to_undo", "past_return", "undo_failed", "new_round", "put_to_error",
+    "signal_came", "timed_out", "no_signal", "moment_came", "woken_early", "workflow_fails", "all_failed", "over_limit",
 ]  # fmt: skip
 Reason = TaskReason | StepReason
 """Why a task or a step moved: a fact of the history. Programs read the code, people its text (``words``)."""
@@ -58,6 +57,7 @@ TEXTS: Final[Mapping[str, str]] = MappingProxyType(
         "scheduler_silent": "its scheduler does not answer", "new_generation": "the store began a new generation",
         "unreadable": "it cannot be decided", "due": "its start has come", "lane_taken": "its lane is taken",
         "preceded": "predecessors done or skipped", "branch_not_taken": "its branch is not taken", "item_gone": "no such item any more",
+        "branch_lost": "its branch has lost", "ended_early": "the workflow is done",
         "dispatched": "dispatched", "goal_changed": "the goal is no longer forward",
         "arguments_missing": "its arguments cannot be put together", "key_too_old": "its key is too old to be sent again",
         "decided": "decided", "reply": "reply", "refused": "the service reports that nothing is in place", "permanent": "a permanent error",
@@ -68,12 +68,22 @@ TEXTS: Final[Mapping[str, str]] = MappingProxyType(
         "undo_failed": "the undo failed", "new_round": "a new round", "put_to_error": "put to error",
         "signal_came": "its signal has come", "timed_out": "no signal has come in time", "no_signal": "no signal has come in time",
         "moment_came": "its moment has come", "woken_early": "woken before its moment", "workflow_fails": "the workflow fails there",
+        "all_failed": "every branch has failed", "over_limit": "more than its limit",
     }
 )  # fmt: skip
 """What people read for a reason, everywhere."""
 
 _TELLING: Final = frozenset(
-    {"no_signal", "step_failed", "undo_failed", "arguments_missing", "unreadable", "workflow_fails"}
+    {
+        "no_signal",
+        "step_failed",
+        "undo_failed",
+        "arguments_missing",
+        "unreadable",
+        "workflow_fails",
+        "all_failed",
+        "over_limit",
+    }
 )
 """Reasons for which the detail says all."""
 
@@ -188,7 +198,7 @@ TASK_MOVES: Moves[TaskState] = _frozen(
 )
 
 _PRECEDED: Final[dict[StepState, tuple[Reason, ...]]] = {
-    "ready": ("preceded",), "skipped": ("branch_not_taken", "item_gone"),
+    "ready": ("preceded",), "skipped": ("branch_not_taken", "item_gone", "branch_lost", "ended_early"),
 }  # fmt: skip
 _ROUND: Final[tuple[Reason, ...]] = ("new_round",)
 
@@ -198,6 +208,7 @@ STEP_MOVES: Moves[StepState] = _frozen(
         "ready": {
             "running": ("dispatched",),
             "waiting": ("goal_changed",),
+            "skipped": ("branch_lost", "ended_early"),
             "failed": ("arguments_missing",),
             "in_doubt": ("key_too_old",),
         },
@@ -242,8 +253,9 @@ CONTROL_MOVES: Moves[StepState] = _frozen(
         "waiting": _PRECEDED,
         "ready": {
             "done": ("decided", "moment_came", "woken_early", "signal_came", "timed_out"),
-            "failed": ("arguments_missing", "workflow_fails", "no_signal"),
+            "failed": ("arguments_missing", "workflow_fails", "no_signal", "all_failed", "over_limit"),
             "waiting": ("goal_changed",),
+            "skipped": ("branch_lost", "ended_early"),
         },
         "done": {"kept": ("nothing_to_undo",)},
         "failed": {"waiting": _ROUND, "done": ("by_hand",)},
@@ -251,8 +263,8 @@ CONTROL_MOVES: Moves[StepState] = _frozen(
         "skipped": {"waiting": _ROUND},
     }
 )
-"""Moves of control steps (when, merge, each, gather, sleep, wait_for, fail): the rules do them themselves, so
-they are never in flight.
+"""Moves of control steps (when, merge, each, first and so on): the rules do them themselves, so they are
+never in flight.
 """
 
 

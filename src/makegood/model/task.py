@@ -101,6 +101,8 @@ class Step(msgspec.Struct, frozen=True):
     """Until when, on the store's clock, an earlier attempt may still run: its process seemed dead, and may
     only be slow. No undo begins before that. 0: there is none.
     """
+    loser: bool = False
+    """It is of a branch that has lost: it is skipped, or undone while the task goes forward."""
 
     @property
     def idx(self) -> int:

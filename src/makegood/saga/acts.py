@@ -15,7 +15,7 @@ from makegood.model.shape import HeldTask
 from makegood.model.states import AT_REST, UNBEGUN, words
 from makegood.model.task import Step, TaskRecord
 from makegood.payload.schema_misfit import completed, misfit
-from makegood.saga import rules, waits
+from makegood.saga import lanes, rules, waits
 from makegood.saga.corrected_inputs import correct, correction_text, next_round
 from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.forward import finish, look_at_all
@@ -178,19 +178,25 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     if task.state not in ("error", "undone"):
         return "refused", f"the task is {task.state}: only one in error or undone can be resubmitted"
     obstacles = [why for s in work.steps() if (why := rules.barred_from_resubmission(s))]
+    restarts = {s.plan.idx for s in work.steps() if rules.restarts(s)}
+    restarts |= _restarts_of_decisions(work, restarts)
+    losers = lanes.of_restarts(work, restarts)
+    obstacles += [
+        f"{s.name} has lost and is {s.state}: undo the task first" for s in losers if not rules.passes(s)
+    ]
+    restarts.update(s.plan.idx for s in losers)
     if obstacles:
         return "refused", "; ".join(obstacles)
     if message.value is not None and (refusal := correct(work, message)):
         return "refused", refusal
-    restarts = {s.plan.idx for s in work.steps() if rules.restarts(s)}
-    restarts |= _restarts_of_decisions(work, restarts)
     cautions = _warnings(work.steps(), "resubmit", work.at.now)
     for step in work.steps():
         if step.failures:
             work.reset(step.plan.idx)
         fresh = replace(
-            step, failures=0, deaths=0, final=False, stuck=False, again=False, probe_answer=False, tally=None
-        )
+            step, failures=0, deaths=0, final=False, stuck=False, again=step.loser and step.state == "undo_failed",
+            probe_answer=False, tally=None,
+        )  # fmt: skip
         if rules.forgotten(step, work.at.now):  # sent all the same: to the service it is a first request
             fresh = replace(fresh, first_sent=0.0)
         if step.plan.idx in restarts:
@@ -234,12 +240,17 @@ def _begin_round(work: DecisionBuilder, step: Step) -> None:
         error=None,
         stood=step.stood or step.state == "kept",
         first_sent=0.0,
+        loser=False,
     )
 
 
 def _restarts_of_decisions(work: DecisionBuilder, restarts: set[int]) -> set[int]:
-    """Return the skipped steps whose ``when`` or ``each`` begins again, and those that depend on them."""
+    """Return the skipped steps whose ``when`` or ``each`` begins again, and those that depend on them; all
+    skipped ones if the workflow may end elsewhere.
+    """
     indices: set[int] = set()
+    if any(work.step(idx).plan.kind == "done" for idx in restarts):
+        indices = {step.plan.idx for step in work.steps() if step.state == "skipped" and not step.loser}
     more = True
     while more:
         more = False
@@ -247,7 +258,7 @@ def _restarts_of_decisions(work: DecisionBuilder, restarts: set[int]) -> set[int
             plan = step.plan
             if step.state == "skipped" and plan.idx not in indices:
                 on = {plan.of, plan.item_of, *(when for when, _ in plan.guards)}
-                if on & restarts or on & indices:
+                if not step.loser and (on & restarts or on & indices):
                     indices.add(plan.idx)
                     more = True
     return indices
@@ -374,7 +385,7 @@ def may_settle(task: TaskRecord, step: Step) -> tuple[Stated, ...]:
         return ()
     if step.state == "in_doubt":
         return ("done", "failed")
-    if step.state == "failed" and task.goal == "hold":
+    if step.state == "failed" and task.goal == "hold" and not step.loser:
         return ("done",)
     return ("undone",) if step.state == "undo_failed" else ()
 

@@ -1,5 +1,5 @@
 """Control steps: ``when``, ``merge``, ``each`` and ``gather`` are data in the plan; the rules do them once
-they are ready.
+they are ready. (Of a ``first``, see ``lanes``.)
 
 ``each`` makes steps: one copy of its body per item of a list that is known only at run time. It may be
 decided again, by a resubmission that reruns the steps before it: then items keep their rows and indices,
@@ -23,6 +23,9 @@ from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.held import predecessors
 
 TRUE, FALSE = b"true", b"false"
+
+NEAR = 0.8
+"""The share of the app's limit of steps from which there is an alert."""
 
 
 def not_taken(work: DecisionBuilder, plan: StepPlan) -> bool:
@@ -88,17 +91,41 @@ def items_of(work: DecisionBuilder, each: int) -> list[list[int]]:
     return items
 
 
+def excess(work: DecisionBuilder, plan: StepPlan) -> str:
+    """Return why an ``each`` may not make its items, "" if it may; raises ``MissingValueError``."""
+    count, size = _sizes(work, plan)
+    if count > plan.limit:
+        return f"the list has {count} items, the limit is {plan.limit}: raise mg.each(limit=...)"
+    limit = plan.step_limit or MOST_STEPS
+    if size > limit:
+        return f"with {count} items the task would have {size:,} steps, the limit is {limit:,}: raise App(step_limit=...)"
+    return ""
+
+
+def nearness(work: DecisionBuilder, plan: StepPlan) -> str:
+    """Return how near to the app's limit of steps the items of an ``each`` bring the task, "" if not near."""
+    _, size = _sizes(work, plan)
+    near = plan.step_limit * NEAR
+    if not plan.step_limit or size <= near or work.size() > near:
+        return ""
+    return f"with the items of {plan.name} the task has {size:,} steps, and App(step_limit=...) is {plan.step_limit:,}"
+
+
+def _sizes(work: DecisionBuilder, plan: StepPlan) -> tuple[int, int]:
+    """Return how many items an ``each`` has, and how many steps the task would have with them."""
+    count = len(splice.elements(_list(work, plan)))
+    return count, work.size() + max(0, count - len(items_of(work, plan.idx))) * len(plan.body)
+
+
+def _list(work: DecisionBuilder, plan: StepPlan) -> bytes:
+    return NULL if plan.args is None else work.fill(plan.args, plan.payload_limit)
+
+
 def _each(work: DecisionBuilder, step: Step) -> bytes:
     plan = step.plan
-    items_json = NULL if plan.args is None else work.fill(plan.args, plan.payload_limit)
+    items_json = _list(work, plan)
     count = len(splice.elements(items_json))
-    if count > plan.limit:
-        raise MissingValueError(
-            f"the list has {count} items, the limit is {plan.limit}: raise mg.each(limit=...)"
-        )
     items = items_of(work, plan.idx)
-    if work.size() + max(0, count - len(items)) * len(plan.body) > MOST_STEPS:
-        raise MissingValueError(f"with {count} items the task would have more than {MOST_STEPS:,} steps")
     for surplus in items[count:]:
         for idx in surplus:
             if work.step(idx).state == "waiting":
@@ -173,6 +200,7 @@ class Copier:
             name=f"{template.name}[{self.nth}]",
             args=template.args and self.template(template.args, depth),
             after=tuple(self.index(i, depth) for i in template.after),
+            lanes=tuple(self.index(i, depth) for i in template.lanes),
             guards=tuple((self.index(i, depth), side) for i, side in template.guards),
             condition=template.condition and self.condition(template.condition, depth),
             sides=tuple(self.template(side, scope) for side in template.sides),

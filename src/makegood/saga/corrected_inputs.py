@@ -312,7 +312,10 @@ def _raws(values: Sequence[bytes]) -> list[msgspec.Raw]:
 def _with(old: StepPlan, new: StepPlan) -> StepPlan:
     """Return a step's plan with the values of another one of the same shape; its policy stays."""
     body = tuple(map(_with, old.body, new.body))
-    return replace(old, args=new.args, condition=new.condition, sides=new.sides, body=body, later=None)
+    return replace(
+        old, args=new.args, condition=new.condition, sides=new.sides, body=body, later=None,
+        limit=new.limit, step_limit=new.step_limit,
+    )  # fmt: skip
 
 
 def _with_fixed_inputs(
@@ -421,7 +424,7 @@ def _other_steps(work: DecisionBuilder, new_plan: Replanned) -> str:
     """Say where the plan's steps differ from the task's; "" if they are the same."""
     old = [step.plan for step in work.steps() if rules.owner(step.plan) < 0]
     pairs = zip(old, new_plan.steps, strict=False)
-    at = next((n for n, (one, other) in enumerate(pairs) if _shape(one) != _shape(other)), None)
+    at = next((n for n, (one, other) in enumerate(pairs) if not _is_alike(work.step(n), one, other)), None)
     if at is None and len(old) == len(new_plan.steps):
         return ""
     if at is None:
@@ -439,10 +442,15 @@ def _other_steps(work: DecisionBuilder, new_plan: Replanned) -> str:
     return f"with these inputs the workflow plans other steps, and a task keeps its steps: {how}; {undo}submit a new task under another key"
 
 
+def _is_alike(step: Step, old: StepPlan, new: StepPlan) -> bool:
+    """Return whether a step could have this plan. An ``each`` that begins again may have another limit."""
+    return _shape(old) == _shape(new) and (old.limit == new.limit or rules.restarts(step))
+
+
 def _shape(plan: StepPlan) -> tuple[Any, ...]:
-    """Return all of a step's plan except its values, its name and its policy."""
-    outside = (plan.kind, plan.agent, plan.action, plan.after, plan.guards, plan.of, plan.limit, plan.at_once)
-    return (*outside, tuple(map(_shape, plan.body)))
+    """Return all of a step's plan except its values, its limits, its name and its policy."""
+    outside = (plan.kind, plan.agent, plan.action, plan.after, plan.guards, plan.lanes, plan.of, plan.at_once)
+    return (*outside, tuple([(*_shape(inner), inner.limit) for inner in plan.body]))
 
 
 def _display_name(plan: StepPlan) -> str:

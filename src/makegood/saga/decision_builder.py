@@ -31,11 +31,15 @@ NULL, EMPTY = b"null", b"{}"
 class Agenda:
     """The steps to examine before the Decision is made, by index and by reason."""
 
-    __slots__ = ("doubts", "due", "everything", "free", "news", "ready", "waits")
+    __slots__ = ("doubts", "due", "everything", "firsts", "free", "losers", "news", "ready", "waits")
 
-    def __init__(self) -> None:
+    def __init__(self, losers: int) -> None:
+        self.losers = losers
+        """How many steps of lost branches have not passed."""
         self.free: list[int] = []
-        """Their last predecessor has passed."""
+        """Their last predecessor has passed; a ``first``: one of them has."""
+        self.firsts: set[int] = set()
+        """Each ``first`` of which a branch may be done."""
         self.ready: list[int] = []
         """Actions to be dispatched."""
         self.doubts: list[int] = []
@@ -73,7 +77,7 @@ class DecisionBuilder:
         self.at = at
         self.task: TaskRecord = held_task.task
         self.out = OpenDecision(held_task.task, held_task.task)
-        self.agenda = Agenda()
+        self.agenda = Agenda(held_task.losers)
         self.change: bytes | None = None
         """What the act under way has replaced, for its answer."""
         self.left = held_task.left
@@ -179,14 +183,23 @@ class DecisionBuilder:
         """Move a step to another state, with the changes that go with it. ``detail``, ``who``: as in
         ``Move``.
         """
-        before = step.state
-        self._note(step.plan, Move(step.plan.name, before, state, reason, "", detail, who))
-        after = self.put(replace(step, state=state, **changes))
-        if state in rules.PASSED:
-            self._pass(after.plan.idx)
-        elif before in rules.PASSED:
-            self._block(after.plan.idx)
-        return after
+        self._note(step.plan, Move(step.plan.name, step.state, state, reason, "", detail, who))
+        return self._change(step, replace(step, state=state, **changes))
+
+    def lose(self, step: Step) -> Step:
+        """Write that the step is of a branch that has lost."""
+        return self._change(step, replace(step, loser=True))
+
+    def _change(self, before: Step, step: Step) -> Step:
+        was, passes = rules.passes(before), rules.passes(step)
+        if step.loser or before.loser:
+            self.agenda.losers += (step.loser and not passes) - (before.loser and not was)
+        self.put(step)
+        if passes and not was:
+            self._pass(step.plan.idx)
+        elif was and not passes:
+            self._block(step.plan.idx)
+        return step
 
     def _note(self, plan: StepPlan, move: Move) -> None:
         """Record an allowed move; any other move is a defect."""
@@ -218,7 +231,7 @@ class DecisionBuilder:
         for follower in self.followers(idx):
             count = counts.get(follower)
             counts[follower] = count = (before[follower] if count is None else count) - 1
-            if count == 0:
+            if count == 0 or self.step(follower).plan.kind == "first":
                 self.agenda.free.append(follower)
 
     def _block(self, idx: int) -> None:

@@ -18,7 +18,14 @@ from makegood.saga.fast_path import straight
 from makegood.saga.forward import advance, dispatch, look_at_all, turn
 from makegood.saga.replies import late, reply, retry
 from makegood.saga.suspension import NOTHING_DUE, Due, rest, suspend
-from makegood.saga.undo import backward, clear, rest_when_drained, rest_when_undone, undo_failed
+from makegood.saga.undo import (
+    backward,
+    clear,
+    rest_when_drained,
+    rest_when_lost,
+    rest_when_undone,
+    undo_failed,
+)
 
 _OF_A_STEP = frozenset(
     {"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened", "expired", "withdrawn"}
@@ -135,7 +142,7 @@ class _Folding:
             work.move_task("undoing", "claimed")
         else:
             work.move_task("processing", "claimed")
-            if work.task.goal == "forward":
+            if work.task.goal == "forward" or work.agenda.losers:
                 look_at_all(work)
 
     def _act(self, message: TaskMessage) -> None:
@@ -161,6 +168,8 @@ class _Folding:
         """
         self._advance()
         work = self.work
+        if rules.only_undoes(work.left, work.agenda.losers):
+            return
         if work.held_task.task.timed and work.task.state == "processing":
             turn(work, "deadline")
 
@@ -181,6 +190,11 @@ class _Folding:
                 work.move_task("pending", "released")
         if work.task.state == "processing" and work.task.goal == "forward":
             dispatch(work)
+        if work.task.state == "processing" and work.agenda.losers:
+            backward(work)
+            self._advance()  # undone may be the last that was left
+        if work.task.state == "processing" and work.task.goal == "forward" and work.agenda.losers:
+            rest_when_lost(work)
         if work.task.state == "processing" and work.task.goal == "hold":
             rest_when_drained(work)
         if work.task.state == "undoing":
@@ -215,7 +229,7 @@ def _leave_to_next_scheduler(work: DecisionBuilder) -> None:
     """
     for idx in work.agenda.news:
         step = work.step(idx)
-        if work.task.state == "undoing" and step.state == "in_doubt" and rules.idle(step):
+        if rules.is_taken_back(work.task, step) and step.state == "in_doubt" and rules.idle(step):
             work.timer(step, 0.0)
 
 
@@ -235,8 +249,8 @@ def stop(work: DecisionBuilder, cause: str) -> None:
         if task.goal == "forward":
             work.task = replace(task, goal="hold", cause=cause)
         clear(work)
-    elif task.state == "undoing":
-        for each in work.steps():
+    for each in work.steps():
+        if rules.is_taken_back(task, each):
             step = work.drop_timer(each) if each.waiting else each
             if step.state == "undoing" and step.doing is None:
                 undo_failed(work, step, cause)

@@ -49,7 +49,7 @@ def _decide_alone(held_task: HeldTask, message: TaskMessage) -> Decision | None:
     task, idx = held_task.task, message.idx
     if message.kind != "done" or message.doing != "do" or not 0 <= idx < len(held_task.steps):
         return None
-    if task.state != "processing" or task.goal != "forward" or task.reply is not None:
+    if task.state != "processing" or task.goal != "forward" or task.reply is not None or held_task.losers:
         return None
     step = held_task.steps[idx]
     if (
@@ -57,6 +57,7 @@ def _decide_alone(held_task: HeldTask, message: TaskMessage) -> Decision | None:
         or step.plan.kind != "action"
         or step.again
         or step.waiting
+        or step.loser
         or not rules.current(step, message)
     ):
         return None
@@ -70,12 +71,14 @@ def _decide_alone(held_task: HeldTask, message: TaskMessage) -> Decision | None:
     values = _values(task, held_task.steps, idx, result)
     try:
         for follower in held_task.followers[idx]:
-            if held_task.open[follower] == 1:
-                following = held_task.steps[follower]
+            following = held_task.steps[follower]
+            if held_task.open[follower] == 1 or following.plan.kind == "first":
                 if not _plain(following):
                     return None
                 steps[follower] = _begin(task, following, values, moves, requests)
         if held_task.left == 1:
+            if any(each.plan.kind == "done" for each in held_task.steps):
+                return None
             task = _ended_task(task, values)
             moves.append(_ENDED)
     except MissingValueError:

@@ -4,6 +4,9 @@ turns.
 Control steps are decided at once, as far as they are ready (``advance``). Actions are dispatched only when
 every message at hand has been folded in (``dispatch``): a cancel in the same batch then finds no request that
 was just sent.
+
+A step that has failed for good turns its task, unless it is in a branch of a ``first`` of which another
+branch may still be done: then its branch loses (``fall``).
 """
 
 from msgspec.structs import replace
@@ -12,11 +15,12 @@ from makegood.base.durations import shown
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.errors import MissingValueError
 from makegood.model.messages import Alert
+from makegood.model.plan import Template
 from makegood.model.states import Reason, words
 from makegood.model.task import Doing, Step
-from makegood.saga import control, rules, signals, waits
+from makegood.saga import control, lanes, rules, signals, waits
 from makegood.saga.decision_builder import NULL, DecisionBuilder
-from makegood.saga.undo import begin_undo, clear
+from makegood.saga.undo import begin_undo, clear, halt
 
 
 def look_at_all(work: DecisionBuilder) -> None:
@@ -25,7 +29,9 @@ def look_at_all(work: DecisionBuilder) -> None:
         if not rules.idle(step):
             continue
         idx = step.plan.idx
-        if step.state == "waiting" and work.open(idx) == 0:
+        if step.loser:
+            work.agenda.news.append(idx)
+        elif step.state == "waiting" and (work.open(idx) == 0 or step.plan.kind == "first"):
             work.agenda.free.append(idx)
         elif step.state == "ready":
             (work.agenda.waits if rules.is_wait(step.plan) else work.agenda.ready).append(idx)
@@ -40,36 +46,96 @@ def advance(work: DecisionBuilder) -> None:
         if work.task.goal != "forward":
             return
     work.agenda.waits.clear()
-    for idx in work.agenda.free:  # the list grows meanwhile: deciding one control step frees others
-        _begin(work, idx)
-        if work.task.goal != "forward":
-            return
-    work.agenda.free.clear()
+    while work.agenda.free or work.agenda.firsts:
+        for idx in work.agenda.free:  # the list grows meanwhile: deciding one control step frees others
+            _begin(work, idx)
+            if work.task.goal != "forward":
+                return
+        work.agenda.free.clear()
+        if work.agenda.firsts:  # of two branches that are done now the earlier one in the plan wins
+            idx = min(work.agenda.firsts)
+            work.agenda.firsts.remove(idx)
+            _settle_first(work, work.step(idx))
+            if work.task.goal != "forward":
+                return
     if work.left == 0 and work.task.state == "processing" and work.task.goal == "forward":
         finish(work)
 
 
 def _begin(work: DecisionBuilder, idx: int) -> None:
     step = work.step(idx)
-    if step.state != "waiting" or work.open(idx):
-        return
     plan = step.plan
+    if step.state != "waiting" or step.loser:
+        return
+    if not lanes.may_be_decided(work, step) if plan.kind == "first" else work.open(idx):
+        return
     if (plan.guards or plan.of >= 0 or plan.item_of >= 0) and control.not_taken(work, plan):
         work.move(step, "skipped", "branch_not_taken")
     elif plan.kind == "action":
         work.agenda.ready.append(idx)
+    elif plan.kind == "first":
+        work.agenda.firsts.add(idx)
     else:
         step = work.move(step, "ready", "preceded")
         if plan.kind == "fail":
             _fail(work, step)
+        elif plan.kind == "done":
+            _end_early(work, step)
         elif rules.is_wait(plan):
             _look(work, step)
         else:
             _decide(work, step)
 
 
+def _settle_first(work: DecisionBuilder, first: Step) -> None:
+    """Decide a ``first`` of which a branch is done: that one wins, and all others lose."""
+    if first.state != "waiting" or first.loser:
+        return
+    for lane in lanes.winners(work, first):
+        try:
+            result = lanes.value(work, first, lane)
+        except MissingValueError as missing:
+            _branch_falls(work, first, lane, f"{first.name}: {missing}")
+            work.agenda.firsts.add(first.plan.idx)  # another branch may be done too
+            return
+        winner = work.step(lanes.indices(first, lane)[-1]).name
+        first = work.move(first, "ready", "preceded")
+        work.move(first, "done", "decided", detail=winner, result=result, error=None)
+        for other in range(len(first.plan.lanes)):
+            if other != lane:
+                lanes.lose(work, first, other)
+        return
+
+
+def _end_early(work: DecisionBuilder, step: Step) -> None:
+    """The workflow itself says that it is done: what has not begun is skipped, except in a ``first`` that has
+    begun.
+    """
+    try:
+        result = work.fill(step.plan.args or Template((NULL.decode(),)), step.plan.payload_limit)
+    except MissingValueError as missing:
+        _unfit(work, step, str(missing))
+        return
+    work.move(step, "done", "decided", result=result)
+    races = lanes.under_way(work)
+    for each in work.steps():
+        if each.state not in ("waiting", "ready") or each.doing is not None or each.plan.idx in races:
+            continue
+        if not each.loser:
+            rest = halt(work, each, "skipped", "ended_early")
+            if rest.state == "waiting":
+                work.move(rest, "skipped", "ended_early")
+
+
 def _decide(work: DecisionBuilder, step: Step) -> None:
     try:
+        if step.plan.kind == "each" and (excess := control.excess(work, step.plan)):
+            _over_limit(work, step, excess)
+            return
+        if step.plan.kind == "each" and (text := control.nearness(work, step.plan)):
+            work.alert(
+                Alert("near_limit", step=step.name, text=f"{text}: raise the limit, or give the task less")
+            )
         result = control.decide(work, step)
     except MissingValueError as missing:
         _unfit(work, step, str(missing))
@@ -103,8 +169,7 @@ def _listen(work: DecisionBuilder, step: Step) -> None:
             waits.end(work, step, "timed_out", result=work.fill(plan.sides[0], plan.payload_limit))
             return
         text = f"no signal {plan.action} within {shown(signals.timeout(step) or 0.0)}"
-        work.move(step, "failed", "no_signal", detail=text, error=text)
-        turn(work, "step_failed", step=step.name, detail=text)
+        fall(work, work.move(step, "failed", "no_signal", detail=text, error=text), text)
     elif not step.waiting and (timeout := signals.timeout(step)) is not None:
         work.timer(step, timeout)
 
@@ -116,16 +181,16 @@ def _fail(work: DecisionBuilder, step: Step) -> None:
     except MissingValueError as missing:
         _unfit(work, step, str(missing))
         return
-    work.move(step, "failed", "workflow_fails", detail=text, error=text)
-    turn(work, "step_failed", detail=text)
+    fall(work, work.move(step, "failed", "workflow_fails", detail=text, error=text), text, name="")
 
 
 def finish(work: DecisionBuilder) -> None:
     """End a task whose every step is done or skipped."""
     task = work.task
+    early = next((s.result for s in work.steps() if s.plan.kind == "done" and s.state == "done"), None)
     try:
         limit = max((step.plan.payload_limit for step in work.steps()), default=PAYLOAD_LIMIT)
-        result = NULL if task.returns is None else work.fill(task.returns, limit)
+        result = early or (NULL if task.returns is None else work.fill(task.returns, limit))
     except MissingValueError as missing:
         cause = words("result_missing", detail=str(missing))
         work.alert(Alert("step_gave_up", text=f"every step is done, but {cause}"))
@@ -142,7 +207,10 @@ def dispatch(work: DecisionBuilder) -> None:
     """Make the requests. Everything that turns the direction is found before the first request is made."""
     requests: list[tuple[int, Doing]] = []
     for idx in work.agenda.ready:
-        if rules.forgotten(step := work.step(idx), work.at.now):
+        step = work.step(idx)
+        if step.state not in ("waiting", "ready"):  # skipped meanwhile
+            continue
+        if rules.forgotten(step, work.at.now):
             _doubt_old_key(work, step)
         else:
             requests.append((idx, "do"))
@@ -151,6 +219,8 @@ def dispatch(work: DecisionBuilder) -> None:
     with_arguments: list[tuple[Step, Doing, bytes]] = []
     for idx, doing in requests:
         step = work.step(idx)
+        if step.loser:
+            continue
         try:
             with_arguments.append((step, doing, work.arguments(step.plan)))
         except MissingValueError as missing:
@@ -158,6 +228,8 @@ def dispatch(work: DecisionBuilder) -> None:
     if work.task.goal != "forward":
         return
     for step, doing, args in with_arguments:
+        if work.step(step.plan.idx).loser:
+            continue
         if doing == "do":
             work.begin(step, args)
         else:
@@ -166,7 +238,7 @@ def dispatch(work: DecisionBuilder) -> None:
 
 def _recover(work: DecisionBuilder, step: Step, requests: list[tuple[int, Doing]]) -> None:
     """Follow up a step in doubt: probe, try again now or later, or the verdict."""
-    if step.state != "in_doubt" or not rules.idle(step) or work.task.goal != "forward":
+    if step.state != "in_doubt" or not rules.idle(step) or not rules.goes_forward(work.task, step):
         return
     idx, policy = step.plan.idx, rules.policy(step)
     if rules.can_probe(step):
@@ -204,27 +276,81 @@ def _give_up(work: DecisionBuilder, step: Step, wait: float = 0.0) -> None:
     if not step.doubt:
         step = work.move(step, "failed", "fenced")
     certainty = "certainly nothing happened" if step.state == "failed" else "it may have happened"
-    work.alert(Alert("step_gave_up", step=step.name, text=f"{step.name}: {detail}; {certainty}"))
-    turn(work, "step_failed", step=step.name, detail=detail, hold=holds)
+    alert = Alert("step_gave_up", step=step.name, text=f"{step.name}: {detail}; {certainty}")
+    fall(work, step, detail, hold=holds, alert=alert)
 
 
 def _unfit(work: DecisionBuilder, step: Step, text: str) -> None:
     """Fail a step whose request cannot be made: it certainly did nothing now. A step in doubt stays in
     doubt.
     """
-    if work.task.goal != "forward":
+    if not rules.goes_forward(work.task, step):
         return
     if step.state == "in_doubt":
         _give_up(work, work.put(replace(step, error=text, tally=None)))
         return
     if step.state == "waiting":
         step = work.move(step, "ready", "preceded")
-    work.move(step, "failed", "arguments_missing", detail=text, error=text)
-    work.alert(Alert("step_gave_up", step=step.name, text=f"{step.name} cannot begin: {text}"))
-    turn(work, "step_failed", step=step.name, detail=text)
+    step = work.move(step, "failed", "arguments_missing", detail=text, error=text)
+    fall(
+        work,
+        step,
+        text,
+        alert=Alert("step_gave_up", step=step.name, text=f"{step.name} cannot begin: {text}"),
+    )
+
+
+def _over_limit(work: DecisionBuilder, step: Step, text: str) -> None:
+    """Hold a task whose ``each`` has more items than it may: what was done stays until somebody decides."""
+    step = work.move(step, "failed", "over_limit", detail=text, error=text)
+    alert = Alert("step_gave_up", step=step.name, text=f"{step.name} cannot begin: {text}")
+    fall(work, step, text, hold=True, alert=alert)
 
 
 # -- the verdict ---------------------------------------------------------------------------------------------
+
+
+def fall(
+    work: DecisionBuilder,
+    step: Step,
+    detail: str,
+    *,
+    name: str | None = None,
+    hold: bool = False,
+    alert: Alert | None = None,
+) -> None:
+    """A step has failed for good: its branch loses if another one may still be done, else the task turns.
+
+    ``name``: that of the step in the task's cause, if it is another. ``hold``: the step says hold. ``alert``:
+    raised if the task turns.
+    """
+    if not rules.goes_forward(work.task, step):
+        return
+    label = step.name if name is None else name
+    place = lanes.place_of(work, step)
+    if place is not None:
+        _branch_falls(work, *place, ": ".join(filter(None, (label, detail))), hold=hold, alert=alert)
+        return
+    if alert is not None:
+        work.alert(alert)
+    turn(work, "step_failed", step=label, detail=detail, hold=hold)
+
+
+def _branch_falls(
+    work: DecisionBuilder,
+    first: Step,
+    lane: int,
+    cause: str,
+    *,
+    hold: bool = False,
+    alert: Alert | None = None,
+) -> None:
+    """A branch has failed: it loses, or with the last one the ``first`` has failed."""
+    causes = lanes.fail(work, first, lane, cause)
+    if causes:
+        first = work.move(work.step(first.plan.idx), "ready", "preceded")
+        first = work.move(first, "failed", "all_failed", detail=causes, error=causes)
+        fall(work, first, causes, hold=hold, alert=alert)
 
 
 def turn(

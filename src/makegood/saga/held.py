@@ -33,18 +33,19 @@ def hold(task: TaskRecord, steps: Iterable[Step], signals: Sequence[KeptSignal] 
     gathers = {s.plan.of: s.plan.idx for s in in_order if s.plan.kind == "gather"}
     followers: list[list[int]] = [[] for _ in in_order]
     counts = [0] * len(in_order)
-    left = 0
+    left = losers = 0
     for step in in_order:
-        idx, passes = step.plan.idx, step.state in rules.PASSED
+        idx, passes = step.plan.idx, rules.passes(step)
         left += not passes
+        losers += step.loser and not passes
         for before in predecessors(step.plan):
             followers[before].append(idx)
-            counts[idx] += in_order[before].state not in rules.PASSED
+            counts[idx] += not rules.passes(in_order[before])
         gather = gathers.get(rules.owner(step.plan), -1) if gathers else -1
         if gather >= 0:
             followers[idx].append(gather)
             counts[gather] += not passes
-    return HeldTask(task, in_order, [tuple(f) for f in followers], counts, left, None, signals)
+    return HeldTask(task, in_order, [tuple(f) for f in followers], counts, left, None, signals, losers)
 
 
 def apply(held_task: HeldTask, decision: Decision) -> None:
@@ -58,9 +59,11 @@ def apply(held_task: HeldTask, decision: Decision) -> None:
         for request in shape_step.sends:
             counts[request.idx] -= 1
         return
-    followers, passing = held_task.followers, rules.PASSED
+    followers = held_task.followers
     for idx, step in decision.steps.items():
-        was, now = steps[idx].state in passing, step.state in passing
+        was, now = rules.passes(steps[idx]), rules.passes(step)
+        if step.loser or steps[idx].loser:
+            held_task.losers += (step.loser and not now) - (steps[idx].loser and not was)
         steps[idx] = step
         if was != now:
             change = -1 if now else 1
@@ -85,11 +88,12 @@ def _extend(held_task: HeldTask, new_steps: Sequence[Step]) -> None:
     counts.extend(0 for _ in new_steps)
     gathers = {s.plan.of: s.plan.idx for s in steps if s.plan.kind == "gather"}
     for step in new_steps:
-        idx, passes = step.plan.idx, step.state in rules.PASSED
+        idx, passes = step.plan.idx, rules.passes(step)
         held_task.left += not passes
+        held_task.losers += step.loser and not passes
         for before in predecessors(step.plan):
             followers[before] += (idx,)
-            counts[idx] += steps[before].state not in rules.PASSED
+            counts[idx] += not rules.passes(steps[before])
         gather = gathers.get(rules.owner(step.plan), -1)
         if gather >= 0:
             followers[idx] += (gather,)
@@ -105,8 +109,8 @@ def repair(held_task: HeldTask, messages: Iterable[TaskMessage]) -> list[TaskMes
 
     - by a Supervisor's verdict: then ``expired`` is among ``messages``, and nothing is added to it;
     - by a withdrawal, whose Scheduler died before folding it in. Only a request that nobody had taken is
-      withdrawn, and only when the goal is no longer forward: so the attempt certainly did nothing. It was the
-      action's if the step is running, and the probe's if the step is in doubt and its last attempt was a
+      withdrawn, and only when its step goes no longer forward: so the attempt certainly did nothing. It was
+      the action's if the step is running, and the probe's if the step is in doubt and its last attempt was a
       probe's. (If that probe had its outcome after all, this costs one more request, never an effect);
     - for an unknown reason, under a forward goal or in a task at rest: that proves nothing, so it counts as
       silence. (An undo is asked again at once, under its key and with a higher token; silence leads to the
@@ -115,7 +119,7 @@ def repair(held_task: HeldTask, messages: Iterable[TaskMessage]) -> list[TaskMes
     What was in flight is written back into ``held_task``, so that these messages find their request.
     """
     verdicts = {(m.idx, m.attempt): m.doing for m in messages if m.kind == "expired"}
-    sure = held_task.task.goal != "forward" and held_task.task.state not in AT_REST
+    at_rest = held_task.task.state in AT_REST
     lost_messages: list[TaskMessage] = []
     for idx, step in enumerate(held_task.steps):
         if not rules.idle(step):
@@ -127,7 +131,7 @@ def repair(held_task: HeldTask, messages: Iterable[TaskMessage]) -> list[TaskMes
         held_task.steps[idx] = replace(step, doing=doing)
         if verdict is not None:
             continue
-        if sure:
+        if not at_rest and not rules.goes_forward(held_task.task, step):
             lost_messages.append(TaskMessage("withdrawn", idx, doing, step.attempt))
         else:
             lost_messages.append(TaskMessage("expired", idx, doing, step.attempt, failures=step.failures))
@@ -141,5 +145,5 @@ def _lost(task: TaskRecord, step: Step) -> Doing | None:
     if step.state == "undoing":
         return "undo"
     was_probing = step.state == "in_doubt" and step.doubt and step.asked == step.attempt and not step.stuck
-    undoing = task.goal == "undo" and task.state not in AT_REST
+    undoing = (task.goal == "undo" or step.loser) and task.state not in AT_REST
     return "probe" if was_probing and undoing and rules.policy(step).probe else None

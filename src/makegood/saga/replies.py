@@ -14,7 +14,7 @@ from makegood.model.states import TEXTS, UNBEGUN, Reason, StepState
 from makegood.model.task import FailureTally, Step
 from makegood.saga import rules
 from makegood.saga.decision_builder import NULL, DecisionBuilder
-from makegood.saga.forward import turn
+from makegood.saga.forward import fall
 from makegood.saga.undo import undo_failed
 
 
@@ -168,12 +168,11 @@ def _permanent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
 
 def _certainly_not(work: DecisionBuilder, step: Step, message: TaskMessage, reason: Reason) -> None:
     text = _text(message)
-    work.move(step, "failed", reason, doubt=False, final=False, error=text, tally=None)
-    turn(work, "step_failed", step=step.name, detail=text)
+    fall(work, work.move(step, "failed", reason, doubt=False, final=False, error=text, tally=None), text)
 
 
 def _later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
-    forward = work.task.goal == "forward"
+    forward = rules.goes_forward(work.task, step)
     old = rules.too_old(step, work.at.now, message.wait) if forward else ""
     doubt = step.doubt or message.unclear or bool(old)
     state: StepState = "in_doubt" if doubt else "ready" if forward else "waiting"
@@ -182,18 +181,26 @@ def _later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     step = work.move(
         step, state, "later", detail=why, doubt=doubt, final=step.final or bool(old), error=error, tally=None
     )
-    if old:  # no wait for a moment at which nothing may be sent
+    if step.loser and state == "waiting":
+        _skip_lost(work, step)
+    elif old:  # no wait for a moment at which nothing may be sent
         work.agenda.doubts.append(step.plan.idx)
     elif state == "ready" or _will_be_asked(work, step):
         work.timer(step, message.wait)
+
+
+def _skip_lost(work: DecisionBuilder, step: Step) -> None:
+    """Skip a step of a lost branch of which nothing has come."""
+    if step.loser and step.state == "waiting":
+        work.move(step, "skipped", "branch_lost")
 
 
 def _will_be_asked(work: DecisionBuilder, step: Step) -> bool:
     """Whether a step in doubt will be asked for a definite answer again: going forward, or before its
     undo.
     """
-    if work.task.goal == "undo":
-        return work.task.state == "undoing" and rules.must_be_definite(step)
+    if work.task.goal == "undo" or step.loser:
+        return rules.is_taken_back(work.task, step) and rules.must_be_definite(step)
     return work.task.goal == "forward"
 
 
@@ -214,7 +221,7 @@ def _silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
 
 
 def _withdrawn(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
-    work.move(step, "in_doubt" if step.doubt else "waiting", "withdrawn")
+    _skip_lost(work, work.move(step, "in_doubt" if step.doubt else "waiting", "withdrawn"))
     if work.task.goal == "forward":
         work.agenda.doubts.append(step.plan.idx)
         work.agenda.free.append(step.plan.idx)
@@ -242,12 +249,13 @@ def _probe_refused(work: DecisionBuilder, step: Step, message: TaskMessage) -> N
 
 
 def _probe_later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
-    if work.task.goal != "hold" and rules.probe_must_answer(step, work.at.now):
+    asks_again = work.task.goal != "hold" or step.loser
+    if asks_again and rules.probe_must_answer(step, work.at.now):
         text = f"its probe asks to wait ({_text(message)})" if message.error else "its probe asks to wait"
         _probe_silent(work, step, replace(message, error=text))
         return
     step = work.put(replace(step, asked=step.attempt - 1))
-    if work.task.goal != "hold":
+    if asks_again:
         work.timer(step, rules.wait_of_probe(step, work.at.now, message.wait))
 
 
@@ -280,7 +288,7 @@ def _undo_silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> Non
     step, policy = work.put(_count_failure(work, step, message)), rules.policy(step)
     choice = rules.what_follows_undo(step)
     wait = policy.undo_wait if choice == "retry" else policy.undo_extended
-    if choice in ("undo", "hold") or step.stuck or work.task.state != "undoing":
+    if choice in ("undo", "hold") or step.stuck or not rules.is_taken_back(work.task, step):
         undo_failed(work, step, rules.silence_noted(step))
     elif old := rules.too_old(step, work.at.now, wait):
         undo_failed(work, step, f"{rules.silence_noted(step)}; {old}")

@@ -25,6 +25,9 @@ PASSED = frozenset({"done", "skipped"})
 SETTLED = frozenset({"undone", "failed", "skipped", "waiting", "kept"})
 """States of a step with nothing (more) to undo."""
 
+GONE = frozenset({"undone", "failed", "skipped", "kept"})
+"""States in which a step of a lost branch needs nothing more."""
+
 MOST_DEATHS = 2
 """Once this many processes died while running a step, it runs only where no Scheduler lives."""
 
@@ -38,8 +41,8 @@ def policy(step: Step) -> Policy:
 
 
 def is_control(plan: StepPlan) -> bool:
-    """Whether this is a control step (when, merge, each, gather, sleep, wait_for, fail): the rules do
-    it, and it has no effect anywhere.
+    """Whether this is a control step (when, merge, each, first and so on): the rules do it, and it has no
+    effect anywhere.
     """
     return plan.kind != "action"
 
@@ -67,7 +70,7 @@ def time_is_over(due: Collection[int], step: Step) -> bool:
 
 def may_be_given(step: Step) -> bool:
     """Whether an operator may state the value that a held task waited for in vain."""
-    return step.plan.kind == "wait_for" and step.state == "failed"
+    return step.plan.kind == "wait_for" and step.state == "failed" and not step.loser
 
 
 def owner(plan: StepPlan) -> int:
@@ -95,6 +98,24 @@ def waits_for_lanes(task: TaskRecord) -> bool:
 def untouched(steps: Iterable[Step]) -> bool:
     """Whether nothing is in place, in doubt, in flight or about to be."""
     return all(idle(s) and s.state in SETTLED and s.state != "kept" for s in steps)
+
+
+def passes(step: Step) -> bool:
+    """Whether a task that goes forward needs nothing more of a step.
+
+    A step of a lost branch passes once nothing of it is in place or may come to be.
+    """
+    return step.state in (GONE if step.loser else PASSED)
+
+
+def goes_forward(task: TaskRecord, step: Step) -> bool:
+    """Whether a step goes forward: its task does, and its branch has not lost."""
+    return task.goal == "forward" and not step.loser
+
+
+def is_taken_back(task: TaskRecord, step: Step) -> bool:
+    """Whether a step is being undone, or about to be: its task is, or its branch has lost meanwhile."""
+    return task.state == "undoing" or (task.state == "processing" and step.loser)
 
 
 def is_in_flight(step: Step) -> bool:
@@ -271,6 +292,11 @@ def with_deadline(task: TaskRecord) -> TaskRecord:
     return task if task.timed or task.within is None else replace(task, timed=True)
 
 
+def only_undoes(left: int, losers: int) -> bool:
+    """Whether of a task that goes forward nothing is left but undos of lost branches: no deadline applies."""
+    return 0 < left == losers
+
+
 def may_be_later(task: TaskRecord) -> bool:
     """A deadline can be moved while it counts: the task is under way and goes forward, and its time runs."""
     return task.state == "processing" and task.goal == "forward" and task.timed
@@ -348,6 +374,13 @@ def bars_undo(step: Step) -> bool:
     return step.state not in SETTLED
 
 
+def lets_go(first: Step, step: Step) -> bool:
+    """Whether a ``first`` does not bar the undo of a step before it: it has a winner, and the step's branch
+    is not it.
+    """
+    return first.plan.kind == "first" and step.loser and not first.loser
+
+
 def asked_before_undo(step: Step) -> Doing | None:
     """Return what must give a definite answer before a step in doubt may be undone; None: nothing can, it is
     stuck.
@@ -372,8 +405,10 @@ def must_be_definite(step: Step) -> bool:
 def restarts(step: Step) -> bool:
     """The round, and with it the key, rises only if the earlier effect is known to be gone (failed, undone)
     or is declared harmless (kept). A step in doubt keeps its key, and a step that is done its result.
+
+    One of a lost branch restarts with the ``first`` that decided so.
     """
-    return step.state in ("failed", "undone", "kept")
+    return step.state in ("failed", "undone", "kept") and not step.loser
 
 
 def token_of_new_round(step: Step) -> int:
@@ -384,7 +419,7 @@ def token_of_new_round(step: Step) -> int:
 def barred_from_resubmission(step: Step) -> str:
     """Return why this step bars a resubmission of its task; "" if it does not."""
     terms = policy(step)
-    if step.state == "undo_failed":
+    if step.state == "undo_failed" and not step.loser:
         return f"the undo of {step.name} has failed: undo the task again or settle that step first"
     if step.state == "in_doubt" and terms.never and not terms.fences:
         return f"{step.name} is in doubt and must not be repeated: settle it first"

@@ -6,6 +6,9 @@ that an agent has is awaited until its reply or deadline. If it is an action's, 
 it hears that nobody needs it (``DecisionBuilder.cancel``), and may end earlier; a task that is held may still
 need it. Then every step that is done *or in doubt* is undone
 once all steps after it are settled; independent undos continue if one is stuck. A held task only drains.
+
+The steps of a branch that has lost (``lanes``) are undone in the same way while their task goes forward, or
+is held: each is turned back alone, and the ``first`` that decided so does not bar them.
 """
 
 from typing import Any
@@ -15,7 +18,7 @@ from msgspec.structs import replace
 from makegood.base.text import first_line
 from makegood.errors import MissingValueError
 from makegood.model.messages import Alert, AlertKind
-from makegood.model.states import Reason, words
+from makegood.model.states import Reason, StepState, words
 from makegood.model.task import STANDING, Doing, Step, standing
 from makegood.saga import rules
 from makegood.saga.decision_builder import DecisionBuilder
@@ -27,20 +30,31 @@ _OF_STEPS = frozenset({"step_gave_up", "undo_stuck"})
 
 
 def clear(work: DecisionBuilder) -> None:
-    """Drop timers and withdraw requests that no agent has taken: nothing goes forward any more."""
-    for each in work.steps():
-        step = work.drop_timer(each) if each.waiting else each
-        if step.state == "ready":
-            work.move(step, "waiting", "goal_changed")
-        elif step.doing in ("do", "probe"):
-            work.out.withdraw.append((step.plan.idx, step.attempt))
+    """Drop timers and withdraw requests that no agent has taken: nothing goes forward any more.
+
+    Steps of lost branches go on: they have been turned back before.
+    """
+    for step in work.steps():
+        if not step.loser:
+            halt(work, step, "waiting", "goal_changed")
+
+
+def halt(work: DecisionBuilder, step: Step, state: StepState, reason: Reason) -> Step:
+    """Let a step go forward no more; ``state`` becomes of it if it was only ready."""
+    if step.waiting:
+        step = work.drop_timer(step)
+    if step.state == "ready":
+        return work.move(step, state, reason)
+    if step.doing in ("do", "probe"):
+        work.out.withdraw.append((step.plan.idx, step.attempt))
+    return step
 
 
 def begin_undo(
     work: DecisionBuilder, reason: Reason, *, step: str = "", detail: str = "", who: str = ""
 ) -> None:
-    """Set the task to undo. Counts start at 0, doubts may be probed again, and stuck undos are tried
-    again.
+    """Set the task to undo. Counts start at 0, doubts may be probed again, and if an operator says so, stuck
+    undos are tried again.
 
     ``step``, ``detail``, ``who``: as in ``Move``. The task's first cause stays: it says why the task could
     not be finished. A task that does not go and has lanes is queued: it may have given them up.
@@ -53,24 +67,32 @@ def begin_undo(
         work.move_task("undoing", reason, step=step, detail=detail, who=who)
     work.agenda.everything = True
     clear(work)
+    by_hand = reason in ("cancelled", "operator_undo")
     for each in work.steps():
         work.cancel(each)
-        changes: dict[str, Any] = {}
-        if each.failures:
-            changes["failures"] = 0
-            changes["tally"] = None
-            work.reset(each.plan.idx)
-        if each.probe_answer:
-            changes["probe_answer"] = False
-        if each.asked == each.attempt and each.state == "in_doubt" and each.doing is None:
-            changes["asked"] = each.attempt - 1
-        if each.stuck:
-            changes["stuck"] = False
-        again = each.state == "undo_failed" or each.doing is not None
-        if again is not each.again:
-            changes["again"] = again
-        if changes:
-            work.put(replace(each, **changes))
+        if not each.loser or (by_hand and (each.stuck or each.state == "undo_failed")):
+            turn_back(work, each)
+
+
+def turn_back(work: DecisionBuilder, step: Step) -> Step:
+    """Prepare a step for its undo: counts start at 0, a doubt may be probed again, a stuck undo is tried
+    again.
+    """
+    changes: dict[str, Any] = {}
+    if step.failures:
+        changes["failures"] = 0
+        changes["tally"] = None
+        work.reset(step.plan.idx)
+    if step.probe_answer:
+        changes["probe_answer"] = False
+    if step.asked == step.attempt and step.state == "in_doubt" and step.doing is None:
+        changes["asked"] = step.attempt - 1
+    if step.stuck:
+        changes["stuck"] = False
+    again = step.state == "undo_failed" or step.doing is not None
+    if again is not step.again:
+        changes["again"] = again
+    return work.put(replace(step, **changes)) if changes else step
 
 
 def backward(work: DecisionBuilder) -> None:
@@ -88,6 +110,7 @@ def backward(work: DecisionBuilder) -> None:
         step = work.step(idx)
         if (
             rules.idle(step)
+            and rules.is_taken_back(work.task, step)
             and (step.state == "undoing" or rules.to_be_undone(step))
             and _take_back(work, step)
         ):
@@ -152,15 +175,18 @@ def _awaits(work: DecisionBuilder, step: Step) -> bool:
 
 def barred(work: DecisionBuilder, idx: int) -> bool:
     """Whether any step after this one is not settled; a skipped one stands for its own followers."""
-    visits, todo = set(), list(work.followers(idx))
+    visits, todo = {idx}, [idx]
     while todo:
-        after = todo.pop()
-        step = work.step(after)
-        if rules.bars_undo(step):
-            return True
-        if step.state == "skipped" and after not in visits:
-            visits.add(after)
-            todo.extend(work.followers(after))
+        step = work.step(todo.pop())
+        for follower in work.followers(step.plan.idx):
+            after = work.step(follower)
+            if rules.lets_go(after, step):
+                continue
+            if rules.bars_undo(after):
+                return True
+            if after.state == "skipped" and follower not in visits:
+                visits.add(follower)
+                todo.append(follower)
     return False
 
 
@@ -223,13 +249,26 @@ def undo_failed(work: DecisionBuilder, step: Step, text: str) -> None:
 
 
 def rest_when_drained(work: DecisionBuilder) -> None:
-    """Hand a held task to an operator once nothing of it is in flight."""
+    """Hand a held task to an operator once nothing of it is in flight, and no lost branch is being undone."""
     if work.any(lambda step: not rules.idle(step)):
         return
     waits = [_awaits(work, step) for step in work.steps()]
     if any(waits):
         return
     work.move_task("error", "held")
+    _alert_error(work, "held", f"held for an operator: {work.task.cause}")
+
+
+def rest_when_lost(work: DecisionBuilder) -> None:
+    """Hand a task to an operator of which nothing is left but undos of lost branches, all of them stuck."""
+    if work.agenda.losers != work.left or work.any(lambda step: not rules.idle(step)):
+        return
+    reasons = "; ".join(_obstacles(work)) or "they are stuck"
+    work.task = replace(
+        work.task, goal="hold", cause=f"every step is done, but lost branches are not undone: {reasons}"
+    )
+    work.move_task("error", "held")
+    _end_alerts_of_steps(work)
     _alert_error(work, "held", f"held for an operator: {work.task.cause}")
 
 

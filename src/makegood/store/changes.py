@@ -66,6 +66,7 @@ def is_plain(s: Step) -> bool:
         or s.again
         or s.stood
         or s.probe_answer
+        or s.loser
         or s.late is not None
         or s.error is not None
         or s.first_sent

@@ -30,7 +30,7 @@ from makegood.store.views import AgentInfo, Asked, EventView, NodeInfo
 
 T = TypeVar("T")
 
-DOUBT, FINAL, STUCK, AGAIN, STOOD, PROBE_ANSWER = 1, 2, 4, 8, 16, 32
+DOUBT, FINAL, STUCK, AGAIN, STOOD, PROBE_ANSWER, LOSER = 1, 2, 4, 8, 16, 32, 64
 _WORDED, _SILENCES, _DIED = 8, 16, 1 << 24
 """Where in ``flags`` a step's tally of failures is: two counts of one byte each, and a bit."""
 _MOST_TALLIED: Final = 255
@@ -265,7 +265,7 @@ def checked(steps: list[Step], goal: str) -> list[Step]:
 def flags(step: Step) -> int:
     """Return the boolean fields of a step as bits, with its tally of failures."""
     bits = step.doubt * DOUBT | step.final * FINAL | step.stuck * STUCK | step.again * AGAIN
-    bits |= step.stood * STOOD | step.probe_answer * PROBE_ANSWER
+    bits |= step.stood * STOOD | step.probe_answer * PROBE_ANSWER | step.loser * LOSER
     tally = step.tally
     if tally is None:
         return bits

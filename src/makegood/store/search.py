@@ -246,4 +246,5 @@ def _step_view(
         idx, kind, name, agent, action, state, attempt, round_, failures, bool(flags & rows.DOUBT),
         plan is None or (plan.policy is not None and plan.policy.undoable), result, error, doing, timer is not None, taken_by,
         due, plan, bool(flags & rows.STOOD), taken_at if first_sent is None and doing != "probe" else first_sent,
+        bool(flags & rows.LOSER),
     ))  # fmt: skip

@@ -355,6 +355,8 @@ class StepView(msgspec.Struct, frozen=True):
     """When an agent had the first request under its present key; None if none had, and once it was
     answered.
     """
+    loser: bool = False
+    """Whether it is of a branch of ``mg.first`` that has lost."""
 
     @property
     def stands(self) -> bool:

@@ -43,5 +43,5 @@ def step_of(step: StepView, plan: StepPlan) -> Step:
     """Return the record of a step."""
     return Step(
         plan, step.state, _DOING.get(step.doing or ""), step.waiting, step.attempt, step.round, step.failures,
-        doubt=step.doubt, result=step.result, error=step.error, stood=step.stood, first_sent=step.first_sent or 0.0,
+        doubt=step.doubt, result=step.result, error=step.error, stood=step.stood, first_sent=step.first_sent or 0.0, loser=step.loser,
     )  # fmt: skip

@@ -53,7 +53,7 @@ def check_source(
 
     Raises ``PromiseError``, naming the line, if the function surely asks what a promise cannot answer, and
     ``DefinitionError`` if it calls ``time.sleep`` or ``asyncio.sleep``.
-    ``makers`` names ``mg.when``, ``mg.each`` and ``mg.parallel`` by the objects themselves.
+    ``makers`` names ``mg.when``, ``mg.each``, ``mg.parallel`` and so on by the objects themselves.
     """
     fn = definition(fn)
     try:
@@ -218,7 +218,7 @@ class _Reader:
             return True
         maker = self._maker(node)
         if not node.args or maker not in ("when", "each"):
-            return maker == "wait_for"
+            return maker in ("wait_for", "first")
         # mg.when of a bool and mg.each of a list that are known now return what they are given
         return self._is_promise(node.args[0], looking) or (
             maker == "when" and self._is_condition(node.args[0], looking)

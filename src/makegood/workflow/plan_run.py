@@ -133,6 +133,11 @@ class Planning:
         return self._registry.signal(name, annotation)
 
     @property
+    def results(self) -> Sequence[object]:
+        """What ``mg.done`` gives as the task's result, wherever it is recorded."""
+        return () if self._recording is None else self._recording.results
+
+    @property
     def app(self) -> str:
         """The name of the app."""
         return self._registry.app

@@ -22,15 +22,19 @@ class Scope:
     ``name`` says which, for messages; the workflow function itself has no parent.
     """
 
-    __slots__ = ("name", "parent")
+    __slots__ = ("is_open", "name", "parent")
 
     def __init__(self, name: str, parent: "Scope | None") -> None:
         self.name = name
         self.parent = parent
+        self.is_open = False
+        """Whether it has ended and always runs: then its promises may be used in what follows."""
 
     def within(self, other: "Scope") -> bool:
         """Return whether this is ``other`` or is inside it."""
         scope: Scope | None = self
+        while other.is_open and other.parent is not None:
+            other = other.parent
         while scope is not None and scope is not other:
             scope = scope.parent
         return scope is not None
@@ -50,6 +54,8 @@ class Origin(msgspec.Struct, eq=False):
     """In the plan; -1: it is no step."""
     input: int = -1
     """The place of the workflow input that it is; -1: it is a step."""
+    scope: Scope | None = None
+    """The part that its promises do not leave, if it was put there after it was recorded."""
 
 
 class Promised(msgspec.Struct, eq=False):

@@ -1,4 +1,5 @@
-"""A plan under construction: what calls of actions, ``parallel``, ``branches``, ``when`` and ``each`` record.
+"""A plan under construction: what calls of actions, ``parallel``, ``branches``, ``first``, ``when`` and
+``each`` record.
 
 The workflow function runs once, from top to bottom, and each step is recorded after the one before: a
 *sequence*, whose *frontier* is the steps that the next step waits for. ``when`` and ``branches`` run each of
@@ -44,6 +45,7 @@ from makegood.workflow.step_drafts import (
     Unit,
     annotation_of,
     check_key_lengths,
+    check_lane,
     check_part,
     either,
     step_plan,
@@ -79,6 +81,8 @@ class Recording(Templates):
         self._demands: list[Demand] = []
         self.signals: dict[str, Signal[Any]] = {}
         """The signals that its steps wait for, by name."""
+        self.results: list[object] = []
+        """What ``done`` gives as the task's result."""
 
     # -- what is recorded ------------------------------------------------------------------------------------
 
@@ -223,7 +227,8 @@ class Recording(Templates):
             name = f"{'then' if side else 'otherwise'} of {when.name}"
             guards = (*flow.guards, (when, side))
             scope = Scope(f"the {name}", flow.scope)
-            with self._inside(Flow(scope, flow.body, flow.depth, guards, (when,), is_side=True)) as inner:
+            inside = Flow(scope, flow.body, flow.depth, guards, (when,), is_side=True, is_lane=flow.is_lane)
+            with self._inside(inside) as inner:
                 value = None if fn is None else fn()
                 sides.append(self._template(value, f"what {name} returns"))
             ends += tuple(end for end in inner.frontier if end is not when)
@@ -290,6 +295,20 @@ class Recording(Templates):
             raise DefinitionError(f"mg.fail in {self.where}: {reason!r:.60} does not say why: pass a text")
         return self._wait("fail", self._template(reason, f"the reason of mg.fail in {self.where}"), of=Never)
 
+    def done(self, value: object) -> Promise:
+        """Record a step that ends the task with a result; return a promise that nothing can be done with."""
+        if not self._flow.is_side:
+            raise DefinitionError(
+                f"mg.done in {self.where} ends every task: put it in a side of mg.when, mg.when(promise == x, then=lambda: mg.done(...)), "
+                f"or return the value"
+            )
+        if self._flow.is_lane:
+            raise DefinitionError(
+                f"mg.done in {self.where} would end the task while other branches of mg.first run: return the value from its branch"
+            )
+        self.results.append(value)
+        return self._wait("done", self._template(value, f"the result of mg.done in {self.where}"), of=Never)
+
     def _time(self, subject: Promised, where: str, kinds: tuple[type, ...], remedy: str) -> None:
         """Raise ``PromiseError`` for a promise that will be of none of these kinds."""
         if not annotation_paths.maybe(subject.annotation, kinds):
@@ -324,9 +343,11 @@ class Recording(Templates):
         args = self._template(items, "the items")
         each = self._draft("each", self._name("each"))
         each.args, each.limit, each.at_once = args, limit, at_once or 0
+        each.step_limit = self.registry.step_limit
         scope = Scope(f"the body of {each.name}", flow.scope)
         body_steps: list[StepDraft] = []
-        with self._inside(Flow(scope, body_steps, flow.depth + 1, is_side=flow.is_side)):
+        inside = Flow(scope, body_steps, flow.depth + 1, is_side=flow.is_side, is_lane=flow.is_lane)
+        with self._inside(inside):
             value = body(Promise(Promised(each, element, scope, item=True)))
             side = self._template(value, f"what the body of {each.name} returns")
         each.body = body_steps
@@ -381,10 +402,12 @@ class Recording(Templates):
         fronts = [start] * max(1, at_once)
         heads: tuple[StepDraft, ...] = ()
         values: list[Any] = []
-        for n, (name, fn) in enumerate(calls):
+        scopes = [Scope(name, flow.scope) for name, _ in calls]
+        for n, (scope, (_, fn)) in enumerate(zip(scopes, calls, strict=True)):
             front = fronts[n % len(fronts)]
-            scope = Scope(name, flow.scope)
-            inside = Flow(scope, flow.body, flow.depth, flow.guards, front, is_side=flow.is_side)
+            inside = Flow(
+                scope, flow.body, flow.depth, flow.guards, front, is_side=flow.is_side, is_lane=flow.is_lane
+            )
             with self._inside(inside) as inner:
                 values.append(self._visible_outside(fn(), scope, flow.scope))
             if inner.units and front is start:
@@ -394,7 +417,84 @@ class Recording(Templates):
         if ends:
             flow.units.append(Unit(first, self._count - 1, start, heads, ends, self._needs[needs:], None))
             flow.frontier = ends
+        for scope in scopes:
+            scope.is_open = True
         return values
+
+    def first(self, branches: Sequence[object]) -> Promise:
+        """Record branches of which the first that is done wins; return the promise of its result.
+
+        Each is a function, or a step that was just recorded.
+        """
+        self._calls = None
+        if not branches:
+            raise DefinitionError(f"mg.first in {self.where} has no branch: write mg.first(a(...), b(...))")
+        are_functions = [not isinstance(branch, Promise) and callable(branch) for branch in branches]
+        if any(are_functions) and not all(are_functions):
+            raise DefinitionError(
+                f"mg.first in {self.where} takes steps or functions, not both: write lambda: in front of each step"
+            )
+        return self._first_of_functions(branches) if all(are_functions) else self._first_of_steps(branches)
+
+    def _first_of_functions(self, functions: Sequence[Any]) -> Promise:
+        flow, first, needs, start = self._flow, self._count, len(self._needs), self._flow.frontier
+        heads: tuple[StepDraft, ...] = ()
+        ends: tuple[StepDraft, ...] = ()
+        lanes: list[StepDraft] = []
+        sides: list[Template] = []
+        kinds: list[Any] = []
+        for n, fn in enumerate(functions, 1):
+            scope, position = Scope(f"branch {n} of mg.first", flow.scope), len(flow.body)
+            inside = Flow(
+                scope, flow.body, flow.depth, flow.guards, start, is_side=flow.is_side, is_lane=True
+            )
+            with self._inside(inside) as inner:
+                value = fn()
+                sides.append(self._template(value, f"what branch {n} of mg.first returns"))
+            if not inner.units:
+                raise DefinitionError(
+                    f"branch {n} of mg.first in {self.where} has no step, so it would always be the first: leave the others out"
+                )
+            heads += inner.units[0].heads
+            ends += inner.frontier
+            lanes.append(flow.body[position])
+            kinds.append(annotation_of(value))
+        flow.frontier = ends
+        return self._first(lanes, sides, kinds, Unit(first, 0, start, heads, ends, self._needs[needs:], None))
+
+    def _first_of_steps(self, steps: Sequence[object]) -> Promise:
+        if any(self._is_known(step) for step in steps):
+            raise PromiseError(
+                f"mg.first in {self.where} was given a value that is known now, so it would always be the first: leave the others out"
+            )
+        group, segments = self._side_by_side_now(steps, "mg.first")
+        flow = self._flow
+        sides = [self._template(step, "a branch of mg.first") for step in steps]
+        kinds = [annotation_of(step) for step in steps]
+        lanes: list[StepDraft] = []
+        for n, segment in enumerate(segments, 1):
+            scope = Scope(f"branch {n} of mg.first", flow.scope)
+            drafts = [draft for draft in flow.body if segment[0].first <= draft.serial <= segment[-1].last]
+            for draft in drafts:
+                draft.scope = scope
+            lanes.append(drafts[0])
+        flow.units.pop()
+        return self._first(lanes, sides, kinds, group)
+
+    def _first(self, lanes: list[StepDraft], sides: list[Template], kinds: list[Any], group: Unit) -> Promise:
+        """Record the step that decides; ``group``: its branches."""
+        flow = self._flow
+        check_lane(flow.body[lanes[0].position :], self.where)
+        draft = self._draft("first", self._name("first"))
+        draft.lanes, draft.sides = tuple(lanes), tuple(sides)
+        flow.frontier = (draft,)
+        flow.units.append(
+            Unit(group.first, self._count - 1, group.start, group.heads, flow.frontier, group.needs, draft)
+        )
+        kind = kinds[0]
+        for other in kinds[1:]:
+            kind = either(kind, other)
+        return Promise(Promised(draft, kind, flow.scope))
 
     def _visible_outside(self, value: Any, scope: Scope, outer: Scope) -> Any:
         """Return a branch's result, and make its promises visible outside."""
@@ -421,25 +521,31 @@ class Recording(Templates):
             self._calls = [*calls, ParallelGroup(serials)] if len(whole) == len(steps) else None
 
     def _put_together(self, steps: Sequence[object]) -> None:
+        steps = [step for step in steps if not self._is_known(step)]
+        if steps:
+            self._side_by_side_now(steps, "mg.parallel")
+
+    def _side_by_side_now(self, steps: Sequence[object], verb: str) -> tuple[Unit, list[list[Unit]]]:
+        """Put recorded steps side by side, as one unit; return it, and the units of each step."""
         units = self._flow.units
         places: dict[Origin, int] = {
             unit.result: n for n, unit in enumerate(units) if unit.result is not None
         }
-        positions = [_position(step, places) for step in steps if not self._is_known(step)]
-        if not positions:
-            return
+        positions = [_position(step, places, verb) for step in steps]
         if positions != sorted(set(positions)) or positions[-1] != len(units) - 1:
             raise PromiseError(
-                "mg.parallel: write the calls inside its parentheses, mg.parallel(a(...), b(...)): it takes steps in the order in "
-                "which they were recorded, each once, with no step after them"
+                f"{verb}: write the calls inside its parentheses, {verb}(a(...), b(...)): it takes steps in the order in "
+                f"which they were recorded, each once, with no step after them"
             )
         start, lowest = units[positions[0]].start, units[positions[0]].first
         heads: tuple[StepDraft, ...] = ()
         ends: tuple[StepDraft, ...] = ()
         last = positions[0] - 1
+        segments: list[list[Unit]] = []
         for position in positions:
             segment = units[last + 1 : position + 1]
-            check_part(segment, lowest)
+            check_part(segment, lowest, verb)
+            segments.append(segment)
             heads += segment[0].heads
             front = start
             for unit in segment:
@@ -449,8 +555,10 @@ class Recording(Templates):
             ends += front
             last = position
         needs = [serial for unit in units[positions[0] :] for serial in unit.needs]
-        units[positions[0] :] = [Unit(lowest, self._count - 1, start, heads, ends, needs, None)]
+        group = Unit(lowest, self._count - 1, start, heads, ends, needs, None)
+        units[positions[0] :] = [group]
         self._flow.frontier = ends
+        return group, segments
 
     def _is_known(self, step: object) -> bool:
         """Return whether a value among the steps of ``parallel`` is not a promise, as in a branch that is not
@@ -572,13 +680,13 @@ def _whole(value: object, plan: Recording) -> int:
     return -1 if subject.path or subject.item or subject.origin.plan is not plan else subject.origin.serial
 
 
-def _position(step: Any, places: Mapping[Origin, int]) -> int:
-    """Return the index of the unit that a step of ``parallel`` ends."""
+def _position(step: Any, places: Mapping[Origin, int], verb: str) -> int:
+    """Return the index of the unit that a step of ``parallel`` or ``first`` ends."""
     position = places.get(promised(step).origin)
     if position is None:
         raise PromiseError(
-            f"mg.parallel: {promised(step)} was not just recorded in this sequence: write the calls inside its parentheses, "
-            f"mg.parallel(a(...), b(...))"
+            f"{verb}: {promised(step)} was not just recorded in this sequence: write the calls inside its parentheses, "
+            f"{verb}(a(...), b(...))"
         )
     return position
 

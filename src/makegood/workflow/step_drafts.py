@@ -30,6 +30,8 @@ class StepDraft(Origin, eq=False):
     limit: int = 1000
     at_once: int = 0
     body: "Sequence[StepDraft]" = ()
+    lanes: "tuple[StepDraft, ...]" = ()
+    step_limit: int = 0
     of: "StepDraft | None" = None
 
 
@@ -64,6 +66,8 @@ class Flow(msgspec.Struct, eq=False):
     units: list[Unit] = []
     is_side: bool = False
     """Whether it is, or is within, a side of a ``when``."""
+    is_lane: bool = False
+    """Whether it is, or is within, a branch of a ``first``."""
 
 
 def step_plan(draft: StepDraft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
@@ -89,6 +93,8 @@ def step_plan(draft: StepDraft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
         limit=draft.limit,
         at_once=draft.at_once,
         body=tuple([step_plan(inner, payload_limit) for inner in draft.body]),
+        lanes=tuple(map(_own_index, draft.lanes)),
+        step_limit=draft.step_limit,
         of=-1 if draft.of is None else _own_index(draft.of),
         payload_limit=payload_limit,
     )
@@ -117,25 +123,40 @@ def check_key_lengths(steps: Sequence[StepPlan], items: str = "") -> None:
             check_key_lengths(step.body, f"{items}[{step.limit - 1}]")
 
 
-def check_part(segment: Sequence[Unit], lowest: int) -> None:
-    """Raise ``PromiseError`` if a part of ``parallel`` needs another part, or contains a step that belongs to
-    no part.
+def check_part(segment: Sequence[Unit], lowest: int, verb: str) -> None:
+    """Raise ``PromiseError`` if a part of a group needs another part, or contains a step that belongs to no
+    part. ``verb``: ``mg.parallel`` or ``mg.first``.
     """
     needs = set(segment[-1].needs)
     for unit in reversed(segment[:-1]):
         if not unit.holds(needs):
             name = unit.heads[0].name
             raise PromiseError(
-                f"mg.parallel: {name} was recorded between its steps, but none of them uses its result: call it before, or write "
-                f"mg.branches(lambda: ..., lambda: ...)"
+                f"{verb}: {name} was recorded between its steps, but none of them uses its result: call it before, or write "
+                f"{'mg.branches' if verb == 'mg.parallel' else verb}(lambda: ..., lambda: ...)"
             )
         needs.update(unit.needs)
     if any(lowest <= serial < segment[0].first for serial in needs):
         result = segment[-1].result
         raise PromiseError(
-            f"mg.parallel: {result.name if result else 'a step'} uses the result of another of its steps, so it must wait for it: "
+            f"{verb}: {result.name if result else 'a step'} uses the result of another of its steps, so it must wait for it: "
             f"write them one after the other"
         )
+
+
+def check_lane(steps: Sequence[StepDraft], where: str) -> None:
+    """Raise ``DefinitionError`` for a branch of a ``first`` with a step that cannot lose."""
+    for step in steps:
+        if step.action is not None and step.action._policy.no_return:
+            raise DefinitionError(
+                f"mg.first in {where}: {step.action.address} is declared no_return=True, and a branch that loses is undone: call it "
+                f"after mg.first, with its result"
+            )
+        if step.kind == "done":
+            raise DefinitionError(
+                f"mg.done in {where} would end the task while other branches of mg.first run: return the value from its branch"
+            )
+        check_lane(step.body, where)
 
 
 def annotation_of(value: object) -> Any:

@@ -113,7 +113,7 @@ class Templates:
 
     def _ref(self, subject: Promised) -> Ref:
         origin, scope = subject.origin, self._flow.scope
-        if subject.scope is not scope or origin.plan is not self:
+        if subject.scope is not scope or origin.plan is not self or origin.scope is not None:
             self._visible(subject, scope)
         if origin.input >= 0:
             self.input_places.add(origin.input)
@@ -130,10 +130,11 @@ class Templates:
             raise PromiseError(
                 f"{subject} is a promise of another plan: what one task passes to another is an input, known when it is submitted"
             )
-        if not scope.within(subject.scope):
+        made_in = subject.origin.scope or subject.scope
+        if not scope.within(made_in):
             raise PromiseError(
-                f"{subject} was made in {subject.scope.name}, and promises do not leave their branch: return it from there, and use what "
-                f"mg.when, mg.each or mg.branches returns"
+                f"{subject} was made in {made_in.name}, and promises do not leave their branch: return it from there, and use what "
+                f"mg.when, mg.each, mg.branches or mg.first returns"
             )
 
     def _condition(self, condition: object) -> PlanCondition:

@@ -1,5 +1,5 @@
-"""Functions for a workflow function to call besides actions: ``parallel``, ``branches``, ``when``, ``each``,
-``sleep``, ``sleep_until``, ``fail``.
+"""Functions for a workflow function to call besides actions: ``parallel``, ``branches``, ``first``, ``when``,
+``each``, ``sleep``, ``sleep_until``, ``fail``, ``done``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -78,10 +78,46 @@ def branches(*functions: Callable[[], T]) -> tuple[T, ...]: ...
 def branches(*functions: Callable[[], Any]) -> tuple[Any, ...]:
     """Let sequences run at the same time: each function records one. Returns their results, in order.
 
-    Promises leave their branch only by being returned. Raises ``DefinitionError`` for anything except
-    functions.
+    The steps after it wait for all of them, and may use any promise that was made in them. A branch may not
+    use those of another one. Raises ``DefinitionError`` for anything except functions.
     """
     return _recording("mg.branches").branches(functions)
+
+
+@overload
+def first(a: Callable[[], T1], /) -> T1: ...
+@overload
+def first(a: Callable[[], T1], b: Callable[[], T2], /) -> T1 | T2: ...
+@overload
+def first(a: Callable[[], T1], b: Callable[[], T2], c: Callable[[], T3], /) -> T1 | T2 | T3: ...
+@overload
+def first(
+    a: Callable[[], T1], b: Callable[[], T2], c: Callable[[], T3], d: Callable[[], T4], /
+) -> T1 | T2 | T3 | T4: ...
+@overload
+def first(*functions: Callable[[], T]) -> T: ...
+@overload
+def first(a: T1, /) -> T1: ...
+@overload
+def first(a: T1, b: T2, /) -> T1 | T2: ...
+@overload
+def first(a: T1, b: T2, c: T3, /) -> T1 | T2 | T3: ...
+@overload
+def first(a: T1, b: T2, c: T3, d: T4, /) -> T1 | T2 | T3 | T4: ...
+@overload
+def first(*steps: T) -> T: ...
+@judge_calls(DefinitionError)
+def first(*branches: Any) -> Any:
+    """Let branches run at the same time until one is done: ``mg.first(ups(order), dhl(order), post(order))``.
+
+    Write the calls inside the parentheses, or pass functions, each of which records a sequence. Returns the
+    promise of the winner's result, which the next steps use at once. If two are done at the same moment, the
+    earlier one in the plan wins. The others lose: what has not begun is skipped, what runs is awaited, and
+    what is done or in doubt is undone; the task ends only after that. A branch that fails loses too. If all
+    fail, the step fails with all causes. Raises ``DefinitionError`` for a branch with an action declared
+    ``no_return=True``, and ``PromiseError`` for steps that were not just recorded.
+    """
+    return _recording("mg.first").first(branches)
 
 
 @overload
@@ -167,4 +203,16 @@ def fail(reason: str) -> NoReturn:
     return _waiting("mg.fail").fail(reason)  # type: ignore[misc]  # see above
 
 
-_MAKERS: Mapping[object, str] = {when: "when", each: "each", parallel: "parallel"}
+@judge_calls(DefinitionError)
+def done(value: object = None) -> NoReturn:
+    """End the workflow early, in a side of ``mg.when``: ``then=lambda: mg.done("nothing to ship")``.
+
+    ``value``: the task's result, a value or a promise. Steps that have not begun are skipped, those that have
+    begun are carried to their end, and then the task is processed. During planning it returns like any step.
+    Raises ``DefinitionError`` outside of a side of ``mg.when`` and in a branch of ``mg.first``, and
+    ``PayloadError`` for a value that the workflow does not return.
+    """
+    return _recording("mg.done").done(value)  # type: ignore[misc]  # see above
+
+
+_MAKERS: Mapping[object, str] = {when: "when", each: "each", parallel: "parallel", first: "first"}

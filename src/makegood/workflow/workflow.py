@@ -21,14 +21,16 @@ from makegood.declare.parameters import names_around
 from makegood.errors import DefinitionError, PayloadError, PromiseError
 from makegood.model.plan import INPUTS, UNTIL, OnFailure, Plan, StepPlan
 from makegood.model.schedule import SchedulePlan
-from makegood.payload.codec import check_fits
+from makegood.payload.annotations import may_fit
+from makegood.payload.codec import check_fits, encode, objects_in
+from makegood.payload.codec import shown as shown_type
 from makegood.saga import waits
 from makegood.workflow.inputs import InputsByValue, WorkflowInputs
 from makegood.workflow.lane_of import NO_LANE, LaneOf
 from makegood.workflow.misuse import add_place, check_source, say_where
 from makegood.workflow.plan_cache import NO_TRAIL, CachedPlan, FunctionCode
 from makegood.workflow.plan_run import Planning
-from makegood.workflow.promise import MOMENT
+from makegood.workflow.promise import MOMENT, Promise, promised
 from makegood.workflow.provenance import Mark, Sites, own_copies
 from makegood.workflow.signal_waits import check_timeouts, wait_for
 from makegood.workflow.verbs import _MAKERS
@@ -150,6 +152,7 @@ class Workflow(Generic[P, R]):
                     f"{self.address} returned a coroutine: a workflow function is a plain def, without await"
                 )
             trail = planning.trail(value, self._inputs.held)
+            self._check_results(planning.results)
             if trail.signals:
                 check_timeouts(trail.steps, self.within, self.address)
             if trail is not before:
@@ -175,6 +178,20 @@ class Workflow(Generic[P, R]):
             returns_type=self._returns, names=self._inputs.names or self._inputs.names_of(len(args), by_name),
             signals=trail.signals, lanes=self._lane_of.lanes(self.address, args, by_name),
         )  # fmt: skip
+
+    def _check_results(self, values: Sequence[object]) -> None:
+        """Raise ``PayloadError`` for a value of ``mg.done`` that the workflow does not return."""
+        for value in values:
+            subject = f"the result of mg.done in {self.address}"
+            if isinstance(value, Promise):
+                result = promised(value).annotation
+                if Any not in (result, self._returns) and not may_fit(self._returns, result):
+                    raise PayloadError(
+                        f"{subject} is {shown_type(result)}, and the workflow returns {shown_type(self._returns)}: {promised(value)} "
+                        f"returns {shown_type(result)}"
+                    )
+            elif not any(isinstance(part, Promise) for part in objects_in(value)):
+                check_fits(encode(value, subject=subject), self._returns, value, subject)
 
     def _check_sleeps(self, steps: Sequence[StepPlan], inputs: Sequence[bytes]) -> None:
         """Raise ``DefinitionError`` if the task's deadline ends a sleep that all of its tasks come to."""
@@ -225,6 +242,7 @@ class Workflow(Generic[P, R]):
             run: Callable[..., R] = self._fn
             value = run(*copies[: len(args)], **dict(zip(by_name, copies[len(args) :], strict=True)))
             trail = planning.trail(value, self._inputs.held)
+            self._check_results(planning.results)
         except PromiseError as wrong:
             add_place(wrong)
             if places:

@@ -122,6 +122,8 @@ def _notes(step: StepView, nodes: Mapping[int, str], now: float) -> list[str]:
         notes.append("an earlier try is unanswered")
     if step.state == "kept" or (step.state == "done" and not step.undoable and step.kind == "action"):
         notes.append(why_it_stays(step))
+    if step.loser:
+        notes.append("its branch has lost")
     if step.error and step.state not in ("done", "undone", "skipped"):
         notes.append(step.error)
     return notes

@@ -36,6 +36,7 @@ ICONS: Final[Mapping[str, str]] = {
     "schedule": "waiting",
     "dead_letter": "send",
     "generation": "db",
+    "near_limit": "waiting",
     "test": "bell",
 }
 """The icon of each kind of alert that this version knows. Its title is its name, as in the code."""

@@ -75,6 +75,7 @@ def _step(tx: WriteTransaction, row: Row, doing: object, waiting: bool) -> Step:
         bool(flags & rows.DOUBT), bool(flags & rows.FINAL), bool(flags & rows.STUCK), bool(flags & rows.AGAIN),
         result, late, error, bool(flags & rows.STOOD), first_sent or 0.0, bool(flags & rows.PROBE_ANSWER), rows.tally(flags),
         runs_until or 0.0,
+        bool(flags & rows.LOSER),
     )  # fmt: skip
 
 

@@ -18,6 +18,10 @@ commit.
 """
 
 
+_SETTLED = frozenset({"undone", "failed", "skipped", "kept"})
+"""States of a step of a branch that was not the first one, in a task that is processed."""
+
+
 class NothingLost(Rule):
     """I12: an acknowledged submission is there: its row in the end, or at least some trace; one key gives one
     task.
@@ -116,8 +120,9 @@ class EverythingEnds(Rule):
 class EffectsAsRecorded(Rule):
     """L2: the services' books agree with the record. An operator's statement on a step is taken as it is.
 
-    Processed: the effect of every step that called a service is in place once. Undone: none is, except kept
-    ones. In error: an alert was raised, and the record lists every effect that is in place.
+    Processed: the effect of every step that called a service is in place once, and none of a branch that was
+    not the first one, except kept ones. Undone: none is, except kept ones. In error: an alert was raised,
+    and the record lists every effect that is in place.
     """
 
     name: ClassVar[str] = "L2"
@@ -147,7 +152,8 @@ class EffectsAsRecorded(Rule):
 
     def _step(self, world: HistoryState, task: TaskNow, idx: int) -> None:
         step, name = task.step(idx), task.name(idx)
-        if task.state == "processed" and step.state not in PASSED:
+        has_lost = task.has_lost(idx)
+        if task.state == "processed" and step.state not in (_SETTLED if has_lost else PASSED):
             self.wrong(f"the task is processed, and {name} is {step.state}", task=task.id)
         nets = world.standing(task.id, idx)
         for round_ in sorted({*nets, *step.rounds, step.round}):

@@ -111,6 +111,8 @@ class TaskNow:
     names: Sequence[str] = ()
     plans: Mapping[int, StepPlan] = field(default_factory=dict)
     steps: dict[int, StepNow] = field(default_factory=dict)
+    winners: dict[int, int] = field(default_factory=dict)
+    """The branch that each ``first`` has decided for."""
     acts: list[str] = field(default_factory=list)
     """The kinds of the operator commands that the present commit applies, such as "settle"."""
     fresh: dict[int, str] = field(default_factory=dict)
@@ -131,6 +133,27 @@ class TaskNow:
     def is_control(self, idx: int) -> bool:
         """Whether the plan says that the rules do this step themselves."""
         return idx in self.plans and self.plans[idx].kind != "action"
+
+    def races(self, idx: int) -> Iterator[tuple[int, int]]:
+        """Yield each ``first`` that a step is in a branch of, the innermost one first, and the branch."""
+        while idx >= 0:
+            around = [p for p in self.plans.values() if p.lanes and p.lanes[0] <= idx < p.idx]
+            for first in sorted(around, key=lambda plan: plan.idx):
+                yield first.idx, sum(start <= idx for start in first.lanes) - 1
+            idx = _made_by(self.plans[idx]) if idx in self.plans else -1
+
+    def has_lost(self, idx: int) -> bool:
+        """Whether a step is in a branch that was not the first one."""
+        return any(self.winners.get(first, lane) != lane for first, lane in self.races(idx))
+
+    def decide(self, first: int) -> None:
+        """Note which branch of a ``first`` is done: of several, the earliest in the plan."""
+        plan = self.plans[first]
+        for lane, start in enumerate(plan.lanes):
+            end = [*plan.lanes, first][lane + 1]
+            if all(self.step(idx).state == "done" for idx in plan.after if start <= idx < end):
+                self.winners[first] = lane
+                return
 
     def free(self) -> None:
         """Release the task; if it was under way, another Scheduler claims it."""
@@ -304,6 +327,11 @@ def _step_moved(task: TaskNow, move: Sequence[Any]) -> None:
         step.round += 1
         step.by_hand = False
     step.state = move[2]
+    if move[0] in task.plans and task.plans[move[0]].kind == "first":
+        if move[2] == "done":
+            task.decide(move[0])
+        elif move[2] == "waiting":
+            task.winners.pop(move[0], None)
     if "settle" in task.acts and move[0] not in task.fresh and move[2] in ("done", "failed", "undone"):
         step.by_hand = True
 
