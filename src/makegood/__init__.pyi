@@ -13,6 +13,7 @@ from makegood.declare.action import Action, Agent
 from makegood.declare.call import Call, Token, current_call
 from makegood.declare.inbox import Inbox
 from makegood.declare.outcomes import NOT_HAPPENED, NOTHING, Happened, NotHappened
+from makegood.declare.setup import SETUP
 from makegood.declare.signal import Signal, SignalByKey
 from makegood.errors import (
     ActRefusedError,
@@ -39,6 +40,7 @@ from makegood.errors import (
     SchemaMismatchError,
     SignalRefused,
     StaleWriteError,
+    StepFailedError,
     StoreError,
     StoreUnavailableError,
     SubmissionError,
@@ -91,6 +93,7 @@ __all__ = [
     "NEVER",
     "NOTHING",
     "NOT_HAPPENED",
+    "SETUP",
     "Act",
     "ActRefusedError",
     "Acted",
@@ -154,6 +157,7 @@ __all__ = [
     "SignalView",
     "Signalled",
     "StaleWriteError",
+    "StepFailedError",
     "StepView",
     "StoreError",
     "StoreUnavailableError",

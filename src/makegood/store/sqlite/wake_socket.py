@@ -29,6 +29,7 @@ KINDS = {
     "agent": "a",
     "ended": "e",
     "answers": "w",
+    "steps": "t",
     "queue": "q",
     "notice": "n",
     "bulk": "b",
