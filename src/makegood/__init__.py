@@ -36,12 +36,13 @@ __getattr__, __dir__, __all__ = names(
         "declare.call": "Call Token current_call",
         "declare.inbox": "Inbox",
         "declare.outcomes": "Happened NOTHING NOT_HAPPENED NotHappened",
+        "declare.setup": "SETUP",
         "declare.signal": "Signal SignalByKey",
         "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError CallCancelled ClosedError CompleteByPassed ConfigError "
         "DefinitionError DeliveryError DuplicateNameError FencedOffError IllegalTransitionError "
         "KeyConflict LaneTakenError Later MakegoodError MissingUndoError PayloadError Permanent PromiseError QueueFullError "
         "Refused ScheduleNotFoundError SchemaMismatchError SignalRefused StaleWriteError StoreError StoreUnavailableError "
-        "SubmissionError TaskInError TaskNotFoundError TaskOutcome TaskUndone TransactionError "
+        "StepFailedError SubmissionError TaskInError TaskNotFoundError TaskOutcome TaskUndone TransactionError "
         "UnknownActionError Verdict WaitExpiredError",
         "model.breaker": "Breaker",
         "model.messages": "Act Answer",

@@ -13,6 +13,7 @@ from makegood.declare.action import Action, Agent
 from makegood.declare.call import Call, Token, current_call
 from makegood.declare.inbox import Inbox
 from makegood.declare.outcomes import NOT_HAPPENED, NOTHING, Happened, NotHappened
+from makegood.declare.setup import SETUP
 from makegood.declare.signal import Signal, SignalByKey
 from makegood.errors import (
     ActRefusedError,
@@ -41,6 +42,7 @@ from makegood.errors import (
     SchemaMismatchError,
     SignalRefused,
     StaleWriteError,
+    StepFailedError,
     StoreError,
     StoreUnavailableError,
     SubmissionError,
@@ -95,6 +97,7 @@ __all__ = [
     "NEVER",
     "NOTHING",
     "NOT_HAPPENED",
+    "SETUP",
     "Act",
     "ActRefusedError",
     "Acted",
@@ -162,6 +165,7 @@ __all__ = [
     "SignalView",
     "Signalled",
     "StaleWriteError",
+    "StepFailedError",
     "StepView",
     "StoreError",
     "StoreUnavailableError",

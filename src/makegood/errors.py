@@ -25,6 +25,7 @@ what was wrong, where, and what to do::
     ├─ TaskOutcome                  raised by ``result()``
     │  ├─ TaskUndone                .cause .undone .standing
     │  ├─ TaskInError               .cause .standing: an operator is needed
+    │  ├─ StepFailedError           .step .state .error: the step that answers a signal has no result
     │  └─ WaitExpiredError          the task continues, only the waiting ended
     ├─ Verdict                      what an action may raise; any other exception counts as transient
     │  ├─ Permanent                 do not try again
@@ -271,8 +272,26 @@ class TaskInError(TaskOutcome):
         """The steps whose effects are, or may be, still in place."""
 
 
+class StepFailedError(TaskOutcome):
+    """A step whose result is the answer to a signal has none.
+
+    It failed, was skipped or undone; or its task ended, or turned to undo, before it was done.
+    """
+
+    def __init__(
+        self, message: str, *, task_id: str = "", step: str = "", state: str = "", error: str = ""
+    ) -> None:
+        super().__init__(message, task_id=task_id)
+        self.step = step
+        """The name of the step."""
+        self.state = state
+        """The step's state."""
+        self.error = error
+        """Why its last attempt failed; "" if that is not known."""
+
+
 class WaitExpiredError(TaskOutcome):
-    """The waiting ended before the task did. The task continues; ask again later."""
+    """The waiting ended before the task, or the step, did. The task continues; ask again later."""
 
 
 class Verdict(MakegoodError):  # noqa: N818 - what an action says, reads as a word

@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pytest
 
+import makegood as mg
 from tests.doors.conftest import Shop
 
 CHECKED = """
@@ -280,3 +281,40 @@ def test_a_misspelt_signal_is_not_an_empty_list(trips: Shop) -> None:
         pass
     asked = trips.call("task", "signal", "--filter", "workflow:travel", "approval", "true")
     assert "send approval to 2 tasks?" in asked.output
+
+
+def test_until_writes_the_answer(shop: Shop) -> None:
+    """In the process of the command; a node of this process runs the workflow."""
+    app = mg.App("chats")
+    word, desk = app.signal("word", str), app.agent("desk")
+
+    @desk.action(complete_within="1m", undo=mg.NOTHING, recover=mg.Recover(threshold=0))
+    def reply(text: str) -> dict[str, str]:
+        if text == "bad":
+            raise mg.Permanent("no such word")
+        return {"reply": text}
+
+    @app.workflow
+    def chat(_order: str) -> dict[str, str]:
+        return reply(mg.wait_for(word))
+
+    with mg.SyncNode(app, shop.url, options=mg.Options(migrate=True, leaderless_after=None)) as node:
+        for key in "abc":
+            node.client.submit(chat, key, key=key)
+        to_a = ("task", "signal", "chat", "word", '"hello"', "--key", "a", "--id", "m-1", "--until", "reply")
+        assert json.loads(shop.done(*to_a)) == {"reply": "hello"}
+        answer = shop.json(*to_a, "--timeout", "30s")
+        assert (answer["signal"], answer["step"], answer["result"]) == ("word", "reply", {"reply": "hello"})
+        failure = shop.call("task", "signal", "chat", "word", '"bad"', "--key", "b", "--until", "reply")
+        assert failure.exit_code == 1
+        assert "the step is failed (no such word)" in failure.stderr
+    late = shop.call(
+        "task", "signal", "chat", "word", '"x"', "--key", "c", "--until", "reply", "--timeout", "10ms"
+    )
+    assert late.exit_code == 7
+    assert "The signal is sent, and the task continues" in late.stderr
+    wrong = shop.call("task", "signal", "chat", "word", '"x"', "--key", "c", "--until", "replies")
+    assert wrong.exit_code == 3
+    assert "has no step 'replies'; it has word, reply" in wrong.stderr
+    many = shop.call("task", "signal", "word", '"x"', "--filter", "waits:word", "--until", "reply")
+    assert many.exit_code == 2

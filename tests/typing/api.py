@@ -4,7 +4,8 @@
 ``assert_type`` states what each checker infers; a line that is wrong on purpose belongs into ``wrong.py``.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, assert_type
@@ -276,8 +277,56 @@ async def signals(
     assert_type(answer.created, bool)
     blocking.task(answer.task).signal(ping)
     blocking.signal(place_order, approval, True, key=order.id, connection=object())
+    assert_type(await client.signal(task, approval, True, until=reserve), str)
+    assert_type(await client.signal(place_order, ping, key=order.id, until=ship, timeout="30s"), Parcel)
+    assert_type(await client.signal(task, "approval", {"any": 1}, until=charge, id="click-3", why="asked"), str)
+    assert_type(await task.signal(approval, True, until=ship), Parcel)
+    assert_type(blocking.signal(place_order, approval, True, key=order.id, until=ship), Parcel)
+    assert_type(blocking.task(task.id).signal(ping, until=reserve), str)
+    print(await client.signal(task, approval, True, until="reserve[3]"), await task.signal(ping, until="ship"))
     assert_type(approval.of(place_order, key=order.id, value=True), mg.SignalByKey)
     assert_type((await task.status()).signals, tuple[mg.SignalView, ...])
+
+
+class Pool:
+    async def fetch(self, order: str) -> str:
+        return order
+
+
+@shop.setup
+def settings() -> Iterator[dict[str, str]]:
+    yield {}
+
+
+@shop.setup
+async def db(*, settings: dict[str, str] = mg.SETUP) -> AsyncIterator[Pool]:
+    yield Pool()
+
+
+@shop.setup
+@asynccontextmanager
+async def other_db() -> AsyncIterator[Pool]:
+    yield Pool()
+
+
+@payments.action(complete_within="30s")
+async def transfer(order: Order, *, db: Pool = mg.SETUP) -> str:
+    return await db.fetch(order.id)
+
+
+@transfer.undo
+async def transfer_back(order: Order, *, result: str | None, db: Pool = mg.SETUP) -> None: ...
+
+
+@shop.workflow
+def move(order: Order) -> str:
+    assert_type(transfer(order), str)
+    return transfer(order)
+
+
+async def with_fakes() -> None:
+    assert_type(await transfer.fn(Order("7", "s", 1), db=Pool()), str)
+    assert_type(mg.Node(shop, setups={"db": Pool()}), mg.Node)
 
 
 @shop.inbox("approvals")

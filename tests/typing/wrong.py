@@ -97,4 +97,6 @@ async def signals(client: mg.Client, approval: mg.Signal[bool], ping: mg.Signal[
     await client.signal(place_order, approval, True)  # wrong: the key is missing
     await client.signal(task, approval, True, kee="x")  # wrong: no such option
     await task.signal(approval, 1)  # wrong: type of the value
+    await task.signal(approval, True, until="charge", connection=client)  # wrong: until with a connection
+    await client.signal(task, approval, True, until=7)  # wrong: neither a step's name nor an action
     approval.of(place_order, key=order.id, value=7)  # wrong: type of the value

@@ -13,6 +13,8 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Container, Mapping
+from functools import cached_property
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -23,6 +25,7 @@ from makegood.agent.attempts import Attempts
 from makegood.agent.cancel_listener import CancelListener
 from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.intake import Intake
+from makegood.agent.open_setups import OpenSetups
 from makegood.agent.puller import Puller
 from makegood.agent.reply_sender import ReplySender
 from makegood.agent.slots import Slots
@@ -49,7 +52,7 @@ class Agents(Actor):
     ``slots``: the agents by address. ``poll``: seconds between looks at the store behind the wake-ups, None =
     never. ``beside_scheduler``: a Scheduler runs in this process, so isolated requests are taken only when
     nothing else runs. ``observe``: wraps the attempt runner, for telemetry. ``alerts``: where it alerts of
-    exceptions that nobody expected.
+    exceptions that nobody expected. ``setups``: values in place of the app's setups of these names.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Agents(Actor):
         beside_scheduler: bool = False,
         observe: Callable[[Answering], Answering] | None = None,
         alerts: AlertVerbs | None = None,
+        setups: Mapping[str, Any] | None = None,
     ) -> None:
         self.node = 0
         """The process's number."""
@@ -80,9 +84,10 @@ class Agents(Actor):
             node=lambda: self.node, on_change=lambda: self.on_change(), inform=lambda where: self.inform(where),  # noqa: PLW0108 - they are set later
             clock=clock, rng=rng,
         )  # fmt: skip
+        self._setups = OpenSetups(slots, setups or {}, on_ready=self.intake.look, alerts=alerts, rng=rng)
         self.attempts = Attempts(
             channel, slots, self.intake, circuits,
-            identity=identity, on_answer=self._answered, observe=observe, clock=clock, rng=rng,
+            setups=self._setups.values, identity=identity, on_answer=self._answered, observe=observe, clock=clock, rng=rng,
         )  # fmt: skip
         self._replies = ReplySender(channel, Setbacks("agents (answering)", alerts, rng), rng)
         self._puller = Puller(
@@ -90,11 +95,15 @@ class Agents(Actor):
             node=lambda: self.node, setbacks=Setbacks("agents (taking)", alerts, rng), clock=clock, rng=rng, poll=poll,
         )  # fmt: skip
         self._cancels = CancelListener(channel, self.attempts, Setbacks("agents (hearing)", None, rng), rng)
-        self.actions: Mapping[str, Container[str]] = {where: each.actions for where, each in slots.items()}
         for each in slots.values():
             each.free = each.size
 
     # -- what a Scheduler of the same process uses -----------------------------------------------------------
+
+    @cached_property
+    def actions(self) -> Mapping[str, Container[str]]:
+        """The names of the actions of each agent, by its address."""
+        return {where: each.actions for where, each in self.slots.items()}
 
     def reserve(self, now: float) -> Reservation:
         """Return a reservation of slots, for a commit that begins ``now`` on the store's clock."""
@@ -163,6 +172,7 @@ class Agents(Actor):
         """Take requests and answer them until cancelled; call ``drain`` first for an orderly end."""
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._setups.run(), name="agents set up")
                 group.create_task(self._puller.run(), name="agents pull")
                 group.create_task(self._replies.run(), name="agents answer")
                 group.create_task(self._cancels.run(), name="agents hear")
@@ -198,6 +208,7 @@ class Agents(Actor):
                 await self._circuits.excuse()
             except StoreUnavailableError as away:
                 log.warning("the silence of calls that are cut off counts for their steps: %s", away)
+        await self._setups.close(max(1.0, end - self._clock.monotonic()))
 
     def _busy(self) -> bool:
         return bool(self.attempts.running or self._replies.waiting) or self.intake.taking

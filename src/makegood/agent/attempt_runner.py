@@ -14,8 +14,9 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextvars import Context
+from types import MappingProxyType
 from typing import Any
 
 from makegood.agent.own_frame import own_frame, traceback_of
@@ -55,7 +56,7 @@ class AttemptRunner:
 
     ``turn``: awaited before each further try; False: its agent's rate has no room for it in time. None: no
     agent has a rate.
-    ``apart``: the ``HomeLoop``'s.
+    ``apart``: the ``HomeLoop``'s. ``setups``: those that are open, by name.
     """
 
     def __init__(
@@ -66,12 +67,14 @@ class AttemptRunner:
         *,
         turn: Callable[[Attempt], Awaitable[bool]] | None = None,
         apart: Callable[[], Context] = own_arithmetic,
+        setups: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._clock = clock
         self._rng = rng
         self._threads = threads
         self._turn = turn
         self._apart = apart
+        self._setups = setups
         self._async = _Async()
 
     async def answer(self, attempt: Attempt, action: Action[..., Any]) -> TaskMessage | None:
@@ -85,6 +88,7 @@ class AttemptRunner:
             if request.doing == "do":
                 return _message(request, "permanent", error=text)
             return _message(request, "gave_up", error=text, final=True)
+        kwargs.update(self._given(action._fitted().setups[request.doing]))
         awaits = self._async[fn]
         attempt.called(cancellable=awaits)
         around = action.agent.registry.around
@@ -135,6 +139,10 @@ class AttemptRunner:
         it, or nobody needs it any more.
         """
         return not attempt.cancelled and (self._turn is None or await self._turn(attempt))
+
+    def _given(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the setups that a function takes."""
+        return {name: self._setups[name] for name in names}
 
     async def _in_thread(
         self, attempt: Attempt, around: Around, fn: Callable[..., Any], kwargs: Mapping[str, object]

@@ -8,6 +8,7 @@ import logging
 import random
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -34,7 +35,9 @@ log = logging.getLogger("makegood.agent")
 
 
 class Attempts:
-    """Runs attempts. ``identity``: the store's. ``on_answer``: called with each answer and its moment."""
+    """Runs attempts. ``setups``: those that are open, by name. ``identity``: the store's. ``on_answer``:
+    called with each answer and its moment.
+    """
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class Attempts:
         intake: Intake,
         circuits: CircuitWatch,
         *,
+        setups: Mapping[str, Any],
         identity: Callable[[], Identity],
         on_answer: Callable[[Attempt, TaskMessage, float], None],
         observe: Callable[[Answering], Answering] | None,
@@ -63,7 +67,9 @@ class Attempts:
         self._home = HomeLoop("these agents")
         for each in slots.values():
             each.spacing = None if each.rate is None else BeginSpacing(each.rate, clock)
-        runner = AttemptRunner(clock, rng, self._threads, turn=self._turn, apart=self._home.apart)
+        runner = AttemptRunner(
+            clock, rng, self._threads, turn=self._turn, apart=self._home.apart, setups=setups
+        )
         self.runner: Answering = runner if observe is None else observe(runner)
 
     def begin(self, request: Request, node: int, began: float, handed_at: float = 0.0) -> None:

@@ -60,22 +60,24 @@ class Slots:
     """Until when the rate lets nothing begin."""
     spacing: BeginSpacing | None = None
     """Spaces the calls of this process, if there is a rate."""
+    is_ready: bool = True
+    """Whether the setups that its actions need are open: before, nothing begins."""
 
     @property
     def lendable(self) -> int:
         """The slots that a Scheduler of this process may fill by itself.
 
-        0 while requests wait in the store, while the circuit is not closed, or when a rate limit applies
-        over all processes.
+        0 while requests wait in the store, while the circuit is not closed, before its setups are open, or
+        when a rate limit applies over all processes.
         """
-        if self.backlog or self.needs_look or self.rate is not None:
+        if self.backlog or self.needs_look or self.rate is not None or not self.is_ready:
             return 0
         return self.free if self.circuit is None or self.circuit.closed else 0
 
     def offer(self, now: float) -> Offer | None:
         """Return what may be taken from the store now, None for nothing."""
         free = self.free if self.circuit is None else self.circuit.room(now, self.free)
-        if free < 1 or now < self.rests:
+        if free < 1 or now < self.rests or not self.is_ready:
             return None
         trial = self.circuit is not None and self.circuit.state == "half-open"
         return Offer(self.address, tuple(self.actions), free, self.rate, trial)

@@ -58,6 +58,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "task signal": (
         """makegood task signal 01j5zk3v8x2ab approval '{"yes": true}' --reason "she said so on the phone\"""",
         "makegood task signal travel approval @answer.json --key trip-7 --id mail-4711",
+        """makegood task signal chat message '"hello"' --key chat-7 --id m-1 --until reply --timeout 30s""",
     ),
     "task settle": (
         'makegood task settle 01j5zk3v8x2ab --step charge --undone --reason "refunded by hand, receipt 4711"',

@@ -20,16 +20,18 @@ from makegood.base.sizes import Size, size
 from makegood.base.text import refuse_unstorable
 from makegood.client import signals
 from makegood.client.follow import Follower
-from makegood.client.handle import TaskAccess, TaskHandle
+from makegood.client.handle import TaskAccess, TaskHandle, signalled
 from makegood.client.messages import ClientMessages
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress
 from makegood.client.queues import LIMIT, MOST_BYTES
 from makegood.client.schedules import ScheduleAccess, ScheduleHandle, draft_from
-from makegood.client.signals import SignalOptions
+from makegood.client.signals import AnswerOptions, SignalOptions
+from makegood.client.step_waiters import StepWaiters
 from makegood.client.submission import LocalScheduler, Submitter, plan_of, with_options
 from makegood.client.submit_many import BATCH, Many, Submissions, many_of, submissions
 from makegood.client.waiters import Waiters
+from makegood.declare.action import Action
 from makegood.declare.signal import Signal
 from makegood.errors import ActRefusedError, AlertNotFoundError, BulkNotFoundError, ConfigError
 from makegood.model.lane import Lane
@@ -94,7 +96,8 @@ class Client(ClientMessages):
         self._telemetry = telemetry
         self.waiters = Waiters(self._opened_store, poll=self._poll, clock=clock, rng=rng)
         self.acts = Acts(self._opened_store, self.waiters.recent, poll=self._poll, rng=rng)
-        self._access = TaskAccess(self._opened_store, self.waiters, self.acts)
+        steps = StepWaiters(self._opened_store, poll=self._poll, rng=rng)
+        self._access = TaskAccess(self._opened_store, self.waiters, self.acts, steps)
         self.submitter = Submitter(
             self._access,
             ids.TaskIdSource(clock, rng).draw,
@@ -123,6 +126,7 @@ class Client(ClientMessages):
         """
         self._opened_store.shut()
         await self.waiters.close()
+        await self._access.steps.close()
         await self._opened_store.close()
 
     def _wake(self) -> None:
@@ -374,6 +378,58 @@ class Client(ClientMessages):
         **options: Unpack[SignalOptions],
     ) -> Signalled: ...
 
+    @overload
+    async def signal(
+        self,
+        task: TaskHandle[Any] | str | Workflow[..., Any],
+        signal: Signal[T],
+        value: T,
+        /,
+        *,
+        key: str | None = None,
+        until: Action[..., R],
+        **options: Unpack[AnswerOptions],
+    ) -> R: ...
+
+    @overload
+    async def signal(
+        self,
+        task: TaskHandle[Any] | str | Workflow[..., Any],
+        signal: Signal[T],
+        value: T,
+        /,
+        *,
+        key: str | None = None,
+        until: str,
+        **options: Unpack[AnswerOptions],
+    ) -> Any: ...
+
+    @overload
+    async def signal(
+        self,
+        task: TaskHandle[Any] | str | Workflow[..., Any],
+        signal: Signal[None] | str,
+        value: Any = None,
+        /,
+        *,
+        key: str | None = None,
+        until: Action[..., R],
+        **options: Unpack[AnswerOptions],
+    ) -> R: ...
+
+    @overload
+    async def signal(
+        self,
+        task: TaskHandle[Any] | str | Workflow[..., Any],
+        signal: Signal[None] | str,
+        value: Any = None,
+        /,
+        *,
+        key: str | None = None,
+        until: str,
+        **options: Unpack[AnswerOptions],
+    ) -> Any: ...
+
     async def signal(
         self,
         task: Any,
@@ -387,7 +443,9 @@ class Client(ClientMessages):
         who: str | None = None,
         why: str = "",
         connection: Any = None,
-    ) -> Signalled:
+        until: Any = None,
+        timeout: Duration | None = None,
+    ) -> Any:
         """Send a signal with a value to a task, by its handle or id, or by its workflow and ``key``.
 
         The first step that waits for a signal of this name gets the value. If none waits yet, the task keeps
@@ -399,6 +457,11 @@ class Client(ClientMessages):
         ``id``: a task takes a signal of the same name and id only once, for as long as the store has the
         task; None draws an id. ``step``: the only step that may use it, such as "approval[3]". ``who``,
         ``why``: an operator's signal, which the audit keeps (default of ``who``: user@host).
+
+        ``until``: wait for the result of the step that this signal makes ready, and return that: the step's
+        name (then the result is JSON), or its action (then it is of the action's type). With the same ``id``
+        the call waits again. ``timeout``: how long, None: as long as it takes; then ``WaitExpiredError``, and
+        the signal stays sent. Raises also ``StepFailedError``, if the step gets no result.
 
         Raises ``TaskNotFoundError``, ``SignalRefused`` (the task has ended or is being undone, no step waits
         for this name, or 1,000 signals are unused), ``PayloadError``, ``ConfigError`` or
@@ -413,8 +476,9 @@ class Client(ClientMessages):
         ...     await client.signal(travel, approval, Approval(yes=True), key=trip.id, id="click-1")
         """
         to = signals.address(self._opened_store, task, key)
-        return await signals.send(
-            self._opened_store, self.acts, to, signal, value, id=id, step=step, connection=connection, who=who, why=why
+        return await signalled(
+            self._access, to, signal, value,
+            id=id, step=step, connection=connection, who=who, why=why, until=until, timeout=timeout,
         )  # fmt: skip
 
     # -- finding ---------------------------------------------------------------------------------------------

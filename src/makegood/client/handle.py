@@ -15,8 +15,11 @@ from makegood.client import signals
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acts
 from makegood.client.replanning import check_arguments, replanned, tried
-from makegood.client.signals import SignalOptions
+from makegood.client.signal_answers import Question, ask
+from makegood.client.signals import AnswerOptions, SignalOptions
+from makegood.client.step_waiters import StepWaiters
 from makegood.client.waiters import Rested, Waiters, missing
+from makegood.declare.action import Action
 from makegood.declare.signal import Signal
 from makegood.errors import (
     ActRefusedError,
@@ -30,13 +33,14 @@ from makegood.model.messages import Answer, MessageKind, TaskMessage
 from makegood.model.plan import Plan
 from makegood.model.states import AT_REST
 from makegood.payload.codec import decode, decoder, encode
-from makegood.store.signals import Signalled
+from makegood.store.signals import Signalled, TaskKey
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 from makegood.story.undo_preview import undone_text
 from makegood.workflow.app import App
 from makegood.workflow.workflow import Workflow
 
 R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
 V = TypeVar("V")
 
 
@@ -47,6 +51,7 @@ class TaskAccess:
     opened_store: OpenedStore
     waiters: Waiters
     acts: Acts
+    steps: StepWaiters
     apps: list[App] = field(default_factory=list)
     """The apps whose code is in this process, as far as the client knows."""
 
@@ -320,6 +325,50 @@ class TaskHandle(Generic[R_co]):
         **options: Unpack[SignalOptions],
     ) -> Signalled: ...
 
+    @overload
+    async def signal(
+        self,
+        signal: Signal[V],
+        value: V,
+        /,
+        *,
+        until: Action[..., R],
+        **options: Unpack[AnswerOptions],
+    ) -> R: ...
+
+    @overload
+    async def signal(
+        self,
+        signal: Signal[V],
+        value: V,
+        /,
+        *,
+        until: str,
+        **options: Unpack[AnswerOptions],
+    ) -> Any: ...
+
+    @overload
+    async def signal(
+        self,
+        signal: Signal[None] | str,
+        value: Any = None,
+        /,
+        *,
+        until: Action[..., R],
+        **options: Unpack[AnswerOptions],
+    ) -> R: ...
+
+    @overload
+    async def signal(
+        self,
+        signal: Signal[None] | str,
+        value: Any = None,
+        /,
+        *,
+        until: str,
+        **options: Unpack[AnswerOptions],
+    ) -> Any: ...
+
     async def signal(
         self,
         signal: Any,
@@ -331,11 +380,13 @@ class TaskHandle(Generic[R_co]):
         who: str | None = None,
         why: str = "",
         connection: Any = None,
-    ) -> Signalled:
+        until: Any = None,
+        timeout: Duration | None = None,
+    ) -> Any:
         """Send a signal with a value to the task: see ``Client.signal``."""
-        access = self._access
-        return await signals.send(
-            access.opened_store, access.acts, self.number, signal, value, id=id, step=step, connection=connection, who=who, why=why
+        return await signalled(
+            self._access, self.number, signal, value,
+            id=id, step=step, connection=connection, who=who, why=why, until=until, timeout=timeout,
         )  # fmt: skip
 
     async def _step(self, name: str) -> tuple[TaskView, StepView]:
@@ -400,3 +451,21 @@ class TaskHandle(Generic[R_co]):
                 raise ActRefusedError(text, act=kind, state=answer.state)
             return answer
         return await self._access.acts.leave(self.number, message, timeout=timeout)
+
+
+async def signalled(
+    access: TaskAccess,
+    to: int | TaskKey,
+    signal: Any,
+    value: Any,
+    *,
+    until: str | Action[..., Any] | None,
+    timeout: Duration | None,
+    **options: Any,
+) -> Any:
+    """Send a signal and return what was sent, or with ``until`` its answer: see ``Client.signal``."""
+    opened_store, acts = access.opened_store, access.acts
+    if until is None and timeout is None:
+        return await signals.send(opened_store, acts, to, signal, value, **options)
+    question = Question(to, signal, value, until, timeout)
+    return await ask(opened_store, acts, access.steps, question, **options)

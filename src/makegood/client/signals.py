@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypedDict
 
 from makegood.base import ids
+from makegood.base.durations import Duration
 from makegood.base.text import refuse_unstorable
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress, page_by_page
@@ -29,6 +30,16 @@ class SignalOptions(TypedDict, total=False):
     who: str | None
     why: str
     connection: Any
+
+
+class AnswerOptions(TypedDict, total=False):
+    """The options of ``signal`` with ``until``."""
+
+    id: str | None
+    step: str | None
+    who: str | None
+    why: str
+    timeout: Duration | None
 
 
 def address(opened_store: OpenedStore, task: Any, key: str | None) -> int | TaskKey:

@@ -22,8 +22,9 @@ from makegood.client.handle import TaskHandle
 from makegood.client.lease_keeper import LeaseKeeper
 from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, named
 from makegood.client.schedules import ScheduleHandle
-from makegood.client.signals import SignalOptions
+from makegood.client.signals import AnswerOptions, SignalOptions
 from makegood.client.submit_many import BATCH, Many, SyncSubmissions, many_of
+from makegood.declare.action import Action
 from makegood.declare.signal import Signal
 from makegood.errors import ClosedError, ConfigError, TransactionError
 from makegood.model.lane import Lane
@@ -350,7 +351,59 @@ class SyncClient:
         **options: Unpack[SignalOptions],
     ) -> Signalled: ...
 
-    def signal(self, task: Any, signal: Any, value: Any = None, /, **options: Any) -> Signalled:
+    @overload
+    def signal(
+        self,
+        task: "SyncTaskHandle[Any] | str | Workflow[..., Any]",
+        signal: Signal[T],
+        value: T,
+        /,
+        *,
+        key: str | None = None,
+        until: Action[..., R],
+        **options: Unpack[AnswerOptions],
+    ) -> R: ...
+
+    @overload
+    def signal(
+        self,
+        task: "SyncTaskHandle[Any] | str | Workflow[..., Any]",
+        signal: Signal[T],
+        value: T,
+        /,
+        *,
+        key: str | None = None,
+        until: str,
+        **options: Unpack[AnswerOptions],
+    ) -> Any: ...
+
+    @overload
+    def signal(
+        self,
+        task: "SyncTaskHandle[Any] | str | Workflow[..., Any]",
+        signal: Signal[None] | str,
+        value: Any = None,
+        /,
+        *,
+        key: str | None = None,
+        until: Action[..., R],
+        **options: Unpack[AnswerOptions],
+    ) -> R: ...
+
+    @overload
+    def signal(
+        self,
+        task: "SyncTaskHandle[Any] | str | Workflow[..., Any]",
+        signal: Signal[None] | str,
+        value: Any = None,
+        /,
+        *,
+        key: str | None = None,
+        until: str,
+        **options: Unpack[AnswerOptions],
+    ) -> Any: ...
+
+    def signal(self, task: Any, signal: Any, value: Any = None, /, **options: Any) -> Any:
         """Send a signal to a task: see ``Client.signal``.
 
         With ``connection=`` this happens in the calling thread, through the connection's driver.
@@ -541,6 +594,50 @@ class SyncTaskHandle(Generic[R_co]):
         **options: Unpack[SignalOptions],
     ) -> Signalled: ...
 
+    @overload
+    def signal(
+        self,
+        signal: Signal[T],
+        value: T,
+        /,
+        *,
+        until: Action[..., R],
+        **options: Unpack[AnswerOptions],
+    ) -> R: ...
+
+    @overload
+    def signal(
+        self,
+        signal: Signal[T],
+        value: T,
+        /,
+        *,
+        until: str,
+        **options: Unpack[AnswerOptions],
+    ) -> Any: ...
+
+    @overload
+    def signal(
+        self,
+        signal: Signal[None] | str,
+        value: Any = None,
+        /,
+        *,
+        until: Action[..., R],
+        **options: Unpack[AnswerOptions],
+    ) -> R: ...
+
+    @overload
+    def signal(
+        self,
+        signal: Signal[None] | str,
+        value: Any = None,
+        /,
+        *,
+        until: str,
+        **options: Unpack[AnswerOptions],
+    ) -> Any: ...
+
     def signal(
         self,
         signal: Any,
@@ -552,12 +649,15 @@ class SyncTaskHandle(Generic[R_co]):
         who: str | None = None,
         why: str = "",
         connection: Any = None,
-    ) -> Signalled:
+        until: Any = None,
+        timeout: Duration | None = None,
+    ) -> Any:
         """Send a signal to the task: see ``Client.signal``.
 
         With ``connection=`` this happens in the calling thread, through the connection's driver.
         """
         options = {"id": id, "step": step, "who": who, "why": why, "connection": connection}
+        options |= {"until": until, "timeout": timeout}
         return _called(self, TaskHandle.signal, signal, value, **options)
 
 

@@ -18,7 +18,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration, seconds
-from makegood.base.function_layers import definition, is_async
+from makegood.base.function_layers import is_async
 from makegood.base.ids import checked_name
 from makegood.base.service_keys import checked_form
 from makegood.base.sizes import PAYLOAD_LIMIT
@@ -26,6 +26,7 @@ from makegood.declare.around import Around
 from makegood.declare.functions import Fitted, Fitting
 from makegood.declare.outcomes import Happened, NotHappened, Nothing
 from makegood.declare.parameters import Parameters, names_around, signature
+from makegood.declare.setup import Setup, Setups, place_of, setups_in
 from makegood.declare.signal import Signal
 from makegood.declare.terms import (
     Declared,
@@ -85,6 +86,7 @@ class Shared:
         self.agents: dict[str, Agent] = {}
         self.signals: dict[str, Signal[Any]] = {}
         self.around = Around()
+        self.setups = Setups(app)
 
     def find(self, agent: str, name: str) -> "Action[..., Any] | None":
         """Return the action that has or had this name; None if there is none."""
@@ -259,7 +261,10 @@ class Action(Generic[P, R]):
     def _fits(self, fn: Callable[..., Any], where: str, *, undoes: bool) -> None:
         """Raise ``DefinitionError`` if the parameters of an undo or a probe are not among the action's."""
         parameters = signature(fn, where).parameters
+        setups = setups_in(parameters.values(), where)
         for name, p in parameters.items():
+            if name in setups:
+                continue
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
                 raise DefinitionError(
                     f"{where}: {p} is not passed by name: write out the parameters it wants; a decorator that hides them needs functools.wraps"
@@ -347,6 +352,19 @@ class Action(Generic[P, R]):
             if len(self._templates) > _TEMPLATES:
                 self._templates.popitem(last=False)
         return template
+
+    def _setups(self) -> list[Setup]:
+        """Return the setups that its functions need, in the order in which to open them.
+
+        Raises ``DefinitionError`` for one that the app does not declare.
+        """
+        setups: dict[str, Setup] = {}
+        functions = {"do": self._fn, "undo": self._functions.undo, "probe": self._functions.probe}
+        for doing, names in self._fitted().setups.items():
+            fn = functions[doing] or self._fn
+            where = f"{about(doing, self.address)} ({place_of(fn)})"
+            setups |= {setup.name: setup for setup in self.agent.registry.setups.in_order(names, where)}
+        return list(setups.values())
 
     def _fitted(self) -> Fitted:
         """Return what is needed to run the action; raises ``DefinitionError`` for annotations that cannot be
@@ -556,12 +574,7 @@ class Agent:
         for name in (action.name, *action.formerly):
             if (other := self._find(name)) is not None:
                 raise DuplicateNameError(
-                    f"agent {self.name} has two actions named {name!r}: {_place(other)} and {_place(action)}; rename one, or pass "
+                    f"agent {self.name} has two actions named {name!r}: {place_of(other.fn)} and {place_of(action.fn)}; rename one, or pass "
                     f'name="..."'
                 )
         self.actions[action.name] = action
-
-
-def _place(action: Action[..., Any]) -> str:
-    code = getattr(definition(action.fn), "__code__", None)
-    return action.name if code is None else f"{code.co_filename}:{code.co_firstlineno}"

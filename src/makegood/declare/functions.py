@@ -11,6 +11,7 @@ from typing import Any, NotRequired, TypedDict
 
 from makegood.declare.outcomes import Happened, NotHappened
 from makegood.declare.parameters import EMPTY, Parameters, signature
+from makegood.declare.setup import setups_in
 from makegood.errors import DefinitionError
 from makegood.model.task import Doing
 from makegood.payload.annotations import certain, constrained, hints, may_fit, members, takes
@@ -36,6 +37,8 @@ class Fitted:
     probe: Arguments | None
     wants: Mapping[Doing, Mapping[str, bool]]
     """The action's parameters that it, its undo and its probe take, and whether each is required."""
+    setups: Mapping[Doing, tuple[str, ...]]
+    """The setups that they take."""
     _sure: dict[tuple[str, type], bool] = field(default_factory=dict)
     _certain: dict[tuple[str, type], bool] = field(default_factory=dict)
     _possible: dict[tuple[str, Any], bool] = field(default_factory=dict)
@@ -121,11 +124,22 @@ class Fitting:
             wants["probe"], probe = self._wanted_arguments(own, self.probe, where)
         result = decoder(returns, f"the result of {self._where}")
         args = self._arguments(own, wants["do"])
-        return Fitted(own, returns, result, args, undo, probe, wants)
+        return Fitted(own, returns, result, args, undo, probe, wants, self._setups())
+
+    def _setups(self) -> dict[Doing, tuple[str, ...]]:
+        functions: dict[Doing, Function | None] = {"do": self.fn, "undo": self.undo, "probe": self.probe}
+        return {
+            doing: setups_in(signature(fn, self._where).parameters.values(), self._where)
+            for doing, fn in functions.items()
+            if fn is not None
+        }
 
     def _hints(self, fn: Function, names: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
         """Return a function's annotations. Raises ``DefinitionError`` for those that promise too much."""
-        annotations = hints(fn, names, where)
+        setups = setups_in(signature(fn, where).parameters.values(), where)
+        annotations = {
+            name: annotation for name, annotation in hints(fn, names, where).items() if name not in setups
+        }
         for name, annotation in annotations.items():
             refuse_unkept(
                 annotation, f"the {'result' if name == 'return' else f'parameter {name}'} of {where}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from makegood.base.arguments import misfit
 from makegood.base.function_layers import layers
+from makegood.declare.setup import setups_in
 from makegood.errors import DefinitionError
 from makegood.payload.unchecked_rules import refuse_default
 
@@ -21,14 +22,18 @@ _OURS = ("makegood.base.", "makegood.declare.", "makegood.workflow.")
 
 
 class Parameters:
-    """The parameters of a function, for binding calls of it fast."""
+    """The parameters of a function that the steps fill, for binding calls of it fast."""
 
     __slots__ = ("_signature", "defaults", "names", "positional", "where")
 
     def __init__(self, fn: Callable[..., object], where: str) -> None:
         self.where = where
         """Names the function in messages."""
-        self._signature = signature(fn, where)
+        whole = signature(fn, where)
+        setups = setups_in(whole.parameters.values(), where)
+        self._signature = whole.replace(
+            parameters=[p for p in whole.parameters.values() if p.name not in setups]
+        )
         parameters = self._signature.parameters.values()
         for p in parameters:
             _refuse_kind(p, where)
@@ -103,6 +108,10 @@ def signature(fn: Callable[..., object], where: str, *, by_name: bool = True) ->
             refuse_default(p.default, f"its parameter {p.name}")
         except TypeError as wrong:
             raise DefinitionError(f"{where}: {wrong}") from None
+    if not by_name and (setups := setups_in(outer.parameters.values(), where)):
+        raise DefinitionError(
+            f"{where} takes {setups[0]}=mg.SETUP, which only actions, undos, probes and other setups may"
+        )
     return outer
 
 

@@ -10,8 +10,8 @@ import contextlib
 import logging
 import os
 import random
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, Self, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Self, TypeVar
 
 from makegood.actor.actor import Actor
 from makegood.agent.agents import Agents
@@ -37,6 +37,7 @@ from makegood.node.roles import (
     declare_schedules,
     firings_of,
     roles_of,
+    setups_given,
     slots_of,
     supervisor_of,
 )
@@ -128,8 +129,8 @@ class Node:
     caller opened. ``outbox``: URL of another database, from whose outbox orders are relayed to queues of the
     store: the role "relay". ``options``: see ``Options``. ``telemetry``: the observer, such as
     ``makegood.telemetry.Telemetry(...)``. ``console``: "HOST:PORT" on which this process
-    serves the console, or ``makegood.console.ConsoleOptions``. ``client`` submits to the same store from
-    this process.
+    serves the console, or ``makegood.console.ConsoleOptions``. ``setups``: values in place of the app's
+    setups of these names, which are not opened. ``client`` submits to the same store from this process.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class Node:
         telemetry: Observer | None = None,
         outbox: str | None = None,
         console: str | ConsoleOptions | None = None,
+        setups: Mapping[str, Any] | None = None,
     ) -> None:
         refuse_unstorable(ConfigError, name=name)
         self.options = options or Options()
@@ -192,6 +194,7 @@ class Node:
             process=process_identity.own() if isinstance(clock, SystemClock) else None,
             has_own_name=name is not None,
             console=None if console is None else _console(self.client, console, clock),
+            setups=setups_given(app, setups),
         )
         self._heartbeat = Heartbeat(
             self.store, self._info, self._renumbered, options=self.options, clock=clock, rng=rng

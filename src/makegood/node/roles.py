@@ -87,6 +87,8 @@ class Parts:
     has_own_name: bool = False
     """Whether its operator gave it its name."""
     console: ServedConsole | None = None
+    setups: Mapping[str, Any] | None = None
+    """Values in place of the app's setups of these names."""
 
 
 def actors_of(parts: Parts, heartbeat: Heartbeat) -> list[Actor]:
@@ -159,6 +161,7 @@ def _agents(parts: Parts) -> Agents | None:
         beside_scheduler="scheduler" in parts.roles,
         observe=None if parts.telemetry is None else parts.telemetry.answering,
         alerts=parts.store.alerts,
+        setups=parts.setups,
     )
 
 
@@ -319,8 +322,19 @@ def slots_of(app: App, agents: Sequence[str] | None, slots: int | None) -> dict[
         }
         for action in agent.actions.values():
             action._fitted()  # an annotation that cannot be used is refused here, not found out by a step
+            action._setups()  # and so is a setup that nobody declares
         address = f"{app.name}/{name}"
         size = slots or agent.concurrency
         circuit = None if agent.breaker is None else Circuit(agent.breaker, size)
         by_agent[address] = Slots(address, actions, size, circuit, agent.rate)
     return by_agent
+
+
+def setups_given(app: App | None, setups: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the values in place of setups. Raises ``ConfigError`` for a name that the app does not have."""
+    names = {} if app is None else app.setups
+    if unknown := [name for name in setups or {} if name not in names]:
+        raise ConfigError(
+            f"setups={{{unknown[0]!r}: ...}}: the app declares no setup of this name; it has {', '.join(names) or 'none'}"
+        )
+    return setups or {}

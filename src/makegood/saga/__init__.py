@@ -33,8 +33,8 @@ from makegood.saga.decision_builder import arguments
 from makegood.saga.decisions import decide, progressed, put_to_error
 from makegood.saga.fast_path import Shapes
 from makegood.saga.first_decision import begin
-from makegood.saga.held import apply, hold, repair
-from makegood.saga.rules import is_in_flight, is_wait
+from makegood.saga.held import apply, hold, predecessors, repair
+from makegood.saga.rules import is_in_flight, is_wait, owner
 from makegood.saga.suspension import NOTHING_DUE, Due
 
 __all__ = [
@@ -51,6 +51,8 @@ __all__ = [
     "hold",
     "is_in_flight",
     "is_wait",
+    "owner",
+    "predecessors",
     "progressed",
     "put_to_error",
     "repair",

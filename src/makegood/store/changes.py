@@ -7,7 +7,7 @@ A store knows how to write each kind of row. Rows name their values in the order
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from makegood.model.decision import Decision
 from makegood.model.shape import ShapeStep, spec
@@ -28,6 +28,9 @@ def moment_of(now: float, wakes: float) -> int:
     """Return the ``ready_seq`` of a task that is let go: never before the timer that is due then."""
     return NO_MOMENT if wakes == math.inf else math.ceil((now + wakes) * 1e6)
 
+
+_UNDER_WAY: Final = frozenset({"waiting", "ready", "running", "in_doubt"})
+"""States of a step that has no outcome yet."""
 
 KEEP, CLEAR, SET = 0, 1, 2
 """What happens to a time in a row of a task."""
@@ -181,6 +184,13 @@ def task_topic(d: Decision) -> str | None:
     if state == "queued":
         return "queued" if state != d.before.state else None
     return "pending" if state == "pending" else None
+
+
+def tells_of_steps(d: Decision) -> bool:
+    """Whether to wake those who wait for single steps: only tasks that take signals have any."""
+    if not d.task.signals:
+        return False
+    return d.task.goal != d.before.goal or any(step.state not in _UNDER_WAY for step in d.steps.values())
 
 
 def _failures(d: Decision) -> int:

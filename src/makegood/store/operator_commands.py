@@ -6,6 +6,7 @@ from makegood.base.ids import show
 from makegood.errors import TaskNotFoundError
 from makegood.model.messages import Act, Answer, TaskMessage
 from makegood.store import rows, search, task_excerpts, task_lists
+from makegood.store.step_outcomes import step_outcomes
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, reading, writing
 from makegood.store.views import Filter, TaskView
 
@@ -42,6 +43,7 @@ class TaskVerbs(Verbs):
 
     post = writing(post)
     answers = reading(answers)
+    step_outcomes = reading(step_outcomes)
     history = reading(search.history)
     tally = reading(task_lists.tally)
     states = reading(task_lists.states)

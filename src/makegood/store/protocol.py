@@ -36,6 +36,7 @@ from makegood.store.records import (
 from makegood.store.schedule_records import FiringPass, ScheduleView, ScheduleWork
 from makegood.store.schedules import Following
 from makegood.store.signals import OutgoingSignal, Signalled
+from makegood.store.step_outcomes import AwaitedStep, StepOutcome
 from makegood.store.views import (
     AuditView,
     EventView,
@@ -199,6 +200,10 @@ class Tasks(Signalling, Protocol):
 
     async def waits(self, scan_limit: int = ...) -> dict[str, int]:
         """Return how many steps wait because their service asked for it, by the first line of its text."""
+        ...
+
+    async def step_outcomes(self, steps: Sequence[AwaitedStep]) -> dict[AwaitedStep, StepOutcome]:
+        """Return what became of these steps; those that the store does not have are missing."""
         ...
 
     async def signal_waits(self, scan_limit: int = ...) -> list[SignalWait]:
@@ -794,10 +799,11 @@ class Store(Protocol):
 
         Topics: "pending" (tasks to claim), "sleeping" (tasks to claim later), "queued" (tasks whose
         lanes may be free), "inbox" (messages to tasks), "agent:APP/AGENT" (requests), "cancel:NODE"
-        (``cancels`` of a process), "ended" (tasks at rest), "answers" (decided operator commands),
-        "queue:NAME" (messages), "schedule" (schedules that have changed), "notice" (notices to send), "bulk"
-        (acts on many tasks), "dead" (processes that are gone). A wake-up may be spurious, and may be lost on
-        a broken connection: also poll slowly. Returns a function that ends the subscription.
+        (``cancels`` of a process), "ended" (tasks at rest), "answers" (decided operator commands), "steps"
+        (outcomes of steps in tasks that take signals), "queue:NAME" (messages), "schedule" (schedules that
+        have changed), "notice" (notices to send), "bulk" (acts on many tasks), "dead" (processes that are
+        gone). A wake-up may be spurious, and may be lost on a broken connection: also poll slowly. Returns a
+        function that ends the subscription.
         """
 
     def joined(self, *references: int | tuple[str, str] | tuple[int, str, str]) -> None:

@@ -13,6 +13,7 @@ from makegood.declare.action import Action, Agent, Shared
 from makegood.declare.around import Hook
 from makegood.declare.inbox import TRIES, Accepts, Inbox
 from makegood.declare.parameters import names_around
+from makegood.declare.setup import Setup
 from makegood.declare.signal import Signal
 from makegood.declare.terms import checked_limit, former_names
 from makegood.errors import ConfigError, DefinitionError, DuplicateNameError, UnknownActionError
@@ -28,6 +29,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 H = TypeVar("H", bound=Hook)
+S = TypeVar("S", bound=Callable[..., Any])
 Ts = TypeVarTuple("Ts")
 
 
@@ -39,8 +41,8 @@ class App:
     """A set of agents and workflows: ``shop = mg.App("shop")``.
 
     ``payload_limit``: bytes of an input, the arguments of a step or a result as JSON. ``step_limit``: steps
-    of a plan. ``agents``, ``workflows``, ``inboxes``, ``schedules`` and ``signals`` are found by name. Raises
-    ``DefinitionError`` for a name that is not allowed.
+    of a plan. ``agents``, ``workflows``, ``inboxes``, ``schedules``, ``signals`` and ``setups`` are found by
+    name. Raises ``DefinitionError`` for a name that is not allowed.
     """
 
     def __init__(self, name: str, *, payload_limit: int = PAYLOAD_LIMIT, step_limit: int = 10_000) -> None:
@@ -58,6 +60,7 @@ class App:
         self.inboxes: dict[str, Inbox[Any]] = {}
         self.signals: dict[str, Signal[Any]] = self._registry.signals
         self.schedules: dict[str, Schedule] = {}
+        self.setups: dict[str, Setup] = self._registry.setups
 
     def __repr__(self) -> str:
         return f"<app {self.name}>"
@@ -340,6 +343,27 @@ class App:
         """
         self._registry.around.add(hook, f"{self.name}.around")
         return hook
+
+    def setup(self, fn: S, /) -> S:
+        """Declare what each process opens once for its actions, such as a pool of connections:
+
+            @shop.setup
+            async def db() -> AsyncIterator[Pool]:
+                async with create_pool(...) as pool:
+                    yield pool
+
+            @payments.action(complete_within="30s")
+            async def charge(order: Order, *, db: Pool = mg.SETUP) -> str: ...
+
+        ``fn``: a function that yields once, ``def`` or ``async def``, or that makes a context manager. Its
+        name is the setup's. A process with an agent that needs it opens it before the agent's first call, and
+        closes it at the drain, in reverse order. Actions, undos, probes and other setups take it by name: a
+        keyword-only parameter whose default is ``mg.SETUP``. A ``def`` runs in a thread. If it raises, the
+        agents that need it begin no calls; the process logs the error and tries again. Returns ``fn``. Raises
+        ``DefinitionError`` for anything else, and for setups that need each other.
+        """
+        self._registry.setups.add(fn)
+        return fn
 
     def _find_workflow(self, name: str) -> Workflow[..., Any] | None:
         """Return the workflow that has or had this name; None if there is none."""

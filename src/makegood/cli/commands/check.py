@@ -218,7 +218,7 @@ def problems_of(app: App) -> Iterator[str]:
                     f"or no_return=True; makegood refuses a workflow that uses it"
                 )
             try:
-                action._fitted()
+                action._setups()
             except DefinitionError as wrong:
                 yield str(wrong)
     whole = [declaration._prepare for declaration in app.workflows.values()]

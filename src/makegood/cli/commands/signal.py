@@ -12,12 +12,12 @@ from makegood.cli.bulk_acts import RequestedAct, on_all
 from makegood.cli.client import MOST_NAMED, carried_out, task_named
 from makegood.cli.command import Whole
 from makegood.cli.commands.task import read
-from makegood.cli.context import Cli, command, flag, who_option, why_option
+from makegood.cli.context import Cli, command, flag, lasting, who_option, why_option
 from makegood.cli.import_app import load_app
 from makegood.client.client import Client
 from makegood.declare.signal import Signal
 from makegood.errors import ConfigError, TaskNotFoundError
-from makegood.payload.codec import UNREADABLE, shallow
+from makegood.payload.codec import UNREADABLE, encode, shallow
 from makegood.store.filters import wanted
 from makegood.store.signals import Signalled
 from makegood.store.views import Exact, Filter
@@ -31,6 +31,8 @@ from makegood.workflow.app import App
 )
 @click.option("--id", "id", metavar="ID", help="The signal's id: a task takes each id of a NAME once.")
 @click.option("--step", metavar="STEP", help="The only step that may use it, such as 'approval[3]'.")
+@click.option("--until", metavar="STEP", help="Then wait for the result of STEP, and write that.")
+@lasting("--timeout", text="With --until: wait no longer, and exit 7; the signal stays sent.")
 @click.option(
     "--check",
     metavar="APP",
@@ -54,6 +56,8 @@ def signal(
     words: tuple[str, ...],
     key: str | None,
     check: str | None,
+    until: str | None,
+    timeout: float | None,
     who: str | None,
     filter_: str | None,
     limit: int | None,
@@ -66,7 +70,8 @@ def signal(
     ID may be the task's key. VALUE is JSON, @FILE to read it from a file, or - from stdin.
 
     The first step that waits for NAME gets the value; if none waits yet, the task keeps it. Exit 4 when the
-    task takes no such signal, or knows one of that --id with another value: then nothing was sent.
+    task takes no such signal, or knows one of that --id with another value: then nothing was sent. With
+    --until, exit 1 when STEP gets no result.
     """
     task, *rest = words if filter_ is None else ("", *words)
     if not 1 <= len(rest) <= 2:
@@ -76,8 +81,10 @@ def signal(
     name, content = rest[0], _content(rest[1] if len(rest) > 1 else "null")
     declared = None if check is None else _declared(load_app(check), name)
     if filter_ is not None:
-        if key is not None or options["step"] is not None:
-            raise click.UsageError("--key and --step are for one task, --filter is for many")
+        if key is not None or options["step"] is not None or until is not None or timeout is not None:
+            raise click.UsageError(
+                "--key, --step, --until and --timeout are for one task, --filter is for many"
+            )
         request = RequestedAct(
             "signal", "processed", (), wanted(filter_), limit, dry_run, yes, options["why"], who, wait=False, timeout=0.0, signal=name
         )  # fmt: skip
@@ -86,12 +93,24 @@ def signal(
     if limit is not None or dry_run or yes:
         raise click.UsageError("--limit, --dry-run and --yes go with --filter")
 
-    async def send(client: Client) -> Signalled:
+    waits: dict[str, Any] = {} if until is None and timeout is None else {"until": until, "timeout": timeout}
+
+    async def send(client: Client) -> tuple[str, Any]:
         number = await (_named(client, task) if key is None else _number(client, task, key))
         author = client.acts.new(who, "").who
-        return await client.task(number).signal(declared or name, content, who=author, **options)
+        handle = client.task(number)
+        return handle.id, await handle.signal(declared or name, content, who=author, **options, **waits)
 
-    answer = carried_out(cli, send)
+    task_id, answer = carried_out(cli, send)
+    if until is not None:
+        shape = {"task": task_id, "signal": name, "step": until, "result": answer}
+        cli.out.result(shape, encode(answer).decode())
+        return exits.DONE
+    return _sent(cli, name, answer)
+
+
+def _sent(cli: Cli, name: str, answer: Signalled) -> int:
+    """Report a signal that was sent, or known; return the exit code."""
     if not answer.created:
         difference = ", with another value" if answer.conflict else ""
         cli.note(

@@ -14,7 +14,16 @@ from makegood.model.shape import ShapeStep, spec
 from makegood.model.states import AT_REST, Move
 from makegood.model.task import Step
 from makegood.store import rows
-from makegood.store.changes import by_shape, is_plain, rare_rows, step_row, task_kind, task_row, task_topic
+from makegood.store.changes import (
+    by_shape,
+    is_plain,
+    rare_rows,
+    step_row,
+    task_kind,
+    task_row,
+    task_topic,
+    tells_of_steps,
+)
 from makegood.store.notice_records import listeners, queued
 from makegood.store.postgres.commit_statement import (
     CONSUMED,
@@ -166,6 +175,8 @@ class Writing:
             self._add("cancelled", decision.task.id, place(idx, attempt))
         if decision.answers:
             self.topics.add("answers")
+        if tells_of_steps(decision):
+            self.topics.add("steps")
 
     def _notify(self, notices: Sequence[Notice]) -> None:
         """Collect the notices to the submitter."""

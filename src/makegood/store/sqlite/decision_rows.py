@@ -28,6 +28,7 @@ from makegood.store.changes import (
     task_kind,
     task_row,
     task_topic,
+    tells_of_steps,
 )
 from makegood.store.sqlite import bulk_change, notices
 from makegood.store.sqlite.bulk_change import OVERTAKEN, SPAN, UNUSED, Change, spans, tasks
@@ -335,6 +336,8 @@ class Writing:
             )
         if d.answers:
             self.tx.topics.add("answers")
+        if tells_of_steps(d):
+            self.tx.topics.add("steps")
 
     def _task(self, d: Decision) -> None:
         """Collect the task's own row, if it changes."""

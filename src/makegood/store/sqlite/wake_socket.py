@@ -31,6 +31,7 @@ KINDS = {
     "cancel": "c",
     "ended": "e",
     "answers": "w",
+    "steps": "t",
     "queue": "q",
     "notice": "n",
     "bulk": "b",

@@ -19,7 +19,6 @@ from makegood.model.messages import Answer
 from makegood.model.plan import UNTIL, Plan
 from makegood.model.states import AT_REST
 from makegood.saga import waits
-from makegood.store.signals import Signalled
 from makegood.testing.checker import timeline
 from makegood.testing.kit.services import FakeService
 from makegood.testing.kit.stage import DAY, NotAtRestError, Stage
@@ -246,6 +245,18 @@ class World:
         self._stage.services[name] = fake
         return fake
 
+    def setup(self, **fakes: Any) -> None:
+        """Give the actions these values in place of the app's setups: ``world.setup(db=fake)``.
+
+        Call it before the first ``submit``. A world has no network and no other threads, so each setup that
+        opens something outside needs a fake. Raises ``ConfigError`` once the processes have started.
+        """
+        if self._stage.began is not None:
+            raise ConfigError(
+                "world.setup(...): the processes of this world have started: call it before the first world.submit"
+            )
+        self._stage.setups = {**self._stage.setups, **fakes}
+
     async def submit(self, workflow: Workflow[..., Any], *inputs: Any, key: str | None = None) -> Task:
         """Submit a task and return it once the submission is acknowledged.
 
@@ -278,16 +289,22 @@ class World:
         value: Any = None,
         *,
         id: str | None = None,  # noqa: A002 - as the client names it
-    ) -> Signalled:
+        until: Any = None,
+        timeout: Duration | None = None,
+    ) -> Any:
         """Send a signal to a task: ``await world.signal(task, approval, Approval(yes=True))``.
 
-        ``id``: by default "test-1" and so on. Raises what ``client.signal`` raises.
+        ``id``: by default "test-1" and so on. Returns ``Signalled``, or with ``until`` the answer. Raises
+        what ``client.signal`` raises.
         """
         self._signal_count += 1
         name = id or f"test-{self._signal_count}"
-        return await self._stage.in_office(
-            lambda client: client.signal(client.task(task.number), signal, value, id=name)
-        )
+
+        async def send(client: Client) -> Any:
+            handle: Any = client.task(task.number)  # which overload it is, the caller knows
+            return await handle.signal(signal, value, id=name, until=until, timeout=timeout)
+
+        return await self._stage.in_office(send)
 
     def on_wait(self, signal: Signal[T], answer: Callable[[Task], T]) -> None:
         """Send a signal to each step that waits for it, whenever there is one.

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ class Home(StoreWorld, Protocol):
     path: Path
     true_clock: SimulatedClock
     services: Any
+    setups: Mapping[str, object]
     crashes: list[str]
     wake_sockets: list[WorldWakeSocket]
     line: type[InlineLine]
@@ -133,7 +134,9 @@ class FleetMember:
         world = self.world
         app = world.app if {"agent", "inbox"} & set(self.roles) else None
         options = self._options()
-        node = Node(app, store, roles=self.roles, name=self.name, options=options, clock=self.clock, rng=rng)
+        node = Node(
+            app, store, roles=self.roles, name=self.name, options=options, clock=self.clock, rng=rng, setups=None if app is None else world.setups,
+        )  # fmt: skip
         nodes: list[Node] = []
 
         def met(defect: Exception) -> None:

@@ -99,6 +99,7 @@ class SimulatedWorld(ABC):
         self.faults = Faults(random.Random(f"{seed} faults"), self._strengths(), plan)
         self.true_clock = SimulatedClock(lambda: self.loop.now)
         self.services: Mapping[str, Service] = {}
+        self.setups: Mapping[str, object] = {}
         self.customers = Customers(self)
         self.wake_sockets: list[WorldWakeSocket] = []
         self.crashes: list[str] = []

@@ -1,0 +1,180 @@
+"""The setups of a process: opened before the first call of the agents that need them, closed at the drain.
+
+::
+
+    declared ──► open ──► closed          an agent takes requests once all its setups are open
+        ▲  │
+        └──┘ it raised: the error is logged, and it is tried again after a pause
+
+All of them are opened and closed in one asyncio task, as some context managers demand; those that block, in
+one thread.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, Final
+
+from makegood.agent.slots import Slots
+from makegood.base.daemon_threads import DaemonThreads
+from makegood.base.pacing import Pauses, event_within
+from makegood.base.text import without_backticks, words
+from makegood.declare.setup import Setup
+from makegood.errors import StoreUnavailableError
+from makegood.model.messages import Alert
+from makegood.store.alerts import AlertVerbs
+
+log = logging.getLogger("makegood.agent")
+
+ROLE: Final = "agents (setup)"
+"""What its alert is about."""
+_IN_A_ROW: Final = 3
+"""Failures of a setup without an alert."""
+_LONGEST: Final = 30.0
+"""Seconds between two tries, at most."""
+_CLOSING: Final = 5.0
+"""Seconds to close everything, if the process ends without a drain."""
+
+
+class OpenSetups:
+    """Opens and closes the setups that agents need.
+
+    ``values``: by name, in place of those setups, for tests. ``on_ready``: called with each agent whose
+    setups are all open.
+    """
+
+    def __init__(
+        self,
+        slots: Mapping[str, Slots],
+        values: Mapping[str, Any],
+        *,
+        on_ready: Callable[[Slots], None],
+        alerts: AlertVerbs | None,
+        rng: random.Random,
+    ) -> None:
+        self.values: dict[str, Any] = dict(values)
+        """What is open, by name. It stays here when it is closed: who asks then is cut off anyway."""
+        self._needs = {each.address: _needs(each) for each in slots.values()}
+        self._slots = slots
+        self._on_ready = on_ready
+        self._alerts = alerts
+        self._pauses = Pauses(rng, longest=_LONGEST)
+        self._failures = 0
+        self._closing = asyncio.Event()
+        self._threads: DaemonThreads | None = None
+        self._work: asyncio.Task[None] | None = None
+        for each in slots.values():
+            each.is_ready = self._has(each.address)
+
+    def _has(self, agent: str) -> bool:
+        return self._needs[agent].keys() <= self.values.keys()
+
+    @property
+    def _left(self) -> list[Setup]:
+        """The setups that are not open, each after those that it needs."""
+        every = {name: setup for needs in self._needs.values() for name, setup in needs.items()}
+        return [setup for name, setup in every.items() if name not in self.values]
+
+    async def run(self) -> None:
+        """Open what the agents need, and close it when ``close`` is called, or this is cancelled."""
+        if not self._left:
+            return
+        self._work = asyncio.current_task()
+        self._threads = DaemonThreads(1, "setup")
+        stack = AsyncExitStack()
+        try:
+            while not await self._open_all(stack) and not self._closing.is_set():
+                await event_within(self._closing, self._pauses.draw())
+            await self._closing.wait()
+        finally:
+            try:
+                async with asyncio.timeout(None if self._closing.is_set() else _CLOSING):
+                    await stack.aclose()
+            except TimeoutError:
+                log.warning(
+                    "the setups could not be closed within %.1f s; the process ends without", _CLOSING
+                )
+            self._threads.shutdown()
+
+    async def close(self, limit: float) -> None:
+        """Close everything, within ``limit`` seconds."""
+        self._closing.set()
+        if self._work is not None and not self._work.done():
+            await asyncio.wait({self._work}, timeout=limit)
+            if not self._work.done():
+                log.warning("the setups could not be closed within %.1f s; the process ends without", limit)
+
+    async def _open_all(self, stack: AsyncExitStack) -> bool:
+        """Open what can be opened now; return whether that is all."""
+        failure = ""
+        for setup in self._left:
+            if self._closing.is_set():
+                break
+            if not self.values.keys() >= set(setup.needs):
+                continue  # one of those has failed
+            try:
+                await self._open(setup, stack)
+            except Exception as fault:
+                failure = f"{setup.where}: {words(fault, named=True)}"
+                log.exception("%s; the agents that need it begin no calls until it works", failure)
+        for each in self._slots.values():
+            if not each.is_ready and self._has(each.address):
+                each.is_ready = True
+                self._on_ready(each)
+        await self._report(failure)
+        return not self._left
+
+    async def _open(self, setup: Setup, stack: AsyncExitStack) -> None:
+        needs = {name: self.values[name] for name in setup.needs}
+        if setup.awaits:
+            manager = setup.make(**needs)
+            value = await manager.__aenter__()
+            leave: Callable[[], Any] = partial(manager.__aexit__, None, None, None)
+        else:
+            manager = await self._in_thread(partial(setup.make, **needs))
+            value = await self._in_thread(manager.__enter__)
+            leave = partial(self._in_thread, partial(manager.__exit__, None, None, None))
+        stack.push_async_callback(_closed, setup, leave)
+        self.values[setup.name] = value
+        log.info("%s is open", setup.where)
+
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def _report(self, failure: str) -> None:
+        """Raise an alert after failures in a row, and end it once all setups are open."""
+        before = self._failures
+        self._failures = before + 1 if failure else 0
+        if self._alerts is None:
+            return
+        try:
+            if self._failures == _IN_A_ROW:
+                await self._alerts.alert(
+                    [_alert(f"a setup fails, and the agents that need it do nothing: {failure}")]
+                )
+            elif before >= _IN_A_ROW and not failure:
+                await self._alerts.ease([_alert("")], "it works again")
+        except StoreUnavailableError as away:
+            self._failures = before  # again at the next try
+            log.warning("the alert about a setup could not be written: %s", away)
+
+
+def _needs(slots: Slots) -> dict[str, Setup]:
+    """Return the setups that an agent needs, in the order in which to open them."""
+    actions = {id(action): action for action in slots.actions.values()}
+    return {setup.name: setup for action in actions.values() for setup in action._setups()}
+
+
+async def _closed(setup: Setup, leave: Callable[[], Any]) -> None:
+    """Close a setup, whatever becomes of it: the others are closed as well."""
+    try:
+        await leave()
+    except Exception:
+        log.exception("%s could not be closed", setup.where)
+
+
+def _alert(text: str) -> Alert:
+    return Alert("role_failing", step=ROLE, text=without_backticks(text)[:1000])
