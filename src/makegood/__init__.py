@@ -37,7 +37,7 @@ __getattr__, __dir__, __all__ = names(
         "declare.inbox": "Inbox",
         "declare.outcomes": "Happened NOTHING NOT_HAPPENED NotHappened",
         "declare.signal": "Signal SignalByKey",
-        "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError ClosedError CompleteByPassed ConfigError "
+        "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError ClosedError CodecError CompleteByPassed ConfigError "
         "DefinitionError DeliveryError DuplicateNameError FencedOffError IllegalTransitionError "
         "KeyConflict Later MakegoodError MissingUndoError PayloadError Permanent PromiseError QueueFullError "
         "Refused ScheduleNotFoundError SchemaMismatchError SignalRefused StaleWriteError StoreError StoreUnavailableError "
@@ -66,5 +66,5 @@ __getattr__, __dir__, __all__ = names(
         "workflow.verbs": "branches each fail parallel sleep sleep_until when",
         "workflow.workflow": "Workflow",
     },
-    packages=("election", "errors", "keys", "telemetry", "testing"),
+    packages=("codecs", "election", "errors", "keys", "telemetry", "testing"),
 )

@@ -1,5 +1,6 @@
 # Where each public name lives, for type checkers and editors: `__init__.py` loads it at its first use.
 
+from makegood import codecs as codecs
 from makegood import keys as keys
 from makegood.base.webhook_signature import verified
 from makegood.client.client import Client
@@ -19,6 +20,7 @@ from makegood.errors import (
     AlertNotFoundError,
     BulkNotFoundError,
     ClosedError,
+    CodecError,
     CompleteByPassed,
     ConfigError,
     DefinitionError,
@@ -109,6 +111,7 @@ __all__ = [
     "Call",
     "Client",
     "ClosedError",
+    "CodecError",
     "CompleteByPassed",
     "ConfigError",
     "DefinitionError",

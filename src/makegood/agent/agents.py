@@ -24,6 +24,7 @@ from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.intake import Intake
 from makegood.agent.puller import Puller
 from makegood.agent.reply_sender import ReplySender
+from makegood.agent.sealed_calls import SealedCalls
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
 from makegood.channels.protocol import Channel
@@ -82,7 +83,7 @@ class Agents(Actor):
         )  # fmt: skip
         self.attempts = Attempts(
             channel, slots, self.intake, circuits,
-            identity=identity, on_answer=self._answered, observe=observe, clock=clock, rng=rng,
+            identity=identity, on_answer=self._answered, observe=observe, clock=clock, rng=rng, sealed=SealedCalls(alerts, clock),
         )  # fmt: skip
         self._replies = ReplySender(channel, Setbacks("agents (answering)", alerts, rng), rng)
         self._puller = Puller(

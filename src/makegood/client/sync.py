@@ -110,10 +110,11 @@ class SyncClient:
         queue_limit: int = LIMIT,
         queue_bytes: Size = MOST_BYTES,
         telemetry: Observer | None = None,
+        codec: Codec | None = None,
     ) -> None:
         self._options: dict[str, Any] = {
             "poll_every": poll_every, "migrate": migrate, "queue_limit": queue_limit, "queue_bytes": queue_bytes,
-            "telemetry": telemetry,
+            "telemetry": telemetry, "codec": codec,
         }  # fmt: skip
         self._store = store
         self._loop = Loop(self._forget)

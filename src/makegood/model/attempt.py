@@ -80,6 +80,8 @@ class Attempt(msgspec.Struct, eq=False):
     """When its first try failed; None: none did before its last one."""
     begins: Callable[[], None] | None = None
     """Called, in its thread or on the event loop, when its function begins."""
+    withholds: bool = False
+    """Texts of its errors are encoded: in plain, only the class of an exception is kept."""
     work: "asyncio.Task[None] | None" = None
     """The task that runs it; None once it has ended."""
 

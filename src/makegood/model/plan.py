@@ -13,6 +13,7 @@ from makegood.base.wall_times import moment
 from makegood.errors import ConfigError
 from makegood.model.attributes import Attribute, Attributes, pairs
 from makegood.model.policy import Policy
+from makegood.payload.envelopes import Codec
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -191,6 +192,15 @@ class Comparison(Protocol):
         """
 
 
+class Sealing(Protocol):
+    """Encodes what a plan holds, for an app that has a codec."""
+
+    codec: Codec
+
+    async def sealed(self, plan: "Plan[Any]", task: str) -> "Plan[Any]":
+        """Return a plan as it is stored for a task, named by its id as people see it."""
+
+
 MOST_DELAY: Final = 10 * 365.25 * 86_400.0
 """Seconds after its submission at which a task may begin, at most: ten years."""
 
@@ -249,6 +259,8 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     """By which its task can be found: names and values."""
     signals: Signals = ()
     """The signals that its steps wait for."""
+    sealing: Sealing | None = None
+    """Encodes it once its task's id is drawn; None: its app has no codec."""
 
     @property
     def fingerprint(self) -> bytes:
@@ -292,6 +304,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
             Start.of(delay, at) or self.start,
             self.attributes if attributes is None else pairs(attributes),
             self.signals,
+            self.sealing,
         )
 
     def __str__(self) -> str:

@@ -21,6 +21,7 @@ from makegood.cli.bulk_acts import RequestedAct
 from makegood.cli.client import connect, looking, task_named
 from makegood.cli.command import Whole
 from makegood.cli.commands.task import read, utf8
+from makegood.cli.codec_option import codec_option
 from makegood.cli.context import Cli, command, flag, given, lasting, who_option, why_option
 from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_app
@@ -197,6 +198,7 @@ def wake(
 @why_option("How you know, for the task and the audit.", required=True)
 @who_option
 @lasting("--timeout", default="30s", text="For the answer.")
+@codec_option
 def settle(
     cli: Cli,
     /,
