@@ -49,10 +49,20 @@ class Encrypted:
         if not keys:
             raise ConfigError("Encrypted(keys): pass at least one key, {id: 32 bytes}")
         for name, key in keys.items():
-            if not isinstance(name, str) or not name.isascii() or not name.isprintable() or not 1 <= len(name) <= 64 or set(name) & set(": "):
-                raise ConfigError(f"Encrypted(keys): {name!r:.80} is not the id of a key: 1 to 64 ASCII characters without ':' and spaces")
+            if (
+                not isinstance(name, str)
+                or not name.isascii()
+                or not name.isprintable()
+                or not 1 <= len(name) <= 64
+                or set(name) & set(": ")
+            ):
+                raise ConfigError(
+                    f"Encrypted(keys): {name!r:.80} is not the id of a key: 1 to 64 ASCII characters without ':' and spaces"
+                )
             if not isinstance(key, bytes) or len(key) != _KEY_SIZE:
-                raise ConfigError(f"Encrypted(keys): key {name} is not 32 bytes: make one with secrets.token_bytes(32)")
+                raise ConfigError(
+                    f"Encrypted(keys): key {name} is not 32 bytes: make one with secrets.token_bytes(32)"
+                )
         if errors not in ("withhold", "keep"):
             raise ConfigError(f'Encrypted(errors={errors!r}): "withhold" or "keep"')
         aead = optional(
@@ -149,7 +159,9 @@ class Elsewhere:
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
             raise ConfigError(f"Elsewhere(limit={limit!r}): a number of bytes")
         if not (callable(put) and callable(get)):
-            raise ConfigError("Elsewhere(limit, put, get): put and get are functions, put(name, data) and get(name)")
+            raise ConfigError(
+                "Elsewhere(limit, put, get): put and get are functions, put(name, data) and get(name)"
+            )
         self._limit = limit
         self._put = put
         self._get = get
@@ -169,7 +181,9 @@ class Elsewhere:
         name = data.removeprefix(_AT).decode(errors="replace")
         value: bytes = await _called(self._get, name)
         if hashlib.sha256(value).hexdigest() != name:
-            raise CodecError(f"{context.field} of {context.task}: what is kept elsewhere as {name} is not what was put there")
+            raise CodecError(
+                f"{context.field} of {context.task}: what is kept elsewhere as {name} is not what was put there"
+            )
         return value
 
 
@@ -196,8 +210,12 @@ class Chain:
     """
 
     def __init__(self, *codecs: Codec) -> None:
-        if not codecs or not all(callable(getattr(codec, name, None)) for codec in codecs for name in ("encode", "decode")):
-            raise ConfigError("Chain(...): pass codecs, each with encode(data, context) and decode(data, context)")
+        if not codecs or not all(
+            callable(getattr(codec, name, None)) for codec in codecs for name in ("encode", "decode")
+        ):
+            raise ConfigError(
+                "Chain(...): pass codecs, each with encode(data, context) and decode(data, context)"
+            )
         self.codecs = codecs
         keep = all(getattr(codec, "errors", "withhold") == "keep" for codec in codecs)
         self.errors: Errors = "keep" if keep else "withhold"

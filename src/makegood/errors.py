@@ -163,8 +163,9 @@ class SignalRefused(SubmissionError):  # noqa: N818 - an outcome, reads as a wor
 
 
 class CodecError(MakegoodError):
-    """A payload is encoded, and cannot be opened here: this process has no codec or not its key, or the value was
-    changed or copied from another place.
+    """A payload is encoded, and cannot be opened here.
+
+    This process has no codec or not its key, or the value was changed, or copied from another place.
 
     An agent that meets it does not fail the step: it raises an alert and is asked again later.
     """

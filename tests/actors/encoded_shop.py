@@ -3,6 +3,7 @@
 import base64
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import makegood as mg
@@ -47,21 +48,21 @@ class Hold:
 class EncodedShop:
     """The app. ``calls``: what its functions were called with; ``faults``: what the action of this name raises next."""
 
-    def __init__(self, codec: Codec | None) -> None:
+    def __init__(self, codec: Codec | None) -> None:  # noqa: C901 - one app in one place
         self.app = app = mg.App("shop", codec=codec)
         self.calls: list[tuple[str, Any]] = []
         self.faults: dict[str, BaseException] = {}
         stock = app.agent("stock")
         self.approval = app.signal("approval", Line)
         self.verdict = app.signal("verdict", str, readable=True)
-        again = {"retry": mg.Retry(tries=1), "recover": mg.Recover(threshold=0, wait="10ms", extended="10ms")}
+        retry, recover = mg.Retry(tries=1), mg.Recover(threshold=0, wait="10ms", extended="10ms")
 
         def called(name: str, value: Any) -> None:
             self.calls.append((name, value))
             if (fault := self.faults.pop(name, None)) is not None:
                 raise fault
 
-        @stock.action(complete_within="20s", **again)
+        @stock.action(complete_within="20s", retry=retry, recover=recover)
         async def reserve(order: Order, card: str) -> Hold:
             called("reserve", (order, card))
             return Hold(f"hold {CANARY}", order)
@@ -95,7 +96,7 @@ class EncodedShop:
             called("is_dear", (hold, line))
             return hold.order.id != "cheap"
 
-        @stock.action(complete_within="20s", undo=mg.NOTHING, **again)
+        @stock.action(complete_within="20s", undo=mg.NOTHING, retry=retry, recover=recover)
         def send(notes: list[str], picks: Any, answer: Line) -> str:
             called("send", (notes, picks, answer))
             return f"sent {CANARY}"
@@ -109,22 +110,32 @@ class EncodedShop:
                 return {"line": line, "weight": weigh(line, line.note)}
 
             picks = mg.each(names(hold), item)
-            answer = mg.when(is_dear(hold, order.lines[0]), then=lambda: mg.wait_for(self.approval), otherwise=lambda: Line("none", order.card))
+            answer = mg.when(
+                is_dear(hold, order.lines[0]),
+                then=lambda: mg.wait_for(self.approval),
+                otherwise=lambda: Line("none", order.card),
+            )
             said = mg.wait_for(self.verdict, timeout="1d", otherwise="yes")
             mg.when(said == "no", then=lambda: mg.fail(f"the boss says no to {order.card}"))
-            return {"sent": send([order.card, hold.name], picks, answer), "first": picks[0], "note": answer.note}
+            return {
+                "sent": send([order.card, hold.name], picks, answer),
+                "first": picks[0],
+                "note": answer.note,
+            }
 
         @app.workflow
         def briefly(order: Order) -> str:
-            return reserve(order, order.card).order.lines[1].note
+            note: str = reserve(order, order.card).order.lines[1].note
+            return note
 
         @app.workflow
-        def at_moment(order: Order, moment: Any) -> str:
-            return reserve(order, order.card).name
+        def at_moment(order: Order, moment: datetime) -> str:
+            name: str = reserve(order, order.card).name
+            return name
 
         @app.inbox("orders", retry=mg.Retry(tries=2, wait="10ms", longest="20ms"))
         def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str] | mg.SignalByKey | None:
-            called("accept", order)
+            called(f"accept {order.id}", order)
             if order.id == "signal":
                 return self.approval.of(place, key="o-1", value=order.lines[0])
             return briefly.plan(order).with_(key=order.id)
@@ -136,13 +147,28 @@ async def dump(world: World) -> str:
     """Return every column of every row of every table as text."""
     async with world.raw() as raw:
         if world.dialect == "sqlite":
-            tables = [name for (name,) in await raw.run("select name from sqlite_master where type = 'table'")]
+            tables = [
+                name for (name,) in await raw.run("select name from sqlite_master where type = 'table'")
+            ]
             rows = [row for name in tables for row in await raw.run(f'select * from "{name}"')]
         else:
-            names = await raw.run("select table_name from information_schema.tables where table_schema = 'makegood'")
-            rows = [row for (name,) in names for row in await raw.run(f'select t::text from makegood."{name}" t')]
+            names = await raw.run(
+                "select table_name from information_schema.tables where table_schema = 'makegood'"
+            )
+            rows = [
+                [
+                    re.sub(
+                        r"\\+x([0-9a-f]+)",
+                        lambda octets: bytes.fromhex(octets[1]).decode(errors="replace"),
+                        text,
+                    )
+                ]
+                for (name,) in names
+                for (text,) in await raw.run(f'select t::text from makegood."{name}" t')
+            ]
     return "\n".join(
-        " ".join(value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in row) for row in rows
+        " ".join(value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in row)
+        for row in rows
     )
 
 

@@ -84,10 +84,7 @@ class AttemptRunner:
             fn, kwargs = action._prepared(request)
         except PayloadError as unfit:
             # the code changed under a waiting step, or a value is not what its annotation says
-            text = f"it was not begun, its arguments do not fit: {_text(attempt, unfit)}"
-            if request.doing == "do":
-                return _message(request, "permanent", error=text)
-            return _message(request, "gave_up", error=text, final=True)
+            return _unfit(attempt, unfit)
         awaits = self._async[fn]
         attempt.called(cancellable=awaits)
         around = action.agent.registry.around
@@ -207,12 +204,25 @@ def not_sent(request: Request, left: float) -> TaskMessage:
     return _message(request, "later", error=text, wait=_CLOCKS + margin(request.within))
 
 
+def _unfit(attempt: Attempt, unfit: PayloadError) -> TaskMessage:
+    """Return the answer of an attempt whose function cannot take its arguments."""
+    text = f"it was not begun, its arguments do not fit: {_text(attempt, unfit)}"
+    if attempt.request.doing == "do":
+        return _message(attempt.request, "permanent", error=text)
+    return _message(attempt.request, "gave_up", error=text, final=True)
+
+
 def _failed(attempt: Attempt, kind: str, error: BaseException, **fields: object) -> TaskMessage:
     traceback = traceback_of(error)
     if attempt.withholds:  # it is encoded, and its text with it
         traceback = f"{words(error)}\n{traceback or ''}"
     return _message(
-        attempt.request, kind, error=_text(attempt, error), frame=own_frame(error), traceback=traceback, **fields
+        attempt.request,
+        kind,
+        error=_text(attempt, error),
+        frame=own_frame(error),
+        traceback=traceback,
+        **fields,
     )
 
 
@@ -243,7 +253,9 @@ def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> Task
         return TaskMessage(kind, request.idx, doing, request.attempt, action._encoded(value))
     except PayloadError as unfit:
         # it was done, and its result is lost: in doubt, no retry, undone with result None
-        return _message(request, "gave_up", error=f"the result cannot be kept: {_text(attempt, unfit)}", final=True)
+        return _message(
+            request, "gave_up", error=f"the result cannot be kept: {_text(attempt, unfit)}", final=True
+        )
 
 
 def _message(request: Request, kind: str, **fields: object) -> TaskMessage:

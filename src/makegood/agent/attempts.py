@@ -123,7 +123,9 @@ class Attempts:
             )  # fmt: skip
         except Exception as defect:
             message = gave_up(attempt, defect)
-            log.error("this is a defect, please report it", exc_info=None if attempt.withholds else defect)
+            log.exception(
+                "this is a defect, please report it", exc_info=None if attempt.withholds else defect
+            )
         finally:
             now = self._clock.monotonic()
             if spacing is not None:

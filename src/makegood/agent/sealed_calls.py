@@ -1,5 +1,5 @@
-"""Calls of tasks whose values are encoded: their arguments are decoded before the function runs, its result and
-the texts of its errors are encoded after it.
+"""Calls of tasks whose values are encoded: their arguments are decoded before the function runs, its result
+and the texts of its errors are encoded after it.
 
 A process that cannot decode a request (no codec, an unknown key, a value that was moved) says nothing about
 the step: the request is asked for again later, and an alert says what is missing. So a deploy that comes
@@ -49,14 +49,18 @@ class SealedCalls:
         self._has_alert = False
         self._failed_at = 0.0
 
-    async def answer(self, runner: _Answering, attempt: Attempt, action: Action[..., Any]) -> TaskMessage | None:
-        """Return the answer of an attempt whose request is encoded, as ``runner`` gives it to the decoded one."""
+    async def answer(
+        self, runner: _Answering, attempt: Attempt, action: Action[..., Any]
+    ) -> TaskMessage | None:
+        """Return the answer of an attempt whose request is encoded. ``runner`` answers the decoded one."""
         request, registry = attempt.request, action.agent.registry
         codec = registry.codec
         try:
             plain, readable = await opened(codec, request)
         except MissingValueError as missing:
-            return _answer(request, "permanent" if request.doing == "do" else "gave_up", str(missing), final=True)
+            return _answer(
+                request, "permanent" if request.doing == "do" else "gave_up", str(missing), final=True
+            )
         except CodecError as fault:
             await self._report(request, fault)
             return _answer(request, "later", f"it was not begun: {words(fault)}", wait=WAIT)
@@ -65,7 +69,9 @@ class SealedCalls:
         try:
             arguments(plain.args, limit)
         except MissingValueError as large:
-            return _answer(request, "permanent" if request.doing == "do" else "gave_up", str(large), final=True)
+            return _answer(
+                request, "permanent" if request.doing == "do" else "gave_up", str(large), final=True
+            )
         attempt.request, attempt.withholds = plain, registry.withholds
         if (call := known_call()) is not None:
             enter(replace(call, _request=replace(plain, trace=call._request.trace)))  # noqa: SLF001 - the same call
@@ -76,7 +82,7 @@ class SealedCalls:
             message = replace(message, traceback=await closed_error(codec, request, message.traceback))
         try:
             return await closed(codec, request, message, readable=readable)
-        except Exception as fault:  # noqa: BLE001 - whatever the codec raises: the action was done
+        except Exception as fault:
             text = f"the result cannot be encoded: {type(fault).__name__}"
             log.warning("step %s of task %s: %s", request.step, show(request.task), text, exc_info=fault)
             return _answer(request, "gave_up", text)
@@ -85,7 +91,14 @@ class SealedCalls:
         """Raise the alert, once."""
         task = show(request.task)
         about = {"task": task, "step": request.step, "attempt": request.attempt}
-        log.warning("step %s of task %s is asked for again in %g s: %s", request.step, task, WAIT, words(fault), extra=about)
+        log.warning(
+            "step %s of task %s is asked for again in %g s: %s",
+            request.step,
+            task,
+            WAIT,
+            words(fault),
+            extra=about,
+        )
         self._failed_at = self._clock.monotonic()
         if self._alerts is None or self._has_alert:
             return
@@ -98,7 +111,11 @@ class SealedCalls:
 
     async def _works(self) -> None:
         """End the alert once requests are decoded, and none has failed for a while."""
-        if not self._has_alert or self._alerts is None or self._clock.monotonic() < self._failed_at + 2 * WAIT:
+        if (
+            not self._has_alert
+            or self._alerts is None
+            or self._clock.monotonic() < self._failed_at + 2 * WAIT
+        ):
             return
         try:
             await self._alerts.ease([Alert("role_failing", step=ROLE)], "it works again")

@@ -1,4 +1,7 @@
-"""``--codec``: the codec that a command decodes values with. None does unless it is named: no setting names it."""
+"""``--codec``: the codec that a command decodes values with.
+
+No setting names it: without the option a command shows values as they are stored.
+"""
 
 import click
 

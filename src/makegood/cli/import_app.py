@@ -39,11 +39,12 @@ def load_workflow(text: str) -> Workflow[..., Any]:
 def load_codec(text: str) -> Codec:
     """Return the codec that ``text`` names, such as ``orders:codec``, or that of the App it names."""
     value: Any = _load(text, object, "a codec")
-    codec = value.codec if isinstance(value, App) else value
+    codec: Any = value.codec if isinstance(value, App) else value
     if not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
         lack = "has no codec" if isinstance(value, App) else "is no codec, with encode and decode, and no App"
         raise click.BadParameter(f"{text!r} {lack}")
-    return codec  # type: ignore[no-any-return]  # as far as can be seen
+    loaded: Codec = codec
+    return loaded
 
 
 def _load(text: str, kind: type[T], what: str) -> T:

@@ -33,8 +33,8 @@ from makegood.client.waiters import Waiters
 from makegood.declare.signal import Signal
 from makegood.errors import ActRefusedError, AlertNotFoundError, BulkNotFoundError, ConfigError
 from makegood.model.plan import Plan
-from makegood.payload.envelopes import Codec
 from makegood.model.schedule import Overlap
+from makegood.payload.envelopes import Codec
 from makegood.store import Store
 from makegood.store.oversight_records import BulkKind, BulkView
 from makegood.store.signals import Signalled

@@ -1,5 +1,6 @@
-"""What a client does with the encoded values of a task: opens them for whoever has the codec, and encodes what
-an operator states.
+"""What a client does with the encoded values of a task.
+
+It opens them for whoever has the codec, and encodes what an operator states.
 """
 
 from collections.abc import Awaitable
@@ -73,7 +74,10 @@ async def _opened(value: Awaitable[bytes], data: bytes) -> bytes:
 
 
 async def stored_result(codec: Codec | None, task: TaskView, step: StepView, body: bytes) -> bytes:
-    """Return a result that an operator states as its task keeps it. Raises ``CodecError`` without the codec."""
+    """Return a result that an operator states, as its task keeps it.
+
+    Raises ``CodecError`` without the codec.
+    """
     args = None if step.plan is None else step.plan.args
     if not is_sealed(args) or has_readable_result(args) or body == b"null":
         return body

@@ -12,9 +12,9 @@ from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration, seconds
 from makegood.base.secret_names import COVER
 from makegood.client import signals
+from makegood.client.encoded_tasks import legible, plain_result, refuse_encoded, stored_result
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acts
-from makegood.client.encoded_tasks import legible, plain_result, refuse_encoded, stored_result
 from makegood.client.replanning import check_arguments, replanned, stored_plan, tried
 from makegood.client.signals import SignalOptions
 from makegood.client.waiters import Rested, Waiters, missing

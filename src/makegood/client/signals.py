@@ -86,10 +86,8 @@ def outgoing(
     return _checked(OutgoingSignal(to=to, name=name, id=id, value=body, step=step or "", is_typed=is_typed))
 
 
-async def closed(
-    signal: OutgoingSignal, codec: Codec | None, app: str
-) -> OutgoingSignal:
-    """Return a signal as it is sent: encoded for its task, or for any task of the app if it names none by its id.
+async def closed(signal: OutgoingSignal, codec: Codec | None, app: str) -> OutgoingSignal:
+    """Return a signal as it is sent: encoded for its task, or for any of the app if it names none by its id.
 
     Raises what the codec raises.
     """
@@ -103,7 +101,7 @@ async def closed(
 
 def codec_of(signal: Signal[Any] | str) -> tuple[Codec | None, str]:
     """Return the codec of a signal and the name of its app; a signal that is only named has none."""
-    return (signal._codec, signal.app) if isinstance(signal, Signal) else (None, "")
+    return (signal.codec, signal.app) if isinstance(signal, Signal) else (None, "")
 
 
 def of_message(answer: SignalByKey, message: str) -> OutgoingSignal:

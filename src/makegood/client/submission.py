@@ -92,8 +92,10 @@ def refuse_far(plan: Plan[Any], tasks: Tasks) -> None:
 
 
 def draft_of(plan: Plan[Any], task_id: int) -> Submission:
-    """Return a plan as it is written down, sealed if it is to be. Only the inputs of a task with a key are ever
-    compared; those that are encoded differ in each task, so they are decoded first (``opened_conflict``).
+    """Return a plan as it is written down, sealed if it is to be.
+
+    Only the inputs of a task with a key are ever compared. Encoded ones differ in each task, so they are
+    decoded first (``opened_conflict``).
     """
     if plan.key is None:
         fingerprint = b""
@@ -114,7 +116,7 @@ async def drawn(plan: Plan[Any], task_id: int) -> Submission:
 
 
 async def opened_conflict(plan: Plan[Any], answer: Submitted) -> Submitted:
-    """Return the answer to a submission with the inputs of the existing task decoded. Raises ``CodecError``."""
+    """Return the answer to a submission, the inputs of the existing task decoded. Raises ``CodecError``."""
     if not answer.conflict or not any(map(is_encoded, answer.inputs)):
         return answer
     opener = Opener(None if plan.sealing is None else plan.sealing.codec, plan.app, ids.show(answer.id))

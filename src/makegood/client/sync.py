@@ -29,6 +29,7 @@ from makegood.errors import ClosedError, ConfigError, TransactionError
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
 from makegood.model.schedule import ScheduleOptions
+from makegood.payload.envelopes import Codec
 from makegood.store.records import Submitted
 from makegood.store.signals import Signalled
 from makegood.store.views import EventView, Filter

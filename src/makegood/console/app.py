@@ -149,7 +149,12 @@ def console_app(
     """
     clock = clock or SystemClock()
     return ConsoleApp(
-        store, Access(clock, options, hooks), redaction or Redaction(), clock, options.trace_url, options.codec
+        store,
+        Access(clock, options, hooks),
+        redaction or Redaction(),
+        clock,
+        trace_url=options.trace_url,
+        codec=options.codec,
     )
 
 
@@ -166,6 +171,7 @@ class ConsoleApp:
         access: Access,
         redaction: Redaction,
         clock: Clock,
+        *,
         trace_url: str | None = None,
         codec: Codec | None = None,
     ) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from makegood.base.secret_names import COVER, is_secret, last_word, without_secrets
 from makegood.base.terminal_text import visible
-from makegood.payload.envelopes import shown
+from makegood.payload.envelopes import describe
 from makegood.store.views import TaskDetail, TaskView
 
 MOST: Final = 20_000
@@ -106,8 +106,12 @@ class Redaction:
         return self._field(name, value, name) if name else self._covered(value, "")
 
     def _covered(self, value: Any, path: str) -> Any:
-        if isinstance(value, dict) and type(envelope := value.get("mg")) is str and envelope.startswith("mg1:"):
-            return shown(envelope)  # a template and what fills it
+        if (
+            isinstance(value, dict)
+            and type(envelope := value.get("mg")) is str
+            and envelope.startswith("mg1:")
+        ):
+            return describe(envelope)  # a template and what fills it
         if isinstance(value, dict):
             has_name = any(
                 isinstance(part, str) and last_word(name) in _NAMES and is_secret(part)
@@ -125,7 +129,7 @@ class Redaction:
                 for part in value
             ]
         if type(value) is str and value.startswith("mg1:"):
-            return shown(value)
+            return describe(value)
         if type(value) is str and len(value) <= _MOST_SEARCHED:
             return without_secrets(value)
         return value

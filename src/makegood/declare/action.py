@@ -109,7 +109,9 @@ class Shared:
         """
         signal = self.signals.get(name)
         if signal is None:
-            signal = self.signals[name] = Signal(name, annotation, self.app, self.codec, readable=bool(readable))
+            signal = self.signals[name] = Signal(
+                name, annotation, self.app, self.codec, readable=bool(readable)
+            )
         elif readable not in (None, signal.readable):
             raise DuplicateNameError(
                 f"app {self.app} has a signal {name!r} with readable={signal.readable}, and here with readable={readable}: declare it once"
@@ -521,8 +523,8 @@ class Agent:
           and ``recover`` must end before it. These two replace what a preset says.
         - ``name``: replaces the function's name; ``formerly``: names it had, so that waiting steps find it
           after a deploy.
-        - ``readable``: where the app has a codec, its result is not encoded, so that ``mg.when`` may compare it
-          and ``mg.each`` may go through it.
+        - ``readable``: where the app has a codec, its result is not encoded, so that ``mg.when`` may compare
+          it and ``mg.each`` may go through it.
 
         Raises ``DefinitionError`` or ``DuplicateNameError`` that says what to write instead.
         """

@@ -40,7 +40,7 @@ class SealedHole(msgspec.Struct, frozen=True, array_like=True):
     """Where the value of a hole came from, and which part of it is taken."""
 
     kind: str
-    """"plain"; "value": encoded as ``name``; "template"; "list" of templates; "signal": a value or a template."""
+    """"plain"; "value", encoded as ``name``; "template"; "list" of these; "signal": a value or a template."""
     name: str = ""
     """The field of its context, without the item of an ``each``."""
     depth: int = 0
@@ -98,7 +98,13 @@ def has_readable_result(template: Template | None) -> bool:
 
 
 async def seal(
-    codec: Codec, template: Template, holes: Sequence[SealedHole], context: Context, *, named: bool, readable: bool
+    codec: Codec,
+    template: Template,
+    holes: Sequence[SealedHole],
+    context: Context,
+    *,
+    named: bool,
+    readable: bool,
 ) -> Template:
     """Return a template sealed. ``holes`` says where the values of its refs come from; ``named``: as in
     ``envelopes.encode``.
@@ -153,7 +159,9 @@ class Opener:
         except msgspec.MsgspecError:
             raise CodecError(f"{field} of {self._task} is not a sealed template") from None
         envelope = Context(self._task, field)
-        content = await envelopes.decode(self._codec, bytes(members.get("mg", b"")), envelope, subjects=self._schedules)
+        content = await envelopes.decode(
+            self._codec, bytes(members.get("mg", b"")), envelope, subjects=self._schedules
+        )
         text = _text(content)
         pieces = [text.parts[0].encode()]
         for n, hole in enumerate(text.holes):
@@ -172,7 +180,8 @@ class Opener:
             case "list":
                 elements = [] if data == _NULL else splice.elements(data)
                 values = [
-                    await self.template(each, hole.name, (*inner, f"[{n}]")) for n, each in enumerate(elements)
+                    await self.template(each, hole.name, (*inner, f"[{n}]"))
+                    for n, each in enumerate(elements)
                 ]
                 return b"[" + b",".join(values) + b"]"
             case "signal" if data.startswith(SEALED):
@@ -224,4 +233,3 @@ async def closed_error(codec: Codec, request: Request, text: str) -> str | None:
         return (await envelopes.encode(codec, msgspec.json.encode(text), context)).decode().strip('"')
     except Exception:  # noqa: BLE001 - the answer matters more than its text
         return None
-

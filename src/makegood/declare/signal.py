@@ -63,7 +63,8 @@ class Signal(Generic[T]):
     ) -> None:
         self.readable = readable
         """Whether its values stay plain where the app has a codec."""
-        self._codec = None if readable else codec
+        self.codec = None if readable else codec
+        """Encodes its values; None: they stay plain."""
         self.name = checked_name(name, "signal")
         self.type = type
         """The type of its values."""
@@ -78,10 +79,11 @@ class Signal(Generic[T]):
 
     @functools.cached_property
     def schema(self) -> str:
-        """The JSON schema of its values as they are stored; "" if none is known, or only a long one: each task
-        has a copy.
+        """The JSON schema of its values as they are stored.
+
+        "" if none is known, or only a long one: each task has a copy.
         """
-        if self._codec is not None:
+        if self.codec is not None:
             return _ENCODED
         try:
             text = msgspec.json.encode(msgspec.json.schema(self.type, schema_hook=_schema)).decode()
@@ -117,7 +119,7 @@ class Signal(Generic[T]):
         if workflow.app != self.app:
             raise another_app(self, workflow.app, workflow.name)
         body = self._encoded(value)
-        return SignalByKey(workflow.app, workflow.name, key, self.name, body, id, step, self._codec)
+        return SignalByKey(workflow.app, workflow.name, key, self.name, body, id, step, self.codec)
 
 
 def another_app(signal: Signal[Any], app: str, workflow: str) -> DefinitionError:

@@ -147,7 +147,9 @@ class Declared:
 
     def _readable(self, where: str) -> bool:
         if not isinstance(self.readable, bool):
-            raise DefinitionError(f"{where}: readable={self.readable!r}: True if Schedulers may read its result, which is then not encoded")
+            raise DefinitionError(
+                f"{where}: readable={self.readable!r}: True if Schedulers may read its result, which is then not encoded"
+            )
         return self.readable
 
     def _keys(self, where: str) -> Preset:

@@ -192,7 +192,9 @@ class ScheduleDraft(msgspec.Struct, frozen=True):
         """Return the schedule as it is stored. Raises what its app's codec raises."""
         if self.sealing is None:
             return self
-        return ScheduleDraft(self.spec, await self.sealing.scheduled(self.plan, self.spec.app, self.spec.name))
+        return ScheduleDraft(
+            self.spec, await self.sealing.scheduled(self.plan, self.spec.app, self.spec.name)
+        )
 
     @property
     def rows(self) -> tuple[bytes, bytes, bytes]:

@@ -3,7 +3,7 @@
 An encoded value is one JSON string, the *envelope*::
 
     "mg1:BASE64"            what the codec wrote, bound to a task and to a field of it
-    "mg1:BASE64:SUBJECT"    the same, bound to SUBJECT in place of a task: a schedule, a queue, an app's signals
+    "mg1:BASE64:SUBJECT"    the same, bound to SUBJECT in place of a task: a schedule, or an app's signals
 
 It is JSON, so whatever passes values on passes it on as it is. Only ``Codec.decode`` opens it, and only in
 its place: the *context* goes into both calls, and an encrypting codec authenticates it.
@@ -84,9 +84,11 @@ async def encode(codec: Codec, data: bytes, context: Context, *, named: bool = F
     return msgspec.json.encode(f"mg1:{base64.urlsafe_b64encode(body).decode()}{subject}")
 
 
-async def decode(codec: Codec | None, envelope: bytes, context: Context, *, subjects: Sequence[str] = ()) -> bytes:
-    """Return the value in an envelope. ``subjects``: those that it may name in place of the context's task; one
-    that ends with "/" stands for all that begin with it.
+async def decode(
+    codec: Codec | None, envelope: bytes, context: Context, *, subjects: Sequence[str] = ()
+) -> bytes:
+    """Return the value in an envelope. ``subjects``: those that it may name in place of the context's task;
+    one that ends with "/" stands for all that begin with it.
 
     Raises ``CodecError`` if it cannot be opened here.
     """
@@ -99,8 +101,12 @@ async def decode(codec: Codec | None, envelope: bytes, context: Context, *, subj
     except (msgspec.MsgspecError, ValueError, binascii.Error):
         raise CodecError(f"{context.field} of {context.task} is not an encoded value") from None
     if subject:
-        if not any(subject[0] == each or (each.endswith("/") and subject[0].startswith(each)) for each in subjects):
-            raise CodecError(f"{context.field} of {context.task} belongs to {subject[0]}: it was put there from elsewhere")
+        if not any(
+            subject[0] == each or (each.endswith("/") and subject[0].startswith(each)) for each in subjects
+        ):
+            raise CodecError(
+                f"{context.field} of {context.task} belongs to {subject[0]}: it was put there from elsewhere"
+            )
         context = context._replace(task=subject[0])
     try:
         data = codec.decode(body, context)
@@ -108,7 +114,9 @@ async def decode(codec: Codec | None, envelope: bytes, context: Context, *, subj
     except CodecError:
         raise
     except Exception as fault:
-        raise CodecError(f"{context.field} of {context.task} cannot be decoded: {words(fault, named=True)}") from fault
+        raise CodecError(
+            f"{context.field} of {context.task} cannot be decoded: {words(fault, named=True)}"
+        ) from fault
 
 
 def described(body: bytes) -> str:
@@ -131,10 +139,10 @@ def described(body: bytes) -> str:
     return f"encoded ({octets})"
 
 
-def shown(text: str) -> str:
+def describe(text: str) -> str:
     """Return a text with each envelope in it replaced by what it holds, for people without its codec.
 
-    >>> shown('inputs "mg1:YWVzOmsxOgAA"')
+    >>> describe('inputs "mg1:YWVzOmsxOgAA"')
     'inputs "encrypted (key k1, 2 bytes)"'
     """
     return _TEXT.sub(lambda match: _described(match[1]), text) if "mg1:" in text else text

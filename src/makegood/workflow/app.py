@@ -59,7 +59,9 @@ class App:
             raise DefinitionError(
                 f"App({name!r}, step_limit={step_limit}): a task has at most {MOST_STEPS:,} steps"
             )
-        if codec is not None and not all(callable(getattr(codec, each, None)) for each in ("encode", "decode")):
+        if codec is not None and not all(
+            callable(getattr(codec, each, None)) for each in ("encode", "decode")
+        ):
             raise DefinitionError(
                 f"App({name!r}, codec={codec!r:.60}): a codec has encode(data, context) and decode(data, context), as mg.codecs.Encrypted has"
             )

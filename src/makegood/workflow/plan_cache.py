@@ -126,7 +126,7 @@ class FunctionCode:
 
 
 def _nested_literals(fn: FunctionType, code: CodeType) -> dict[int, object]:
-    """Return the constants in code, in the functions inside it, and under the module's names that these use."""
+    """Return the constants in code and in functions inside it, and those of the module that they name."""
     constants = (each.argval for each in dis.get_instructions(code) if each.opname in _WRITTEN)
     values = (*code.co_consts, *constants, *(fn.__globals__.get(name) for name in code.co_names))
     by_id: dict[int, object] = {id(value): value for value in values if type(value) in CONSTANTS}

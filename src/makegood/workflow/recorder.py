@@ -256,7 +256,9 @@ class Recording(Templates):
         if length_s > MOST_DELAY:
             raise DefinitionError(f"{subject}: {length!r:.60} is longer than ten years, which is the most")
         # the steps of tasks that differ in their inputs alone are the same
-        is_input = isinstance(length, timedelta | float) and self.registry.codec is None  # encoded, it is unreadable
+        is_input = (
+            isinstance(length, timedelta | float) and self.registry.codec is None
+        )  # encoded, it is unreadable
         ref = self._input(length) if is_input else None
         return self._wait(
             "sleep", self._literal(length_s, subject) if ref is None else Template(("", ""), (ref,))

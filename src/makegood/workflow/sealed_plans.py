@@ -91,9 +91,7 @@ def _refusal(step: StepPlan, hole: SealedHole, where: str) -> str:
         remedy = "declare that signal readable, app.signal(..., readable=True), or let an action look at it"
     else:
         remedy = "let an action that is declared readable=True return what is needed of it"
-    return (
-        f"{where}: {doing} the {hole.name} in {step.name}, and App(codec=...) encodes it, so that no Scheduler can read it: {remedy}"
-    )
+    return f"{where}: {doing} the {hole.name} in {step.name}, and App(codec=...) encodes it, so that no Scheduler can read it: {remedy}"
 
 
 def _read_by_schedulers(step: StepPlan, registry: Shared) -> Iterator[Template]:
@@ -132,7 +130,11 @@ class _Holes:
         if ref.of == "item":
             return _PLAIN  # part of the list of an each
         if ref.of in INPUTS:
-            return _PLAIN if ref.index in self._moments else SealedHole("value", input_field(ref.index), path=ref.path)
+            return (
+                _PLAIN
+                if ref.index in self._moments
+                else SealedHole("value", input_field(ref.index), path=ref.path)
+            )
         step, depth = self.step(ref.index, bodies)
         match step.kind:
             case "action" if not self.is_readable(step):
@@ -162,7 +164,9 @@ class _Holes:
 class _Sealer:
     """Seals one plan. ``subject``: its task, or with ``moments`` its schedule."""
 
-    def __init__(self, registry: Shared, codec: Codec, subject: str, moments: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, registry: Shared, codec: Codec, subject: str, moments: Sequence[int] | None = None
+    ) -> None:
         self._holes = _Holes(registry, moments or ())
         self._codec = codec
         self._subject = subject
@@ -172,7 +176,9 @@ class _Sealer:
         """Return a value encoded."""
         return await envelopes.encode(self._codec, data, Context(self._subject, field), named=self._named)
 
-    async def template(self, template: Template, field: str, bodies: Bodies, *, readable: bool = False) -> Template:
+    async def template(
+        self, template: Template, field: str, bodies: Bodies, *, readable: bool = False
+    ) -> Template:
         """Return a template sealed."""
         holes = [self._holes.of(ref, bodies) for ref in template.refs]
         context = Context(self._subject, field)
@@ -185,7 +191,9 @@ class _Sealer:
             case "action":
                 readable = self._holes.is_readable(step)
                 whole = Template(("{}",)) if args is None else args
-                args = await self.template(whole, arguments_field(step.name, readable=readable), bodies, readable=readable)
+                args = await self.template(
+                    whole, arguments_field(step.name, readable=readable), bodies, readable=readable
+                )
             case "fail" if args is not None and not args.refs and envelopes.withholds(self._codec):
                 text = await self.value(args.parts[0].encode(), f"reason of {step.name}")
                 args = Template((text.decode(),))
@@ -199,6 +207,4 @@ class _Sealer:
         if field:
             sides = tuple([await self.template(side, field, scope) for side in sides])
         body = tuple([await self.step(inner, (*bodies, step.body)) for inner in step.body])
-        return replace(
-            step, args=args, sides=sides, body=body, payload_limit=step.payload_limit * _GROWTH
-        )
+        return replace(step, args=args, sides=sides, body=body, payload_limit=step.payload_limit * _GROWTH)

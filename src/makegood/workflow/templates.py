@@ -160,7 +160,7 @@ class Templates:
         return PlanCondition(condition.op, left, right[0] if right else None)
 
     def _storable(self, condition: PromiseCondition) -> None:
-        """Raise ``PromiseError`` for a comparison with a value that is not in the code: a plan keeps it plain."""
+        """Raise ``PromiseError`` for a comparison with a value that is not in the code: it is kept plain."""
         for value in condition.values:
             is_code = value is None or isinstance(value, bool | Enum | Promise) or self._is_constant(value)
             if not is_code:

@@ -19,9 +19,9 @@ from makegood.base import ids
 from makegood.cli import bulk_acts, corrected_inputs, exits, next_commands, no_scheduler
 from makegood.cli.bulk_acts import RequestedAct
 from makegood.cli.client import connect, looking, task_named
+from makegood.cli.codec_option import codec_option
 from makegood.cli.command import Whole
 from makegood.cli.commands.task import read, utf8
-from makegood.cli.codec_option import codec_option
 from makegood.cli.context import Cli, command, flag, given, lasting, who_option, why_option
 from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_app

@@ -18,9 +18,9 @@ from makegood.base.durations import shown
 from makegood.base.terminal_text import visible_json
 from makegood.cli import exits
 from makegood.cli.client import carried_out, looked
+from makegood.cli.codec_option import codec_option
 from makegood.cli.command import Whole
 from makegood.cli.commands.task import read
-from makegood.cli.codec_option import codec_option
 from makegood.cli.context import Cli, at_most, by_operator, command, flag, given, lasting
 from makegood.cli.render.output import date_time
 from makegood.client import as_json

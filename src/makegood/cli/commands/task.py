@@ -26,8 +26,8 @@ from makegood.base.wall_times import read_moment
 from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.bar import BatchBar
 from makegood.cli.client import connect, looked, looking, task_named
-from makegood.cli.command import Whole
 from makegood.cli.codec_option import codec_option
+from makegood.cli.command import Whole
 from makegood.cli.context import Cli, at_most, command, flag, lasting, naming_options
 from makegood.cli.corrected_inputs import correction
 from makegood.cli.filters import filter_options, unknown_names
@@ -44,7 +44,7 @@ from makegood.errors import ConfigError, PayloadError, TaskNotFoundError, WaitEx
 from makegood.model import notices
 from makegood.model.states import AT_REST
 from makegood.payload.codec import UNREADABLE, decode, shallow
-from makegood.payload.envelopes import shown
+from makegood.payload.envelopes import describe
 from makegood.payload.unknown_fields import refuse_unknown
 from makegood.store import filters
 from makegood.store.views import EventView, Filter, NodeView, TaskDetail, TaskView
@@ -453,9 +453,9 @@ def _key_lines(detail: TaskDetail, text: str, most: int) -> list[str]:
 def _facts(detail: TaskDetail, now: float) -> list[tuple[str, str]]:
     task = detail.task
     facts: list[tuple[str, object]] = [
-        ("inputs", ", ".join(visible_json(shown(value.decode())) for value in detail.inputs)),
-        ("result", visible_json(shown(task.result.decode())) if task.result is not None else ""),
-        ("cause", shown(task.cause)),
+        ("inputs", ", ".join(visible_json(describe(value.decode())) for value in detail.inputs)),
+        ("result", visible_json(describe(task.result.decode())) if task.result is not None else ""),
+        ("cause", describe(task.cause)),
         ("key", task.key),
         ("correlation", task.correlation_id),
         ("attributes", ", ".join(f"{name}={value}" for name, value in detail.attributes.items())),
