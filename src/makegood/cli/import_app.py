@@ -41,7 +41,12 @@ def load_codec(text: str) -> Codec:
     value: Any = _load(text, object, "a codec")
     codec: Any = value.codec if isinstance(value, App) else value
     if not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
-        lack = "has no codec" if isinstance(value, App) else "is no codec, with encode and decode, and no App"
+        if value is None:
+            lack = "does not exist"
+        elif isinstance(value, App):
+            lack = "has no codec"
+        else:
+            lack = "is no codec, with encode and decode, and no App"
         raise click.BadParameter(f"{text!r} {lack}")
     loaded: Codec = codec
     return loaded
