@@ -99,7 +99,7 @@ class Encrypted:
             value: bytes = cipher.decrypt(rest[:_NONCE_SIZE], rest[_NONCE_SIZE:], context.associated_data)
         except Exception:  # noqa: BLE001 - whatever it raises, the ciphertext does not belong there
             raise CodecError(
-                f"{context.field} of {context.task} was changed, or copied there from another task or field: its ciphertext is refused"
+                f"{context.field} of {context.task} was changed, or copied there from another task or field, and cannot be decrypted"
             ) from None
         return value
 

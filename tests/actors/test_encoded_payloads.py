@@ -1,6 +1,9 @@
 """Payloads that the engine cannot read: a task runs, fails, is undone and repaired, and no row has a value in plain."""
 
 import logging
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,6 +91,10 @@ async def test_errors_withhold_their_texts_and_an_undo_gets_what_was_done(store:
         )
         assert f"no {CANARY}" in text
         assert "Traceback" in text
+        ends = [end async for event in task.events(follow=False) for end in event.attempts]
+        assert any(f"no {CANARY}" in (end.traceback or "") for end in ends), (
+            "a client with the codec reads it"
+        )
         refuse_canary(await dump(world), "a row")
 
 
@@ -270,3 +277,21 @@ async def test_a_value_that_was_copied_elsewhere_is_refused(
             assert "copied there from another task or field" in alerts[0].text
             assert "result of reserve" in alerts[0].text
             assert not [call for call in shop.calls if call[0] == "send"]
+
+
+def test_a_caller_whose_driver_blocks_submits_in_its_transaction(tmp_path: Path) -> None:
+    shop = EncodedShop(mg.codecs.Chain(mg.codecs.Compressed(), encrypted()))
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    with mg.SyncClient(url, migrate=True) as client:
+        client.queues()  # it opens its store before the transaction begins
+        with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as connection:
+            connection.execute("pragma synchronous = full")
+            connection.execute("begin immediate")
+            task = client.submit(shop.briefly, Order("o-1"), key="k", connection=connection)
+            again = client.submit(shop.briefly, Order("o-1"), key="k", connection=connection)
+            connection.execute("commit")
+        assert not again.created
+        with mg.SyncNode(shop.app, url):
+            assert client.task(task.id).result("60s") == CANARY
+    for file in tmp_path.glob("shop.db*"):
+        refuse_canary(file.read_bytes().decode("latin-1"), file.name)

@@ -3,8 +3,9 @@
 It opens them for whoever has the codec, and encodes what an operator states.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 
+import msgspec
 from msgspec.structs import replace
 
 from makegood.base.ids import show
@@ -12,6 +13,7 @@ from makegood.declare.sealed_values import (
     RESULT,
     Opener,
     base_and_items,
+    error_context,
     has_readable_result,
     input_field,
     is_sealed,
@@ -20,7 +22,7 @@ from makegood.declare.sealed_values import (
 from makegood.errors import CodecError, ConfigError, MissingValueError
 from makegood.payload import envelopes
 from makegood.payload.envelopes import SEALED, Codec, Context, is_encoded
-from makegood.store.views import StepView, TaskDetail, TaskView
+from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 
 _STEP_FIELDS = {"merge": "value of", "gather": "item of", "wait_for": "otherwise of"}
 
@@ -71,6 +73,32 @@ async def _opened(value: Awaitable[bytes], data: bytes) -> bytes:
         return await value
     except (CodecError, MissingValueError):
         return data
+
+
+async def legible_event(
+    codec: Codec | None, task: int, names: Mapping[int, str], event: EventView
+) -> EventView:
+    """Return a row of a task's history with the texts of errors decoded, as far as the codec can.
+
+    ``names``: of the steps, by index.
+    """
+    if codec is None or not any((end.traceback or "").startswith("mg1:") for end in event.attempts):
+        return event
+    ends = [
+        replace(end, traceback=await _legible_text(codec, task, names.get(end.idx, ""), end.traceback or ""))
+        for end in event.attempts
+    ]
+    return replace(event, attempts=tuple(ends))
+
+
+async def _legible_text(codec: Codec, task: int, step: str, text: str) -> str | None:
+    if not text.startswith("mg1:"):
+        return text or None
+    try:
+        data = await envelopes.decode(codec, f'"{text}"'.encode(), error_context(task, step))
+        return msgspec.json.decode(data, type=str)
+    except (CodecError, msgspec.MsgspecError):
+        return text
 
 
 async def stored_result(codec: Codec | None, task: TaskView, step: StepView, body: bytes) -> bytes:

@@ -12,12 +12,13 @@ from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration, seconds
 from makegood.base.secret_names import COVER
 from makegood.client import signals
-from makegood.client.encoded_tasks import legible, plain_result, refuse_encoded, stored_result
+from makegood.client.encoded_tasks import legible, legible_event, plain_result, refuse_encoded, stored_result
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acts
 from makegood.client.replanning import check_arguments, replanned, stored_plan, tried
 from makegood.client.signals import SignalOptions
 from makegood.client.waiters import Rested, Waiters, missing
+from makegood.declare.sealed_values import is_sealed
 from makegood.declare.signal import Signal
 from makegood.errors import (
     ActRefusedError,
@@ -183,10 +184,15 @@ class TaskHandle(Generic[R_co]):
         """Return the events after sequence number ``after``, and whether there will be no more until somebody
         acts.
         """
-        view = (await self._stored()).task
-        return await self._access.opened_store.store.tasks.history(
-            self.number, after=after
-        ), view.state in AT_REST
+        detail = await self._stored()
+        events = await self._access.opened_store.store.tasks.history(self.number, after=after)
+        if is_sealed(detail.returns):
+            codec, names = (
+                self._access.codec_of(detail.task.app),
+                {step.idx: step.name for step in detail.steps},
+            )
+            events = [await legible_event(codec, self.number, names, event) for event in events]
+        return events, detail.task.state in AT_REST
 
     async def cancel(
         self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"

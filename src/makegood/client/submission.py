@@ -117,7 +117,7 @@ async def drawn(plan: Plan[Any], task_id: int) -> Submission:
 
 async def opened_conflict(plan: Plan[Any], answer: Submitted) -> Submitted:
     """Return the answer to a submission, the inputs of the existing task decoded. Raises ``CodecError``."""
-    if not answer.conflict or not any(map(is_encoded, answer.inputs)):
+    if not any(map(is_encoded, answer.inputs)):
         return answer
     opener = Opener(None if plan.sealing is None else plan.sealing.codec, plan.app, ids.show(answer.id))
     inputs = [await opener.value(data, input_field(n)) for n, data in enumerate(answer.inputs)]
@@ -154,11 +154,17 @@ async def insert(
     answers: dict[int, Submitted] = {}
     left: Sequence[int] = range(len(plans))
     while left:
-        drafts = [await drawn(plans[n], draw()) for n in left]
+        drafts = [
+            draft_of(plans[n], draw()) if plans[n].sealing is None else await drawn(plans[n], draw())
+            for n in left
+        ]
         results = await write(drafts if watch is None else [watch(draft) for draft in drafts])
         answers.update(zip(left, results, strict=True))
         left = [n for n in left if answers[n].key_collision]
-    return [await opened_conflict(plans[n], answers[n]) for n in range(len(plans))]
+    return [
+        await opened_conflict(plans[n], answers[n]) if answers[n].conflict else answers[n]
+        for n in range(len(plans))
+    ]
 
 
 class LocalScheduler(Protocol):
@@ -220,7 +226,7 @@ class Submitter:
         if plan.reply_to is not None or plan.start is not None:
             self.check([plan])
         while True:
-            draft = await drawn(plan, self._draw())
+            draft = draft_of(plan, self._draw()) if plan.sealing is None else await drawn(plan, self._draw())
             if draft.steps.newer_kinds:
                 await self._kinds.check(self._access.opened_store.store, [draft])
             if self._observe is not None:
@@ -232,7 +238,9 @@ class Submitter:
             else:
                 (answer,) = await self._access.opened_store.store.tasks.submit([draft])
             if not answer.key_collision:
-                return self.handle(plan, await opened_conflict(plan, answer), exists=True)
+                if answer.conflict:
+                    answer = await opened_conflict(plan, answer)
+                return self.handle(plan, answer, exists=True)
 
     async def write(self, plans: Sequence[Plan[Any]], caller: Caller | None = None) -> list[Submitted]:
         """Record plans in one transaction, the caller's if there is one; returns one answer per plan, in

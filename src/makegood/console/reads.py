@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from makegood.base.clock import Clock
 from makegood.client.client import Client
-from makegood.client.encoded_tasks import legible
+from makegood.client.encoded_tasks import legible, legible_event
 from makegood.payload.envelopes import Codec
 from makegood.store import Store
 from makegood.store.views import (
@@ -123,7 +123,17 @@ class Reads:
 
     async def recent(self, task: int, before: int | None = None) -> TaskEvents:
         """Return the newest events of a task, or those before the sequence ``before``."""
-        return await self.shared(("events", task, before), lambda: self.store.tasks.recent(task, before))
+        return await self.shared(("events", task, before), lambda: self._recent(task, before))
+
+    async def _recent(self, task: int, before: int | None) -> TaskEvents:
+        part = await self.store.tasks.recent(task, before)
+        if self._codec is None:
+            return part
+        steps = {end.idx for event in part.events for end in event.attempts}
+        names = await self.store.tasks.step_names(task, sorted(steps))
+        return replace(
+            part, events=[await legible_event(self._codec, task, names, event) for event in part.events]
+        )
 
     async def alerts(
         self, limit: int = 100, *, task: int | None = None, ended: bool | None = False

@@ -226,9 +226,14 @@ async def closed(codec: Codec, request: Request, message: TaskMessage, *, readab
     return replace(message, value=await envelopes.encode(codec, message.value, context))
 
 
+def error_context(task: int, step: str) -> Context:
+    """Return the context of the text of a step's error."""
+    return Context(show(task), f"error of {step}")
+
+
 async def closed_error(codec: Codec, request: Request, text: str) -> str | None:
     """Return the text of an error encoded, None if the codec cannot do it now."""
-    context = Context(show(request.task), f"error of {request.step}")
+    context = error_context(request.task, request.step)
     try:
         return (await envelopes.encode(codec, msgspec.json.encode(text), context)).decode().strip('"')
     except Exception:  # noqa: BLE001 - the answer matters more than its text

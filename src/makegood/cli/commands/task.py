@@ -567,6 +567,7 @@ async def _follow(cli: Cli, condition: Filter, expect: int | None, limit: float 
 @click.argument("task_id", metavar="ID")
 @flag("--follow", text="Continue until the task is at rest.")
 @flag("--all", text="Every line and whole texts, however many and large.")
+@codec_option
 def history(cli: Cli, /, *, task_id: str, follow: bool, all: bool) -> None:  # noqa: A002 - the option's name
     """Show each transition with its time, and the replies that came too late: the newest 1,000 lines, unless
     --all or --json.
