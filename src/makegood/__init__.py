@@ -38,7 +38,7 @@ __getattr__, __dir__, __all__ = names(
         "declare.outcomes": "Happened NOTHING NOT_HAPPENED NotHappened",
         "declare.setup": "SETUP",
         "declare.signal": "Signal SignalByKey",
-        "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError CallCancelled ClosedError CompleteByPassed ConfigError "
+        "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError CallCancelled ClosedError CodecError CompleteByPassed ConfigError "
         "DefinitionError DeliveryError DuplicateNameError FencedOffError IllegalTransitionError "
         "KeyConflict LaneTakenError Later MakegoodError MissingUndoError PayloadError Permanent PromiseError QueueFullError "
         "Refused ScheduleNotFoundError SchemaMismatchError SignalRefused StaleWriteError StoreError StoreUnavailableError "
@@ -67,5 +67,5 @@ __getattr__, __dir__, __all__ = names(
         "workflow.verbs": "branches done each fail first parallel sleep sleep_until when",
         "workflow.workflow": "Workflow",
     },
-    packages=("election", "errors", "keys", "telemetry", "testing"),
+    packages=("codecs", "election", "errors", "keys", "telemetry", "testing"),
 )

@@ -1,5 +1,6 @@
 # Where each public name lives, for type checkers and editors: `__init__.py` loads it at its first use.
 
+from makegood import codecs as codecs
 from makegood import keys as keys
 from makegood.base.webhook_signature import verified
 from makegood.client.client import Client
@@ -21,6 +22,7 @@ from makegood.errors import (
     BulkNotFoundError,
     CallCancelled,
     ClosedError,
+    CodecError,
     CompleteByPassed,
     ConfigError,
     DefinitionError,
@@ -117,6 +119,7 @@ __all__ = [
     "CallCancelled",
     "Client",
     "ClosedError",
+    "CodecError",
     "CompleteByPassed",
     "ConfigError",
     "DefinitionError",

@@ -16,6 +16,7 @@ what was wrong, where, and what to do::
     │  ├─ QueueFullError            a queue is at its limit: nothing was sent
     │  ├─ LaneTakenError            a lane is taken, and the workflow does not wait
     │  └─ SignalRefused             the task has ended, or does not wait for such a signal: nothing was sent
+    ├─ CodecError                   a payload is encoded, and this process cannot open it there
     ├─ MissingValueError            a step needs part of a result that is missing
     ├─ TaskNotFoundError
     ├─ AlertNotFoundError
@@ -172,6 +173,15 @@ class SignalRefused(SubmissionError):  # noqa: N818 - an outcome, reads as a wor
         self.workflow = workflow
         self.is_known = is_known
         """Whether a step of the task waits, at some time, for a signal of this name."""
+
+
+class CodecError(MakegoodError):
+    """A payload is encoded, and cannot be opened here.
+
+    This process has no codec or not its key, or the value was changed, or copied from another place.
+
+    An agent that meets it does not fail the step: it raises an alert and is asked again later.
+    """
 
 
 class MissingValueError(MakegoodError):

@@ -65,7 +65,7 @@ def rows(heading: str) -> dict[str, str]:
 def test_the_options_and_their_defaults_are_those_of_the_code() -> None:
     """Each parameter has its row, each row its parameter."""
     app = {n: p.default for n, p in inspect.signature(app_.App).parameters.items() if n != "name"}
-    assert {n: int(text) for n, text in rows("mg.App").items()} == app
+    assert rows("mg.App") == {n: str(default) for n, default in app.items()}
     of_agent = inspect.signature(app_.App.agent).parameters
     assert {n: str(of_agent[n].default) for n in list(of_agent)[2:]} == rows("app.agent")
     assert set(rows("@agent.action")) == set(inspect.signature(terms.Declared).parameters)

@@ -58,6 +58,7 @@ def test_python_in_pages_parses(page: Path) -> None:
 RUN_BY = {
     "README.md": "test_readme",
     "docs/build/elect-a-leader.md": "test_election_howto",
+    "docs/build/encrypt-payloads.md": "test_encryption_howto",
     "docs/build/get-notified-of-task-states.md": "test_messages_howto",
     "docs/build/migrate-from-celery.md": "test_migration_pages",
     "docs/build/migrate-from-dbos.md": "test_migration_pages",

@@ -332,3 +332,35 @@ async def with_fakes() -> None:
 @shop.inbox("approvals")
 def approve(order: Order, tx: mg.Transaction) -> mg.SignalByKey | mg.Plan[str] | None:
     return None
+
+
+def encoded(keys: dict[str, bytes], own: mg.codecs.Codec) -> None:
+    chain = mg.codecs.Chain(mg.codecs.Compressed(above=100), mg.codecs.Encrypted(keys, errors="keep"), own)
+    vault = mg.App("vault", codec=chain)
+    assert_type(vault.signal("opened", bool, readable=True), mg.Signal[bool])
+    safe = vault.agent("safe")
+
+    @safe.action(complete_within="10s", undo=mg.NOTHING, readable=True)
+    def is_open(name: str) -> bool:
+        return bool(name)
+
+    @vault.workflow
+    def look(name: str) -> bool:
+        return is_open(name)
+
+    async def read(client: mg.Client) -> None:
+        assert_type(await (await client.submit(look, "x")).result(), bool)
+
+    assert callable(read)
+
+
+async def put(name: str, data: bytes) -> None: ...
+
+
+def get(name: str) -> bytes:
+    return b""
+
+
+assert_type(mg.codecs.Elsewhere(100, put, get), mg.codecs.Elsewhere)
+mg.Client(codec=mg.codecs.Encrypted({}))
+mg.SyncClient(codec=mg.codecs.Compressed())

@@ -29,7 +29,7 @@ class Refund:
     id: str
 
 
-def agent(name: str = "payments", **limits: int) -> Agent:
+def agent(name: str = "payments", **limits: Any) -> Agent:
     return Agent(name, Shared("shop", **limits))
 
 

@@ -90,7 +90,7 @@ def parts(order: Order) -> list[Parcel]:
     return []
 
 
-def small(**limits: int) -> tuple[App, Any]:
+def small(**limits: Any) -> tuple[App, Any]:
     app = App("small", **limits)
     act = app.agent("a").action(complete_within=1, undo=NOTHING, name="act")(lambda value: value)
     return app, act

@@ -228,7 +228,7 @@ def test_bare_decorator_and_options() -> None:
     assert place_order.fn(ORDER) if False else place_order.fn.__name__ == "place_order"
 
 
-def small(**limits: int) -> tuple[App, Any]:
+def small(**limits: Any) -> tuple[App, Any]:
     app = App("small", **limits)
     act = app.agent("a").action(complete_within=1, undo=NOTHING, name="act")(lambda value: value)
     return app, act

@@ -28,6 +28,7 @@ from makegood.agent.intake import Intake
 from makegood.agent.open_setups import OpenSetups
 from makegood.agent.puller import Puller
 from makegood.agent.reply_sender import ReplySender
+from makegood.agent.sealed_calls import SealedCalls
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
 from makegood.channels.protocol import Channel
@@ -88,6 +89,7 @@ class Agents(Actor):
         self.attempts = Attempts(
             channel, slots, self.intake, circuits,
             setups=self._setups.values, identity=identity, on_answer=self._answered, observe=observe, clock=clock, rng=rng,
+            sealed=SealedCalls(alerts, clock),
         )  # fmt: skip
         self._replies = ReplySender(channel, Setbacks("agents (answering)", alerts, rng), rng)
         self._puller = Puller(

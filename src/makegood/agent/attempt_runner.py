@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from makegood.agent.own_frame import own_frame, traceback_of
+from makegood.agent.sealed_calls import SealedCalls
 from makegood.base.clock import Clock
 from makegood.base.contexts import fresh, own_arithmetic, within
 from makegood.base.daemon_threads import DaemonThreads
@@ -36,6 +37,7 @@ from makegood.declare.verdicts import verdict_in
 from makegood.errors import CallCancelled, CompleteByPassed, Later, PayloadError, Refused
 from makegood.model.attempt import Attempt
 from makegood.model.messages import MessageKind, Request, TaskMessage
+from makegood.payload.envelopes import SEALED, withheld
 
 log = logging.getLogger("makegood.agent")
 
@@ -56,7 +58,8 @@ class AttemptRunner:
 
     ``turn``: awaited before each further try; False: its agent's rate has no room for it in time. None: no
     agent has a rate.
-    ``apart``: the ``HomeLoop``'s. ``setups``: those that are open, by name.
+    ``apart``: the ``HomeLoop``'s. ``setups``: those that are open, by name. ``sealed``: opens requests that
+    are encoded.
     """
 
     def __init__(
@@ -68,7 +71,9 @@ class AttemptRunner:
         turn: Callable[[Attempt], Awaitable[bool]] | None = None,
         apart: Callable[[], Context] = own_arithmetic,
         setups: Mapping[str, Any] = MappingProxyType({}),
+        sealed: SealedCalls | None = None,
     ) -> None:
+        self._sealed = sealed or SealedCalls(None, clock)
         self._clock = clock
         self._rng = rng
         self._threads = threads
@@ -80,14 +85,13 @@ class AttemptRunner:
     async def answer(self, attempt: Attempt, action: Action[..., Any]) -> TaskMessage | None:
         """Return the answer of one attempt, or None for silence."""
         request = attempt.request
+        if request.args.startswith(SEALED):
+            return await self._sealed.answer(self, attempt, action)
         try:
             fn, kwargs = action._prepared(request)
         except PayloadError as unfit:
             # the code changed under a waiting step, or a value is not what its annotation says
-            text = f"it was not begun, its arguments do not fit: {words(unfit)}"
-            if request.doing == "do":
-                return _message(request, "permanent", error=text)
-            return _message(request, "gave_up", error=text, final=True)
+            return _unfit(attempt, unfit)
         kwargs.update(self._given(action._fitted().setups[request.doing]))
         awaits = self._async[fn]
         attempt.called(cancellable=awaits)
@@ -106,13 +110,13 @@ class AttemptRunner:
                     attempt.may_stop = action.terms.cancellable
                     value = await (within(fresh(context), call) if attempt.retries else call)
                     attempt.may_stop = False
-                message = _answered(request, action, value)
+                message = _answered(attempt, action, value)
             except asyncio.CancelledError as cancellation:
                 attempt.may_stop = False
                 if attempt.must_end:
                     raise
                 # it has heard, or nobody stopped it: the user's code raised it
-                message = gave_up(request, not_needed(request) if attempt.was_stopped else cancellation)
+                message = gave_up(attempt, not_needed(request) if attempt.was_stopped else cancellation)
             except (KeyboardInterrupt, GeneratorExit):  # somebody ends this very process, or this coroutine
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever it is
@@ -173,7 +177,7 @@ class AttemptRunner:
         request = attempt.request
         answer = verdict_in(error, self._clock.wall())
         if answer is None:
-            return gave_up(request, error)  # transient, and it may have happened
+            return gave_up(attempt, error)  # transient, and it may have happened
         verdict, unclear = answer.verdict, answer.unclear or attempt.retries > 0
         if isinstance(verdict, CompleteByPassed):
             return None
@@ -181,10 +185,10 @@ class AttemptRunner:
             return gave_up(request, error)
         if isinstance(verdict, Later):
             wait = retry_after(verdict.wait, self._clock.wall())
-            return _message(request, "later", error=words(error), wait=wait, unclear=unclear)
+            return _message(request, "later", error=_text(attempt, error), wait=wait, unclear=unclear)
         if isinstance(verdict, Refused):
-            return _failed(request, "refused", error)
-        return _failed(request, "permanent", error, unclear=unclear)
+            return _failed(attempt, "refused", error)
+        return _failed(attempt, "permanent", error, unclear=unclear)
 
 
 async def _outcome(awaitable: Awaitable[Any]) -> Any:
@@ -202,14 +206,18 @@ def raise_end(error: BaseException, *, must_end: bool) -> None:
         raise asyncio.CancelledError from error
 
 
-def gave_up(request: Request, error: BaseException) -> TaskMessage:
+def gave_up(attempt: Attempt, error: BaseException) -> TaskMessage:
     """Return the answer of an attempt that failed and may have happened, and log why."""
-    text = words(error)
-    task, attempt = show(request.task), request.attempt
-    about = {"task": task, "step": request.step, "attempt": attempt}
+    request, text = attempt.request, _text(attempt, error)
+    task, number = show(request.task), request.attempt
+    about = {"task": task, "step": request.step, "attempt": number}
     level = logging.INFO if isinstance(error, CallCancelled) else logging.WARNING
-    log.log(level, "step %s of task %s, attempt %d: %s", request.step, task, attempt, text, extra=about)
-    return _failed(request, "gave_up", error)
+    log.log(level, "step %s of task %s, attempt %d: %s", request.step, task, number, text, extra=about)
+    return _failed(attempt, "gave_up", error)
+
+
+def _text(attempt: Attempt, error: BaseException) -> str:
+    return withheld(error) if attempt.withholds else words(error)
 
 
 def not_needed(request: Request) -> CallCancelled:
@@ -232,14 +240,30 @@ def not_sent(request: Request, left: float) -> TaskMessage:
     return _message(request, "later", error=text, wait=_CLOCKS + margin(request.within))
 
 
-def _failed(request: Request, kind: str, error: BaseException, **fields: object) -> TaskMessage:
+def _unfit(attempt: Attempt, unfit: PayloadError) -> TaskMessage:
+    """Return the answer of an attempt whose function cannot take its arguments."""
+    text = f"it was not begun, its arguments do not fit: {_text(attempt, unfit)}"
+    if attempt.request.doing == "do":
+        return _message(attempt.request, "permanent", error=text)
+    return _message(attempt.request, "gave_up", error=text, final=True)
+
+
+def _failed(attempt: Attempt, kind: str, error: BaseException, **fields: object) -> TaskMessage:
+    traceback = traceback_of(error)
+    if attempt.withholds:  # it is encoded, and its text with it
+        traceback = f"{words(error)}\n{traceback or ''}"
     return _message(
-        request, kind, error=words(error), frame=own_frame(error), traceback=traceback_of(error), **fields
+        attempt.request,
+        kind,
+        error=_text(attempt, error),
+        frame=own_frame(error),
+        traceback=traceback,
+        **fields,
     )
 
 
-def _answered(request: Request, action: Action[..., Any], value: object) -> TaskMessage:
-    doing = request.doing
+def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> TaskMessage:
+    request, doing = attempt.request, attempt.request.doing
     kind: MessageKind = "done"
     if doing == "do":
         if isinstance(value, Happened) or value is NOT_HAPPENED:
@@ -265,7 +289,9 @@ def _answered(request: Request, action: Action[..., Any], value: object) -> Task
         return TaskMessage(kind, request.idx, doing, request.attempt, action._encoded(value))
     except PayloadError as unfit:
         # it was done, and its result is lost: in doubt, no retry, undone with result None
-        return _message(request, "gave_up", error=f"the result cannot be kept: {words(unfit)}", final=True)
+        return _message(
+            request, "gave_up", error=f"the result cannot be kept: {_text(attempt, unfit)}", final=True
+        )
 
 
 def _message(request: Request, kind: str, **fields: object) -> TaskMessage:

@@ -16,6 +16,7 @@ from makegood.agent.attempt_runner import AttemptRunner, gave_up, not_begun, not
 from makegood.agent.begin_spacing import BeginSpacing
 from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.intake import Intake
+from makegood.agent.sealed_calls import SealedCalls
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
 from makegood.base.contexts import HomeLoop
@@ -52,6 +53,7 @@ class Attempts:
         observe: Callable[[Answering], Answering] | None,
         clock: Clock,
         rng: random.Random,
+        sealed: SealedCalls,
     ) -> None:
         self.running: dict[Attempt, None] = {}
         """In the order in which they began."""
@@ -68,7 +70,7 @@ class Attempts:
         for each in slots.values():
             each.spacing = None if each.rate is None else BeginSpacing(each.rate, clock)
         runner = AttemptRunner(
-            clock, rng, self._threads, turn=self._turn, apart=self._home.apart, setups=setups
+            clock, rng, self._threads, turn=self._turn, apart=self._home.apart, setups=setups, sealed=sealed
         )
         self.runner: Answering = runner if observe is None else observe(runner)
 
@@ -128,8 +130,10 @@ class Attempts:
                 request.step, show(request.task), extra=_about(request),
             )  # fmt: skip
         except Exception as defect:
-            message = gave_up(request, defect)
-            log.exception("this is a defect, please report it")
+            message = gave_up(attempt, defect)
+            log.exception(
+                "this is a defect, please report it", exc_info=None if attempt.withholds else defect
+            )
         finally:
             now = self.clock.monotonic()
             if spacing is not None:

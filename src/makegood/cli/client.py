@@ -33,6 +33,7 @@ def connect(cli: Cli) -> Client:
         queue_limit=options.queue_limit,
         queue_bytes=options.queue_bytes,
         telemetry=traces_of(cli),
+        codec=cli.codec,
     )
     if options.webhook_hosts:
         client.submitter.only_to(Hosts(options.webhook_hosts.split()).check)
@@ -45,7 +46,8 @@ async def looking(cli: Cli) -> AsyncIterator[Client]:
     store = open_store(cli.settings.store)
     try:
         await store.open(looking=True)
-        async with Client(store, poll_every=cli.settings.options._poll_seconds or 1.0) as client:
+        poll = cli.settings.options._poll_seconds or 1.0
+        async with Client(store, poll_every=poll, codec=cli.codec) as client:
             yield client
     finally:
         await store.close()

@@ -7,13 +7,14 @@ from typing import Any, TextIO
 
 from makegood.cli.settings import CliSettings
 from makegood.console.options import DEFAULT, ConsoleOptions
+from makegood.payload.envelopes import Codec
 
 
-def console_options(settings: CliSettings) -> ConsoleOptions:
-    """Return where the console listens and who may use it. Raises ``ConfigError``."""
-    names = [field.name for field in fields(ConsoleOptions) if field.name != "listen"]
+def console_options(settings: CliSettings, codec: Codec | None = None) -> ConsoleOptions:
+    """Return where the console listens, who may use it and what it decodes. Raises ``ConfigError``."""
+    names = [field.name for field in fields(ConsoleOptions) if field.name not in ("listen", "codec")]
     options: dict[str, Any] = {name: getattr(settings, f"console_{name}") for name in names}
-    return ConsoleOptions(listen=settings.console or DEFAULT, **options)
+    return ConsoleOptions(listen=settings.console or DEFAULT, codec=codec, **options)
 
 
 def printed(link: str, address: str, stream: TextIO, log_format: str = "text") -> str:

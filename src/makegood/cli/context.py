@@ -19,6 +19,7 @@ from makegood.cli.command import Command, SharedOption, Whole
 from makegood.cli.render.output import Output, masked
 from makegood.cli.settings import COLORS, KNOWN, CliSettings, duration, load
 from makegood.errors import ConfigError, TaskNotFoundError
+from makegood.payload.envelopes import Codec
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -36,6 +37,8 @@ class Cli:
         self.debug = False
         self.path = ""
         self.typed: tuple[str, ...] = ()
+        self.codec: Codec | None = None
+        """What decodes values, if the command names it: never unless it does."""
 
     @cached_property
     def settings(self) -> CliSettings:

@@ -24,7 +24,7 @@ _CODES: Mapping[int, tuple[type[errors.MakegoodError], ...]] = {
         errors.ScheduleNotFoundError,
     ),
     REFUSED: (errors.ActRefusedError, errors.KeyConflict, errors.LaneTakenError, errors.SignalRefused),
-    USAGE: (errors.ConfigError, errors.PayloadError),
+    USAGE: (errors.ConfigError, errors.PayloadError, errors.CodecError),
     UNDONE: (errors.TaskUndone,),
     IN_ERROR: (errors.TaskInError,),
     TIMED_OUT: (errors.WaitExpiredError,),

@@ -19,6 +19,7 @@ import click
 
 from makegood.cli.render.output import with_article
 from makegood.errors import DefinitionError, MakegoodError
+from makegood.payload.envelopes import Codec
 from makegood.workflow.app import App
 from makegood.workflow.workflow import Workflow
 
@@ -33,6 +34,22 @@ def load_app(text: str) -> App:
 def load_workflow(text: str) -> Workflow[..., Any]:
     """Return the workflow that ``text`` names, such as ``orders:place_order``."""
     return _load(text, Workflow, "a workflow")
+
+
+def load_codec(text: str) -> Codec:
+    """Return the codec that ``text`` names, such as ``orders:codec``, or that of the App it names."""
+    value: Any = _load(text, object, "a codec")
+    codec: Any = value.codec if isinstance(value, App) else value
+    if not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
+        if value is None:
+            lack = "does not exist"
+        elif isinstance(value, App):
+            lack = "has no codec"
+        else:
+            lack = "is no codec, with encode and decode, and no App"
+        raise click.BadParameter(f"{text!r} {lack}")
+    loaded: Codec = codec
+    return loaded
 
 
 def _load(text: str, kind: type[T], what: str) -> T:

@@ -38,6 +38,7 @@ from makegood.model.lane import Lane
 from makegood.model.messages import Answer
 from makegood.model.plan import Plan
 from makegood.model.schedule import Overlap
+from makegood.payload.envelopes import Codec
 from makegood.store import Store
 from makegood.store.oversight_records import BulkKind, BulkView
 from makegood.store.signals import Signalled
@@ -66,6 +67,8 @@ class Client(ClientMessages):
     bring an old or empty store up to date. ``telemetry``: adds submissions to its traces, such as
     ``makegood.telemetry.Telemetry(traces=True)``. ``queue_limit``: the most messages that may wait in a queue
     to which this client sends. ``queue_bytes``: the most bytes of their values, as whole bytes or "64MiB".
+    ``codec``: opens results of tasks whose app this process has not submitted to, and encodes and decodes the
+    messages that this client sends and receives, such as ``mg.codecs.Encrypted(keys)``.
 
     >>> async def place(order):
     ...     async with Client("sqlite:///shop.db") as client:
@@ -84,6 +87,7 @@ class Client(ClientMessages):
         clock: Clock | None = None,
         rng: random.Random | None = None,
         telemetry: Observer | None = None,
+        codec: Codec | None = None,
     ) -> None:
         clock, rng = clock or SystemClock(), rng or random.Random()
         self._opened_store = OpenedStore(store, migrate=migrate, clock=clock)
@@ -97,7 +101,8 @@ class Client(ClientMessages):
         self.waiters = Waiters(self._opened_store, poll=self._poll, clock=clock, rng=rng)
         self.acts = Acts(self._opened_store, self.waiters.recent, poll=self._poll, rng=rng)
         steps = StepWaiters(self._opened_store, poll=self._poll, rng=rng)
-        self._access = TaskAccess(self._opened_store, self.waiters, self.acts, steps)
+        self._codec = codec
+        self._access = TaskAccess(self._opened_store, self.waiters, self.acts, steps, codec=codec)
         self.submitter = Submitter(
             self._access,
             ids.TaskIdSource(clock, rng).draw,
@@ -143,6 +148,8 @@ class Client(ClientMessages):
     def _declares(self, app: App) -> None:
         """Note that the code of an app is in this process."""
         self._access.apps.append(app)
+        if app.codec is not None:
+            self._access.codecs[app.name] = app.codec
 
     async def __aenter__(self) -> Self:
         """Open the client."""
@@ -686,7 +693,7 @@ class Client(ClientMessages):
             checked_count(limit)
         self._opened_store.ready()
         act = self.acts.new(who, why)
-        content = signals.bulk_content(kind, signal, value)
+        content = await signals.bulk_content(kind, signal, value)
         return await self.store.oversight.bulk(act, kind, wanted, most=limit, rate=rate, signal=content)
 
     async def bulk_acts(self, limit: int = 50) -> list[BulkView]:

@@ -12,14 +12,16 @@ from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration, seconds
 from makegood.base.secret_names import COVER
 from makegood.client import signals
+from makegood.client.encoded_tasks import legible, legible_event, plain_result, refuse_encoded, stored_result
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acts
-from makegood.client.replanning import check_arguments, replanned, tried
+from makegood.client.replanning import check_arguments, replanned, stored_plan, tried
 from makegood.client.signal_answers import Question, ask
 from makegood.client.signals import AnswerOptions, SignalOptions
 from makegood.client.step_waiters import StepWaiters
 from makegood.client.waiters import Rested, Waiters, missing
 from makegood.declare.action import Action
+from makegood.declare.sealed_values import is_sealed
 from makegood.declare.signal import Signal
 from makegood.errors import (
     ActRefusedError,
@@ -33,6 +35,7 @@ from makegood.model.messages import Answer, MessageKind, TaskMessage
 from makegood.model.plan import Plan
 from makegood.model.states import AT_REST
 from makegood.payload.codec import decode, decoder, encode
+from makegood.payload.envelopes import Codec, is_encoded
 from makegood.store.signals import Signalled, TaskKey
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 from makegood.story.undo_preview import undone_text
@@ -54,6 +57,14 @@ class TaskAccess:
     steps: StepWaiters
     apps: list[App] = field(default_factory=list)
     """The apps whose code is in this process, as far as the client knows."""
+    codec: Codec | None = None
+    """What opens the values of apps whose code is not in this process."""
+    codecs: dict[str, Codec] = field(default_factory=dict)
+    """The codecs of apps, by name, as far as the client has met them."""
+
+    def codec_of(self, app: str) -> Codec | None:
+        """Return what opens the values of an app's tasks; None: nothing that the client knows."""
+        return self.codecs.get(app, self.codec)
 
 
 @judge_calls(ConfigError, values=True, own=("wait", "result"), constructor=False)
@@ -82,7 +93,15 @@ class TaskHandle(Generic[R_co]):
         return f"<task {self.id}>"
 
     async def status(self) -> TaskDetail:
-        """Return the task with its steps as they are now. Raises ``TaskNotFoundError``, ``ClosedError``."""
+        """Return the task with its steps as they are now. Raises ``TaskNotFoundError``, ``ClosedError``.
+
+        Encoded values are decoded if the client has their codec and key; else they are returned encoded.
+        """
+        detail = await self._stored()
+        return await legible(self._access.codec_of(detail.task.app), detail)
+
+    async def _stored(self) -> TaskDetail:
+        """Return the task as it is stored. Raises ``TaskNotFoundError``, ``ClosedError``."""
         detail = await self._access.opened_store.ready().tasks.detail(self.number)
         if detail is None:
             raise missing(self.number)
@@ -99,11 +118,15 @@ class TaskHandle(Generic[R_co]):
         """Wait for the task's end and return its result, decoded to the workflow's return type.
 
         ``timeout``: seconds or a duration, None = forever. Raises ``TaskUndone`` (cause, undone, standing),
-        ``TaskInError`` (cause, standing: an operator is needed) or ``WaitExpiredError`` (the task continues).
+        ``TaskInError`` (cause, standing: an operator is needed) or ``WaitExpiredError`` (the task continues),
+        and ``CodecError`` for a result that is encoded and that the client cannot open.
         """
         end = await self._rested(timeout)
         if end.view.state == "processed":
-            return self._decoded(end.view.result or b"null")
+            data = end.view.result or b"null"
+            if is_encoded(data):
+                data = await plain_result(self._access.codec_of(end.view.app), end.view)
+            return self._decoded(data)
         raise await self._outcome(end)
 
     async def _outcome(self, end: Rested) -> TaskUndone | TaskInError:
@@ -166,10 +189,15 @@ class TaskHandle(Generic[R_co]):
         """Return the events after sequence number ``after``, and whether there will be no more until somebody
         acts.
         """
-        view = (await self.status()).task
-        return await self._access.opened_store.store.tasks.history(
-            self.number, after=after
-        ), view.state in AT_REST
+        detail = await self._stored()
+        events = await self._access.opened_store.store.tasks.history(self.number, after=after)
+        if is_sealed(detail.returns):
+            codec, names = (
+                self._access.codec_of(detail.task.app),
+                {step.idx: step.name for step in detail.steps},
+            )
+            events = [await legible_event(codec, self.number, names, event) for event in events]
+        return events, detail.task.state in AT_REST
 
     async def cancel(
         self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
@@ -230,18 +258,21 @@ class TaskHandle(Generic[R_co]):
                     "arguments of one step: name it with step= (--step NAME)"
                 )
             idx = -1
+            stored = await self._stored()
             if workflow is not None:
-                value = replanned(workflow, await self.status(), inputs)
+                value = replanned(workflow, stored, await stored_plan(workflow, stored, inputs))
             elif isinstance(inputs, Plan):
                 raise ConfigError(
                     f"inputs= is a plan: pass workflow={inputs.workflow} as well, which made it"
                 )
             else:
+                refuse_encoded(stored)
                 await self._check_inputs(inputs)
                 value = encode(list(inputs), subject="the inputs", around=1)
         else:
             if not isinstance(inputs, Mapping):
                 raise ConfigError(f"inputs: the arguments of {step} by name")
+            refuse_encoded(await self._stored())
             task, view = await self._step(step)
             self._check_arguments(task, view, inputs, workflow)
             value = encode(dict(inputs), subject=f"the arguments of {step}", around=1)
@@ -265,8 +296,10 @@ class TaskHandle(Generic[R_co]):
         """
         if outcome not in ("done", "failed", "undone"):
             raise ConfigError(f'outcome={outcome!r}: "done", "failed" or "undone"')
-        _, view = await self._step(step)
+        task, view = await self._step(step)
         body = encode(value, subject=f"the result of step {step}") if outcome == "done" else None
+        if body is not None:
+            body = await stored_result(self._access.codec_of(task.app), task, view, body)
         return await self._act("settle", who, why, timeout, idx=view.idx, value=body, settled=outcome)
 
     async def extend(
@@ -390,7 +423,7 @@ class TaskHandle(Generic[R_co]):
         )  # fmt: skip
 
     async def _step(self, name: str) -> tuple[TaskView, StepView]:
-        detail = await self.status()
+        detail = await self._stored()
         view = next((s for s in detail.steps if s.name == name), None)
         if view is None:
             names = ", ".join(s.name for s in detail.steps)
@@ -429,7 +462,7 @@ class TaskHandle(Generic[R_co]):
         dry_run: bool = False,
         **fields: Any,
     ) -> Answer:
-        detail = await self.status()
+        detail = await self._stored()
         if detail.unreadable:
             in_place = ", ".join(s.name for s in detail.steps if s.stands) or "nothing"
             raise ActRefusedError(

@@ -14,7 +14,9 @@ from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acts
 from makegood.client.queues import LEASE, TRIES, Queue, outgoing, refuse_unknowable
 from makegood.errors import ConfigError
+from makegood.payload import envelopes
 from makegood.payload.codec import encode
+from makegood.payload.envelopes import Codec, message_context
 from makegood.store import Store
 from makegood.store.notice_records import ListenerView
 from makegood.store.queue_records import MOST_DROPPED, MessageView, QueueView, Sent
@@ -27,6 +29,7 @@ class ClientMessages:
     """The part of a ``Client`` that sends, shows and drops messages and notices."""
 
     acts: Acts
+    _codec: Codec | None
     _opened_store: OpenedStore
     _poll: float
     _queue_limit: int
@@ -80,8 +83,12 @@ class ClientMessages:
         if self._telemetry is not None:
             headers = self._telemetry.sent(headers)
         random_id = ids.random_uuid(self._rng)
+        message_id = random_id if id is None else id
+        body = encode(value, subject=f"the message to queue {queue}")
+        if self._codec is not None:
+            body = await envelopes.encode(self._codec, body, message_context(queue, message_id))
         message = outgoing(
-            queue, random_id if id is None else id, encode(value, subject=f"the message to queue {queue}"), reply_to=reply_to,
+            queue, message_id, body, reply_to=reply_to,
             correlation_id=correlation_id, kind=kind, headers=headers, delay=delay, expires=expires,
             remember=None if id is None else remember,  # nobody can say one again that was drawn
         )  # fmt: skip
@@ -101,7 +108,7 @@ class ClientMessages:
         ``lease``: how long a received message belongs to its receiver alone. ``tries``: a message that was
         delivered this often and never acknowledged goes to the dead letters, with an alert.
         """
-        return Queue(self._opened_store, name, lease=lease, tries=tries, poll=self._poll)
+        return Queue(self._opened_store, name, lease=lease, tries=tries, poll=self._poll, codec=self._codec)
 
     async def queues(self) -> list[QueueView]:
         """Return the queues in which messages wait or are dead, by name."""
@@ -142,6 +149,8 @@ class ClientMessages:
             if ids is None or len(ids) != 1:
                 raise ConfigError("value= replaces that of one message: name it, ids=[...]")
             body = encode(value, subject=f"the message to queue {queue}")
+            if self._codec is not None:
+                body = await envelopes.encode(self._codec, body, message_context(queue, ids[0]))
         return await self.store.queues.replay_messages(queue, self.acts.new(who, why), ids, body=body)
 
     async def drop_messages(

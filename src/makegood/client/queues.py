@@ -11,6 +11,8 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from makegood.base import ids
 from makegood.base.arguments import checked_count, judge_calls
 from makegood.base.contexts import bare_context, within
@@ -23,6 +25,7 @@ from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
 from makegood.model import notices
 from makegood.model.queue_message import QueueMessage
 from makegood.payload.codec import encode
+from makegood.payload.envelopes import Codec, decode, is_encoded, message_context
 from makegood.store import Store
 from makegood.store.queue_records import Outgoing, Returned
 from makegood.transactions import Caller, recognise
@@ -63,8 +66,16 @@ class Queue:
     """
 
     def __init__(
-        self, opened_store: OpenedStore, name: str, *, lease: Duration, tries: int, poll: float
+        self,
+        opened_store: OpenedStore,
+        name: str,
+        *,
+        lease: Duration,
+        tries: int,
+        poll: float,
+        codec: Codec | None = None,
     ) -> None:
+        self._codec = codec
         self.name = named(name)
         self._opened_store = opened_store
         self._poll = poll
@@ -129,7 +140,7 @@ class Queue:
         if handover.dead:
             log.error("queue %s: %d messages put to the dead letters", self.name, handover.dead)
         if handover.messages:
-            return handover.messages
+            return [await opened(self._codec, message) for message in handover.messages]
         return float("inf") if handover.rest is None else handover.rest
 
     async def acknowledge(self, *messages: QueueMessage, connection: Any = None) -> bool:
@@ -245,6 +256,14 @@ class Queue:
                 raise
             if self._end_turn(receipt):
                 await self.acknowledge(message)
+
+
+async def opened(codec: Codec | None, message: QueueMessage) -> QueueMessage:
+    """Return a message with its body decoded; without a codec, as it is. Raises ``CodecError``."""
+    if codec is None or not is_encoded(message.body):
+        return message
+    body = await decode(codec, message.body, message_context(message.queue, message.id))
+    return replace(message, body=body)
 
 
 def refuse_unknowable(queue: str, ids: Sequence[str] | None) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from makegood import saga
 from makegood.base.ids import show
 from makegood.declare.action import Action
+from makegood.declare.sealed_values import is_sealed
 from makegood.errors import ConfigError
 from makegood.model.messages import Answer, TaskMessage
 from makegood.model.plan import Plan, StepPlan
@@ -28,12 +29,8 @@ def replanned(workflow: Workflow[..., Any], detail: TaskDetail, inputs: Sequence
     The plan is the one that the workflow function makes of the inputs, or the one that it has already made.
     Raises ``ConfigError`` for a workflow that is not the task's, and whatever ``Workflow.plan_from`` raises.
     """
-    task, names = detail.task, (workflow.name, *workflow.formerly)
-    if workflow.address != f"{task.app}.{workflow.name}" or task.workflow not in names:
-        raise ConfigError(
-            f"task {show(task.id)} is one of {task.app}.{task.workflow}, not of {workflow.address}: pass the workflow that it was "
-            f"submitted with"
-        )
+    task = detail.task
+    _refuse_another(workflow, detail)
     plan = inputs if isinstance(inputs, Plan) else workflow._plan_from(inputs)
     if (plan.app, plan.workflow) != (task.app, workflow.name):
         raise ConfigError(f"inputs= is a plan of {plan.app}.{plan.workflow}, not of {workflow.address}")
@@ -43,6 +40,33 @@ def replanned(workflow: Workflow[..., Any], detail: TaskDetail, inputs: Sequence
     return msgspec.json.encode(
         saga.Replanned(tuple(map(msgspec.Raw, plan.inputs)), tuple(map(_bare, whole)), plan.returns)
     )
+
+
+async def stored_plan(
+    workflow: Workflow[..., Any], detail: TaskDetail, inputs: Sequence[Any] | Plan[Any]
+) -> Plan[Any]:
+    """Return the plan that ``replanned`` takes, encoded as the plan of the task is.
+
+    Raises ``ConfigError`` for a workflow that is not the task's, or that has no codec here, and whatever
+    ``Workflow.plan_from`` raises.
+    """
+    _refuse_another(workflow, detail)
+    plan: Plan[Any] = inputs if isinstance(inputs, Plan) else workflow._plan_from(inputs)
+    if not is_sealed(detail.returns):
+        return plan
+    name = show(detail.task.id)
+    if plan.sealing is None:
+        raise ConfigError(f"the values of task {name} are encoded: give its app the codec, mg.App(codec=...)")
+    return await plan.sealing.sealed(plan, name)
+
+
+def _refuse_another(workflow: Workflow[..., Any], detail: TaskDetail) -> None:
+    task, names = detail.task, (workflow.name, *workflow.formerly)
+    if workflow.address != f"{task.app}.{workflow.name}" or task.workflow not in names:
+        raise ConfigError(
+            f"task {show(task.id)} is one of {task.app}.{task.workflow}, not of {workflow.address}: pass the workflow that it was "
+            f"submitted with"
+        )
 
 
 def check_arguments(action: Action[..., Any], step: str, inputs: Mapping[str, Any]) -> None:

@@ -57,6 +57,7 @@ class ScheduleAccess:
         Raises ``SubmissionError`` for a plan that a living Scheduler cannot read.
         """
         store, spec = self.tasks.opened_store.ready(), draft.spec
+        draft = await draft.sealed()
         sample = draft_of(spec.app, spec.name, draft.plan, FiredMoment("", ""), 0)
         await self.kinds.check(store, [sample])
         (outcome,) = await store.schedules.apply([draft])
@@ -104,7 +105,8 @@ def draft_from(name: str, workflow: Any, inputs: tuple[Any, ...], options: dict[
             f"schedule() takes a function decorated with @app.workflow(...), not {type(workflow).__name__}"
         )
     app = workflow.address.partition(".")[0]
-    return ScheduleDraft(spec_of(app, name, **options, is_declared=False), workflow._sketch(*inputs))  # noqa: SLF001 - the plan as data
+    spec = spec_of(app, name, **options, is_declared=False)
+    return ScheduleDraft(spec, workflow._sketch(*inputs), workflow._sealing)  # noqa: SLF001 - the plan as data
 
 
 @judge_calls(ConfigError, values=True, constructor=False)

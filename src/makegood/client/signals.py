@@ -4,15 +4,20 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypedDict
 
+from msgspec.structs import replace
+
 from makegood.base import ids
 from makegood.base.durations import Duration
 from makegood.base.text import refuse_unstorable
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress, page_by_page
+from makegood.declare.sealed_values import signal_subject
 from makegood.declare.signal import Signal, SignalByKey, another_app
 from makegood.errors import ConfigError, DefinitionError, SignalRefused, TaskNotFoundError
 from makegood.model.messages import Act
+from makegood.payload import envelopes
 from makegood.payload.codec import encode
+from makegood.payload.envelopes import Codec, Context
 from makegood.store.signals import KNOWN, OutgoingSignal, Signalled, TaskKey
 from makegood.store.views import Filter, TaskView
 from makegood.transactions import recognise
@@ -20,6 +25,10 @@ from makegood.workflow.workflow import Workflow
 
 MOST_ID: Final = 300
 """Characters of a signal's id, and of the step that it is for, at most."""
+
+
+_MANY: Final = 0
+"""In place of a task's number: any that an act on many concerns."""
 
 
 class SignalOptions(TypedDict, total=False):
@@ -88,6 +97,24 @@ def outgoing(
     return _checked(OutgoingSignal(to=to, name=name, id=id, value=body, step=step or "", is_typed=is_typed))
 
 
+async def closed(signal: OutgoingSignal, codec: Codec | None, app: str) -> OutgoingSignal:
+    """Return a signal as it is sent: encoded for its task, or for any of the app if it names none by its id.
+
+    Raises what the codec raises.
+    """
+    if codec is None:
+        return signal
+    of_task = isinstance(signal.to, int) and signal.to != _MANY
+    subject = ids.show(signal.to) if isinstance(signal.to, int) and of_task else signal_subject(app)
+    context = Context(subject, f"signal {signal.name}")
+    return replace(signal, value=await envelopes.encode(codec, signal.value, context, named=not of_task))
+
+
+def codec_of(signal: Signal[Any] | str) -> tuple[Codec | None, str]:
+    """Return the codec of a signal and the name of its app; a signal that is only named has none."""
+    return (signal.codec, signal.app) if isinstance(signal, Signal) else (None, "")
+
+
 def of_message(answer: SignalByKey, message: str) -> OutgoingSignal:
     """Return the signal that an inbox's function made of a message, by its id. Raises ``ConfigError``."""
     to = TaskKey(answer.app, answer.workflow, answer.key)
@@ -106,7 +133,7 @@ def _checked(signal: OutgoingSignal) -> OutgoingSignal:
     return signal
 
 
-def bulk_content(kind: str, signal: Signal[Any] | str | None, value: Any) -> tuple[str, bytes] | None:
+async def bulk_content(kind: str, signal: Signal[Any] | str | None, value: Any) -> tuple[str, bytes] | None:
     """Return the name and the value of the signal that an act on many tasks sends; None for another act.
 
     Raises as ``outgoing`` does, and ``ConfigError`` if the act and the signal do not go together.
@@ -117,7 +144,7 @@ def bulk_content(kind: str, signal: Signal[Any] | str | None, value: Any) -> tup
         return None
     if signal is None:
         raise ConfigError('bulk("signal", ...) needs signal=, what app.signal(...) returned or its name')
-    content = outgoing(0, signal, value, id="bulk", step=None)
+    content = await closed(outgoing(_MANY, signal, value, id="bulk", step=None), *codec_of(signal))
     return content.name, content.value
 
 
@@ -142,6 +169,7 @@ async def send_all(
     async def send_to(view: TaskView) -> Acted:
         name = ids.show(view.id)
         signal = outgoing(view.id, draft.signal, draft.value, id=f"{act.id}/{name}", step=None)
+        signal = await closed(signal, *codec_of(draft.signal))
         try:
             answer = await store.tasks.signal(signal, Act(signal.id, act.who, act.why))
         except (SignalRefused, TaskNotFoundError) as refusal:
@@ -175,6 +203,7 @@ async def send(
     store = opened_store.ready(anywhere=connection is not None)
     act = acts.new(who, why)
     sending = outgoing(to, signal, value, id=act.id if id is None else id, step=step)
+    sending = await closed(sending, *codec_of(signal))
     is_operators = who is not None or why != ""
     if connection is None:
         return await store.tasks.signal(sending, act if is_operators else None)

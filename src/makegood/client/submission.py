@@ -5,18 +5,22 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from makegood.base import ids
 from makegood.base.clock import iso
 from makegood.base.durations import Duration
 from makegood.base.text import refuse_unstorable
 from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.scheduler_kinds import SchedulerKinds
+from makegood.declare.sealed_values import Opener, input_field
 from makegood.errors import ConfigError, DefinitionError, KeyConflict, LaneTakenError, PayloadError
 from makegood.model import notices
 from makegood.model.attributes import LONGEST_INDEXED, Attribute
 from makegood.model.lane import Lane
 from makegood.model.plan import MOST_DELAY, Plan
 from makegood.model.shape import Shape
+from makegood.payload.envelopes import digest, is_encoded
 from makegood.store.protocol import Store, Tasks
 from makegood.store.records import Submission, Submitted
 from makegood.transactions import Caller
@@ -90,13 +94,36 @@ def refuse_far(plan: Plan[Any], tasks: Tasks) -> None:
 
 
 def draft_of(plan: Plan[Any], task_id: int) -> Submission:
-    """Return a plan as it is written down. Only the inputs of a task with a key are ever compared."""
-    fingerprint = b"" if plan.key is None else plan.fingerprint
+    """Return a plan as it is written down, sealed if it is to be.
+
+    Only the inputs of a task with a key are ever compared. Encoded ones differ in each task, so they are
+    decoded first (``opened_conflict``).
+    """
+    if plan.key is None:
+        fingerprint = b""
+    else:
+        fingerprint = plan.fingerprint if plan.sealing is None else digest(plan.inputs)
     return Submission(
         task_id, plan.app, plan.workflow, Shape.of(plan.steps), plan.inputs, plan.returns, fingerprint, plan.key, plan.priority,
         plan.correlation_id, plan.within, plan.undo_within, plan.on_failure,
         reply_to=plan.reply_to, names=plan.names, start=plan.start, attributes=plan.attributes, signals=plan.signals, lanes=plan.lanes,
     )  # fmt: skip
+
+
+async def drawn(plan: Plan[Any], task_id: int) -> Submission:
+    """Return a plan as it is written down for a task. Raises what the codec of its app raises."""
+    if plan.sealing is not None:
+        plan = await plan.sealing.sealed(plan, ids.show(task_id))
+    return draft_of(plan, task_id)
+
+
+async def opened_conflict(plan: Plan[Any], answer: Submitted) -> Submitted:
+    """Return the answer to a submission, the inputs of the existing task decoded. Raises ``CodecError``."""
+    if not any(map(is_encoded, answer.inputs)):
+        return answer
+    opener = Opener(None if plan.sealing is None else plan.sealing.codec, plan.app, ids.show(answer.id))
+    inputs = [await opener.value(data, input_field(n)) for n, data in enumerate(answer.inputs)]
+    return replace(answer, inputs=tuple(inputs))
 
 
 def refuse_conflict(plan: Plan[Any], answer: Submitted) -> None:
@@ -149,11 +176,17 @@ async def insert(
     answers: dict[int, Submitted] = {}
     left: Sequence[int] = range(len(plans))
     while left:
-        drafts = [draft_of(plans[n], draw()) for n in left]
+        drafts = [
+            draft_of(plans[n], draw()) if plans[n].sealing is None else await drawn(plans[n], draw())
+            for n in left
+        ]
         results = await write(drafts if watch is None else [watch(draft) for draft in drafts])
         answers.update(zip(left, results, strict=True))
         left = [n for n in left if answers[n].key_collision]
-    return [answers[n] for n in range(len(plans))]
+    return [
+        await opened_conflict(plans[n], answers[n]) if answers[n].conflict else answers[n]
+        for n in range(len(plans))
+    ]
 
 
 class LocalScheduler(Protocol):
@@ -203,6 +236,8 @@ class Submitter:
     def handle(self, plan: Plan[Any], answer: Submitted, *, exists: bool) -> TaskHandle[Any]:
         """Return the handle of what became of a plan. Raises ``KeyConflict``."""
         refuse_conflict(plan, answer)
+        if plan.sealing is not None:
+            self._access.codecs[plan.app] = plan.sealing.codec
         return TaskHandle(self._access, answer.id, plan.returns_type, created=answer.is_new, exists=exists)
 
     async def submit(self, plan: Plan[Any], caller: Caller | None) -> TaskHandle[Any]:
@@ -214,7 +249,7 @@ class Submitter:
             self.check([plan])
         await refuse_taken(self._access.opened_store.store, [plan])
         while True:
-            draft = draft_of(plan, self._draw())
+            draft = draft_of(plan, self._draw()) if plan.sealing is None else await drawn(plan, self._draw())
             if draft.steps.newer_kinds or draft.lanes.names:
                 await self._kinds.check(self._access.opened_store.store, [draft])
             if self._observe is not None:
@@ -226,6 +261,8 @@ class Submitter:
             else:
                 (answer,) = await self._access.opened_store.store.tasks.submit([draft])
             if not answer.key_collision:
+                if answer.conflict:
+                    answer = await opened_conflict(plan, answer)
                 return self.handle(plan, answer, exists=True)
 
     async def write(self, plans: Sequence[Plan[Any]], caller: Caller | None = None) -> list[Submitted]:

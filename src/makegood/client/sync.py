@@ -31,6 +31,7 @@ from makegood.model.lane import Lane
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
 from makegood.model.schedule import ScheduleOptions
+from makegood.payload.envelopes import Codec
 from makegood.store.records import Submitted
 from makegood.store.signals import Signalled
 from makegood.store.views import EventView, Filter
@@ -112,10 +113,11 @@ class SyncClient:
         queue_limit: int = LIMIT,
         queue_bytes: Size = MOST_BYTES,
         telemetry: Observer | None = None,
+        codec: Codec | None = None,
     ) -> None:
         self._options: dict[str, Any] = {
             "poll_every": poll_every, "migrate": migrate, "queue_limit": queue_limit, "queue_bytes": queue_bytes,
-            "telemetry": telemetry,
+            "telemetry": telemetry, "codec": codec,
         }  # fmt: skip
         self._store = store
         self._loop = Loop(self._forget)

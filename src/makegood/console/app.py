@@ -68,6 +68,7 @@ from makegood.errors import (
     StoreUnavailableError,
     TaskNotFoundError,
 )
+from makegood.payload.envelopes import Codec
 
 log = logging.getLogger("makegood.console")
 
@@ -101,6 +102,7 @@ def create_app(
     token: str | None = None,
     trace_url: str | None = None,
     clock: Clock | None = None,
+    codec: Codec | None = None,
 ) -> "ConsoleApp":
     """Return the console as an ASGI application, to serve or to mount under any path.
 
@@ -117,7 +119,8 @@ def create_app(
     such as "password". ``secret`` signs logins; processes behind one address share it. ``base``: the path
     under which a proxy serves the console, unless the proxy sends ``X-Forwarded-Prefix``. ``trace_url``: the
     address of a trace where you keep them, such as "https://jaeger.example/trace/{trace}"; the page of a
-    task then links to its trace. Raises ``ConfigError`` for what contradicts itself.
+    task then links to its trace. ``codec``: decodes inputs and results for the pages of everybody who may
+    log in; None: they are shown encoded. Raises ``ConfigError`` for what contradicts itself.
     """
     options = ConsoleOptions(
         users=users or {},
@@ -129,6 +132,7 @@ def create_app(
         token=token,
         insecure=insecure,
         trace_url=trace_url,
+        codec=codec,
     )
     return console_app(store, options, clock, Redaction(redact), (resolve_user, resolve_access))
 
@@ -145,7 +149,12 @@ def console_app(
     """
     clock = clock or SystemClock()
     return ConsoleApp(
-        store, Access(clock, options, hooks), redaction or Redaction(), clock, options.trace_url
+        store,
+        Access(clock, options, hooks),
+        redaction or Redaction(),
+        clock,
+        trace_url=options.trace_url,
+        codec=options.codec,
     )
 
 
@@ -162,7 +171,9 @@ class ConsoleApp:
         access: Access,
         redaction: Redaction,
         clock: Clock,
+        *,
         trace_url: str | None = None,
+        codec: Codec | None = None,
     ) -> None:
         if not isinstance(store, str | Client):
             raise ConfigError(
@@ -171,7 +182,7 @@ class ConsoleApp:
         self._owns_store = isinstance(store, str)
         self.client = Client(store) if isinstance(store, str) else store
         self.access = access
-        self._reads = Reads(self.client, clock, share=SHARED)
+        self._reads = Reads(self.client, clock, share=SHARED, codec=codec)
         self._log = AccessLog(clock)
         self._renderer = Renderer(files := StaticFiles(), redaction, trace_url=trace_url)
         self.routes: Sequence[Route] = ()

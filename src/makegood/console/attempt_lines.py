@@ -13,6 +13,7 @@ from makegood.console.attempts import Course, ShownAttempt
 from makegood.errors import MissingValueError, PayloadError, StoreError
 from makegood.model.shape import HeldTask
 from makegood.model.states import TEXTS
+from makegood.payload.envelopes import describe
 from makegood.saga.rules import owner
 from makegood.store.records import Identity
 from makegood.store.views import NodeView, StepView, TaskDetail
@@ -260,7 +261,7 @@ def trace_lines(text: str) -> list[TraceLine]:
     lines: list[TraceLine] = []
     frames: list[str] = []
     library = False
-    for line in text.splitlines():
+    for line in describe(text).splitlines():
         if frame := _FRAME.match(line):
             library = _of_a_library(frame[1])
         elif not line.startswith(" "):

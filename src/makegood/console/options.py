@@ -10,6 +10,7 @@ from makegood.base.arguments import judge_calls
 from makegood.base.host_port import host_and_port
 from makegood.console.users import Role, User
 from makegood.errors import ConfigError
+from makegood.payload.envelopes import Codec
 
 DEFAULT: Final = "127.0.0.1:8640"
 
@@ -39,6 +40,8 @@ class ConsoleOptions:
     """Whether everybody may use it without a login."""
     trace_url: str | None = None
     """The address of a trace where traces are kept; ``{trace}`` in it becomes the trace's id."""
+    codec: Codec | None = field(default=None, repr=False)
+    """Decodes inputs and results for the pages; None: they are shown encoded."""
 
     def __post_init__(self) -> None:
         """Refuse to listen for others than this machine where nobody has to log in."""

@@ -8,8 +8,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Final, TypeVar
 
+from msgspec.structs import replace
+
 from makegood.base.clock import Clock
 from makegood.client.client import Client
+from makegood.client.encoded_tasks import legible, legible_event
+from makegood.payload.envelopes import Codec
 from makegood.store import Store
 from makegood.store.views import (
     AlertView,
@@ -33,9 +37,14 @@ MOST_SHARED: Final = 512
 
 
 class Reads:
-    """Reads of one store, shared between its viewers. ``share``: seconds, 0 for none."""
+    """Reads of one store, shared between its viewers. ``share``: seconds, 0 for none. ``codec``: decodes
+    inputs and results; None: they are returned as they are stored.
+    """
 
-    def __init__(self, client: Client, clock: Clock, *, share: float = SHARED) -> None:
+    def __init__(
+        self, client: Client, clock: Clock, *, share: float = SHARED, codec: Codec | None = None
+    ) -> None:
+        self._codec = codec
         self._client = client
         self._clock = clock
         self._share = share
@@ -99,7 +108,13 @@ class Reads:
 
     async def excerpt(self, task: int, page: StepPage | None = None) -> TaskExcerpt | None:
         """Return what a page shows of a task, with its undecided commands; None if it does not exist."""
-        return await self.shared(("excerpt", task, page), lambda: self.store.tasks.excerpt(task, page))
+        return await self.shared(("excerpt", task, page), lambda: self._excerpt(task, page))
+
+    async def _excerpt(self, task: int, page: StepPage | None) -> TaskExcerpt | None:
+        part = await self.store.tasks.excerpt(task, page)
+        if part is None or self._codec is None:
+            return part
+        return replace(part, detail=await legible(self._codec, part.detail))
 
     async def step_names(self, task: int, steps: Sequence[int]) -> dict[int, str]:
         """Return the names of these steps."""
@@ -108,7 +123,17 @@ class Reads:
 
     async def recent(self, task: int, before: int | None = None) -> TaskEvents:
         """Return the newest events of a task, or those before the sequence ``before``."""
-        return await self.shared(("events", task, before), lambda: self.store.tasks.recent(task, before))
+        return await self.shared(("events", task, before), lambda: self._recent(task, before))
+
+    async def _recent(self, task: int, before: int | None) -> TaskEvents:
+        part = await self.store.tasks.recent(task, before)
+        if self._codec is None:
+            return part
+        steps = {end.idx for event in part.events for end in event.attempts}
+        names = await self.store.tasks.step_names(task, sorted(steps))
+        return replace(
+            part, events=[await legible_event(self._codec, task, names, event) for event in part.events]
+        )
 
     async def alerts(
         self, limit: int = 100, *, task: int | None = None, ended: bool | None = False

@@ -5,8 +5,8 @@ The name is that of a field, of the parameter that an input was given as, or the
 ``["Authorization", "…"]`` in a list of such, ``{"name": "authorization", "value": "…"}``. Texts that show a
 secret in one of the usual forms lose it. ``base.secret_names`` holds the rule.
 
-A payload is JSON as bytes. What cannot be read as JSON, such as an encrypted payload, is shown as its length
-only.
+A payload is JSON as bytes. What cannot be read as JSON is shown as its length only; what a codec encoded, as
+what can be said of it without the codec: "encrypted (key k1, 312 bytes)".
 """
 
 import json
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from makegood.base.secret_names import COVER, is_secret, last_word, without_secrets
 from makegood.base.terminal_text import visible
+from makegood.payload.envelopes import describe
 from makegood.store.views import TaskDetail, TaskView
 
 MOST: Final = 20_000
@@ -105,6 +106,12 @@ class Redaction:
         return self._field(name, value, name) if name else self._covered(value, "")
 
     def _covered(self, value: Any, path: str) -> Any:
+        if (
+            isinstance(value, dict)
+            and type(envelope := value.get("mg")) is str
+            and envelope.startswith("mg1:")
+        ):
+            return describe(envelope)  # a template and what fills it
         if isinstance(value, dict):
             has_name = any(
                 isinstance(part, str) and last_word(name) in _NAMES and is_secret(part)
@@ -121,6 +128,8 @@ class Redaction:
                 [part[0], COVER, *part[2:]] if _is_secret_pair(part) else self._covered(part, f"{path}[]")
                 for part in value
             ]
+        if type(value) is str and value.startswith("mg1:"):
+            return describe(value)
         if type(value) is str and len(value) <= _MOST_SEARCHED:
             return without_secrets(value)
         return value

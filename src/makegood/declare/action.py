@@ -45,6 +45,7 @@ from makegood.model.policy import Policy, Recover, Retry
 from makegood.model.rates import per_second
 from makegood.model.task import about
 from makegood.payload.codec import check_fits, encode, misfit, shown
+from makegood.payload.envelopes import Codec, withholds
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,8 +79,18 @@ class Shared:
     now.
     """
 
-    def __init__(self, app: str, *, payload_limit: int = PAYLOAD_LIMIT, step_limit: int = 10_000) -> None:
+    def __init__(
+        self,
+        app: str,
+        *,
+        payload_limit: int = PAYLOAD_LIMIT,
+        step_limit: int = 10_000,
+        codec: Codec | None = None,
+    ) -> None:
         self.app = app
+        self.codec = codec
+        self.withholds = withholds(codec)
+        """Whether texts of errors are encoded."""
         self.payload_limit = payload_limit
         self.step_limit = step_limit
         self.plans: set[PlanRecorder] = set()
@@ -93,11 +104,20 @@ class Shared:
         owner = self.agents.get(agent)
         return None if owner is None else owner._find(name)
 
-    def signal(self, name: str, annotation: Any) -> Signal[Any]:
-        """Return the signal of this name, declared if it is not. Raises ``DefinitionError`` and its kind."""
+    def signal(self, name: str, annotation: Any, *, readable: bool | None = None) -> Signal[Any]:
+        """Return the signal of this name, declared if it is not. Raises ``DefinitionError`` and its kind.
+
+        ``readable``: as ``App.signal`` has it; None: as it is declared.
+        """
         signal = self.signals.get(name)
         if signal is None:
-            signal = self.signals[name] = Signal(name, annotation, self.app)
+            signal = self.signals[name] = Signal(
+                name, annotation, self.app, self.codec, readable=bool(readable)
+            )
+        elif readable not in (None, signal.readable):
+            raise DuplicateNameError(
+                f"app {self.app} has a signal {name!r} with readable={signal.readable}, and here with readable={readable}: declare it once"
+            )
         elif signal.type != annotation:
             raise DuplicateNameError(
                 f"app {self.app} has a signal {name!r} of {shown(signal.type)}, and here it is of {shown(annotation)}: a signal has one "
@@ -487,6 +507,7 @@ class Agent:
         keeps: Duration | None = None,
         name: str | None = None,
         formerly: Iterable[str] = (),
+        readable: bool = False,
     ) -> ActionDecorator: ...
     @overload
     def action(
@@ -504,6 +525,7 @@ class Agent:
         keeps: Duration | None = None,
         name: str | None = None,
         formerly: Iterable[str] = (),
+        readable: bool = False,
     ) -> ActionDecorator: ...
     def action(self, *positional: Any, complete_within: Any = None, **options: Any) -> Any:
         """Declare an action: ``@payments.action(complete_within="30s")`` above a ``def`` or an ``async def``.
@@ -529,6 +551,8 @@ class Agent:
           and ``recover`` must end before it. These two replace what a preset says.
         - ``name``: replaces the function's name; ``formerly``: names it had, so that waiting steps find it
           after a deploy.
+        - ``readable``: where the app has a codec, its result is not encoded, so that ``mg.when`` may compare
+          it and ``mg.each`` may go through it.
 
         Raises ``DefinitionError`` or ``DuplicateNameError`` that says what to write instead.
         """

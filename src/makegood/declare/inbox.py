@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from makegood.base.function_layers import is_async
 from makegood.base.ids import checked_queue
 from makegood.base.wrapped_errors import leaves
-from makegood.declare.around import Around
+from makegood.declare.action import Shared
 from makegood.declare.parameters import signature
 from makegood.declare.signal import SignalByKey
 from makegood.declare.verdicts import verdict_in
@@ -42,18 +42,17 @@ class Inbox(Generic[T]):
         queue: str,
         fn: Accepts[T],
         *,
-        app: str,
+        registry: Shared,
         concurrency: int,
         retry: Retry,
         lease: float,
         names: Mapping[str, Any] | None,
-        around: Around,
     ) -> None:
         self.queue = checked_queue(queue)
-        self.where = f"{app}'s inbox {queue}"
+        self.where = f"{registry.app}'s inbox {queue}"
         self.fn = fn
-        self.around = around
-        """The app's hooks."""
+        self.registry = registry
+        """What the app's declarations share: its hooks, its codec."""
         self.retry = retry
         """Deliveries of a message, and the waits between them."""
         self.lease = lease

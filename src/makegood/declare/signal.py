@@ -10,6 +10,7 @@ import msgspec
 from makegood.base.ids import checked_name
 from makegood.errors import DefinitionError
 from makegood.payload.codec import check_fits, decode, decoder, encode
+from makegood.payload.envelopes import Codec
 from makegood.payload.pydantic_models import is_model
 from makegood.payload.unchecked_rules import refuse_unkept
 from makegood.payload.unknown_fields import refuse_unknown
@@ -17,6 +18,8 @@ from makegood.payload.unknown_fields import refuse_unknown
 T = TypeVar("T")
 
 
+_ENCODED: Final = '{"type":"string","pattern":"^mg1:"}'
+"""The schema of encoded values: a sender without the app cannot make one."""
 _MOST_SCHEMA: Final = 4096
 """Characters of a JSON schema that is stored with each task."""
 
@@ -42,12 +45,26 @@ class SignalByKey(msgspec.Struct, frozen=True):
     """JSON."""
     id: str | None = None
     step: str = ""
+    codec: Codec | None = None
+    """Encodes its value when it is sent; None: it stays plain."""
 
 
 class Signal(Generic[T]):
     """A signal of an app: see ``App.signal``. A workflow waits for it; ``client.signal`` sends it."""
 
-    def __init__(self, name: str, type: Any, app: str) -> None:  # noqa: A002 - what it is
+    def __init__(
+        self,
+        name: str,
+        type: Any,  # noqa: A002 - what it is
+        app: str,
+        codec: Codec | None = None,
+        *,
+        readable: bool = False,
+    ) -> None:
+        self.readable = readable
+        """Whether its values stay plain where the app has a codec."""
+        self.codec = None if readable else codec
+        """Encodes its values; None: they stay plain."""
         self.name = checked_name(name, "signal")
         self.type = type
         """The type of its values."""
@@ -62,7 +79,12 @@ class Signal(Generic[T]):
 
     @functools.cached_property
     def schema(self) -> str:
-        """The JSON schema of its values; "" if none is known, or only a long one: each task has a copy."""
+        """The JSON schema of its values as they are stored.
+
+        "" if none is known, or only a long one: each task has a copy.
+        """
+        if self.codec is not None:
+            return _ENCODED
         try:
             text = msgspec.json.encode(msgspec.json.schema(self.type, schema_hook=_schema)).decode()
         except (TypeError, ValueError, RecursionError):  # a type that msgspec describes no further
@@ -96,7 +118,8 @@ class Signal(Generic[T]):
         """
         if workflow.app != self.app:
             raise another_app(self, workflow.app, workflow.name)
-        return SignalByKey(workflow.app, workflow.name, key, self.name, self._encoded(value), id, step)
+        body = self._encoded(value)
+        return SignalByKey(workflow.app, workflow.name, key, self.name, body, id, step, self.codec)
 
 
 def another_app(signal: Signal[Any], app: str, workflow: str) -> DefinitionError:

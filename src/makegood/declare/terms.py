@@ -48,6 +48,8 @@ class Terms:
     """Seconds that an extended attempt may take; None: ``EXTEND_MOST`` times its ``complete_within``."""
     cancellable: bool = False
     """An ``async def`` that is cancelled once nobody needs it."""
+    readable: bool = False
+    """Whether its result stays plain where the app has a codec."""
 
     def longest(self, within: float) -> float:
         """Return the seconds that an attempt may take at most, if it was given ``within`` and is extended."""
@@ -90,6 +92,7 @@ class Declared:
     keeps: Any = None
     name: str | None = None
     formerly: Any = ()
+    readable: bool = False
 
     def terms(self, where: str) -> Terms:
         """Return the terms of an action; raises ``DefinitionError`` for options that make no sense."""
@@ -151,8 +154,16 @@ class Declared:
             has_recover=self.recover is not None,
             extend_up_to=extend_up_to,
             cancellable=bool(self.cancellable),
+            readable=self._readable(where),
         )
         return replace(terms, recover=terms.fitting(where, self.recover, terms.within))
+
+    def _readable(self, where: str) -> bool:
+        if not isinstance(self.readable, bool):
+            raise DefinitionError(
+                f"{where}: readable={self.readable!r}: True if Schedulers may read its result, which is then not encoded"
+            )
+        return self.readable
 
     def _keys(self, where: str) -> Preset:
         """Return what is declared of the service's keys."""

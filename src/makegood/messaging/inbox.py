@@ -31,7 +31,7 @@ from makegood.base.text import words
 from makegood.base.wrapped_errors import process_end
 from makegood.client.lease_keeper import LeaseKeeper
 from makegood.client.scheduler_kinds import SchedulerKinds
-from makegood.client.signals import of_message
+from makegood.client.signals import closed, of_message
 from makegood.client.submission import insert, refuse_conflict, refuse_far, with_options
 from makegood.declare.inbox import Inbox, checked_answer, is_final, pause
 from makegood.declare.signal import SignalByKey
@@ -39,6 +39,7 @@ from makegood.declare.verdicts import verdict_in
 from makegood.errors import KeyConflict, Later, MakegoodError, StoreUnavailableError
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
+from makegood.payload.envelopes import decode, is_encoded, message_context, withheld
 from makegood.store.protocol import Store
 from makegood.store.queue_records import Returned
 from makegood.store.records import IDLE, Submitted
@@ -95,7 +96,12 @@ class Acceptor:
         """Run the inbox's function, submit its plan or send its signal, and acknowledge the message, in one
         transaction.
         """
-        payload = inbox._read(message.body)
+        registry = inbox.registry
+        if is_encoded(message.body):
+            context = message_context(inbox.queue, message.id)
+            payload = inbox._read(await decode(registry.codec, message.body, context))
+        else:
+            payload = inbox._read(message.body)
 
         async def work(caller: Caller) -> Submitted | Signalled | None:
             tx = Transaction(caller, None if caller.blocks else asyncio.get_running_loop(), message)
@@ -132,7 +138,7 @@ class Acceptor:
             limit = asyncio.timeout(inbox.lease * _SHARE)
             try:
                 async with limit:
-                    return await inbox.around.awaiting(_outcome, inbox.fn, payload, tx)
+                    return await inbox.registry.around.awaiting(_outcome, inbox.fn, payload, tx)
             except TimeoutError as late:
                 if limit.expired():
                     raise TimeoutError(
@@ -140,9 +146,9 @@ class Acceptor:
                     ) from late
                 raise
         if tx.caller.blocks:  # its transaction keeps every other receiver away
-            answer = inbox.around.call(inbox.fn, payload, tx)
+            answer = inbox.registry.around.call(inbox.fn, payload, tx)
         else:
-            call = partial(fresh().run, inbox.around.call, inbox.fn, payload, tx)
+            call = partial(fresh().run, inbox.registry.around.call, inbox.fn, payload, tx)
             keeper = self._keeper(inbox, tx.message)
             try:
                 answer = await asyncio.get_running_loop().run_in_executor(self._threads, call)
@@ -178,7 +184,7 @@ class Acceptor:
         return answer
 
     async def _signal(self, caller: Caller, content: SignalByKey, message: QueueMessage) -> Signalled:
-        signal = of_message(content, message.id)
+        signal = await closed(of_message(content, message.id), content.codec, content.app)
         answer = await self._store.tasks.join_signal(caller, signal)
         if answer.conflict:
             raise KeyConflict(
@@ -304,7 +310,7 @@ class _Reader:
             finding = verdict_in(fault, now)
             if finding is not None and isinstance(finding.verdict, Later):
                 await self._give_back(
-                    message, retry_after(finding.verdict.wait, now), words(fault), counts=False
+                    message, retry_after(finding.verdict.wait, now), self._text(fault), counts=False
                 )
             else:
                 await self._failed(message, fault)
@@ -319,15 +325,18 @@ class _Reader:
             log.debug("message %s of %s made %s", message.id, self.inbox.where, result)
 
     async def _failed(self, message: QueueMessage, fault: BaseException) -> None:
-        error = words(fault, named=True)
+        error = self._text(fault, named=True)
         dead = message.tries >= self.inbox.retry.tries or is_final(fault)
         level = logging.ERROR if dead else logging.WARNING
         what = "goes to the dead letters" if dead else "is redelivered"
         details = message.id, self.inbox.where, message.tries, what, error
-        trace = fault if self._is_new(fault) else None
+        trace = fault if self._is_new(fault) and not self.inbox.registry.withholds else None
         log.log(level, "message %s of %s, delivery %d, %s: %s", *details, exc_info=trace)
         wait = pause(self.inbox.retry, message.tries) * self._rng.uniform(0.5, 1.5)
         await self._give_back(message, wait, error, dead=dead)
+
+    def _text(self, fault: BaseException, *, named: bool = False) -> str:
+        return withheld(fault) if self.inbox.registry.withholds else words(fault, named=named)
 
     def _is_new(self, fault: BaseException) -> bool:
         """Whether this kind of fault is new: its traceback is logged once, later ones get one line each."""

@@ -93,6 +93,8 @@ class Attempt(msgspec.Struct, eq=False):
     """Its function was cancelled because nobody needs it."""
     hearing: asyncio.Event | None = None
     """Set when it hears; None: nothing waits for that."""
+    withholds: bool = False
+    """Texts of its errors are encoded: in plain, only the class of an exception is kept."""
     work: "asyncio.Task[None] | None" = None
     """The task that runs it; None once it has ended."""
 

@@ -15,6 +15,7 @@ from makegood.errors import ConfigError
 from makegood.model.attributes import Attribute, Attributes, pairs
 from makegood.model.lane import NO_LANES, Lane, Lanes, lane_names
 from makegood.model.policy import Policy
+from makegood.payload.envelopes import Codec
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -201,6 +202,15 @@ class Comparison(Protocol):
         """
 
 
+class Sealing(Protocol):
+    """Encodes what a plan holds, for an app that has a codec."""
+
+    codec: Codec
+
+    async def sealed(self, plan: "Plan[Any]", task: str) -> "Plan[Any]":
+        """Return a plan as it is stored for a task, named by its id as people see it."""
+
+
 MOST_DELAY: Final = 10 * 365.25 * 86_400.0
 """Seconds after its submission at which a task may begin, at most: ten years."""
 
@@ -261,6 +271,8 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     """The signals that its steps wait for."""
     lanes: Lanes = NO_LANES
     """The lanes that its task waits for."""
+    sealing: Sealing | None = None
+    """Encodes it once its task's id is drawn; None: its app has no codec."""
 
     @property
     def fingerprint(self) -> bytes:
@@ -307,6 +319,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
             self.attributes if attributes is None else pairs(attributes),
             self.signals,
             self.lanes if lane is None else replace(self.lanes, names=lane_names(lane)),
+            self.sealing,
         )
 
     def __str__(self) -> str:

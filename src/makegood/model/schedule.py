@@ -7,7 +7,7 @@ Everything is JSON in a row of the store, so the process that fires a schedule n
 import hashlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal, TypedDict, get_args
+from typing import Annotated, Any, Final, Literal, Protocol, TypedDict, get_args
 
 import msgspec
 
@@ -176,11 +176,28 @@ class ScheduleProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why the last one failed."""
 
 
+class ScheduleSealing(Protocol):
+    """Encodes what the plan of a schedule holds, for an app that has a codec."""
+
+    async def scheduled(self, plan: SchedulePlan, app: str, name: str) -> SchedulePlan:
+        """Return the plan as it is stored for the schedule of this name."""
+
+
 class ScheduleDraft(msgspec.Struct, frozen=True):
     """A schedule, ready to be written."""
 
     spec: ScheduleSpec
     plan: SchedulePlan
+    sealing: ScheduleSealing | None = None
+    """Encodes the plan; None: its app has no codec, or it is encoded."""
+
+    async def sealed(self) -> "ScheduleDraft":
+        """Return the schedule as it is stored. Raises what its app's codec raises."""
+        if self.sealing is None:
+            return self
+        return ScheduleDraft(
+            self.spec, await self.sealing.scheduled(self.plan, self.spec.app, self.spec.name)
+        )
 
     @property
     def rows(self) -> tuple[bytes, bytes, bytes]:

@@ -119,7 +119,7 @@ async def declare_schedules(parts: Parts) -> None:
     if not parts.schedules:
         return
     try:
-        outcomes = await parts.store.schedules.apply(parts.schedules)
+        outcomes = await parts.store.schedules.apply([await draft.sealed() for draft in parts.schedules])
     except ConfigError as denial:  # a role of few rights works without: another process writes them
         log.warning(
             "schedules of %s are not written from here, see `makegood schedule apply`: %s", parts.name, denial

@@ -21,6 +21,7 @@ from makegood.model.breaker import Breaker
 from makegood.model.lane import Lane, checked_terms
 from makegood.model.policy import Retry
 from makegood.model.schedule import ScheduleOptions, spec_of
+from makegood.payload.envelopes import Codec
 from makegood.workflow.lane_of import LaneOf
 from makegood.workflow.schedule import Schedule
 from makegood.workflow.workflow import Workflow
@@ -41,11 +42,19 @@ class App:
     """A set of agents and workflows: ``shop = mg.App("shop")``.
 
     ``payload_limit``: bytes of an input, the arguments of a step or a result as JSON. ``step_limit``: steps
-    of a plan. ``agents``, ``workflows``, ``inboxes``, ``schedules``, ``signals`` and ``setups`` are found by
-    name. Raises ``DefinitionError`` for a name that is not allowed.
+    of a task. ``codec``: encodes payloads before they are stored, such as ``mg.codecs.Encrypted(keys)``.
+    ``agents``, ``workflows``, ``inboxes``, ``schedules``, ``signals`` and ``setups`` are found by name. Raises
+    ``DefinitionError`` for a name that is not allowed.
     """
 
-    def __init__(self, name: str, *, payload_limit: int = PAYLOAD_LIMIT, step_limit: int = 10_000) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        payload_limit: int = PAYLOAD_LIMIT,
+        step_limit: int = 10_000,
+        codec: Codec | None = None,
+    ) -> None:
         self.name = checked_name(name, "app")
         for option, value in (("payload_limit", payload_limit), ("step_limit", step_limit)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -54,7 +63,14 @@ class App:
             raise DefinitionError(
                 f"App({name!r}, step_limit={step_limit}): a task has at most {MOST_STEPS:,} steps"
             )
-        self._registry = Shared(name, payload_limit=payload_limit, step_limit=step_limit)
+        if codec is not None and not all(
+            callable(getattr(codec, each, None)) for each in ("encode", "decode")
+        ):
+            raise DefinitionError(
+                f"App({name!r}, codec={codec!r:.60}): a codec has encode(data, context) and decode(data, context), as mg.codecs.Encrypted has"
+            )
+        self.codec = codec
+        self._registry = Shared(name, payload_limit=payload_limit, step_limit=step_limit, codec=codec)
         self.agents: dict[str, Agent] = self._registry.agents
         self.workflows: dict[str, Workflow[..., Any]] = {}
         self.inboxes: dict[str, Inbox[Any]] = {}
@@ -179,19 +195,21 @@ class App:
         return declare if fn is None else declare(fn)
 
     @overload
-    def signal(self, name: str, of: type[T]) -> Signal[T]: ...
+    def signal(self, name: str, of: type[T], *, readable: bool = False) -> Signal[T]: ...
     @overload
-    def signal(self, name: str, of: Any) -> Signal[Any]: ...
-    def signal(self, name: str, of: Any) -> Signal[Any]:
+    def signal(self, name: str, of: Any, *, readable: bool = False) -> Signal[Any]: ...
+    def signal(self, name: str, of: Any, *, readable: bool = False) -> Signal[Any]:
         """Declare a signal, for both ends: ``approval = shop.signal("approval", Approval)``.
 
         A workflow waits for it with ``mg.wait_for(approval)``, and whoever knows sends it:
         ``client.signal(task, approval, Approval(...))``. ``of``: the type of its values. To type checkers a
-        type that is not a class, such as a union, is ``Any``. The same name and type again: the same signal.
+        type that is not a class, such as a union, is ``Any``. ``readable``: where the app has a codec, its
+        values are not encoded, so that ``mg.when`` may compare them. The same name and type again: the same
+        signal.
         Raises ``DefinitionError`` for a name that is not allowed and for a type that JSON cannot be decoded
         to, and ``DuplicateNameError`` if the app has a signal of this name with another type.
         """
-        return self._registry.signal(name, of)
+        return self._registry.signal(name, of, readable=readable)
 
     def inbox(
         self, queue: str, *, concurrency: int = 4, retry: Retry = TRIES, lease: Duration = "1m"
@@ -222,12 +240,11 @@ class App:
             inbox = Inbox(
                 queue,
                 fn,
-                app=self.name,
+                registry=self._registry,
                 concurrency=concurrency,
                 retry=retry,
                 lease=limit,
                 names=names,
-                around=self._registry.around,
             )
             self.inboxes[queue] = inbox
             return inbox

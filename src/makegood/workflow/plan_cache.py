@@ -12,7 +12,7 @@ import dis
 import functools
 import inspect
 from collections.abc import Callable, Container, Mapping
-from types import FunctionType, NoneType
+from types import CodeType, FunctionType, NoneType
 from typing import Any
 
 import msgspec
@@ -113,6 +113,27 @@ class FunctionCode:
     def literals(self) -> Container[int]:
         """See the function ``literals``."""
         return literals(self._fn)
+
+    def is_constant(self, value: object) -> bool:
+        """Whether a value is written in the function, or in one inside it."""
+        return type(value) in CONSTANTS and id(value) in self._written
+
+    @functools.cached_property
+    def _written(self) -> Container[int]:
+        """The constants of the function and of those inside it, by ``id``."""
+        bare = inspect.unwrap(self._fn)
+        return _nested_literals(bare, bare.__code__) if isinstance(bare, FunctionType) else {}
+
+
+def _nested_literals(fn: FunctionType, code: CodeType) -> dict[int, object]:
+    """Return the constants in code and in functions inside it, and those of the module that they name."""
+    constants = (each.argval for each in dis.get_instructions(code) if each.opname in _WRITTEN)
+    values = (*code.co_consts, *constants, *(fn.__globals__.get(name) for name in code.co_names))
+    by_id: dict[int, object] = {id(value): value for value in values if type(value) in CONSTANTS}
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            by_id |= _nested_literals(fn, inner)
+    return by_id
 
 
 def literals(fn: Callable[..., object]) -> dict[int, object]:

@@ -71,7 +71,7 @@ class Recording(Templates):
         marks: Sequence[Mark],
         code: FunctionCode,
     ) -> None:
-        super().__init__(registry, where, Origins(copies, marks, code.sites))
+        super().__init__(registry, where, Origins(copies, marks, code.sites), code.is_constant)
         self._literals = code.literals
         self._inputs = len(copies)
         self._calls: list[Called | ParallelGroup] | None = []
@@ -261,7 +261,10 @@ class Recording(Templates):
         if length_s > MOST_DELAY:
             raise DefinitionError(f"{subject}: {length!r:.60} is longer than ten years, which is the most")
         # the steps of tasks that differ in their inputs alone are the same
-        ref = self._input(length) if isinstance(length, timedelta | float) else None
+        is_input = (
+            isinstance(length, timedelta | float) and self.registry.codec is None
+        )  # encoded, it is unreadable
+        ref = self._input(length) if is_input else None
         return self._wait(
             "sleep", self._literal(length_s, subject) if ref is None else Template(("", ""), (ref,))
         )
@@ -277,7 +280,7 @@ class Recording(Templates):
         except ConfigError as wrong:
             raise DefinitionError(f"{subject}: {wrong}") from None
         # the JSON of an input has no zone
-        ref = None if "[" in text else self._input(at)
+        ref = None if "[" in text or self.registry.codec is not None else self._input(at)
         args = self._literal(text, subject) if ref is None else Template(("", ""), (ref,))
         return self._wait("sleep", args, UNTIL)
 

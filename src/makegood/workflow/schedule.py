@@ -29,4 +29,5 @@ class Schedule:
     @cached_property
     def draft(self) -> ScheduleDraft:
         """The schedule as the store keeps it."""
-        return ScheduleDraft(self.spec, self.workflow._sketch(*self.inputs))  # noqa: SLF001 - of this room
+        workflow = self.workflow
+        return ScheduleDraft(self.spec, workflow._sketch(*self.inputs), workflow._sealing)  # noqa: SLF001 - of this room

@@ -1,6 +1,7 @@
 """The values in a plan (arguments, conditions and results) as templates with references in them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import Enum
 from types import NoneType
 from typing import Any
 
@@ -21,7 +22,14 @@ _PLAIN = (str, int, bool, NoneType)
 class Templates:
     """Writes values for one plan. ``where`` names the workflow, ``origins`` knows its inputs."""
 
-    def __init__(self, registry: Shared, where: str, origins: Origins) -> None:
+    def __init__(
+        self,
+        registry: Shared,
+        where: str,
+        origins: Origins,
+        is_constant: Callable[[object], bool] = lambda _: False,
+    ) -> None:
+        self._is_constant = is_constant
         self.registry = registry
         self.where = where
         self.input_places: set[int] = set()
@@ -147,8 +155,20 @@ class Templates:
             return PlanCondition(condition.op, parts=tuple(map(self._condition, condition.values)))
         if condition.op != "true":
             self._comparable(condition)
+            if self.registry.codec is not None:
+                self._storable(condition)
         left, *right = [self._template(value, "a side of a condition") for value in condition.values]
         return PlanCondition(condition.op, left, right[0] if right else None)
+
+    def _storable(self, condition: PromiseCondition) -> None:
+        """Raise ``PromiseError`` for a comparison with a value that is not in the code: it is kept plain."""
+        for value in condition.values:
+            is_code = value is None or isinstance(value, bool | Enum | Promise) or self._is_constant(value)
+            if not is_code:
+                raise PromiseError(
+                    f"a comparison in {self.where} is with a value that the workflow function was given or made, and the plan would keep it unencoded "
+                    f"(App(codec=...)): compare with a constant written in the function, or in an action that is declared readable=True and returns a bool"
+                )
 
     def _comparable(self, condition: PromiseCondition) -> None:
         """Raise ``PromiseError`` for a comparison that Python would answer otherwise: values are compared as

@@ -32,6 +32,7 @@ from makegood.workflow.plan_cache import NO_TRAIL, CachedPlan, FunctionCode
 from makegood.workflow.plan_run import Planning
 from makegood.workflow.promise import MOMENT, Promise, promised
 from makegood.workflow.provenance import Mark, Sites, own_copies
+from makegood.workflow.sealed_plans import PlanSealing
 from makegood.workflow.signal_waits import check_timeouts, wait_for
 from makegood.workflow.verbs import _MAKERS
 
@@ -73,6 +74,7 @@ class Workflow(Generic[P, R]):
         self.on_failure: OnFailure = on_failure
         self._lane_of = lane_of
         self._fn = fn
+        self._sealing = None if registry.codec is None else PlanSealing(registry, registry.codec)
         self._trails: dict[tuple[Mark, ...], CachedPlan] = {}
         self._inputs = WorkflowInputs(
             fn, name, self.address, limit=registry.payload_limit, names=names_around()
@@ -157,6 +159,8 @@ class Workflow(Generic[P, R]):
                 check_timeouts(trail.steps, self.within, self.address)
             if trail is not before:
                 self._check_sleeps(trail.steps, inputs_json)
+                if self._sealing is not None:
+                    self._sealing.check(trail.steps, self.address)
                 self._trails = {**dict([*self._trails.items()][1 - _TRAILS :]), marks: trail}
         except PromiseError as wrong:
             add_place(wrong)
@@ -176,7 +180,7 @@ class Workflow(Generic[P, R]):
         return Plan(
             self._registry.app, self.name, trail.steps, inputs_json, trail.returns, self._by_value, self.within, self.undo_within, self.on_failure,
             returns_type=self._returns, names=self._inputs.names or self._inputs.names_of(len(args), by_name),
-            signals=trail.signals, lanes=self._lane_of.lanes(self.address, args, by_name),
+            signals=trail.signals, lanes=self._lane_of.lanes(self.address, args, by_name), sealing=self._sealing,
         )  # fmt: skip
 
     def _check_results(self, values: Sequence[object]) -> None:
@@ -261,6 +265,8 @@ class Workflow(Generic[P, R]):
         if trail.signals:
             check_timeouts(trail.steps, self.within, self.address)
         self._check_sleeps(trail.steps, inputs_json)
+        if self._sealing is not None:
+            self._sealing.check(trail.steps, self.address, places)
         null = msgspec.Raw(b"null")
         return SchedulePlan(
             self.name, tuple(trail.steps),

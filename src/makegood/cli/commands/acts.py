@@ -19,6 +19,7 @@ from makegood.base import ids
 from makegood.cli import bulk_acts, corrected_inputs, exits, next_commands, no_scheduler
 from makegood.cli.bulk_acts import RequestedAct
 from makegood.cli.client import connect, looking, task_named
+from makegood.cli.codec_option import codec_option
 from makegood.cli.command import Whole
 from makegood.cli.commands.task import read, utf8
 from makegood.cli.context import Cli, command, flag, given, lasting, who_option, why_option
@@ -197,6 +198,7 @@ def wake(
 @why_option("How you know, for the task and the audit.", required=True)
 @who_option
 @lasting("--timeout", default="30s", text="For the answer.")
+@codec_option
 def settle(
     cli: Cli,
     /,

@@ -25,6 +25,7 @@ from makegood.cli.import_app import load_app
 from makegood.cli.stored_arguments import RESULT, Fault, Find, Stored
 from makegood.client.client import Client
 from makegood.declare.action import Action
+from makegood.declare.sealed_values import is_sealed
 from makegood.errors import DefinitionError
 from makegood.model.plan import StepPlan, Template
 from makegood.model.states import TaskState
@@ -335,6 +336,8 @@ def _faults(step: StepView, arguments: Stored, find: Find) -> Iterator[tuple[Nee
         action = find(need.agent, need.action)
         if action is None or not _has(action, need.needs):
             yield need, Fault("", "")
+        elif is_sealed(need.args):
+            continue  # its values are encoded
         elif need.needs == "action":
             yield from ((need, fault) for fault in arguments.faults(action, "do", need.args))
         elif need.needs == "undo" and step.state in STANDING:

@@ -8,6 +8,7 @@ import click
 
 from makegood.base.text import refuse_unstorable
 from makegood.cli import event_loop
+from makegood.cli.codec_option import codec_option
 from makegood.cli.console_settings import console_options, printed
 from makegood.cli.context import Cli, command, flag, setting
 from makegood.cli.logs_and_telemetry import set_up_logs
@@ -32,6 +33,7 @@ from makegood.node.signals import Signals
 @click.option(
     "--role", default="viewer", show_default=True, metavar="ROLE", help="With --hash-password: their role."
 )
+@codec_option
 @setting("log_level", metavar="LEVEL", text=f"One of {', '.join(LEVELS)}. [default: info]")
 @setting("log_format", metavar="FORMAT", text="text (the default), or json: an object a line.")
 def console(cli: Cli, /, *, insecure: bool, name: str | None, role: str) -> None:
@@ -43,7 +45,7 @@ def console(cli: Cli, /, *, insecure: bool, name: str | None, role: str) -> None
         cli.flags["console_insecure"] = "on"
     set_up_logs(cli)
     server = needed("makegood.console.server").ConsoleServer(
-        cli.settings.store, console_options(cli.settings)
+        cli.settings.store, console_options(cli.settings, cli.codec)
     )
     store = cli.store
 

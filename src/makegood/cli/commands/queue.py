@@ -18,6 +18,7 @@ from makegood.base.durations import shown
 from makegood.base.terminal_text import visible_json
 from makegood.cli import exits
 from makegood.cli.client import carried_out, looked
+from makegood.cli.codec_option import codec_option
 from makegood.cli.command import Whole
 from makegood.cli.commands.task import read
 from makegood.cli.context import Cli, at_most, by_operator, command, flag, given, lasting
@@ -57,6 +58,7 @@ BATCH = 100
 @lasting(
     "--remember", default="7d", text="With --id: how long the id is known once the message was acknowledged."
 )
+@codec_option
 def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **options: Any) -> int:
     """Put a message into queue NAME: a JSON value, @FILE to read it from a file, or - from stdin. Writes its
     id.
@@ -104,6 +106,7 @@ def _json(value: str) -> msgspec.Raw:
     "--tries", type=Whole(1), default=TRIES, show_default=True, metavar="N",
     help="Deliveries before a message becomes a dead letter.",
 )  # fmt: skip
+@codec_option
 def receive(cli: Cli, /, *, name: str, lease: float, tries: int, **options: Any) -> int:
     """Receive the messages that wait in queue NAME, and write each in a line; with --json as an object.
 

@@ -26,6 +26,7 @@ from makegood.base.wall_times import read_moment
 from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.bar import BatchBar
 from makegood.cli.client import connect, looked, looking, task_named
+from makegood.cli.codec_option import codec_option
 from makegood.cli.command import Whole
 from makegood.cli.context import Cli, at_most, command, flag, lasting, naming_options
 from makegood.cli.corrected_inputs import correction
@@ -36,12 +37,14 @@ from makegood.cli.render.output import date_time, recent
 from makegood.cli.render.style import Line
 from makegood.client import as_json
 from makegood.client.client import Client
+from makegood.client.encoded_tasks import legible
 from makegood.client.handle import TaskHandle
 from makegood.console.redaction import Redaction
 from makegood.errors import ConfigError, PayloadError, TaskNotFoundError, WaitExpiredError
 from makegood.model import notices
 from makegood.model.states import AT_REST
 from makegood.payload.codec import UNREADABLE, decode, shallow
+from makegood.payload.envelopes import describe
 from makegood.payload.unknown_fields import refuse_unknown
 from makegood.store import filters
 from makegood.store.views import EventView, Filter, NodeView, TaskDetail, TaskView
@@ -353,6 +356,7 @@ MOST_MOVES: Final = 1000
 @click.argument("task_id", metavar="ID")
 @flag("--all", text="Every step and whole values, however many and large.")
 @flag("--uncovered", text="Show secret values, such as passwords, as they are.")
+@codec_option
 def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # noqa: A002 - the option's name
     """Show a task, by its id or key, with inputs, steps and alerts. Values with secret names are covered.
 
@@ -364,6 +368,7 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
         task = await task_named(client, task_id)
         detail = await client.store.tasks.detail(task.number, with_asked=True)
         detail = detail or await task.status()  # which raises: there is none
+        detail = await legible(cli.codec, detail)
         alerts = await client.store.alerts.views(task=task.number)
         corrections = [act for act in reversed(await client.audit(task.number)) if act.change is not None]
         if not uncovered:
@@ -448,9 +453,9 @@ def _key_lines(detail: TaskDetail, text: str, most: int) -> list[str]:
 def _facts(detail: TaskDetail, now: float) -> list[tuple[str, str]]:
     task = detail.task
     facts: list[tuple[str, object]] = [
-        ("inputs", ", ".join(visible_json(value.decode()) for value in detail.inputs)),
-        ("result", visible_json(task.result.decode()) if task.result is not None else ""),
-        ("cause", task.cause),
+        ("inputs", ", ".join(visible_json(describe(value.decode())) for value in detail.inputs)),
+        ("result", visible_json(describe(task.result.decode())) if task.result is not None else ""),
+        ("cause", describe(task.cause)),
         ("key", task.key),
         ("correlation", task.correlation_id),
         ("attributes", ", ".join(f"{name}={value}" for name, value in detail.attributes.items())),
@@ -562,6 +567,7 @@ async def _follow(cli: Cli, condition: Filter, expect: int | None, limit: float 
 @click.argument("task_id", metavar="ID")
 @flag("--follow", text="Continue until the task is at rest.")
 @flag("--all", text="Every line and whole texts, however many and large.")
+@codec_option
 def history(cli: Cli, /, *, task_id: str, follow: bool, all: bool) -> None:  # noqa: A002 - the option's name
     """Show each transition with its time, and the replies that came too late: the newest 1,000 lines, unless
     --all or --json.

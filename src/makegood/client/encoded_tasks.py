@@ -1,0 +1,125 @@
+"""What a client does with the encoded values of a task.
+
+It opens them for whoever has the codec, and encodes what an operator states.
+"""
+
+from collections.abc import Awaitable, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from makegood.base.ids import show
+from makegood.declare.sealed_values import (
+    RESULT,
+    Opener,
+    base_and_items,
+    error_context,
+    has_readable_result,
+    input_field,
+    is_sealed,
+    result_field,
+)
+from makegood.errors import CodecError, ConfigError, MissingValueError
+from makegood.payload import envelopes
+from makegood.payload.envelopes import SEALED, Codec, Context, is_encoded
+from makegood.store.views import EventView, StepView, TaskDetail, TaskView
+
+_STEP_FIELDS = {"merge": "value of", "gather": "item of", "wait_for": "otherwise of"}
+
+
+async def plain_result(codec: Codec | None, view: TaskView) -> bytes:
+    """Return the result of a task, decoded. Raises ``CodecError``."""
+    opener = Opener(codec, view.app, show(view.id))
+    try:
+        return await opener.template(view.result or b"null", RESULT)
+    except MissingValueError as missing:
+        raise CodecError(f"the result of task {show(view.id)} cannot be put together: {missing}") from None
+
+
+async def legible(codec: Codec | None, detail: TaskDetail) -> TaskDetail:
+    """Return a task with its values decoded, as far as the codec can; without one, as it is."""
+    if codec is None or not is_sealed(detail.returns):
+        return detail
+    opener = Opener(codec, detail.task.app, show(detail.task.id))
+    result = detail.task.result
+    if result is not None:
+        result = await _opened(opener.template(result, RESULT), result)
+    inputs = [
+        await _opened(opener.value(data, input_field(n)), data) if is_encoded(data) else data
+        for n, data in enumerate(detail.inputs)
+    ]
+    steps = [await _legible_step(opener, step) for step in detail.steps]
+    return replace(detail, task=replace(detail.task, result=result), inputs=tuple(inputs), steps=steps)
+
+
+async def _legible_step(opener: Opener, step: StepView) -> StepView:
+    data = step.result
+    if data is None or b"mg1:" not in data:
+        return step
+    base, items = base_and_items(step.name)
+    if step.kind == "gather":
+        return step  # its elements are results of steps, which are shown
+    if data.startswith(SEALED):
+        field = f"{_STEP_FIELDS.get(step.kind, '')} {base}"
+        return replace(step, result=await _opened(opener.template(data, field, items), data))
+    if step.kind == "wait_for":
+        signal = step.action or base
+        return replace(step, result=await _opened(opener.signal(data, signal), data))
+    return replace(step, result=await _opened(opener.value(data, result_field(step.name)), data))
+
+
+async def _opened(value: Awaitable[bytes], data: bytes) -> bytes:
+    try:
+        return await value
+    except (CodecError, MissingValueError):
+        return data
+
+
+async def legible_event(
+    codec: Codec | None, task: int, names: Mapping[int, str], event: EventView
+) -> EventView:
+    """Return a row of a task's history with the texts of errors decoded, as far as the codec can.
+
+    ``names``: of the steps, by index.
+    """
+    if codec is None or not any((end.traceback or "").startswith("mg1:") for end in event.attempts):
+        return event
+    ends = [
+        replace(end, traceback=await _legible_text(codec, task, names.get(end.idx, ""), end.traceback or ""))
+        for end in event.attempts
+    ]
+    return replace(event, attempts=tuple(ends))
+
+
+async def _legible_text(codec: Codec, task: int, step: str, text: str) -> str | None:
+    if not text.startswith("mg1:"):
+        return text or None
+    try:
+        data = await envelopes.decode(codec, f'"{text}"'.encode(), error_context(task, step))
+        return msgspec.json.decode(data, type=str)
+    except (CodecError, msgspec.MsgspecError):
+        return text
+
+
+async def stored_result(codec: Codec | None, task: TaskView, step: StepView, body: bytes) -> bytes:
+    """Return a result that an operator states, as its task keeps it.
+
+    Raises ``CodecError`` without the codec.
+    """
+    args = None if step.plan is None else step.plan.args
+    if not is_sealed(args) or has_readable_result(args) or body == b"null":
+        return body
+    if codec is None:
+        raise CodecError(
+            f"the values of task {show(task.id)} are encoded, and this client has no codec: pass mg.Client(codec=...) or --codec MODULE:OBJECT"
+        )
+    return await envelopes.encode(codec, body, Context(show(task.id), result_field(step.name)))
+
+
+def refuse_encoded(detail: TaskDetail) -> None:
+    """Raise ``ConfigError`` for a correction that needs the values of a task whose values are encoded."""
+    if is_sealed(detail.returns):
+        raise ConfigError(
+            f"the values of task {show(detail.task.id)} are encoded, so only its code can replace them: pass workflow= with all inputs of the workflow "
+            f"(--check APP)"
+        )

@@ -1,0 +1,297 @@
+"""Payloads that the engine cannot read: a task runs, fails, is undone and repaired, and no row has a value in plain."""
+
+import logging
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import makegood as mg
+from makegood.agent import sealed_calls
+from makegood.client.client import Client
+from makegood.node.node import Node
+from makegood.payload.envelopes import decode
+from makegood.store.protocol import Store
+from tests.actors.conftest import QUIET
+from tests.actors.encoded_shop import (
+    CANARY,
+    KEYS,
+    EncodedShop,
+    Hold,
+    Line,
+    Order,
+    dump,
+    envelopes,
+    refuse_canary,
+)
+from tests.conformance.worlds import World
+from tests.waiting import moment
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(autouse=True)
+def logs(caplog: pytest.LogCaptureFixture) -> Any:
+    """No log line at any level has the canary."""
+    caplog.set_level(logging.DEBUG)
+    yield caplog
+    refuse_canary(caplog.text, "a log")
+
+
+def encrypted(**keys: bytes) -> mg.codecs.Encrypted:
+    return mg.codecs.Encrypted(keys or KEYS)
+
+
+async def test_a_task_of_every_kind_of_step_runs_and_leaves_nothing_in_plain(
+    store: Store, world: World
+) -> None:
+    shop = EncodedShop(encrypted())
+    async with Node(shop.app, store, options=QUIET) as node, Client(store) as client:
+        task = await node.client.submit(shop.place, Order("o-1"), key="o-1", reply_to="queue:notices")
+        await node.client.signal(task, shop.approval, Line("approved"))
+        await node.client.signal(task, shop.verdict, "yes")
+        result = await task.result(timeout="30s")
+        assert result["sent"] == f"sent {CANARY}"
+        assert result["note"] == CANARY
+        assert result["first"]["line"] == {"sku": "x", "note": f"{CANARY} {CANARY}"}
+        calls = dict(shop.calls)
+        assert calls["send"][0] == [CANARY, f"hold {CANARY}"]
+        assert calls["send"][2] == Line("approved")
+        assert [pick["line"]["sku"] for pick in calls["send"][1]] == ["x", "y"]
+        with pytest.raises(mg.CodecError, match="no codec"):
+            await client.task(task.id).result()
+        text = await dump(world)
+        refuse_canary(text, "a row")
+        assert len(envelopes(text)) > 10
+
+
+async def ended(task: mg.TaskHandle[Any], state: str) -> None:
+    assert (view := await task.wait("30s")).state == state, view.cause
+
+
+async def test_errors_withhold_their_texts_and_an_undo_gets_what_was_done(store: Store, world: World) -> None:
+    shop = EncodedShop(encrypted())
+    shop.faults["pick"] = mg.Permanent(f"no {CANARY}")
+    async with Node(shop.app, store, options=QUIET) as node:
+        task = await node.client.submit(shop.place, Order("o-1"), reply_to="queue:notices")
+        await ended(task, "undone")
+        assert ("release", (Order("o-1"), Hold(f"hold {CANARY}", Order("o-1")))) in shop.calls
+        view = await task.status()
+        assert "Permanent (its text is withheld)" in view.task.cause
+        ends = [end for event in (await store.tasks.recent(task.number)).events for end in event.attempts]
+        (failure,) = [end for end in ends if end.kind == "permanent"]
+        assert failure.frame is not None
+        assert "encoded_shop.py" in failure.frame
+        assert failure.traceback is not None
+        assert failure.traceback.startswith("mg1:")
+        text = await opened_error(
+            shop, task, "pick[0]" if "pick[0]" in view.task.cause else "pick[1]", failure.traceback
+        )
+        assert f"no {CANARY}" in text
+        assert "Traceback" in text
+        ends = [end async for event in task.events(follow=False) for end in event.attempts]
+        assert any(f"no {CANARY}" in (end.traceback or "") for end in ends), (
+            "a client with the codec reads it"
+        )
+        refuse_canary(await dump(world), "a row")
+
+
+async def opened_error(shop: EncodedShop, task: mg.TaskHandle[Any], step: str, text: str) -> str:
+    context = mg.codecs.Context(task.id, f"error of {step}")
+    return (await decode(shop.app.codec, f'"{text}"'.encode(), context)).decode()
+
+
+async def test_doubt_probes_stuck_undos_and_operators_leave_nothing_in_plain(
+    store: Store, world: World
+) -> None:
+    shop = EncodedShop(encrypted())
+    shop.faults |= {
+        "reserve": RuntimeError(CANARY),
+        "pick": mg.Permanent(CANARY),
+        "release": mg.Permanent(CANARY),
+    }
+    async with Node(shop.app, store, options=QUIET) as node:
+        task = await node.client.submit(shop.place, Order("o-1"))
+        await ended(task, "error")
+        assert ("reserved", (Order("o-1"), CANARY)) in shop.calls
+        await task.settle("reserve", outcome="undone", why="seen")
+        await ended(task, "undone")
+        with pytest.raises(mg.ConfigError, match="workflow="):
+            await task.resubmit(inputs=[Order("o-2")])
+        with pytest.raises(mg.ConfigError, match="workflow="):
+            await task.resubmit(step="reserve", inputs={"card": "another"})
+        answer = await task.resubmit(
+            inputs=[Order("cheap", card=f"other {CANARY}")], workflow=shop.place, why="new card"
+        )
+        assert answer.verdict == "applied", answer
+        await node.client.signal(task, shop.verdict, "no")
+        await ended(task, "undone")
+        assert ("reserve", (Order("cheap", card=f"other {CANARY}"), f"other {CANARY}")) in shop.calls
+        assert "mg1:" in (await task.status()).task.cause, "the reason of mg.fail"
+        text = await dump(world)
+        refuse_canary(text, "a row")
+        refuse_canary("\n".join(alert.text for alert in await node.client.alerts()), "an alert")
+
+
+async def test_an_operator_states_a_result_that_is_encoded(store: Store, world: World) -> None:
+    shop = EncodedShop(encrypted())
+    shop.faults["send"] = mg.Permanent(CANARY)
+    async with Node(shop.app, store, options=QUIET) as node, Client(store) as stranger:
+        held = shop.app.workflow(on_failure="hold", name="held")(shop.place.fn)
+        task = await node.client.submit(held, Order("cheap"))
+        await node.client.signal(task, shop.verdict, "yes")
+        await ended(task, "error")
+        with pytest.raises(mg.CodecError, match="--codec"):
+            await stranger.task(task.id).settle("send", value=CANARY, why="seen")
+        await task.settle("send", value=f"seen {CANARY}", why="seen")
+        assert (await task.result("30s"))["sent"] == f"seen {CANARY}"
+        refuse_canary(await dump(world), "a row")
+
+
+async def test_messages_dead_letters_and_signals_by_key(store: Store, world: World) -> None:
+    shop = EncodedShop(encrypted())
+    async with Node(shop.app, store, options=QUIET) as node, Client(store, codec=shop.app.codec) as client:
+        task = await node.client.submit(shop.place, Order("o-1"), key="o-1")
+        await client.send("orders", Order("signal"), id="m-1")
+        shop.faults["accept dead"] = mg.Permanent(CANARY)
+        await client.send("orders", Order("dead"), id="m-2")
+        while not await client.messages("orders", dead=True):
+            await moment()
+        refuse_canary(await dump(world), "a row")
+        await client.replay_messages("orders", ["m-2"], value=Order("o-2"))
+        while not (views := await client.find(mg.Filter(key=mg.Exact("o-2")))):
+            await moment()
+        assert await client.task(views[0].id).result("30s") == CANARY
+        await node.client.signal(task, shop.verdict, "yes")
+        assert (await task.result("30s"))["note"] == CANARY
+        refuse_canary(await dump(world), "a row")
+
+
+async def test_keys_and_conflicts_are_decided_on_what_was_encoded(store: Store) -> None:
+    shop, rotated = EncodedShop(encrypted()), EncodedShop(encrypted(k2=b"2" * 32, **KEYS))
+    async with Client(store) as client:
+        first = await client.submit(shop.briefly, Order("o-1"), key="k")
+        assert first.created
+        assert not (await client.submit(shop.briefly, Order("o-1"), key="k")).created
+        assert not (await client.submit(rotated.briefly, Order("o-1"), key="k")).created
+        with pytest.raises(mg.KeyConflict, match="another text"):
+            await client.submit(rotated.briefly, Order("o-2"), key="k")
+        tasks = await client.submit_many([shop.briefly.plan(Order("o-1")).with_(key=key) for key in "kl"])
+        assert [task.created for task in tasks] == [False, True]
+
+
+async def test_schedules_are_encoded_and_the_same_app_writes_the_same_schedule(
+    store: Store, world: World
+) -> None:
+    shop = EncodedShop(encrypted())
+    shop.app.schedule("hourly", shop.at_moment, Order("o-1"), mg.MOMENT, every="1h")
+    for expected in ("new", "same"):
+        draft = shop.app.schedules["hourly"].draft
+        assert await store.schedules.apply([await draft.sealed()]) == [expected]
+    async with Node(shop.app, store, options=QUIET) as node:
+        schedule = await node.client.find_schedule("hourly")
+        task = await schedule.trigger()
+        assert await task.result("30s") == f"hold {CANARY}"
+        assert (await task.status()).inputs[0].startswith(b'{"id":"o-1"')
+        refuse_canary(await dump(world), "a row")
+
+
+async def test_after_a_rotation_old_tasks_end_and_a_missing_key_costs_no_task(
+    store: Store, world: World
+) -> None:
+    new = {"k2": b"2" * 32}
+    old, rotated, ahead = (
+        EncodedShop(encrypted()),
+        EncodedShop(encrypted(**new, **KEYS)),
+        EncodedShop(encrypted(**new)),
+    )
+    async with Client(store) as client:
+        task = await client.submit(old.briefly, Order("o-1"))
+        async with Node(ahead.app, store, options=QUIET) as node:
+            while not (alerts := await node.client.alerts()):
+                await moment()
+            assert alerts[0].kind == "role_failing"
+            assert "key k1" in alerts[0].text
+            detail = await node.client.task(task.id).status()
+            assert detail.task.failure_count == 0
+            assert detail.inputs[0].startswith(b'"mg1:')
+        await world.elapse(sealed_calls.WAIT + 1)
+        async with Node(rotated.app, store, options=QUIET) as node:
+            assert await node.client.task(task.id).result("30s") == CANARY
+
+
+async def test_a_process_whose_app_has_no_codec_yet_costs_no_task(store: Store, world: World) -> None:
+    shop, before = EncodedShop(encrypted()), EncodedShop(None)
+    async with Client(store) as client:
+        task = await client.submit(shop.briefly, Order("o-1"))
+        async with Node(before.app, store, options=QUIET) as node:
+            while not (alerts := await node.client.alerts()):
+                await moment()
+            assert "no codec" in alerts[0].text
+            assert not before.calls
+        await world.elapse(sealed_calls.WAIT + 1)
+        async with Node(shop.app, store, options=QUIET):
+            assert await task.result("30s") == CANARY
+
+
+async def test_tasks_from_before_the_codec_end_as_they_began(store: Store) -> None:
+    shop, before = EncodedShop(encrypted()), EncodedShop(None)
+    async with Client(store) as client:
+        task = await client.submit(before.briefly, Order("o-1"), key="k")
+        assert not (await client.submit(shop.briefly, Order("o-1"), key="k")).created
+        async with Node(shop.app, store, options=QUIET):
+            assert await task.result("30s") == CANARY
+        assert (await task.status()).inputs[0].startswith(b'{"id":"o-1"')
+
+
+@pytest.mark.parametrize("copied", ["of another task", "of another step"])
+async def test_a_value_that_was_copied_elsewhere_is_refused(
+    store: Store, world: World, copied: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody who may write the tables puts another value in the place of one; the step that would take it never begins."""
+    monkeypatch.setattr(sealed_calls, "WAIT", 0.02)
+    shop = EncodedShop(encrypted())
+    async with Client(store) as client:
+        task, other = [await client.submit(shop.place, Order(name)) for name in ("o-1", "o-2")]
+        async with Node(shop.app, store, options=QUIET):
+            while len([call for call in shop.calls if call[0] == "is_dear"]) < 2:
+                await moment()
+        async with world.raw() as raw:
+            step = (
+                "task = ? and name = 'reserve'"
+                if copied == "of another task"
+                else "task = ? and name = 'pick[0]'"
+            )
+            source = other.number if copied == "of another task" else task.number
+            (value,) = (await raw.run(f"select result from {{step}} where {step}", source))[0]
+            await raw.run(
+                "update {step} set result = ? where task = ? and name = 'reserve'", value, task.number
+            )
+        async with Node(shop.app, store, options=QUIET) as node:
+            await node.client.signal(task, shop.approval, Line("approved"))
+            await node.client.signal(task, shop.verdict, "yes")
+            while not (alerts := await node.client.alerts()):
+                await moment()
+            assert "copied there from another task or field" in alerts[0].text
+            assert "result of reserve" in alerts[0].text
+            assert not [call for call in shop.calls if call[0] == "send"]
+
+
+def test_a_caller_whose_driver_blocks_submits_in_its_transaction(tmp_path: Path) -> None:
+    shop = EncodedShop(mg.codecs.Chain(mg.codecs.Compressed(), encrypted()))
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    with mg.SyncClient(url, migrate=True) as client:
+        client.queues()  # it opens its store before the transaction begins
+        with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as connection:
+            connection.execute("pragma synchronous = full")
+            connection.execute("begin immediate")
+            task = client.submit(shop.briefly, Order("o-1"), key="k", connection=connection)
+            again = client.submit(shop.briefly, Order("o-1"), key="k", connection=connection)
+            connection.execute("commit")
+        assert not again.created
+        with mg.SyncNode(shop.app, url):
+            assert client.task(task.id).result("60s") == CANARY
+    for file in tmp_path.glob("shop.db*"):
+        refuse_canary(file.read_bytes().decode("latin-1"), file.name)

@@ -1,0 +1,104 @@
+"""Encoded payloads for people: pages, API and commands show ciphertext as such, and values only with the codec."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+import makegood as mg
+from makegood.codecs import Encrypted
+from tests.actors.conftest import QUIET
+from tests.actors.encoded_shop import CANARY, KEYS, EncodedShop, Line, Order, refuse_canary
+from tests.console.consoles import a_console
+from tests.console.test_secrets import stored
+from tests.doors.conftest import Shop
+
+SHOWN = "encrypted (key k1, "
+LISTS = ("/", "/tasks", "/alerts", "/errors", "/audit", "/audit.jsonl", "/schedules", "/api/v1/tasks", "/api/v1/errors", "/api/v1/alerts", "/api/v1/audit")  # fmt: skip
+
+
+async def tasks(url: str) -> list[str]:
+    """Run a task that ends well, one that is undone and one that is in error; return their ids."""
+    shop = EncodedShop(Encrypted(KEYS))
+    async with mg.Node(shop.app, url, options=QUIET) as node:
+        good = await node.client.submit(shop.place, Order("o-1"), key="o-1")
+        await node.client.signal(good, shop.approval, Line("approved"))
+        await node.client.signal(good, shop.verdict, "yes")
+        await good.result("60s")
+        shop.faults["reserve"] = mg.Permanent(CANARY)
+        bad = await node.client.submit(shop.briefly, Order("o-2"))
+        await bad.wait("60s")
+        shop.faults |= {"release": mg.Permanent(CANARY), "names": mg.Permanent(CANARY)}
+        stuck = await node.client.submit(shop.place, Order("o-3"))
+        assert (await stuck.wait("60s")).state == "error"
+    return [good.id, bad.id, stuck.id]
+
+
+async def test_no_page_and_no_answer_of_the_api_has_a_value(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with a_console(tmp_path) as console:
+        names = await tasks(console.url)
+        paths = [
+            *(f"/tasks/{name}" for name in names),
+            *(f"/api/v1/tasks/{name}{end}" for name in names for end in ("", "/history", "/undo-preview")),
+            *(f"/tasks/{name}/values/{value}" for name in names for value in ("inputs", "result", "step-0")),
+        ]
+        ada = console.browser("ada")
+        for path in (*paths, *LISTS):
+            response = await ada.get(path)
+            assert response.status in (200, 404), path
+            refuse_canary(response.text, path)
+        assert SHOWN in (await ada.get(paths[0])).text
+        whole = await ada.post(f"{paths[0]}/payloads", {"csrf": console.token(ada), "reason": "a test"})
+        refuse_canary(whole.text, "uncovered payloads")
+    refuse_canary(caplog.text, "a log")
+    refuse_canary(stored(tmp_path).decode("latin-1"), "the store's file")
+
+
+async def test_a_console_with_the_codec_shows_values_to_everybody_who_may_log_in(tmp_path: Path) -> None:
+    async with a_console(tmp_path, codec=Encrypted(KEYS)) as console:
+        good, *_ = await tasks(console.url)
+        page = (await console.browser("vera").get(f"/tasks/{good}")).text
+        assert CANARY in page
+        assert f"sent {CANARY}" in (await console.browser("vera").get(f"/api/v1/tasks/{good}")).text
+    async with a_console(tmp_path, codec=Encrypted({"k2": b"2" * 32})) as console:
+        page = (await console.browser("vera").get(f"/tasks/{good}")).text
+        refuse_canary(page, "a page for another key")
+        assert SHOWN in page
+
+
+def test_commands_show_values_with_the_codec_only(tmp_path: Path) -> None:
+    place = Shop(tmp_path)
+    (tmp_path / "secret_codec.py").write_text(
+        "import makegood as mg\n"
+        f"codec = mg.codecs.Encrypted({KEYS!r})\n"
+        "shop = mg.App('shop', codec=codec)\n"
+        "plain = mg.App('plain')\n",
+        encoding="utf-8",
+    )
+    assert place.call("store", "migrate").exit_code == 0
+    good, _, stuck = asyncio.run(tasks(place.url))
+    for words in (
+        ("task", "show", good), ("task", "show", good, "--uncovered"), ("task", "show", good, "--json"), ("task", "history", stuck), ("task", "show", stuck),
+        ("task", "list", "--json"), ("alerts", "--json"), ("audit", "--json"), ("task", "undo", "--preview", good),
+    ):  # fmt: skip
+        result = place.call(*words)
+        assert result.exit_code == 0, result.output
+        refuse_canary(result.output, " ".join(words))
+    assert SHOWN in place.call("task", "show", good).output
+    for name in ("secret_codec:codec", "secret_codec:shop"):
+        assert CANARY in place.call("task", "show", good, "--codec", name).output
+        assert f"sent {CANARY}" in place.call("task", "show", good, "--json", "--codec", name).output
+    for name, text in (("secret_codec:plain", "has no codec"), ("secret_codec:KEYS", "does not exist")):
+        refusal = place.call("task", "show", good, "--codec", name)
+        assert refusal.exit_code == 2
+        assert text in refusal.output
+    assert (
+        place.call("queue", "send", "orders", f'"{CANARY}"', "--codec", "secret_codec:codec").exit_code == 0
+    )
+    refuse_canary(place.call("queue", "list", "orders").output, "queue list")
+    assert SHOWN in place.call("queue", "list", "orders").output
+    assert CANARY in place.call("queue", "receive", "orders", "--codec", "secret_codec:codec").output
