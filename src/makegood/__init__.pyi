@@ -27,6 +27,7 @@ from makegood.errors import (
     FencedOffError,
     IllegalTransitionError,
     KeyConflict,
+    LaneTakenError,
     Later,
     MakegoodError,
     MissingUndoError,
@@ -59,6 +60,7 @@ from makegood.model.queue_message import QueueMessage
 from makegood.node.node import Node
 from makegood.node.sync import SyncNode
 from makegood.options import Options
+from makegood.store.lane_views import LanePlace, LaneView, TaskLane
 from makegood.store.notice_records import ListenerView
 from makegood.store.oversight_records import BulkView
 from makegood.store.queue_records import MessageView, QueueView, Sent
@@ -122,6 +124,9 @@ __all__ = [
     "IllegalTransitionError",
     "Inbox",
     "KeyConflict",
+    "LanePlace",
+    "LaneTakenError",
+    "LaneView",
     "Later",
     "ListenerView",
     "MakegoodError",
@@ -168,6 +173,7 @@ __all__ = [
     "TaskDetail",
     "TaskHandle",
     "TaskInError",
+    "TaskLane",
     "TaskNotFoundError",
     "TaskOutcome",
     "TaskUndone",

@@ -46,6 +46,7 @@ from makegood.payload.unknown_fields import refuse_unknown
 from makegood.store import filters
 from makegood.store.views import EventView, Filter, NodeView, TaskDetail, TaskView
 from makegood.story.batch_progress import batch_progress
+from makegood.story.lanes import place_text, queue_text
 from makegood.story.signals import fate
 from makegood.story.trouble import reasons
 from makegood.story.waits import is_asleep, sleep_text, start_text, wait_of
@@ -318,6 +319,9 @@ async def _rows(cli: Cli, client: Client, tasks: Sequence[TaskView]) -> list[tup
     briefs = await client.store.tasks.briefs(may_wait)
     for task, steps in briefs.items():
         texts[task] = "; ".join(dict.fromkeys(filter(None, map(wait_of, steps))))
+    in_line = [view.id for view in tasks if view.state == "queued"]
+    places = await client.store.lanes.places(in_line) if in_line else {}
+    texts |= {task: queue_text(of_task) for task, of_task in places.items()}
     progress = await client.store.tasks.progress([view.id for view in tasks])
     return [
         (
@@ -459,6 +463,7 @@ def _facts(detail: TaskDetail, now: float) -> list[tuple[str, str]]:
         ("unanswered", task.failure_count or ""),
         ("created", date_time(task.created)),
         ("sleeps", start_text(task, now) or _sleep(detail, now)),
+        ("lane", "; ".join(map(place_text, detail.lanes))),
         ("ended", date_time(task.ended) if task.ended is not None else ""),
         ("complete by", date_time(task.complete_by) if task.complete_by is not None else ""),
         ("held by node", task.locked_by),
