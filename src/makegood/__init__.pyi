@@ -73,6 +73,8 @@ from makegood.store.views import (
     EventView,
     Exact,
     Filter,
+    LanePlace,
+    LaneView,
     Prefix,
     SignalView,
     StepView,

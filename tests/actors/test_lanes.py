@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -71,8 +71,10 @@ class Bank:
 async def test_transfers_with_lanes_of_two_keys_lose_nothing(store: Store) -> None:
     bank, rng = Bank(), random.Random(7)
     async with Node(bank.app, store, roles=BOTH, options=QUIET) as node:
-        orders = [(*rng.sample(list(bank.balances), 2), rng.randrange(1, 60)) for _ in range(60)]
-        tasks = [await node.client.submit(bank.transfer, *order) for order in orders]
+        tasks = []
+        for _ in range(60):
+            source, target = rng.sample(list(bank.balances), 2)
+            tasks.append(await node.client.submit(bank.transfer, source, target, rng.randrange(1, 60)))
         for task in tasks:
             await task.wait(timeout="20s")
         states = {(await task.status()).task.state for task in tasks}
@@ -126,8 +128,6 @@ async def test_refused_by_the_submission_or_by_the_claim(store: Store) -> None:
             await node.client.submit(order, "ada")
         assert (refusal.value.task_id, refusal.value.lane) == (first.id, "ada")
         assert not (await node.client.submit(order, "ada", key="one")).created, "its own lane is no obstacle"
-        two = await node.client.store.tasks.submit([])
-        assert two == []
         gate.set()
         assert await first.result(timeout="20s") == "ada"
         assert await (await node.client.submit(order, "ada")).result(timeout="20s") == "ada"
@@ -196,7 +196,7 @@ def test_a_function_that_returns_no_key_is_named_at_submission() -> None:
     @agent.action(complete_within="20s", undo=mg.NOTHING)
     def count(customer: str) -> None: ...
 
-    @app.workflow(lane=lambda customer: {customer: object()}.values())
+    @app.workflow(lane=lambda _customer: [cast("Any", object())])
     def order(customer: str) -> None:
         count(customer)
 

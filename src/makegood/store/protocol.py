@@ -246,7 +246,7 @@ class Tasks(Signalling, Protocol):
         """
 
 
-class Lanes(Protocol):
+class LaneLists(Protocol):
     """Who holds lanes, and who waits. Claims and Decisions change that: see ``Tasks.commit``."""
 
     async def lanes(
@@ -728,7 +728,7 @@ class Store(Protocol):
         """Schedules and their firings."""
 
     @property
-    def lanes(self) -> Lanes:
+    def lanes(self) -> LaneLists:
         """Lanes: who holds them, and who waits."""
 
     @property

@@ -13,7 +13,7 @@ from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError, SignalRefused
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Request, TaskMessage
-from makegood.store.protocol import Lanes, Leases, Nodes, Requests, Schedules, Store, Supervision, Tasks
+from makegood.store.protocol import LaneLists, Leases, Nodes, Requests, Schedules, Store, Supervision, Tasks
 from makegood.store.records import Identity, Judged, Offer, Taken
 from makegood.store.schedule_records import FiringPass
 from makegood.store.schedules import Following
@@ -246,7 +246,7 @@ class WatchedStore:
         return self._inner.identity
 
     @property
-    def lanes(self) -> Lanes:
+    def lanes(self) -> LaneLists:
         """Lanes: who holds them, and who waits."""
         return self._inner.lanes
 

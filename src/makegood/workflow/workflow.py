@@ -64,14 +64,13 @@ class Workflow(Generic[P, R]):
         lane_of: LaneOf = NO_LANE,
     ) -> None:
         self.name = name
+        self._registry = registry
         self.formerly = formerly
-        self.address = f"{registry.app}.{name}"
         self.within = within
         self.undo_within = undo_within
         self.on_failure: OnFailure = on_failure
         self._lane_of = lane_of
         self._fn = fn
-        self._registry = registry
         self._trails: dict[tuple[Mark, ...], CachedPlan] = {}
         self._inputs = WorkflowInputs(
             fn, name, self.address, limit=registry.payload_limit, names=names_around()
@@ -102,6 +101,11 @@ class Workflow(Generic[P, R]):
             )
         planning.enter(self.address)
         return self._fn(*args, **kwargs)
+
+    @functools.cached_property
+    def address(self) -> str:
+        """The names of its app and its own."""
+        return f"{self._registry.app}.{self.name}"
 
     @property
     def app(self) -> str:
