@@ -73,8 +73,6 @@ from makegood.store.views import (
     EventView,
     Exact,
     Filter,
-    LanePlace,
-    LaneView,
     Prefix,
     SignalView,
     StepView,

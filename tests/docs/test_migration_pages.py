@@ -111,9 +111,12 @@ def test_the_program_with_lanes_does_what_the_page_says(tmp_path: Path, origin: 
             await client.task(other).result("60s")
             exports = [await page.click(client, "ada") for _ in range(2)]
             assert exports[0] == exports[1]
-            assert [task.id for task in await client.find(mg.Filter(states=("queued",)))] == [
-                client.task(order).number for order in orders[:0:-1]
-            ]
+
+            async def waits() -> bool:
+                queue = await client.find(mg.Filter(states=("queued",), lane="ada"))
+                return [task.id for task in queue] == [client.task(order).number for order in orders[:0:-1]]
+
+            await until(waits)
             gate.set()
             assert [await client.task(order, str).result("60s") for order in orders] == [
                 "packed o-1", "packed o-2", "packed o-3",

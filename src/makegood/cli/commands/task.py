@@ -81,6 +81,13 @@ timeout_option = lasting(
     metavar="NAME=VALUE",
     help="By which to find it; may be repeated.",
 )
+@click.option(
+    "--lane",
+    "lanes",
+    multiple=True,
+    metavar="NAME",
+    help="Its lane, in place of those that the workflow names; may be repeated.",
+)
 @click.option("--reply-to", metavar="TO", help="Where to send its states: queue:NAME or https://…")
 @lasting("--delay", text="Begin after this long (90s, 2h, 3d): the task sleeps until then.")
 @click.option(
@@ -101,6 +108,7 @@ def submit(
     timeout: float | None,
     at: str | None,
     attributes: tuple[str, ...],
+    lanes: tuple[str, ...],
     **options: Any,
 ) -> int:
     """Submit a task. WORKFLOW is module:workflow, such as orders:place_order.
@@ -111,6 +119,7 @@ def submit(
     """
     options["at"] = None if at is None else read_moment(at, name="--at")
     options["attributes"] = _attributes(attributes)
+    options["lane"] = [*lanes] or None
     definition = load_workflow(workflow)
     values = read_inputs(definition, inputs, by_name=named)
     with naming(definition, "nothing was submitted"):
@@ -135,7 +144,7 @@ async def _submit(
     cli: Cli, plan: Any, *, wait: bool, timeout: float | None, options: Mapping[str, Any]
 ) -> int:
     async with connect(cli) as client:
-        with naming_options("delay", "at"):
+        with naming_options("delay", "at", "lane"):
             task = await client.submit(plan, **options)
         shape = {
             "id": task.id,
