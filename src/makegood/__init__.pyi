@@ -65,6 +65,7 @@ from makegood.model.queue_message import QueueMessage
 from makegood.node.node import Node
 from makegood.node.sync import SyncNode
 from makegood.options import Options
+from makegood.store.lane_views import LanePlace, LaneView, TaskLane
 from makegood.store.notice_records import ListenerView
 from makegood.store.oversight_records import BulkView
 from makegood.store.queue_records import MessageView, QueueView, Sent
@@ -77,8 +78,6 @@ from makegood.store.views import (
     EventView,
     Exact,
     Filter,
-    LanePlace,
-    LaneView,
     Prefix,
     SignalView,
     StepView,
@@ -183,6 +182,7 @@ __all__ = [
     "TaskDetail",
     "TaskHandle",
     "TaskInError",
+    "TaskLane",
     "TaskNotFoundError",
     "TaskOutcome",
     "TaskUndone",

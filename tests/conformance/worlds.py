@@ -114,7 +114,8 @@ class _SQLiteRaw(Raw):
 
     async def run(self, sql: str, *values: Any) -> list[Sequence[Any]]:
         names = {
-            table: f"makegood_{table}" for table in (*TIMES, "step", "attribute", "notice", "schema_version")
+            table: f"makegood_{table}"
+            for table in (*TIMES, "step", "attribute", "lane", "notice", "schema_version")
         }
         return self.connection.execute(sql.format_map(names), values).fetchall()
 

@@ -5,6 +5,7 @@ other tool's.
 import asyncio
 import re
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -88,8 +89,48 @@ def test_the_program_that_waits_does_what_the_page_says(tmp_path: Path, origin: 
 
 
 @pytest.mark.parametrize("origin", ["temporal", "dbos"])
-def test_the_program_of_the_other_tool_compiles(origin: str) -> None:
-    compile(block(origin, origin), f"{origin}.py", "exec")
+def test_the_program_with_lanes_does_what_the_page_says(tmp_path: Path, origin: str) -> None:
+    """Orders of one customer go in order, another customer does not wait, and a second click finds the first one."""
+    name = f"lanes_like_{origin}"
+    (tmp_path / f"{name}.py").write_text(block(origin, "lanes"), encoding="utf-8")
+    page = loaded(tmp_path, name)
+    gate, calls = threading.Event(), list[str]()
+
+    def work(order: str) -> str:
+        calls.append(order)
+        assert order == "o-4" or gate.wait(30)
+        return f"packed {order}"
+
+    page.work = work
+
+    async def call() -> None:
+        async with mg.Node(page.shop, f"sqlite:///{tmp_path / 'new.db'}") as node:
+            client = node.client
+            orders = [await page.submit(client, "ada", f"o-{n}") for n in (1, 2, 3)]
+            other = await page.submit(client, "bob", "o-4")
+            await client.task(other).result("60s")
+            exports = [await page.click(client, "ada") for _ in range(2)]
+            assert exports[0] == exports[1]
+
+            async def waits() -> bool:
+                queue = await client.find(mg.Filter(states=("queued",), lane="ada"))
+                return [task.id for task in queue] == [client.task(order).number for order in orders[:0:-1]]
+
+            await until(waits)
+            gate.set()
+            assert [await client.task(order, str).result("60s") for order in orders] == [
+                "packed o-1", "packed o-2", "packed o-3",
+            ]  # fmt: skip
+            await client.task(exports[0]).result("60s")
+
+    asyncio.run(asyncio.wait_for(call(), 120))
+    assert [order for order in calls if order in ("o-1", "o-2", "o-3")] == ["o-1", "o-2", "o-3"]
+
+
+@pytest.mark.parametrize("origin", ["temporal", "dbos"])
+def test_the_programs_of_the_other_tool_compile(origin: str) -> None:
+    for kind in (origin, f"{origin}-lanes"):
+        compile(block(origin, kind), f"{origin}.py", "exec")
 
 
 def test_the_race_of_the_page_runs(tmp_path: Path) -> None:
@@ -150,3 +191,51 @@ def test_the_program_of_dbos_runs(tmp_path: Path) -> None:
     assert run.stdout.split() == [
         "2026-03-28T02:30:00+01:00", "2026-03-29T03:00:00+02:00", "2025-10-26T02:30:00+02:00", "2025-10-26T02:30:00+01:00",
     ]  # fmt: skip
+
+
+LANES_DRIVER = """
+import threading
+from dbos import DBOS
+import shop
+
+gate, calls = threading.Event(), []
+DBOS(config={"name": "shop", "system_database_url": "sqlite:///shop.sqlite", "log_level": "CRITICAL"})
+DBOS.launch()
+DBOS.register_queue("orders", partition_concurrency=1, polling_interval_sec=0.1)
+DBOS.register_queue("exports", polling_interval_sec=0.1)
+
+def work(order):
+    calls.append(order)
+    assert order == "o-4" or gate.wait(30)
+    if order == "o-2":
+        raise ValueError("sold out")
+    return f"packed {order}"
+
+shop.work = work
+orders = [DBOS.retrieve_workflow(shop.submit("ada", f"o-{n}")) for n in (1, 2, 3)]
+assert DBOS.retrieve_workflow(shop.submit("bob", "o-4")).get_result() == "packed o-4"
+assert shop.click("ada") == shop.click("ada")
+assert [order.get_status().status for order in orders[1:]] == ["ENQUEUED", "ENQUEUED"]
+gate.set()
+try:
+    orders[1].get_result()
+except ValueError:
+    pass
+assert orders[2].get_result() == "packed o-3", "one that raised lets the next one go"
+print(*(call for call in calls if call in ("o-1", "o-2", "o-3")))
+DBOS.destroy()
+"""
+
+
+def test_the_program_of_dbos_with_partitions_runs(tmp_path: Path) -> None:
+    """In the environment of the benchmark: partitions go one after the other, and a second click finds the first one."""
+    python = FOLDER / "dbos/bin/python"
+    if not python.exists():
+        pytest.skip("dbos: its environment is missing: `make bench ARGS='--peers dbos'` installs it")
+    (tmp_path / "shop.py").write_text(block("dbos", "dbos-lanes"), encoding="utf-8")
+    (tmp_path / "drive.py").write_text(LANES_DRIVER, encoding="utf-8")
+    run = subprocess.run(
+        [python, "drive.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split() == ["o-1", "o-2", "o-3"]

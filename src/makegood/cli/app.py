@@ -48,6 +48,11 @@ TASKS: Mapping[str, Place] = {
     "wake": ("commands.acts:wake", "Let tasks that sleep continue now."),
     "signal": ("commands.signal:signal", "Send a value to a task that waits for it."),
 }
+LANES: Mapping[str, Place] = {
+    "list": ("commands.lane:list_", "List lanes: who holds each, and how many wait."),
+    "show": ("commands.lane:show", "Show who holds a lane, and who waits, in order."),
+    "release": ("commands.acts:release_lane", "Take the lanes of a task in error away."),
+}
 QUEUES: Mapping[str, Place] = {
     "list": ("commands.queue:list_", "List queues, their messages, or dead letters."),
     "send": ("commands.queue:send", "Put a message into a queue."),
@@ -85,6 +90,7 @@ SCHEDULES: Mapping[str, Place] = {
 }
 OPERATING: Mapping[str, Place] = {
     "task": ("app:task", "Submit, follow and operate tasks."),
+    "lane": ("app:lane", "Show who holds lanes and who waits; release them."),
     "queue": ("app:queue", "Send and receive messages; dead letters."),
     "notices": ("app:notices", "Undelivered webhook notifications."),
     "schedule": ("app:schedule", "Show and operate schedules; compute when one fires."),
@@ -330,6 +336,9 @@ def _group(name: str, commands: Mapping[str, Place], text: str) -> Lazy:
 
 
 task = _group("task", TASKS, "Submit, follow and operate tasks.")
+lane = _group(
+    "lane", LANES, "Show which tasks hold lanes and which wait; release the lanes of a task in error."
+)
 queue = _group("queue", QUEUES, "Send and receive messages; see dead letters and replay them.")
 notices = _group("notices", NOTICES, "Show undelivered webhook notifications, and send them again.")
 store = _group("store", STORE, "Set up, check and prune the store.")

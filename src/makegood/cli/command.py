@@ -63,6 +63,9 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "task settle": (
         'makegood task settle 01j5zk3v8x2ab --step charge --undone --reason "refunded by hand, receipt 4711"',
     ),
+    "lane list": ("makegood lane list", "makegood lane list --app shop --json"),
+    "lane show": ("makegood lane show ada",),
+    "lane release": ('makegood lane release 01j5zk3v8x2ab --reason "the others may continue"',),
     "queue list": ("makegood queue list", "makegood queue list orders --dead"),
     "queue send": (
         """makegood queue send orders '{"id": "o-1"}' --id o-1""",

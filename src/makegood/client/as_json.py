@@ -19,6 +19,7 @@ from makegood.model import notices
 from makegood.model.queue_message import QueueMessage
 from makegood.moments.moment import ScheduleMoment, in_utc
 from makegood.payload.codec import UNREADABLE
+from makegood.store.lane_views import LanePlace, LaneView, TaskLane
 from makegood.store.notice_records import ListenerView
 from makegood.store.queue_records import MessageView, QueueView
 from makegood.store.schedule_records import ScheduleView
@@ -55,6 +56,7 @@ _TIMES = frozenset(
         "end",
         "next_moment",
         "next_firing",
+        "since",
     }
 )
 _ROUNDED = frozenset({"due", "oldest", "remaining", "took"})
@@ -136,8 +138,29 @@ def detail(task_detail: TaskDetail) -> Shape:
             steps=steps,
             signals=[*map(signal, task_detail.signals)],
         )
-        | {"waits": waits_of(task_detail)}
+        | {"waits": waits_of(task_detail), "lanes": [*map(task_lane, task_detail.lanes)]}
     )
+
+
+def lane(view: LaneView) -> Shape:
+    """Return a lane. Its numbers count up to 1,001: more than 1,000."""
+    return {
+        "app": view.app,
+        "name": view.name,
+        "held": view.held,
+        "waiting": view.waiting,
+        "holders": [*map(_lane_place, view.holders)],
+        "waiters": [*map(_lane_place, view.waiters)],
+    }
+
+
+def _lane_place(place: LanePlace) -> Shape:
+    return picked(place, "task workflow key state at_once since", task=ids.show(place.task))
+
+
+def task_lane(place: TaskLane) -> Shape:
+    """Return the place of a task in a lane."""
+    return picked(place, "name place at_once before behind held_by", held_by=[*map(ids.show, place.held_by)])
 
 
 def batch(progress: BatchProgress) -> Shape:

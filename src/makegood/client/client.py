@@ -40,10 +40,11 @@ from makegood.model.plan import Plan
 from makegood.model.schedule import Overlap
 from makegood.payload.envelopes import Codec
 from makegood.store import Store
+from makegood.store.lane_views import LaneView
 from makegood.store.oversight_records import BulkKind, BulkView
 from makegood.store.signals import Signalled
 from makegood.store.step_down import LEADER
-from makegood.store.views import AlertView, AuditView, Filter, LaneView, TaskView
+from makegood.store.views import AlertView, AuditView, Filter, TaskView
 from makegood.story.batch_progress import BatchProgress
 from makegood.telemetry.hooks import Observer
 from makegood.transactions import recognise
@@ -778,14 +779,23 @@ class Client(ClientMessages):
         return await self.find_schedule(name, app=draft.spec.app)
 
     async def lanes(
-        self, app: str | None = None, name: str | None = None, *, limit: int = 100
+        self,
+        app: str | None = None,
+        name: str | None = None,
+        *,
+        limit: int = 100,
+        after: tuple[str, str] | None = None,
     ) -> list[LaneView]:
-        """Return at most ``limit`` lanes that tasks hold or wait for, by app and name, with these tasks.
+        """Return at most ``limit`` lanes that tasks hold or wait for, by app and name: who holds each, how
+        many wait, and the first of them. ``app``, ``name``: only those. ``after``: the app and the name of
+        the last lane of the page before.
 
-        ``app``, ``name``: only those.
+        >>> async def busy(client):
+        ...     return [lane.name for lane in await client.lanes() if lane.waiting > 100]
         """
         checked_count(limit)
-        return await self._opened_store.ready().lanes.lanes(app, name, limit)
+        refuse_unstorable(ConfigError, app=app, name=name, after="".join(after or ()))
+        return await self._opened_store.ready().lanes.lanes(app, name, limit, after or ("", ""))
 
     async def release_lane(
         self, task: str | int, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"

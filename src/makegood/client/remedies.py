@@ -55,6 +55,9 @@ def remedies(detail: TaskDetail) -> list[Remedy]:
         choices.append(
             Remedy("watch", ("task", "watch", task), "it continues by itself: follow it to its end")
         )
+    if detail.task.state == "error" and (waits := sum(place.behind for place in detail.lanes)):
+        means = f"let {'one' if waits == 1 else 'those'} continue that {'waits' if waits == 1 else 'wait'} for its lanes"
+        choices.append(Remedy("release_lane", ("lane", "release", task), means))
     if needs_settling(detail):  # until then an undo, or a resubmission, would come to the same end
         choices.sort(key=lambda remedy: remedy.act != "settle")
     return choices

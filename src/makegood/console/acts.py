@@ -196,6 +196,7 @@ _FORMS: Final[Mapping[str, tuple[Role, str, Do]]] = {
     "resubmit": ("operator", "Resubmitted", lambda task, visit: task.resubmit(**_said(visit))),
     "edit": ("admin", "Resubmitted with other input", _edit),
     "settle": ("admin", "Settled", _settle),
+    "release_lane": ("operator", "Released", lambda task, visit: task.release_lane(**_said(visit))),
     "signal": ("operator", "Sent", _signal),
     "extend": (
         "admin",

@@ -29,11 +29,13 @@ from makegood.console.covering import MOST as MOST_COVERED
 from makegood.console.covering import Covering
 from makegood.console.drawing import DrawingThread
 from makegood.console.pages import audit
+from makegood.console.pages import lanes as lane_pages
 from makegood.console.pages import schedules as schedule_pages
 from makegood.console.pages.stores import examined, looked
 from makegood.console.redaction import Redaction
 from makegood.console.visits import Audience, Denied, Route, Visit, number_in
 from makegood.errors import ConfigError, TaskNotFoundError, WaitExpiredError
+from makegood.model.lane import LONGEST_LANE
 from makegood.model.messages import Answer
 from makegood.payload.codec import UNREADABLE, shallow
 from makegood.store import filters
@@ -181,6 +183,10 @@ OF_APP: Final = Parameter("app", {"type": "string", "maxLength": _LONGEST_APP}, 
 AFTER: Final = Parameter(
     "after", {"type": "string", "maxLength": _LONGEST_AFTER}, "Only schedules behind this one: APP/NAME."
 )
+LANE: Final = Parameter("name", {"type": "string", "maxLength": LONGEST_LANE}, "Only this lane.")
+AFTER_LANE: Final = Parameter(
+    "after", {"type": "string", "maxLength": _LONGEST_AFTER}, "Only lanes behind this one: APP/NAME."
+)
 BEFORE: Final = Parameter("before", TASK.schema, "Only tasks submitted before this one.")
 RESULTS: Final = Parameter(
     "results",
@@ -270,6 +276,7 @@ class Api:
             act("resubmit", ResubmitBody, "Restart a task in error, or an undone one."),
             act("settle", SettleBody, "State the outcome of a step of a task in error.", "admin"),
             act("extend", ExtendBody, "Give a task more time.", "admin"),
+            act("release_lane", Why, "Let the tasks continue that wait for the lanes of a task in error."),
             Endpoint("/tasks/{task}/signal", self._signal, "Send a value to a task that waits for it, or will.", "Signalled", "operator", SignalBody),
             get("/alerts", self._alerts, "Alerts, newest first.", "Alerts", query=(LIMIT, TASK, Parameter("ended", {"type": "boolean"}, "Only those that have ended; or only those that have not."))),
             Endpoint("/alerts/{alert}/acknowledge", self._acknowledge, "Acknowledge an alert.", "Alert", "operator", Why),
@@ -289,6 +296,7 @@ class Api:
             Endpoint("/schedules/{app}/{name:path}/resume", self._resume, "Let a schedule fire again, from its next moment on.", "Schedule", "operator", Why),
             Endpoint("/schedules/{app}/{name:path}/trigger", self._trigger, "Submit a task of a schedule now, whatever its times, its overlap or a pause say.", "Triggered", "operator", Why),
             Endpoint("/schedules/{app}/{name:path}/backfill", self._backfill, "Submit a task for each moment of a range that has none.", "Backfill", "operator", BackfillBody),
+            get("/lanes", self._lanes, "Lanes that tasks hold or wait for, by app and name.", "Lanes", query=(OF_APP, LANE, AFTER_LANE, LIMIT)),
             get("/bulk", self._bulk_acts, "Bulk acts, newest first.", "BulkActs"),
             Endpoint("/bulk", self._bulk, "Act on all tasks that match; the leading Supervisor works it off.", "BulkAct", "operator", BulkBody),
             get("/bulk/{id}", self._bulk_act, "One bulk act.", "BulkAct"),
@@ -426,6 +434,9 @@ class Api:
 
     async def _extend(self, visit: Visit) -> Any:
         return await self._acted(visit, ExtendBody, lambda task, body, terms: task.extend(body.by, **terms))
+
+    async def _release_lane(self, visit: Visit) -> Any:
+        return await self._acted(visit, Why, lambda task, _, terms: task.release_lane(**terms))
 
     async def _signal(self, visit: Visit) -> Any:
         body, task = await _body(visit, SignalBody), visit.client.task(visit.params["task"])
@@ -608,6 +619,20 @@ class Api:
         )
         visit.reads.forget()
         return {"tasks": [{"task": task.id, "created": task.created} for task in tasks]}
+
+    # -- lanes -----------------------------------------------------------------------------------------------
+
+    async def _lanes(self, visit: Visit) -> Any:
+        limit, after = _limit(visit), lane_pages.behind(visit.query.get("after", ""))
+        for option, longest in (("app", _LONGEST_APP), ("name", LONGEST_LANE), ("after", _LONGEST_AFTER)):
+            if len(visit.query.get(option, "")) > longest:
+                raise ConfigError(f"{option}: a text of at most {longest} characters")
+        name, app = visit.query.get("name"), visit.query.get("app")
+        views = await visit.client.lanes(app, name, limit=limit, after=after)
+        return lambda: {
+            "lanes": [as_json.lane(view) for view in views],
+            "next": f"{views[-1].app}/{views[-1].name}" if len(views) == limit and name is None else None,
+        }
 
     # -- bulk acts -------------------------------------------------------------------------------------------
 

@@ -163,16 +163,16 @@ class _Reader:
 
     def _task_move(self, event: EventView, move: Move) -> None:
         way, before, state = self.course, move.before, move.after
-        if before == "undone" and state == "pending":
+        if before == "undone" and state in ("pending", "queued"):
             self._submission += 1
             way.began[self._submission] = event.at
-        if state == "pending" and move.reason == "resubmitted":
+        if state in ("pending", "queued") and move.reason == "resubmitted":
             way.cause = None
         elif way.cause is None and state in ("undoing", "undone", "error") and move.reason != "claimed":
             way.cause = move
         if state in ("undoing", "error") and before == "processing":
             way.turn = event
-        elif state == "pending" and before in ("undone", "error"):
+        elif state in ("pending", "queued") and before in ("undone", "error"):
             way.turn = None
         holding = way.holdings[-1] if way.holdings else None
         ends = state in ("pending", "sleeping", "queued", "processed", "undone", "error")

@@ -110,6 +110,8 @@ def offers(detail: TaskDetail) -> Offers:
     signals = [_signal(detail, *numbered) for numbered in enumerate(receivable(detail)[:MOST_SIGNALS])]
     awaited = [offer for offer in signals if offer.look]
     result.acts = [*awaited, *result.acts, *(offer for offer in signals if not offer.look)]
+    if (release := _release_lane(detail)) is not None:
+        result.acts.append(release)
     if rules.may_be_later(replace(task_of(detail), timed=detail.task.complete_by is not None)):
         result.acts.append(_extend(detail))
     if task is None and result.acts:
@@ -231,6 +233,20 @@ def _signal(detail: TaskDetail, idx: int, name: str) -> ActOffer:
         means="The step that waits for it gets the value; if none waits yet, the task keeps it.",
         command=_command(detail, "signal", name, "VALUE"), signal=name, signal_id=f"console-{number}",
         fields=fields_of(detail.signal_types[name]),
+    )  # fmt: skip
+
+
+def _release_lane(detail: TaskDetail) -> ActOffer | None:
+    """Return the release of the lanes of a task in error; None if it holds none."""
+    names = [place.name for place in detail.lanes if place.place == "held"]
+    if detail.task.state != "error" or not names:
+        return None
+    waits = any(place.behind for place in detail.lanes)
+    return ActOffer(
+        act="release_lane", icon="lock", label="Release its lanes…", verb="Release", title=f"Release the lanes of {_name(detail)}",
+        means=f"{'The tasks that wait for' if waits else 'Others may take'} {listed(names, 6)}{' continue' if waits else ''}. It stays in error, with its effects "
+        "in place: look at them first.",
+        command=shlex.join(("makegood", "lane", "release", ids.show(detail.task.id))),
     )  # fmt: skip
 
 

@@ -64,6 +64,7 @@ NAVIGATION: Final[tuple[tuple[str, str, str], ...]] = (
     ("cluster", "Cluster", "cluster"),
     ("", "", ""),
     ("schedules", "Schedules", "waiting"),
+    ("lanes", "Lanes", "lock"),
     ("bulk", "Bulk acts", "bulk"),
     ("audit", "Audit", "audit"),
     ("stores", "Store", "db"),

@@ -13,6 +13,7 @@ from makegood.console.attempts import Course
 from makegood.errors import StoreError
 from makegood.model.policy import Policy, verdict
 from makegood.store.views import StepView, TaskDetail
+from makegood.story.lanes import queue_text
 from makegood.story.steps import listed
 from makegood.story.trouble import cause_sentence, trouble
 from makegood.story.undo_preview import Preview, needs_settling, undo_order
@@ -60,7 +61,7 @@ _LOOKS: Final[Mapping[str, tuple[str, str, str, str]]] = {
     "held": ("need", "error", "error", "error · held"),
     "pending": ("", "pending", "pending", "pending"),
     "sleeping": ("", "waiting", "sleeping", "sleeping"),
-    "queued": ("", "waiting", "queued", "queued"),
+    "queued": ("", "lock", "queued", "queued"),
     "holding": ("doubt", "waiting", "failing", "processing · held"),
     "in doubt": ("doubt", "doubt", "failing", "processing · attempt {} · failing"),
     "failing": ("doubt", "run", "failing", "processing · attempt {} · failing"),
@@ -195,8 +196,9 @@ def _pending(detail: TaskDetail, _course: Course) -> TaskVerdict:
 
 
 def _queued(detail: TaskDetail, _course: Course) -> TaskVerdict:
-    goal = ", and will undo it" if detail.task.goal == "undo" else ""
-    return _verdict("queued", f"Queued: a Scheduler claims it once its lanes are free{goal}")
+    goal = " Then makegood undoes it." if detail.task.goal == "undo" else ""
+    text = "It goes when its lanes have room, in order of submission."
+    return _verdict("queued", f"Queued: it {queue_text(detail.lanes)}", f"{text}{goal}")
 
 
 def _sleeping(detail: TaskDetail, course: Course) -> TaskVerdict:

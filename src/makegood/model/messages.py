@@ -228,6 +228,7 @@ AlertKind = Literal[
     "poison",  # the task was put in error: it may be what kills its Schedulers
     "unreadable",  # the task was put in error: its data is unreadable or refused
     "late_undo",  # an undo is taking longer than ``undo_within``
+    "lane_held",  # the task is in error and holds a lane that others wait for
     "starved",  # no process takes the requests for an action
     "circuit_open",  # an agent's service fails: its circuit breaker is open
     "outage",  # it has been for long, and tasks wait for it

@@ -9,7 +9,7 @@ from typing import Any
 
 from makegood.base.stored_values import record_of
 from makegood.model.messages import UNTIL_SEEN, Act, Alert
-from makegood.store import rows
+from makegood.store import lane_lists, rows
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading, writing
 from makegood.store.views import AlertView, AuditView, NodeInfo, Telling
 
@@ -126,6 +126,14 @@ select 1 from makegood.task where state = 'pending' and locked_by is null and pr
 """
 UNCLAIMED = Sql(_UNCLAIMED)
 _KINDS_SQL = ", ".join(f"'{kind}'" for kind in rows.GONE)
+_IN_ERROR = 10_000
+"""Tasks in error, the newest, of which the lanes are looked at."""
+_BLOCKING = f"""
+from (select id from makegood.task where state = 'error' order by id desc limit {_IN_ERROR}) t
+    join makegood.lane l on l.task = t.id and l.state = 'held'
+where exists (select 1 from makegood.lane w where w.app = l.app and w.name = l.name and w.state = 'waiting')
+"""  # noqa: S608 - our own numbers
+BLOCKING = Sql(f"select l.task, l.app, l.name {_BLOCKING} order by l.task desc, l.name limit $1")
 WATCHED = Sql(f"""
 select * from (
     select standing, {{now}} - at as age, text from makegood.alert
@@ -139,6 +147,8 @@ and not exists (
     where not dead and stopped_at is null and alive_until > (select {{now}}) - $2::float8 and roles like '%scheduler%'
 )
 and not exists (select 1 from makegood.node where alive_until > (select {{now}}) - $2::float8 and roles like '%scheduler%')
+union all select '{rows.LANES_BLOCKED}', 0, ''
+where exists (select 1 from makegood.lane where state = 'waiting') and exists (select 1 {_BLOCKING})
 """)  # noqa: S608 - our own text
 _STARVES = for_each(
     """
@@ -294,10 +304,11 @@ async def audit(
 async def watch(tx: Tx, after: float, limit: int, outage: float) -> None:
     """Raise and end the alerts about waiting tasks.
 
-    Raises one alert if tasks have waited for ``after`` seconds and no Scheduler was alive in that time.
-    Raises one alert that names the tasks that wait for an agent whose circuit has been open for ``outage``
-    seconds. Ends alerts about actions whose requests are claimed again, about circuits that have closed, and
-    about a missing Scheduler or leader that is back.
+    Raises one alert if tasks have waited for ``after`` seconds and no Scheduler was alive in that time, and
+    one for each task in error that holds a lane for which others wait. Raises one alert that names the tasks
+    that wait for an agent whose circuit has been open for ``outage`` seconds. Ends alerts about actions whose
+    requests are claimed again, about circuits that have closed, about lanes for which nobody waits any more,
+    and about a missing Scheduler or leader that is back.
     """
     names = {name: (age, text) for name, age, text in await tx.rows(WATCHED, limit, after)}
     if not names:
@@ -323,8 +334,27 @@ async def watch(tx: Tx, after: float, limit: int, outage: float) -> None:
         unclaimed_rows = rows.unclaimed(after)
         still |= {rows.UNCLAIMED, *(row[4] or "" for row in unclaimed_rows)}
         alert_rows += [row for row in unclaimed_rows if row[4] not in names]
+    if rows.LANES_BLOCKED in names:
+        lane_rows = await _lane_rows(tx, limit)
+        still |= {row[4] or "" for row in lane_rows}
+        if len(lane_rows) >= limit:  # others may block lanes too
+            still |= {name for name in names if name.startswith("lane_held")}
+        alert_rows += [row for row in lane_rows if names.get(row[4] or "", (0.0, ""))[1] != row[3]]
     await raise_(tx, alert_rows)
     await tx.many(_OVER, [(name, rows.gone(name)) for name in names if name not in still])
+
+
+async def _lane_rows(tx: ReadTx, limit: int) -> list[rows.AlertRow]:
+    """Return an alert for each task in error that holds a lane for which others wait."""
+    by_task: dict[int, list[tuple[str, str]]] = {}
+    for task, app, name in await tx.rows(BLOCKING, 10 * limit):
+        by_task.setdefault(task, []).append((app, name))
+    lanes = sorted({lane for of_task in by_task.values() for lane in of_task})
+    waiting = await lane_lists.first_waiting(tx, lanes)
+    return [
+        rows.lane_alert(task, [(name, *waiting[app, name]) for app, name in of_task])
+        for task, of_task in list(by_task.items())[:limit]
+    ]
 
 
 async def living(tx: ReadTx) -> list[NodeInfo]:

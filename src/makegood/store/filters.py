@@ -2,8 +2,8 @@
 
 The command line, the console and the API read it here. ``state:error,undoing workflow:place_order
 age:>5m``: a task must match all terms. ``name=value`` means the same as ``name:value``. A word without a
-name is a task's id or its exact key. A ``*`` at the end of a key, a correlation id or the value of an
-attribute stands for any end of it; a ``*`` in quotes is a star.
+name is a task's id or its exact key. A ``*`` at the end of a key, a correlation id, a lane or the value of
+an attribute stands for any end of it; a ``*`` in quotes is a star.
 """
 
 import difflib
@@ -38,6 +38,7 @@ LONGEST: Final = 2000
 _SAME = (
     "workflow",
     "key",
+    "lane",
     "older",
     "word",
     "step",
@@ -135,7 +136,7 @@ def text_of(condition: Filter) -> str:
     terms: dict[str, object] = {"state": ",".join(condition.states) or None}
     terms |= {
         name: getattr(condition, name)
-        for name in ("app", "workflow", "key", "step", "agent", "waits", "error")
+        for name in ("app", "workflow", "key", "lane", "step", "agent", "waits", "error")
     }
     terms["correlation"] = condition.correlation_id
     terms |= {"older": condition.older, "since": condition.younger}
@@ -250,11 +251,11 @@ def _attribute(name: str, value: str) -> dict[str, str | Prefix | Exact]:
     return {attribute: _pattern(f"{name}:{attribute}", text)}
 
 
-STARRED: Final = ("key", "correlation", "attribute")
+STARRED: Final = ("key", "correlation", "lane", "attribute")
 """Names whose values may end with a star."""
 _READ: Mapping[str, Callable[[str, str], Any]] = MappingProxyType(
     {
-        "state": _states, "app": _text, "workflow": _text, "key": _pattern, "correlation": _pattern, "attribute": _attribute, "older": _duration, "since": _duration,
+        "state": _states, "app": _text, "workflow": _text, "key": _pattern, "correlation": _pattern, "lane": _pattern, "attribute": _attribute, "older": _duration, "since": _duration,
         "step": _text, "agent": _text, "waits": _text, "error": _text, "failing": _flag, "doubt": _flag, "failures": _range,
         "priority": _range, "word": _text,
     }

@@ -22,10 +22,9 @@ from makegood.model.decision import Decision
 from makegood.model.lane import LaneState
 from makegood.model.messages import Act, TaskMessage
 from makegood.model.states import ENDED
-from makegood.store import rows
+from makegood.store import lane_lists, rows
 from makegood.store.records import NO_MOMENT
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading
-from makegood.store.views import LanePlace, LaneView
 
 MOST_ASKED = 1000
 """Tasks before it that a task asks to cancel, at most."""
@@ -225,12 +224,6 @@ def place_of(state: str, place: str) -> str:
 
 # -- for people, and for submissions -------------------------------------------------------------------------
 
-_BUSY = Sql("""
-select app, name from (
-    select app, name from (select app, name from makegood.lane where state = 'held' limit $3) h
-    union select app, name from (select app, name from makegood.lane where state = 'waiting' order by app, name limit $3) w
-) lanes where ($1::text is null or app = $1) and ($2::text is null or name = $2) order by app, name limit $4
-""")
 _OF = "from makegood.lane l join makegood.task t on t.id = l.task where l.app = x.app and l.name = x.name and l.state = x.state"
 _SHOW = f"select l.app, l.name, l.state, l.task, t.workflow, t.state, t.created_at {_OF} order by l.seq, l.task limit {SHOWN}"
 _SHOWN = for_each(
@@ -249,27 +242,6 @@ _COUNTS = for_each(
 _OF_TASK = Sql(
     "select task, app, name, seq, at_once, when_taken, state from makegood.lane where task = $1 order by name"
 )
-
-
-async def lanes(
-    tx: ReadTx, app: str | None = None, name: str | None = None, limit: int = 100, scan_limit: int = COUNTED
-) -> list[LaneView]:
-    """Return the lanes that tasks hold or wait for, by app and name, as far as ``scan_limit`` places of each
-    kind show them. ``app``, ``name``: only those.
-    """
-    busy = [(app, name) for app, name in await tx.rows(_BUSY, app, name, scan_limit, limit)]
-    asked = [(*lane, state) for lane in busy for state in ("held", "waiting")]
-    counts = {(app, name, state): count for app, name, state, count in await tx.each(_COUNTS, asked)}
-    places: dict[tuple[str, str, str], list[LanePlace]] = {}
-    for app_, name_, state, *place in await tx.each(_SHOWN, asked):
-        places.setdefault((app_, name_, state), []).append(LanePlace(*place))
-    return [
-        LaneView(
-            *lane, counts[*lane, "held"], counts[*lane, "waiting"],
-            tuple(places.get((*lane, "held"), ())), tuple(places.get((*lane, "waiting"), ())),
-        )
-        for lane in busy
-    ]  # fmt: skip
 
 
 async def lanes_of(tx: ReadTx, task: int) -> dict[str, LaneState]:
@@ -294,6 +266,7 @@ async def taken(tx: ReadTx, app: str, names: Sequence[str], at_once: int) -> tup
 class LaneVerbs(Verbs):
     """Who holds lanes, and who waits."""
 
-    lanes = reading(lanes)
+    lanes = reading(lane_lists.lanes)
+    places = reading(lane_lists.places)
     lanes_of = reading(lanes_of)
     taken = reading(taken)

@@ -14,6 +14,7 @@ from makegood.model.lane import LaneState
 from makegood.model.messages import Act, Answer, TaskMessage
 from makegood.model.schedule import ScheduleDraft
 from makegood.store.alerts import AlertVerbs
+from makegood.store.lane_views import LaneView, TaskLane
 from makegood.store.notice_operations import NoticeVerbs
 from makegood.store.oversight import OversightVerbs
 from makegood.store.queue_records import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
@@ -43,7 +44,6 @@ from makegood.store.views import (
     Filter,
     Finding,
     Found,
-    LaneView,
     NodeInfo,
     NodeView,
     SchemaStatus,
@@ -255,10 +255,20 @@ class LaneLists(Protocol):
     """Who holds lanes, and who waits. Claims and Decisions change that: see ``Tasks.commit``."""
 
     async def lanes(
-        self, app: str | None = None, name: str | None = None, limit: int = 100, scan_limit: int = ...
+        self,
+        app: str | None = None,
+        name: str | None = None,
+        limit: int = 100,
+        after: tuple[str, str] = ("", ""),
     ) -> list[LaneView]:
-        """Return at most ``limit`` lanes that tasks hold or wait for, by app and name, as far as
-        ``scan_limit`` places show them. ``app``, ``name``: only those.
+        """Return at most ``limit`` lanes that tasks hold or wait for, by app and name, those behind
+        ``after``, which is an app and a name. ``app``, ``name``: only those.
+        """
+        ...
+
+    async def places(self, tasks: Sequence[int], most: int = ...) -> dict[int, list[TaskLane]]:
+        """Return the places of tasks in their lanes, by task; of others, ``most`` and one more are counted
+        at most.
         """
         ...
 

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
+from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.ids import show
 from makegood.base.sizes import MIB
@@ -453,6 +454,7 @@ GONE: Mapping[str, str] = {
     "circuit_open": "its service answers, or its process has ended",
     "outage": "its service answers, or its process has ended",
     "schedule": "it was deleted",
+    "lane_held": "it holds no lane any more that others wait for",
 }
 """Why alerts end that the Supervisor watches, by kind."""
 
@@ -523,6 +525,34 @@ def outage_alert(agent: str, tasks: Iterable[int], after: float) -> AlertRow:
         "`makegood task cancel --filter workflow=NAME`"
     )
     return alerts([Alert("outage", step=agent, text=text)])[0]
+
+
+LANES_BLOCKED = "lanes blocked"
+"""Listed among the names of causes for "tasks wait for lanes that tasks in error hold"."""
+
+LANES_NAMED = 3
+"""Lanes that an alert about a task in error names, and tasks that it names of each."""
+
+
+def lane_alert(task: int, lanes: Sequence[tuple[str, int, Sequence[int]]]) -> AlertRow:
+    """Return the alert that a task in error holds lanes that others wait for: of each its name, how many
+    wait, counted up to ``COUNTED``, and the first of them.
+
+    >>> lane_alert(7, [("ada", 1, [9])])[3].partition(". ")[0]
+    'it is in error and holds lane ada, for which 1 task waits: 0000000000009'
+    """
+    parts = []
+    for name, count, first in lanes[:LANES_NAMED]:
+        number = f"more than {COUNTED:,} tasks" if count > COUNTED else counted(count, "task")
+        names = ", ".join(show(waiting) for waiting in first[:LANES_NAMED])
+        more = f" and {min(count, COUNTED) - LANES_NAMED:,} more" if count > LANES_NAMED else ""
+        parts.append(f"lane {name}, for which {number} {'waits' if count == 1 else 'wait'}: {names}{more}")
+    others = f"; and {counted(len(lanes) - LANES_NAMED, 'more lane')}" if len(lanes) > LANES_NAMED else ""
+    text = (
+        f"it is in error and holds {'; '.join(parts)}{others}. Resubmit, undo or settle it; or let the others continue before that: "
+        f"`makegood lane release {show(task)} --reason TEXT`"
+    )
+    return alerts([Alert("lane_held", task, text=text)])[0]
 
 
 def starved_alerts(

@@ -10,7 +10,7 @@ from makegood.base.stored_values import record_of, text
 from makegood.errors import TaskNotFoundError
 from makegood.model.attributes import LONGEST_INDEXED, LONGEST_NAME, LONGEST_VALUE, MOST, Attribute, text_of
 from makegood.model.states import TaskState
-from makegood.store import rows, signals
+from makegood.store import lane_lists, rows, signals
 from makegood.store.transaction import ReadTx, Sql
 from makegood.store.views import EventView, Exact, Filter, Prefix, StepView, TaskDetail, TaskView
 
@@ -103,6 +103,9 @@ def _texts(condition: Filter) -> Iterator[tuple[str, tuple[str, ...]]]:
         if pattern is not None:
             sql = f"select id from makegood.task where {column} between ? and ? order by {column}"  # noqa: S608 - our own columns
             yield f"id = any (array({sql}))", _span(pattern)
+    if condition.lane is not None:
+        sql = "select task from makegood.lane where name between ? and ? order by name"
+        yield f"id = any (array({sql}))", _span(condition.lane)
     for name, value in (condition.attributes or {}).items():
         sql = "select task from makegood.attribute where name = ? and value between ? and ? order by value"
         yield f"id = any (array({sql}))", (name, *_span(value))
@@ -183,8 +186,9 @@ async def detail(
     acts = rows.asked(await tx.rows(ASKED, task), unreadable) if with_asked else ()
     labels = await attributes(tx, task) if has_attributes else {}
     signal_views = await signals.views(tx, task) if has_signals else ()
+    lanes = await lane_lists.of_task(tx, task) if rows.may_have_lanes(static) else ()
     return TaskDetail(
-        view, steps, inputs, to, tuple(unreadable), acts, returns, trace, store_id, now, names, labels, None, signal_views, rows.signals_of(static)
+        view, steps, inputs, to, tuple(unreadable), acts, returns, trace, store_id, now, names, labels, None, signal_views, rows.signals_of(static), lanes,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base.sizes import KIB, MIB
-from makegood.store import rows, signals
+from makegood.store import lane_lists, rows, signals
 from makegood.store.search import (
     ASKED,
     HAS_ATTRIBUTES,
@@ -145,6 +145,7 @@ async def excerpt(
         rows.asked(await tx.rows(ASKED, task), unreadable), returns, trace, store_id, now, names,
         await attributes(tx, task) if has_attributes else {}, None if whole else _tally(blocks),
         await signals.views(tx, task) if has_signals else (), {} if static is None else rows.signals_of(static),
+        await lane_lists.of_task(tx, task) if rows.may_have_lanes(static) else (),
     )  # fmt: skip
     return TaskExcerpt(detail, (last or 0) + 1, blocks, window, next_, sizes)
 

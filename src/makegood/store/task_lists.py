@@ -42,13 +42,20 @@ union select id from (select id from makegood.task where locked_by is not null l
 union select id from (select id from makegood.task where state = 'error' limit $1) c
 union select id from (select id from makegood.task where state = 'queued' limit $1) d
 """)
-"""Tasks that have not ended, and do not sleep: each part uses an index that holds nothing else."""
-SLEEPING = Sql("select id from makegood.task where state = 'sleeping' and locked_by is null limit $1")
+"""Tasks that have not ended, and neither sleep nor are queued: each part uses an index that holds nothing
+else.
+"""
+SLEEPING, QUEUED = (
+    Sql(f"select id from makegood.task where state = '{state}' and locked_by is null limit $1")  # noqa: S608 - our own states
+    for state in ("sleeping", "queued")
+)
 UNENDED_TALLY = Sql(f"""
 select state, count(*), sum(case when {FAILING} then 1 else 0 end), sum(case when {IN_DOUBT} then 1 else 0 end)
 from makegood.task where id = any ($1::bigint[]) group by state
 union all
 select 'sleeping', count(*), 0, 0 from (select 1 from makegood.task where state = 'sleeping' and locked_by is null limit $2) s
+union all
+select 'queued', count(*), 0, 0 from (select 1 from makegood.task where state = 'queued' and locked_by is null limit $2) q
 """)  # noqa: S608 - our own conditions
 LATELY = Sql("""
 select state, count(*) from (select state, created_at from makegood.task order by id desc limit $2) t
@@ -157,14 +164,21 @@ class _Source:
         only = _ALIVE.issuperset(condition.states) if condition.states else condition.failing is True
         if scan_limit is not None and only and condition.states not in _INDEXED and not _by_index(condition):
             alive = [task for (task,) in await tx.rows(UNENDED, scan_limit + 1)]
-            if "sleeping" in condition.states:
-                alive += [task for (task,) in await tx.rows(SLEEPING, scan_limit + 1)]
+            for state, sql in (("sleeping", SLEEPING), ("queued", QUEUED)):
+                if state in condition.states:
+                    alive += [task for (task,) in await tx.rows(sql, scan_limit + 1)]
             alive = alive if len(alive) <= scan_limit else None
         return cls(condition, scan_limit, alive)
 
 
 def _by_index(condition: Filter) -> bool:
-    texts = (condition.word, condition.key, condition.correlation_id, condition.attributes)
+    texts = (
+        condition.word,
+        condition.key,
+        condition.correlation_id,
+        condition.lane,
+        condition.attributes,
+    )
     return bool(condition.ids) or any(text is not None for text in texts)
 
 

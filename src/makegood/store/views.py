@@ -24,6 +24,7 @@ from makegood.model.messages import Act, AlertKind, MessageKind
 from makegood.model.plan import StepPlan, Template
 from makegood.model.states import Goal, Move, StepState, TaskState
 from makegood.model.task import STANDING
+from makegood.store.lane_views import TaskLane
 
 Severity = Literal["ok", "note", "warning", "error"]
 """How bad a finding is.
@@ -218,6 +219,8 @@ class Filter:
     """Attributes with which it was submitted: all of them."""
     waits: str | None = None
     """Only tasks with a step that waits now for a signal of this name."""
+    lane: str | Prefix | Exact | None = None
+    """Only tasks with a lane of this name, also those that have ended."""
 
     def __post_init__(self) -> None:
         """Raise ``ConfigError`` for a state that does not exist, for numbers that cannot be, and for text
@@ -244,6 +247,7 @@ class Filter:
         )  # fmt: skip
         _refuse_misread("key", self.key)
         _refuse_misread("correlation_id", self.correlation_id)
+        _refuse_misread("lane", self.lane)
         for name, value in (self.attributes or {}).items():
             refuse_unstorable(ConfigError, attributes=name)
             _refuse_misread(f"attributes[{name!r:.100}]", value)
@@ -295,32 +299,6 @@ class TaskView(msgspec.Struct, frozen=True):
         if self.state != "sleeping" or self.start_at is None:
             return None
         return by_present_rules(self.start_at, self.start_wall or "")
-
-
-class LanePlace(msgspec.Struct, frozen=True):
-    """The place of a task in a lane."""
-
-    task: int
-    workflow: str
-    state: TaskState
-    """The task's."""
-    created_at: float
-    """When the task was submitted, on the store's clock."""
-
-
-class LaneView(msgspec.Struct, frozen=True):
-    """A lane that tasks hold, or wait for."""
-
-    app: str
-    name: str
-    held: int
-    """How many tasks hold it."""
-    waiting: int
-    """How many wait for it, up to 10,000."""
-    holders: tuple[LanePlace, ...] = ()
-    """At most 100 of those that hold it."""
-    waiters: tuple[LanePlace, ...] = ()
-    """At most 100 of those that wait, the next one first."""
 
 
 class StepView(msgspec.Struct, frozen=True):
@@ -459,6 +437,8 @@ class TaskDetail(msgspec.Struct, frozen=True):
     """The signals that its steps wait for by name, each with the JSON schema of its values, "" if that is not
     known; empty if the names are not known.
     """
+    lanes: tuple[TaskLane, ...] = ()
+    """Its places in its lanes, by name."""
 
     def count(self, *states: str) -> int:
         """Return how many of all actions of the task are in one of these states."""

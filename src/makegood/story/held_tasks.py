@@ -35,7 +35,7 @@ def task_of(detail: TaskDetail) -> TaskRecord:
     view = detail.task
     return TaskRecord(
         view.id, view.app, view.workflow, view.key, view.state, view.goal, submission=view.submission, cause=view.cause,
-        inputs=detail.inputs, returns=detail.returns, names=detail.names,
+        inputs=detail.inputs, returns=detail.returns, names=detail.names, lanes=tuple(place.name for place in detail.lanes),
     )  # fmt: skip
 
 

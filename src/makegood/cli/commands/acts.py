@@ -189,6 +189,21 @@ def wake(
     return asyncio.run(_each(cli, task_ids, act))
 
 
+@command("release")
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
+@why_option("Why, for the task and the audit.")
+@who_option
+@timeout_option
+def release_lane(cli: Cli, /, *, task_ids: tuple[str, ...], why: str, who: str | None, timeout: float) -> int:
+    """Take the lanes of tasks in error away, so that the tasks that wait for them continue. Each ID may be a
+    task's key.
+
+    The tasks stay in error, with their effects. One that is resubmitted or undone waits for its lanes again.
+    """
+    act = partial(TaskHandle.release_lane, why=why, who=who, timeout=timeout)
+    return asyncio.run(_each(cli, task_ids, act))
+
+
 @command()
 @click.argument("task_id", metavar="ID")
 @click.option("--step", required=True, metavar="NAME", help="The step, by its name in `task show`.")

@@ -49,6 +49,7 @@ from makegood.payload.unknown_fields import refuse_unknown
 from makegood.store import filters
 from makegood.store.views import EventView, Filter, NodeView, TaskDetail, TaskView
 from makegood.story.batch_progress import batch_progress
+from makegood.story.lanes import place_text, queue_text
 from makegood.story.signals import fate
 from makegood.story.trouble import reasons
 from makegood.story.waits import is_asleep, sleep_text, start_text, wait_of
@@ -83,6 +84,13 @@ timeout_option = lasting(
     metavar="NAME=VALUE",
     help="By which to find it; may be repeated.",
 )
+@click.option(
+    "--lane",
+    "lanes",
+    multiple=True,
+    metavar="NAME",
+    help="Its lane, in place of those that the workflow names; may be repeated.",
+)
 @click.option("--reply-to", metavar="TO", help="Where to send its states: queue:NAME or https://…")
 @lasting("--delay", text="Begin after this long (90s, 2h, 3d): the task sleeps until then.")
 @click.option(
@@ -103,6 +111,7 @@ def submit(
     timeout: float | None,
     at: str | None,
     attributes: tuple[str, ...],
+    lanes: tuple[str, ...],
     **options: Any,
 ) -> int:
     """Submit a task. WORKFLOW is module:workflow, such as orders:place_order.
@@ -113,6 +122,7 @@ def submit(
     """
     options["at"] = None if at is None else read_moment(at, name="--at")
     options["attributes"] = _attributes(attributes)
+    options["lane"] = [*lanes] or None
     definition = load_workflow(workflow)
     values = read_inputs(definition, inputs, by_name=named)
     with naming(definition, "nothing was submitted"):
@@ -137,7 +147,7 @@ async def _submit(
     cli: Cli, plan: Any, *, wait: bool, timeout: float | None, options: Mapping[str, Any]
 ) -> int:
     async with connect(cli) as client:
-        with naming_options("delay", "at"):
+        with naming_options("delay", "at", "lane"):
             task = await client.submit(plan, **options)
         shape = {
             "id": task.id,
@@ -321,6 +331,9 @@ async def _rows(cli: Cli, client: Client, tasks: Sequence[TaskView]) -> list[tup
     briefs = await client.store.tasks.briefs(may_wait)
     for task, steps in briefs.items():
         texts[task] = "; ".join(dict.fromkeys(filter(None, map(wait_of, steps))))
+    in_line = [view.id for view in tasks if view.state == "queued"]
+    places = await client.store.lanes.places(in_line) if in_line else {}
+    texts |= {task: queue_text(of_task) for task, of_task in places.items()}
     progress = await client.store.tasks.progress([view.id for view in tasks])
     return [
         (
@@ -464,6 +477,7 @@ def _facts(detail: TaskDetail, now: float) -> list[tuple[str, str]]:
         ("unanswered", task.failure_count or ""),
         ("created", date_time(task.created)),
         ("sleeps", start_text(task, now) or _sleep(detail, now)),
+        ("lane", "; ".join(map(place_text, detail.lanes))),
         ("ended", date_time(task.ended) if task.ended is not None else ""),
         ("complete by", date_time(task.complete_by) if task.complete_by is not None else ""),
         ("held by node", task.locked_by),

@@ -27,6 +27,7 @@ ICONS: Final[Mapping[str, str]] = {
     "poison": "error",
     "unreadable": "error",
     "late_undo": "undoing",
+    "lane_held": "waiting",
     "starved": "agents",
     "circuit_open": "waiting",
     "outage": "agents",

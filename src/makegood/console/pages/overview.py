@@ -160,9 +160,9 @@ DECIDED: Final[Mapping[SupervisorDecisionKind, tuple[str, str, str, str]]] = {
         "again",
         "Freed {}:",
         "task",
-        "the heartbeat of its Scheduler ran out; another goes on with it",
+        "the heartbeat of its Scheduler ran out; another continues with it",
     ),
-    "deaf": ("again", "Freed {}:", "task", "its Scheduler did not react; another goes on with it"),
+    "deaf": ("again", "Freed {}:", "task", "its Scheduler did not react; another continues with it"),
     "turned": ("undoing", "Turned {} to undo:", "task", "its deadline passed"),
 }
 """Of each kind: icon, what was done, to what, and why."""
@@ -268,7 +268,7 @@ def tiles(
     measures = [m for m in minutes[:-1] if m] or [m for m in minutes if m]
     last = measures[-1] if measures else None
     states, more = lately
-    asleep = tally.states.get("sleeping", 0)
+    asleep, in_line = tally.states.get("sleeping", 0), tally.states.get("queued", 0)
     undone_count, done_count = states.get("undone", 0), states.get("processed", 0)
     shares = (
         f"{capped(undone_count, more=more)}, {100 * undone_count / (undone_count + done_count):.1f}% of those submitted in the last hour"
@@ -278,7 +278,7 @@ def tiles(
     agent, age = oldest
     is_orphan = any(row.agent == agent and row.need for row in rows)
     return [
-        Tile("In flight", capped(tally.in_flight, more=tally.more), "", f"{tally.failing:,} failing, {tally.states.get('undoing', 0):,} undoing" + (f", {asleep:,} asleep" if asleep else ""), "/tasks", "state:pending,processing,undoing"),
+        Tile("In flight", capped(tally.in_flight, more=tally.more), "", f"{tally.failing:,} failing, {tally.states.get('undoing', 0):,} undoing" + (f", {asleep:,} asleep" if asleep else "") + (f", {in_line:,} queued" if in_line else ""), "/tasks", "state:pending,processing,undoing"),
         Tile("Processed", "–" if last is None else f"{last.processed:,}", "/min", f"{capped(done_count, more=more)} of those submitted in the last hour", "/tasks", "state:processed since:1h", _line(minutes, "processed")),
         Tile("Undone", "–" if last is None else f"{last.undone:,}", "/min", shares, "/tasks", "state:undone since:1h", _line(minutes, "undone")),
         Tile("Oldest waiting request", lasted(age) if agent else "–", "", f"{agent}: no process takes it" if is_orphan else agent or "no request waits", "/agents"),

@@ -29,6 +29,7 @@ from makegood.console.visits import number_in
 from makegood.errors import TaskNotFoundError
 from makegood.model import notices
 from makegood.model.states import AT_REST
+from makegood.store.lane_views import TaskLane
 from makegood.store.records import Identity
 from makegood.store.step_down import LEADER
 from makegood.store.views import (
@@ -42,6 +43,7 @@ from makegood.store.views import (
     TaskEvents,
     TaskExcerpt,
 )
+from makegood.story.lanes import place_text
 from makegood.story.signals import fate
 from makegood.story.steps import ORDER
 from makegood.story.waits import listens
@@ -146,6 +148,8 @@ class TaskPage:
     facts: list[tuple[str, str]]
     signals: list[tuple[str, str, float, str, str]]
     """Name, id, when it was sent, who sent it, and what became of it."""
+    lanes: Sequence[tuple[TaskLane, str]]
+    """Its places in its lanes as they are now, each in words."""
     skipped: int
     """Steps whose branch was not taken."""
     opened: str
@@ -172,7 +176,7 @@ class TaskPage:
 
     @property
     def continues(self) -> str:
-        """When the task goes on if nobody acts on it."""
+        """When the task continues if nobody acts on it."""
         listening = [step for step in self.found.steps if listens(step)]
         if not listening:
             return "by itself"
@@ -281,6 +285,7 @@ def task_page(sources: TaskSources, choice: TaskChoice) -> TaskPage:
         offers=offers(detail) if submission == current else Offers(),
         facts=_facts(detail, names, way, now),
         signals=[(s.name, s.id, s.at, s.who, fate(s, detail.task.state)) for s in detail.signals[:MOST_SIGNALS]],
+        lanes=[(place, place_text(place)) for place in detail.lanes] if submission == current else [],
         skipped=0 if is_long else sum(s.kind == "action" and s.state == "skipped" for s in detail.steps),
         opened=choice.open_each if any(step.anchor == choice.open_each for step in steps) else "",
         states=counted_states(states),
@@ -295,7 +300,10 @@ def earlier(
     past: list[EventView] = []
     count = 1
     for event in events:
-        if any(move.of_task and (move.before, move.after) == ("undone", "pending") for move in event.moves):
+        if any(
+            move.of_task and move.before == "undone" and move.after in ("pending", "queued")
+            for move in event.moves
+        ):
             count += 1
             if count > submission:
                 break

@@ -16,6 +16,7 @@ from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.model.attributes import LONGEST_INDEXED, LONGEST_NAME
 from makegood.store.filters import LONGEST, parsed, text_of, wanted
+from makegood.store.lane_views import TaskLane
 from makegood.store.views import (
     Exact,
     Filter,
@@ -30,6 +31,7 @@ from makegood.store.views import (
     UnendedTally,
 )
 from makegood.story.batch_progress import batch_progress
+from makegood.story.lanes import queue_text
 from makegood.story.waits import SLEEPS, is_asleep, wait_of
 
 PAGE: Final = 50
@@ -49,6 +51,8 @@ SAMPLED: Final = 5
 """Tasks that the row of a batch unfolds to."""
 MOST_SAID: Final = 80
 """Characters beside a badge, at most."""
+MOST_BEFORE: Final = 100
+"""Tasks before a queued one that a list counts, at most."""
 UNCLAIMED: Final = 30.0
 """Seconds after which a request that no process has taken is worth a remark."""
 
@@ -165,9 +169,15 @@ def batch_row(
     )
 
 
-def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], now: float) -> TaskRow:
-    """Return the row of a task."""
-    look, label = _look(task, steps)
+def row(
+    task: TaskView,
+    steps: Sequence[StepBrief],
+    names: Mapping[int, str],
+    now: float,
+    places: Sequence[TaskLane] = (),
+) -> TaskRow:
+    """Return the row of a task. ``places``: those of a queued one in its lanes."""
+    look, label = _look(task, steps, places)
     actions = [step for step in steps if step.kind == "action" and step.state != "skipped"]
     left = task.complete_by - now if task.complete_by and task.state in _GOING else None
     return TaskRow(
@@ -187,15 +197,13 @@ def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], no
     )
 
 
-def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
+def _look(task: TaskView, steps: Sequence[StepBrief], places: Sequence[TaskLane] = ()) -> tuple[str, str]:
     """Return the badge of a task, and what to say beside it."""
     if task.state == "error":
         incomplete = task.goal == "undo" or any(step.state == "undo_failed" for step in steps)
         return "error", "undo incomplete" if incomplete else "held"
-    if task.starts is not None:
-        return task.state, f"starts at {iso(task.starts)[:16]}Z"
-    if task.state not in _GOING:
-        return task.state, ""
+    if task.starts is not None or task.state == "queued" or task.state not in _GOING:
+        return task.state, _quiet(task, places)
     if failing := [step for step in steps if step.failures and step.state in _UNDER_WAY]:
         attempt = max(step.attempt + (step.doing == "timer") for step in failing)
         return "failing", f"attempt {attempt} · failing"
@@ -207,6 +215,13 @@ def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
     if all(step.doing == "timer" for step in moving) and (text := next(filter(None, map(_wait, steps)), "")):
         return "waiting", shortened(text)
     return task.state, ""
+
+
+def _quiet(task: TaskView, places: Sequence[TaskLane]) -> str:
+    """Return what a task waits for that has not begun, "" for one that has ended."""
+    if task.starts is not None:
+        return f"starts at {iso(task.starts)[:16]}Z"
+    return shortened(queue_text(places, MOST_BEFORE)) if task.state == "queued" else ""
 
 
 def _rest(steps: Sequence[StepBrief]) -> tuple[str, float] | None:
@@ -274,6 +289,7 @@ def tabs(tally: UnendedTally, lately: Mapping[str, int], *, more: bool) -> list[
         Tab("Undoing", "state:undoing", capped(tally.states.get("undoing", 0), more=cut)),
         Tab("In flight", "state:pending,processing,undoing", capped(tally.in_flight, more=cut)),
         Tab("Sleeping", "state:sleeping", capped(tally.states.get("sleeping", 0), more=cut)),
+        Tab("Queued", "state:queued", capped(tally.states.get("queued", 0), more=cut)),
         Tab("Undone", "state:undone since:1h", capped(lately.get("undone", 0), more=more)),
     ]
 
@@ -295,11 +311,19 @@ def unfit(rows: Sequence[TaskRow]) -> str:
 
 
 async def rows_of(reads: Reads, tasks: Sequence[TaskView]) -> list[TaskRow]:
-    """Return the rows of tasks; three reads, whatever their number."""
+    """Return the rows of tasks; three reads, whatever their number, and two more if some are queued."""
     task_ids = tuple(task.id for task in tasks)
     briefs = await reads.shared(("briefs", task_ids), lambda: reads.store.tasks.briefs(task_ids))
+    places = await places_of(reads, [task.id for task in tasks if task.state == "queued"])
     names, now = names_of(await reads.nodes()), await reads.now()
-    return [row(task, briefs.get(task.id, []), names, now) for task in tasks]
+    return [row(task, briefs.get(task.id, []), names, now, places.get(task.id, ())) for task in tasks]
+
+
+async def places_of(reads: Reads, tasks: Sequence[int]) -> Mapping[int, Sequence[TaskLane]]:
+    """Return the places of queued tasks in their lanes."""
+    if not tasks:
+        return {}
+    return await reads.shared(("places", tuple(tasks)), lambda: reads.store.lanes.places(tasks, MOST_BEFORE))
 
 
 def depth(condition: Filter) -> int:

@@ -236,7 +236,7 @@
   }
 
   /* ---- keys ---- */
-  const places = { o: "/", t: "/tasks", i: "/alerts", e: "/errors", a: "/agents", c: "/cluster", d: "/schedules", b: "/bulk", u: "/audit", s: "/stores" };
+  const places = { o: "/", t: "/tasks", i: "/alerts", e: "/errors", a: "/agents", c: "/cluster", d: "/schedules", l: "/lanes", b: "/bulk", u: "/audit", s: "/stores" };
   let gone = 0, at = -1, name = "";
   const lines = () => [...document.querySelectorAll("[data-row], tbody tr")].filter((e) => e.checkVisibility?.() ?? true);
   const move = (by) => {

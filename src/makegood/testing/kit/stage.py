@@ -45,6 +45,8 @@ _BEATS: Final = 20.0
 _MOMENT: Final = 0.05
 _IN_VAIN: Final = 30.0
 """Seconds after which a test fails whose tasks wait for signals that nobody sends."""
+_SEND: Final = "Send it with world.signal(task, ...), or say with world.on_wait(...) what is sent to each task that waits for it"
+_RELEASE: Final = "A task in error holds its lanes: deal with it by world.operator.resubmit(task), undo, settle or release_lane"
 _UNKNOWN: Final = TaskAtRest("unknown", "")
 
 
@@ -286,26 +288,28 @@ class Stage(simulated.SimulatedWorld):
         while not self._rests(self.eye):
             if self._answering is not None and self._answering.done():
                 self._answering.result()  # raises what an answer of the test has raised
-            waits = waits + self.look if self._waits_in_vain(self.eye) else 0.0
+            remedy = self._remedy(self.eye)
+            waits = waits + self.look if remedy else 0.0
             if waits > max(_IN_VAIN, self.look):
-                raise NotAtRestError(
-                    f"nothing will happen any more: {self.said_of_tasks()}. Send it with world.signal(task, ...), or say with "
-                    f"world.on_wait(...) what is sent to each task that waits for it"
-                )
+                raise NotAtRestError(f"nothing will happen any more: {self.said_of_tasks()}. {remedy}")
             if self.loop.now >= end:
                 raise NotAtRestError(
                     f"not at rest after {self.longest:.0f} virtual seconds of waiting: {self.eye.rest()}; {self.said_of_tasks()}"
                 )
             await asyncio.sleep(self.look)
 
-    def _waits_in_vain(self, eye: Eye) -> bool:
-        """Whether all tasks that have not ended wait for signals that nobody sends, without a limit."""
+    def _remedy(self, eye: Eye) -> str:
+        """Return what the test can do if all tasks that have not ended wait for signals that nobody sends,
+        without a limit, or are queued for lanes that only the test can free; "" if something else moves them.
+        """
         lone = {each.task: each for each in eye.listening() if each.is_lone}
-        return (
-            bool(lone)
-            and all(task.state in AT_REST or n in lone for n, task in eye.tasks().items())
-            and not any(each.signal in self.answers for each in lone.values())
-        )
+        under_way = {n: task for n, task in eye.tasks().items() if task.state not in AT_REST}
+        is_stuck = all(n in lone or task.state == "queued" for n, task in under_way.items())
+        if not is_stuck or any(each.signal in self.answers for each in lone.values()):
+            return ""
+        if lone:
+            return _SEND
+        return _RELEASE if under_way and eye.blocked() else ""
 
     async def answer(self) -> None:
         """Send each step that waits for a signal of ``answers`` what is said there, once in each round."""
@@ -334,6 +338,8 @@ class Stage(simulated.SimulatedWorld):
         tasks = self.eye.tasks().items() if self.eye is not None else ()
         listening = self.eye.listening() if self.eye is not None else ()
         waits = {each.task: f", and waits for {each.signal}, a signal" for each in listening}
+        for each in self.eye.blocked() if self.eye is not None else ():
+            waits[each.task] = f", and waits for lane {each.lane}, which {show(each.holder)} holds"
         lines = [
             f"task {show(task)} is {task_at_rest.state}{task_at_rest.cause and f' ({task_at_rest.cause})'}{waits.get(task, '')}"
             for task, task_at_rest in tasks

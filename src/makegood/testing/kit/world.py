@@ -50,7 +50,7 @@ class Task:
 
     @property
     def state(self) -> str:
-        """Its current state in the store, such as pending, sleeping, processing or processed."""
+        """Its current state in the store, such as pending, queued, sleeping, processing or processed."""
         return self._stage.found(self.number).state
 
     @property
@@ -144,6 +144,10 @@ class Operator:
     ) -> Answer:
         """State the outcome of a step of a task in error: "done" with its result, "failed" or "undone"."""
         return await self._act(task, "settle", step=step, outcome=outcome, value=value, why=why)
+
+    async def release_lane(self, task: Task, *, why: str = "") -> Answer:
+        """Take the lanes of a task in error away, so that the tasks that wait for them continue."""
+        return await self._act(task, "release_lane", why=why)
 
     async def _act(self, task: Task, kind: str, **options: Any) -> Answer:
         async def act(client: Client) -> Answer:
@@ -363,7 +367,8 @@ class World:
     async def run_to_rest(self) -> None:
         """Wait until every task has ended and nothing is in flight. In a storm, the storm passes first.
 
-        Fails if the world does not come to rest, and soon if tasks wait for signals that nobody sends.
+        Fails if the world does not come to rest, and soon if tasks wait for signals that nobody sends, or for
+        lanes that a task in error holds.
         """
         await self._stage.run_to_rest()
 

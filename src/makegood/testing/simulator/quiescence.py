@@ -23,6 +23,11 @@ select s.task, s.name, s.round, s.action, t.complete_by is null and not exists (
         and not exists (select 1 from makegood_inbox i where i.task = s.task)
 from makegood_step s join makegood_task t on t.id = s.task where s.kind = 'wait_for' and s.state = 'ready' order by s.task, s.idx
 """
+_BLOCKED = """
+select w.task, w.name, h.task from makegood_lane w join makegood_lane h on h.app = w.app and h.name = w.name and h.state = 'held'
+    join makegood_task t on t.id = h.task
+where w.state = 'waiting' and t.state = 'error' order by w.task, w.name, h.task
+"""
 _MOST_ASKED = """
 select task, name, state, attempt, coalesce(error, '') from makegood_step where kind = 'action' and attempt > 0
 order by attempt desc, task, idx limit 1
@@ -70,6 +75,14 @@ class Listening(NamedTuple):
     """Whether nothing else will move its task: no timeout, deadline, request or message."""
 
 
+class BlockedTask(NamedTuple):
+    """A task that waits for a lane that a task in error holds."""
+
+    task: int
+    lane: str
+    holder: int
+
+
 class Failed(NamedTuple):
     """A task that did not succeed: an action failed (but not for good), or did not end in time."""
 
@@ -115,6 +128,10 @@ class Eye:
     def listening(self) -> list[Listening]:
         """Return the steps that wait for a signal now."""
         return [Listening(*row) for row in self.rows(_LISTENING)]
+
+    def blocked(self) -> list[BlockedTask]:
+        """Return the tasks that wait for a lane that a task in error holds."""
+        return [BlockedTask(*row) for row in self.rows(_BLOCKED)]
 
     def most_asked(self) -> StepCalls | None:
         """Return the step that was asked most often; None before the first."""

@@ -101,7 +101,7 @@ create index attribute_value on makegood.attribute (name, value, task);
 -- (it is *parked*): whoever frees a lane gives a new one to those that are next. `when_taken`: wait, refuse or cancel.
 create table makegood.lane (
     task bigint not null,
-    app text not null,
+    app text collate "C" not null,
     name text collate "C" not null,
     seq bigint not null,
     at_once integer not null,
