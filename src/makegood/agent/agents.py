@@ -210,7 +210,7 @@ class Agents(Actor):
                 await self._circuits.excuse()
             except StoreUnavailableError as away:
                 log.warning("the silence of calls that are cut off counts for their steps: %s", away)
-        await self._setups.close(max(1.0, end - self._clock.monotonic()))
+        await self._setups.close(max(1.0, end - self.attempts.clock.monotonic()))
 
     def _busy(self) -> bool:
         return bool(self.attempts.running or self._replies.waiting) or self.intake.taking

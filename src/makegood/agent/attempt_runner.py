@@ -182,7 +182,7 @@ class AttemptRunner:
         if isinstance(verdict, CompleteByPassed):
             return None
         if isinstance(verdict, CallCancelled):
-            return gave_up(request, error)
+            return gave_up(attempt, error)
         if isinstance(verdict, Later):
             wait = retry_after(verdict.wait, self._clock.wall())
             return _message(request, "later", error=_text(attempt, error), wait=wait, unclear=unclear)

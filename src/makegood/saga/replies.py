@@ -213,7 +213,13 @@ def _silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     runs_until = max(step.runs_until, message.runs_until)
     note = cancel_noted(message)
     work.move(
-        step, "in_doubt", reason, detail=note, doubt=True, final=step.final or message.final, runs_until=runs_until
+        step,
+        "in_doubt",
+        reason,
+        detail=note,
+        doubt=True,
+        final=step.final or message.final,
+        runs_until=runs_until,
     )
     if rules.resumes(step, message):
         work.agenda.due.add(step.plan.idx)

@@ -43,8 +43,8 @@ class App:
 
     ``payload_limit``: bytes of an input, the arguments of a step or a result as JSON. ``step_limit``: steps
     of a task. ``codec``: encodes payloads before they are stored, such as ``mg.codecs.Encrypted(keys)``.
-    ``agents``, ``workflows``, ``inboxes``, ``schedules``, ``signals`` and ``setups`` are found by name. Raises
-    ``DefinitionError`` for a name that is not allowed.
+    ``agents``, ``workflows``, ``inboxes``, ``schedules``, ``signals`` and ``setups`` are found by name.
+    Raises ``DefinitionError`` for a name that is not allowed.
     """
 
     def __init__(

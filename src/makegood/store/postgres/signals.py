@@ -3,8 +3,8 @@
 On a caller's connection any schema may come first in the search path, so that every operator, function and
 type of a statement names the server's own.
 
-Signals that a process sends at the same time share two statements and a commit: ``SignalBatch``. No transaction
-spans the two, since the first locks nothing that the second would rely on.
+Signals that a process sends at the same time share two statements and a commit: ``SignalBatch``. No
+transaction spans the two, since the first locks nothing that the second would rely on.
 """
 
 import base64
