@@ -278,16 +278,16 @@ async def test_one_that_wants_its_lane_asks_those_before_it_to_cancel_once(store
     assert (await store.tasks.inbox(scheduler.node, 10)).at_rest == [1], "what it asked before"
 
 
-async def test_taken_names_who_has_the_lane_or_is_next(store: Store) -> None:
-    assert await store.lanes.taken("shop", ("ada",), 1) is None
+async def test_an_obstacle_names_who_has_the_lane_or_is_next(store: Store) -> None:
+    assert await store.lanes.obstacle("shop", ("ada",), 1) is None
     await submit(store, laned(1, "ada", "lea"), laned(2, "lea"))
-    assert await store.lanes.taken("shop", ("ada",), 1) == (1, "ada")
-    assert await store.lanes.taken("shop", ("bob", "lea"), 2) == (1, "lea")
+    assert await store.lanes.obstacle("shop", ("ada",), 1) == (1, "ada")
+    assert await store.lanes.obstacle("shop", ("bob", "lea"), 2) == (1, "lea")
     scheduler = await hand(store)
     await claim(scheduler)
-    assert await store.lanes.taken("shop", ("lea",), 2) == (1, "lea")
-    assert await store.lanes.taken("shop", ("lea",), 3) is None
-    assert await store.lanes.taken("bank", ("lea",), 1) is None
+    assert await store.lanes.obstacle("shop", ("lea",), 2) == (1, "lea")
+    assert await store.lanes.obstacle("shop", ("lea",), 3) is None
+    assert await store.lanes.obstacle("bank", ("lea",), 1) is None
 
 
 async def test_a_task_that_cannot_be_read_gives_its_place_up(store: Store, world: World) -> None:
