@@ -10,6 +10,7 @@ from makegood.model.plan import Start
 from makegood.store.protocol import Store
 from makegood.store.records import Submission
 from makegood.store.views import Filter
+from makegood.transactions import Caller
 from tests.conformance.builders import Hand, Memory, begin, done, draft, hand, to_state, unchanged
 from tests.conformance.worlds import World
 
@@ -323,3 +324,31 @@ async def test_two_schedulers_share_lanes_and_none_has_two_tasks(store: Store, o
         if len(order) == 70:
             break
     assert sorted(order) == list(range(1, 71))
+
+
+async def test_submitted_in_a_transaction_they_wait_in_their_lanes(store: Store) -> None:
+    async def work(caller: Caller) -> None:
+        await store.tasks.join(
+            caller, [laned(1, "ada"), laned(2, "ada", start=Start(60.0)), draft(3), laned(4, "ada", "lea")]
+        )
+
+    await store.transact(work, waits=False)
+    assert [await state_of(store, n) for n in (1, 2, 3, 4)] == ["queued", "sleeping", "pending", "queued"]
+    assert await store.lanes.lanes_of(2) == {"ada": "out"}
+    scheduler = await hand(store)
+    assert sorted(await claim(scheduler)) == [1, 3]
+    await end(scheduler, 1)
+    assert await claim(scheduler) == [4]
+
+
+async def test_places_that_contradict_their_tasks_are_found(store: Store, world: World) -> None:
+    await submit(store, laned(1, "ada"), laned(2, "ada"))
+    scheduler = await hand(store)
+    await claim(scheduler)
+    await end(scheduler, 1)
+    assert await store.admin.broken(10) == []
+    async with world.raw() as raw:
+        await raw.run("update {task} set state = 'undone' where id = ?", 2)
+    assert await store.admin.broken(10) == [
+        "task 0000000000002 is undone, and its place in the lane 'ada' is waiting: no other task gets that place"
+    ]
