@@ -554,7 +554,9 @@ class Nodes(Protocol):
         """Mark the node as stopped cleanly."""
 
     async def processes(self) -> list[tuple[int, NodeInfo]]:
-        """Return the numbers of the nodes that are alive, in order, and what they publish."""
+        """Return the numbers of the nodes that have not stopped and are not marked as dead, in order, and
+        what they publish. The heartbeat of one that is dead may have run out while nobody led.
+        """
 
     async def mark_dead(self, nodes: Sequence[int]) -> list[int]:
         """Mark nodes as dead, whose processes are known to be gone, and end the Supervisor's lease if it is

@@ -28,7 +28,7 @@ _UNREGISTER = Sql(
     "update makegood.node set stopped_at = {now}, alive_until = {now} where id = $1 and stopped_at is null"
 )
 _PROCESSES = Sql("""
-select id, info from makegood.node where not dead and stopped_at is null and alive_until > {now} order by id
+select id, info from makegood.node where not dead and stopped_at is null order by id
 """)
 # Who may write its own row must not hold up the others.
 _MARK_DEAD = Sql("""
@@ -181,7 +181,9 @@ async def unregister(tx: Tx, node: int) -> None:
 
 
 async def processes(tx: ReadTx) -> list[tuple[int, NodeInfo]]:
-    """Return the numbers of the nodes that are alive, in order, and what they publish."""
+    """Return the numbers of the nodes that have not stopped and are not marked as dead, in order, and what
+    they publish.
+    """
     return [(number, rows.node_info(info)) for number, info in await tx.rows(_PROCESSES)]
 
 
