@@ -23,7 +23,7 @@ GONE = ProcessIdentity(ME.scope, 2**30, 1)
 
 def deaths(store: Store) -> Deaths:
     """Return what looks for the dead."""
-    return Deaths(store, ME, clock=SystemClock(), rng=random.Random(1))
+    return Deaths(store, ME, lambda: None, clock=SystemClock(), rng=random.Random(1))
 
 
 async def test_the_gone_of_this_host_are_marked(store: Store) -> None:
@@ -71,11 +71,13 @@ async def test_a_supervisor_that_waits_for_the_lease_of_the_dead_leads_at_once_a
     leader = await store.nodes.register(info("dead", process=GONE))
     options = Options(lease="10m", supervise_every="1m")
     supervisor = Supervisor(store, options, me="next", clock=SystemClock(), rng=random.Random(1))
+    look = Deaths(store, ME, supervisor.hurry, clock=SystemClock(), rng=random.Random(1))
     running_supervisor = asyncio.create_task(supervisor.run())
     try:
         await waiting.moment()
         assert supervisor.leading is None
-        await store.nodes.mark_dead([scheduler.node, leader])
+        assert await store.nodes.mark_dead([scheduler.node]) == [scheduler.node]
+        assert await look.once() == [leader]
 
         async def freed() -> bool:
             detail = await store.tasks.detail(1)

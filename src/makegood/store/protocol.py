@@ -762,8 +762,8 @@ class Store(Protocol):
         Topics: "pending" (tasks to claim), "sleeping" (tasks to claim later), "inbox" (messages to tasks),
         "agent:APP/AGENT" (requests), "ended" (tasks at rest), "answers" (decided operator commands),
         "queue:NAME" (messages), "schedule" (schedules that have changed), "notice" (notices to send), "bulk"
-        (acts on many tasks), "dead" (processes that are gone). A wake-up may be spurious, and may be lost on
-        a broken connection: also poll slowly. Returns a function that ends the subscription.
+        (acts on many tasks). A wake-up may be spurious, and may be lost on a broken connection: also poll
+        slowly. Returns a function that ends the subscription.
         """
 
     def joined(self, *references: int | tuple[str, str] | tuple[int, str, str]) -> None:

@@ -192,8 +192,6 @@ async def mark_dead(tx: Tx, nodes: Sequence[int]) -> list[int]:
     dead = [(whole(number), name) for number, name in await tx.rows(_MARK_DEAD, sorted(nodes))]
     for _, name in dead:
         await tx.run(_END_LEASE, LEADER, name)
-    if dead:
-        tx.topics.add("dead")
     return [number for number, _ in dead]
 
 
