@@ -10,7 +10,7 @@ it is the only one it is started again at once, as a process manager would:
 - ``makegood, another host``: the same, without what shows on one host that a process is gone: only its heartbeat (``dead_after`` 5 s);
 - ``DBOS``, ``Restate``: the process of the workflow, or of the service, killed and started again; Restate's server lives on.
 
-The settings of makegood are the default ones. The table goes to stdout: the shortest, median and longest of the runs, in seconds.
+A process that is started again needs some of that time to load its modules (stderr says how much). The settings of makegood are the default ones. The table goes to stdout: the shortest, median and longest of the runs, in seconds.
 """
 
 import argparse
@@ -158,6 +158,7 @@ def _kill(folder: Path, again: Callable[[], None]) -> float:
     killed_at = time.monotonic()
     kill(pid)
     again()
+    print(f"  started again after {time.monotonic() - killed_at:.2f} s", file=sys.stderr)
     return until(folder, 2)[1] - killed_at
 
 

@@ -14,6 +14,7 @@ from makegood.supervisor.supervisor import Supervisor
 from tests import waiting
 from tests.conformance.builders import info, running
 from tests.conformance.test_deaths import steps as resumable
+from tests.conformance.worlds import World
 
 ME = own() or ProcessIdentity("this host", 1, 1)
 GONE = ProcessIdentity(ME.scope, 2**30, 1)
@@ -22,7 +23,7 @@ GONE = ProcessIdentity(ME.scope, 2**30, 1)
 
 def deaths(store: Store) -> Deaths:
     """Return what looks for the dead."""
-    return Deaths(store, ME, clock=SystemClock(), rng=random.Random(1))
+    return Deaths(store, ME, lambda: None, clock=SystemClock(), rng=random.Random(1))
 
 
 async def test_the_gone_of_this_host_are_marked(store: Store) -> None:
@@ -33,6 +34,13 @@ async def test_the_gone_of_this_host_are_marked(store: Store) -> None:
     look = deaths(store)
     assert await look.once() == [dead]
     assert await look.once() == []
+
+
+async def test_one_whose_heartbeat_has_run_out_meanwhile_is_marked_too(store: Store, world: World) -> None:
+    """It may hold the lease, and nobody else marks it before that has run out."""
+    dead = await store.nodes.register(info("dead", process=GONE, ttl=1.0))
+    await world.elapse(2.0)
+    assert await deaths(store).once() == [dead]
 
 
 async def test_who_takes_over_a_name_replaces_its_former_owner_once(store: Store) -> None:
@@ -63,11 +71,13 @@ async def test_a_supervisor_that_waits_for_the_lease_of_the_dead_leads_at_once_a
     leader = await store.nodes.register(info("dead", process=GONE))
     options = Options(lease="10m", supervise_every="1m")
     supervisor = Supervisor(store, options, me="next", clock=SystemClock(), rng=random.Random(1))
+    look = Deaths(store, ME, supervisor.hurry, clock=SystemClock(), rng=random.Random(1))
     running_supervisor = asyncio.create_task(supervisor.run())
     try:
         await waiting.moment()
         assert supervisor.leading is None
-        await store.nodes.mark_dead([scheduler.node, leader])
+        assert await store.nodes.mark_dead([scheduler.node]) == [scheduler.node]
+        assert await look.once() == [leader]
 
         async def freed() -> bool:
             detail = await store.tasks.detail(1)

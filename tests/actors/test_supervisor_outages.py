@@ -145,3 +145,21 @@ async def test_between_full_passes_there_is_no_rest(
         Term(store.leases, GRANT, 100.0, settings=settings(60), clock=clock, rng=rng), passes=5
     )
     assert sleeps == pytest.approx(rests, rel=0.1)
+
+
+async def test_deaths_neither_shorten_nor_prolong_the_interval_that_is_watched_first() -> None:
+    """A process that crashes again and again is dealt with meanwhile; the silent are judged when the interval is over."""
+    clock, rng = HandClock(100.0), random.Random(1)
+    store: Any = ScriptedStore(clock, [])
+    watcher = Supervisor(store, Options(supervise_every=60.0), me="s-1", clock=clock, rng=rng)
+
+    async def renew(_: Grant) -> bool:
+        clock.seconds += 9.0
+        store.calls.append("pass")
+        watcher.hurry()
+        return True
+
+    store.renew = renew
+    await watcher.lead(Term(store, GRANT, 100.0, settings=settings(600), clock=clock, rng=rng), passes=1)
+    passes = store.calls.index("judge")
+    assert 60.0 * 0.9 <= (passes - 1) * 9.0 <= 60.0 * 1.1 + 9.0

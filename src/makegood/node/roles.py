@@ -104,7 +104,7 @@ def actors_of(parts: Parts, heartbeat: Heartbeat) -> list[Actor]:
         _circuits(parts, agents, heartbeat),
         _notifier(parts),
         supervisor,
-        _deaths(parts),
+        _deaths(parts, supervisor),
         _janitor(parts, supervisor),
         _chores(parts, supervisor),
         _firings(parts, supervisor),
@@ -212,11 +212,11 @@ def supervisor_of(parts: Parts) -> Supervisor:
     return Supervisor(parts.store, parts.options, me=parts.name, clock=parts.clock, rng=parts.rng)
 
 
-def _deaths(parts: Parts) -> Deaths | None:
+def _deaths(parts: Parts, supervisor: Supervisor | None) -> Deaths | None:
     """Return the actor that marks processes that are certainly dead."""
-    if "supervisor" not in parts.roles or parts.process is None:
+    if supervisor is None or parts.process is None:
         return None
-    return Deaths(parts.store, parts.process, clock=parts.clock, rng=parts.rng)
+    return Deaths(parts.store, parts.process, supervisor.hurry, clock=parts.clock, rng=parts.rng)
 
 
 def _janitor(parts: Parts, supervisor: Supervisor | None) -> Janitor | None:

@@ -600,7 +600,9 @@ class Nodes(Protocol):
         """Mark the node as stopped cleanly."""
 
     async def processes(self) -> list[tuple[int, NodeInfo]]:
-        """Return the numbers of the nodes that are alive, in order, and what they publish."""
+        """Return the numbers of the nodes that have not stopped and are not marked as dead, in order, and
+        what they publish. The heartbeat of one that is dead may have run out while nobody led.
+        """
 
     async def mark_dead(self, nodes: Sequence[int]) -> list[int]:
         """Mark nodes as dead, whose processes are known to be gone, and end the Supervisor's lease if it is
@@ -811,9 +813,8 @@ class Store(Protocol):
         lanes may be free), "inbox" (messages to tasks), "agent:APP/AGENT" (requests), "cancel:NODE"
         (``cancels`` of a process), "ended" (tasks at rest), "answers" (decided operator commands), "steps"
         (outcomes of steps in tasks that take signals), "queue:NAME" (messages), "schedule" (schedules that
-        have changed), "notice" (notices to send), "bulk" (acts on many tasks), "dead" (processes that are
-        gone). A wake-up may be spurious, and may be lost on a broken connection: also poll slowly. Returns a
-        function that ends the subscription.
+        have changed), "notice" (notices to send), "bulk" (acts on many tasks). A wake-up may be spurious, and
+        may be lost on a broken connection: also poll slowly. Returns a function that ends the subscription.
         """
 
     def joined(self, *references: int | tuple[str, str] | tuple[int, str, str]) -> None:

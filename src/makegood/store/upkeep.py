@@ -31,7 +31,7 @@ _UNREGISTER = Sql(
     "update makegood.node set stopped_at = {now}, alive_until = {now} where id = $1 and stopped_at is null"
 )
 _PROCESSES = Sql("""
-select id, info from makegood.node where not dead and stopped_at is null and alive_until > {now} order by id
+select id, info from makegood.node where not dead and stopped_at is null order by id
 """)
 # Who may write its own row must not hold up the others.
 _MARK_DEAD = Sql("""
@@ -196,7 +196,9 @@ async def unregister(tx: Tx, node: int) -> None:
 
 
 async def processes(tx: ReadTx) -> list[tuple[int, NodeInfo]]:
-    """Return the numbers of the nodes that are alive, in order, and what they publish."""
+    """Return the numbers of the nodes that have not stopped and are not marked as dead, in order, and what
+    they publish.
+    """
     return [(number, rows.node_info(info)) for number, info in await tx.rows(_PROCESSES)]
 
 
@@ -205,8 +207,6 @@ async def mark_dead(tx: Tx, nodes: Sequence[int]) -> list[int]:
     dead = [(whole(number), name) for number, name in await tx.rows(_MARK_DEAD, sorted(nodes))]
     for _, name in dead:
         await tx.run(_END_LEASE, LEADER, name)
-    if dead:
-        tx.topics.add("dead")
     return [number for number, _ in dead]
 
 

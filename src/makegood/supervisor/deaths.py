@@ -12,7 +12,7 @@ lives registers again under another number, and whatever it still writes under t
 import asyncio
 import logging
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
@@ -31,11 +31,22 @@ READ_EVERY = 1.0
 
 
 class Deaths(Actor):
-    """Marks the dead among the processes of a store. ``me``: this process."""
+    """Marks the dead among the processes of a store. ``me``: this process. ``hurry``: called when processes
+    are marked, by this one or another one.
+    """
 
-    def __init__(self, store: Store, me: ProcessIdentity, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self,
+        store: Store,
+        me: ProcessIdentity,
+        hurry: Callable[[], None],
+        *,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
         self._store = store
         self._me = me
+        self._hurry = hurry
         self._clock = clock
         self._rng = rng
         self._processes: Sequence[tuple[int, NodeInfo]] = ()
@@ -59,7 +70,10 @@ class Deaths(Actor):
     async def once(self) -> list[int]:
         """Mark those that are certainly dead now; return their numbers."""
         if (now := self._clock.monotonic()) - self._read_at >= READ_EVERY:
+            before = {number for number, _ in self._processes}
             self._processes, self._read_at = await self._store.nodes.processes(), now
+            if before - {number for number, _ in self._processes}:
+                self._hurry()
         dead = [number for number, info in self._processes if self._is_gone(info)]
         dead += [number for number in predecessors(self._processes) if number not in dead]
         if not dead:
@@ -68,6 +82,7 @@ class Deaths(Actor):
         names = [info.place for number, info in self._processes if number in numbers]
         self._processes = [(number, info) for number, info in self._processes if number not in dead]
         if numbers:
+            self._hurry()
             log.warning("certainly dead: %s; others continue with what it had", ", ".join(names))
         return numbers
 

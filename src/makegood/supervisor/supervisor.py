@@ -16,6 +16,7 @@ are marked (``deaths``) is judged and freed at once.
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -98,18 +99,6 @@ class Supervisor(Actor):
 
         A lease whose row cannot be read or written stops nobody: it is tried again, with an alert.
         """
-        end = self._store.subscribe("dead", self._hurry)
-        try:
-            await self._contend()
-        finally:
-            end()
-
-    def _hurry(self) -> None:
-        """Processes are marked as dead: make a pass now, or try to lead, as the leader may be one of them."""
-        self._death.set()
-        self._election.hurry()
-
-    async def _contend(self) -> None:
         terms, setbacks = self._election.terms(), Setbacks("supervisor", self._store.alerts, self._rng)
         while True:
             try:
@@ -133,6 +122,11 @@ class Supervisor(Actor):
                 finally:
                     self.leading = None
                     self.leads.clear()
+
+    def hurry(self) -> None:
+        """Processes are marked as dead: make a pass now, or try to lead, as the leader may be one of them."""
+        self._death.set()
+        self._election.hurry()
 
     async def _report(self, term: Term, over: FencedOffError) -> None:
         """Record for operators that the store refused a write of a term that was over."""
@@ -172,7 +166,7 @@ class Supervisor(Actor):
         ``passes``: how many passes at most.
         """
         latest: list[Pass] = []
-        has_looked, marks = False, False
+        has_looked, marks, watch_end = False, False, math.inf
         setbacks = Setbacks("supervisor", self._store.alerts, self._rng)
         while passes is None or len(latest) < passes:
             rest = self._every
@@ -192,7 +186,7 @@ class Supervisor(Actor):
                 raise
             except StoreUnavailableError as away:
                 log.warning("the store is away; judging again a full interval after it is back: %s", away)
-                has_looked = marks = False
+                has_looked, marks, watch_end = False, False, math.inf
             except Exception as defect:
                 if passes is not None:
                     raise
@@ -200,8 +194,13 @@ class Supervisor(Actor):
             if passes is None:
                 await self._step_down_if_asked(term)
             if passes is None or len(latest) < passes:
-                is_woken = await event_within(self._death, rest * self._rng.uniform(0.9, 1.1))
-                marks = has_looked and (marks or not is_woken)
+                rest *= self._rng.uniform(0.9, 1.1)
+                if has_looked and not marks:  # a death does not shorten the first interval
+                    watch_end = min(watch_end, self._clock.monotonic() + rest)
+                    rest = max(0.0, watch_end - self._clock.monotonic())
+                is_woken = await event_within(self._death, rest)
+                is_over = not is_woken or self._clock.monotonic() >= watch_end
+                marks = has_looked and (marks or is_over)
         return latest
 
     async def _step_down_if_asked(self, term: Term) -> None:

@@ -36,7 +36,6 @@ KINDS = {
     "notice": "n",
     "bulk": "b",
     "schedule": "m",
-    "dead": "d",
 }
 _MOST_PATH = 100  # sun_path holds 108 bytes on Linux, 104 elsewhere
 _NAME_ROOM = 24
