@@ -209,7 +209,7 @@ def test_an_attempt_may_be_extended_to_ten_times_its_length_or_as_its_action_say
         ({"key": "uuid", "retry": NEVER}, r"key='uuid' .*retry=mg\.NEVER .*drop one"),
         (
             {"timeout": 3},
-            "there is no option 'timeout'; there are complete_within, extend_up_to, undo, no_return, retry",
+            "there is no option 'timeout'; there are complete_within, extend_up_to, cancellable, undo, no_return, retry",
         ),
     ],
 )
