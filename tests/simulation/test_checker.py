@@ -640,6 +640,35 @@ def test_a_scheduler_that_holds_too_many_tasks_is_noticed() -> None:
     assert violation.text == "its Scheduler holds 21 tasks, and 10 are its most"
 
 
+@pytest.mark.parametrize(
+    ("ends", "fault", "text"),
+    [
+        ("hears", "", ""),
+        ("judged", "", "nobody needed charge at"),
+        ("judged", "stop", ""),
+        ("judged", "service hangs", "nobody needed charge at"),
+        ("runs on", "", "charge was cancelled, and runs on at"),
+    ],
+)
+def test_an_action_that_nobody_needs_hears_and_gives_way(ends: str, fault: str, text: str) -> None:
+    story = Story()
+    story.begin(1)
+    history = story.history
+    history.note("taken", "a1", 1, idx=1, doing="do", attempt=1, by="a1", within=5.0)
+    if fault:
+        history.note("fault", "a1", what=fault, point="")
+    history.note("cancelled", "s1", 1, idx=1, attempt=1, by="a1")
+    if ends == "runs on":
+        history.note("hears", "a1", 1, idx=1, attempt=1)
+    event = Event(history.clock() + 4.0, ends, "a1", 1, {"idx": 1, "attempt": 1, "failures": 1, "epoch": 1})
+    reports = [
+        violation.text
+        for violation in check(replace(history, events=[*history.events, event]), final(history)).of("I32")
+    ]
+    assert text in "".join(reports)
+    assert bool(reports) is bool(text)
+
+
 @given(st.lists(st.sampled_from(["processed", "undone", "resubmitted", "held"]), min_size=1, max_size=8))
 def test_any_mixture_of_good_lives_passes(lives: list[str]) -> None:
     """No false alarm, however many tasks there are and however they end."""
