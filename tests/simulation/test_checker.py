@@ -50,6 +50,13 @@ def fired_for_a_pause(history: History) -> History:
     return changed(history, firing(66.0), tasks=[(166, LATER)])
 
 
+def running_on(history: History) -> History:
+    """An action goes on although it was cancelled."""
+    at = find(history, picks("hears"))
+    event = replace(history.events[at], kind="runs on")
+    return History(events=[*history.events[: at + 1], event, *history.events[at + 1 :]])
+
+
 def judged_again(history: History) -> History:
     """The same silence is counted a second time."""
     return repeated(history, picks("judged", 2), failures=2)
@@ -388,6 +395,7 @@ FALSE: list[tuple[str, str, Falsify]] = [
     ("L5", "at most 3", too_many_commits),
     ("L6", "two tasks were made of message m1", lambda h: repeated(h, picks("made"), after=picks("handled", id="m1"))),
     ("L6", "was acknowledged, and there is no task", lambda h: dropped(h, picks("made"))),
+    ("I32", "charge was cancelled, and runs on", running_on),
     ("L6", "waits for ever", lambda h: dropped(h, picks("handled", id="m2"))),
     ("L6", "and a task was made of it", lambda h: repeated(h, picks("made"), message="m2")),
     ("L6", "and no alert was raised", lambda h: dropped(h, picks("alert", alert="dead_letter"))),
