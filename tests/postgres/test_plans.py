@@ -91,6 +91,7 @@ STATEMENTS = {
     "rates used": take._USED,
     "delayed": take._DELAYED,
     "excuse": requests_of_agents.EXCUSE.postgres,
+    "cancels": requests_of_agents.CANCELS.postgres,
     "living": alerts.LIVING.postgres,
     "overdue": supervision.OVERDUE.postgres,
     "silent": supervision.SILENT[0].postgres,

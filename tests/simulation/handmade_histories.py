@@ -359,6 +359,8 @@ def good() -> History:
     story.slept(6)
     story.guarded(5)
     story.scheduled()
+    story.note("cancelled", "s1", 2, idx=1, attempt=1, by="a1")
+    story.note("hears", "a1", 2, idx=1, attempt=1)
     story.rest(6)
     story.removed(2)
     return story.history

@@ -50,6 +50,13 @@ def fired_for_a_pause(history: History) -> History:
     return changed(history, firing(66.0), tasks=[(166, LATER)])
 
 
+def running_on(history: History) -> History:
+    """An action goes on although it was cancelled."""
+    at = find(history, picks("hears"))
+    event = replace(history.events[at], kind="runs on")
+    return History(events=[*history.events[: at + 1], event, *history.events[at + 1 :]])
+
+
 def judged_again(history: History) -> History:
     """The same silence is counted a second time."""
     return repeated(history, picks("judged", 2), failures=2)
@@ -396,6 +403,7 @@ FALSE: list[tuple[str, str, Falsify]] = [
     ("L5", "at most 3", too_many_commits),
     ("L6", "two tasks were made of message m1", lambda h: repeated(h, picks("made"), after=picks("handled", id="m1"))),
     ("L6", "was acknowledged, and there is no task", lambda h: dropped(h, picks("made"))),
+    ("I32", "charge was cancelled, and runs on", running_on),
     ("L6", "waits for ever", lambda h: dropped(h, picks("handled", id="m2"))),
     ("L6", "and a task was made of it", lambda h: repeated(h, picks("made"), message="m2")),
     ("L6", "and no alert was raised", lambda h: dropped(h, picks("alert", alert="dead_letter"))),
@@ -646,6 +654,35 @@ def test_a_scheduler_that_holds_too_many_tasks_is_noticed() -> None:
     story.history.note("overfull", "s1", 0, count=21, most=10)
     (violation,) = check(story.history, final(story.history)).of("L8")
     assert violation.text == "its Scheduler holds 21 tasks, and 10 are its most"
+
+
+@pytest.mark.parametrize(
+    ("ends", "fault", "text"),
+    [
+        ("hears", "", ""),
+        ("judged", "", "nobody needed charge at"),
+        ("judged", "stop", ""),
+        ("judged", "service hangs", "nobody needed charge at"),
+        ("runs on", "", "charge was cancelled, and runs on at"),
+    ],
+)
+def test_an_action_that_nobody_needs_hears_and_gives_way(ends: str, fault: str, text: str) -> None:
+    story = Story()
+    story.begin(1)
+    history = story.history
+    history.note("taken", "a1", 1, idx=1, doing="do", attempt=1, by="a1", within=5.0)
+    if fault:
+        history.note("fault", "a1", what=fault, point="")
+    history.note("cancelled", "s1", 1, idx=1, attempt=1, by="a1")
+    if ends == "runs on":
+        history.note("hears", "a1", 1, idx=1, attempt=1)
+    event = Event(history.clock() + 4.0, ends, "a1", 1, {"idx": 1, "attempt": 1, "failures": 1, "epoch": 1})
+    reports = [
+        violation.text
+        for violation in check(replace(history, events=[*history.events, event]), final(history)).of("I32")
+    ]
+    assert text in "".join(reports)
+    assert bool(reports) is bool(text)
 
 
 @given(st.lists(st.sampled_from(["processed", "undone", "resubmitted", "held"]), min_size=1, max_size=8))

@@ -233,7 +233,7 @@ def test_an_action_is_resumed_when_its_process_is_dead_if_its_service_honours_ke
         ({"key": "uuid", "retry": NEVER}, r"key='uuid' .*retry=mg\.NEVER .*drop one"),
         (
             {"timeout": 3},
-            "there is no option 'timeout'; there are complete_within, extend_up_to, undo, no_return, retry",
+            "there is no option 'timeout'; there are complete_within, extend_up_to, cancellable, undo, no_return, retry",
         ),
     ],
 )
