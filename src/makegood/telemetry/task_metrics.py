@@ -38,7 +38,7 @@ _CAUSES: Final[Mapping[str, str]] = {
 _FAILED: Final = frozenset({"gave_up", "permanent", "expired"})
 _WAIT_ENDS: Final[Mapping[str, str]] = {
     "moment_came": "moment", "woken_early": "moment", "signal_came": "signal", "timed_out": "timeout", "no_signal": "timeout",
-    "goal_changed": "dropped",
+    "goal_changed": "dropped", "branch_lost": "dropped", "ended_early": "dropped",
 }  # fmt: skip
 """How a wait ended, by the reason of its step's move."""
 _MOST_WAITS: Final = 4_000
