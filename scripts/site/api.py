@@ -15,7 +15,7 @@ MODULES: Mapping[str, str] = {  # besides makegood itself
 GROUPS: Mapping[str, Sequence[str]] = {
     "Declare": (
         "App", "Agent", "Action", "Workflow", "Plan", "Inbox", "Signal", "SignalByKey", "Retry", "Recover", "NEVER", "Breaker", "Answer", "Asked", "NOTHING",
-        "NOT_HAPPENED", "NotHappened", "Happened",
+        "NOT_HAPPENED", "NotHappened", "Happened", "SETUP",
     ),
     "Inside a workflow": (
         "parallel", "branches", "each", "when", "sleep", "sleep_until", "wait_for", "fail", "all_of", "any_of", "not_", "MOMENT",
@@ -36,6 +36,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
 VALUES: Mapping[str, str] = {
     "NOTHING": "For ``undo=mg.NOTHING``: the action only reads, or its effect is harmless. makegood lists the effect as long as it is in place.",
     "NOT_HAPPENED": "What a probe returns if certainly nothing happened.",
+    "SETUP": "The default of a keyword-only parameter that a setup of the same name fills: see ``App.setup``.",
     "MOMENT": "Among the inputs of a schedule: the moment, which the workflow gets as an aware ``datetime``.",
     "NEVER": "For ``retry=mg.NEVER``, at services without idempotency keys: one try. makegood neither repeats nor undoes a step in doubt, "
     "unless a probe can decide.",

@@ -163,6 +163,23 @@ async def test_while_a_setup_fails_only_the_agents_that_need_it_begin_nothing(
     assert caplog.text.count("begin no calls until it works") == 4
 
 
+async def test_an_alert_that_cannot_be_written_ends_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as by a login with the rights of an earlier version."""
+
+    async def denied(*_: Any) -> None:
+        raise mg.ConfigError("permission denied")
+
+    monkeypatch.setattr(store.alerts, "alert", denied)
+    shop = Shop()
+    shop.fails = 4
+    async with Node(shop.app, store, options=QUICK) as node:
+        assert await (await node.client.submit(shop.order, 1)).result("60s") == "db"
+        assert node.dead() == ""
+    assert "the alert about a setup could not be written: ConfigError" in caplog.text
+
+
 def _ended(alerts: Any) -> Any:
     async def ended() -> bool:
         found = await alerts()

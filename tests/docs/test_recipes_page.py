@@ -45,6 +45,7 @@ SIMPLE: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "nested-workflows": ("place_order", (["nut", "bolt"],), "bolt packed"),
     "scoped-sessions": ("report", (1,), 2),
     "first-of-several": ("ship", ("o",), "label of fast o"),
+    "share-a-pool": ("report", (1,), 2),
     "rate-per-tenant": ("synchronise", ("blue", "r"), "PUT /records/r"),
 }
 OTHERS = {
@@ -114,6 +115,7 @@ def test_a_person_is_asked(tmp_path: Path) -> None:
         await module.clicked(client, "oslo", "click-2", False)
         rome = await client.submit(module.travel, "rome", key="rome")
         assert await rome.result("60s") == "paid rome, approved by ann"
+        assert await module.paid(client, "rome", "click-1") == "paid rome, approved by ann"
         oslo = await client.submit(module.travel, "oslo", key="oslo")
         with pytest.raises(mg.TaskUndone, match="the boss said no"):
             await oslo.result("60s")

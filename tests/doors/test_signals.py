@@ -153,7 +153,10 @@ def test_all_tasks_that_match_get_a_signal_once(shop: Shop, task: str) -> None:
     [
         (("--filter", "key:o-1"), "NAME"),
         (("--filter", "key:o-1", "approval", "1", "2"), "name the signal, and one VALUE: NAME [VALUE]"),
-        (("--filter", "key:o-1", "approval", "--key", "o-1"), "--key and --step are for one task"),
+        (
+            ("--filter", "key:o-1", "approval", "--key", "o-1"),
+            "--key, --step, --until and --timeout are for one task",
+        ),
         (("o-1", "approval", "--yes"), "go with --filter"),
         (("o-1",), "name the signal, and one VALUE: ID NAME [VALUE]"),
     ],

@@ -160,6 +160,8 @@ class OpenSetups:
         except StoreUnavailableError as away:
             self._failures = before  # again at the next try
             log.warning("the alert about a setup could not be written: %s", away)
+        except Exception as fault:  # noqa: BLE001 - the agents work or not, whatever becomes of the alert
+            log.warning("the alert about a setup could not be written: %s", words(fault, named=True))
 
 
 def _needs(slots: Slots) -> dict[str, Setup]:

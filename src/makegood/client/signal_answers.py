@@ -89,6 +89,8 @@ async def ask(
         async with asyncio.timeout(limit):
             body = await _body(opened_store, waiters, target, receipt, name)
     except TimeoutError:
+        if limit is None:
+            raise
         raise WaitExpiredError(
             f"step {target.name} of task {receipt.task} had no outcome within {limit:g} s. The signal is sent, and the task continues: to "
             f"wait on, send the signal again with id={receipt.id!r}",

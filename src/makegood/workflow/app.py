@@ -362,15 +362,7 @@ class App:
         return hook
 
     def setup(self, fn: S, /) -> S:
-        """Declare what each process opens once for its actions, such as a pool of connections:
-
-            @shop.setup
-            async def db() -> AsyncIterator[Pool]:
-                async with create_pool(...) as pool:
-                    yield pool
-
-            @payments.action(complete_within="30s")
-            async def charge(order: Order, *, db: Pool = mg.SETUP) -> str: ...
+        """Declare what each process opens once for its actions, such as a pool of connections.
 
         ``fn``: a function that yields once, ``def`` or ``async def``, or that makes a context manager. Its
         name is the setup's. A process with an agent that needs it opens it before the agent's first call, and
@@ -378,6 +370,12 @@ class App:
         keyword-only parameter whose default is ``mg.SETUP``. A ``def`` runs in a thread. If it raises, the
         agents that need it begin no calls; the process logs the error and tries again. Returns ``fn``. Raises
         ``DefinitionError`` for anything else, and for setups that need each other.
+
+        >>> shop = App("shop")
+        >>> @shop.setup
+        ... async def db():
+        ...     async with create_pool() as pool:
+        ...         yield pool
         """
         self._registry.setups.add(fn)
         return fn
