@@ -83,7 +83,7 @@ class Agents(Actor):
         )  # fmt: skip
         self.attempts = Attempts(
             channel, slots, self.intake, circuits,
-            identity=identity, on_answer=self._answered, observe=observe, clock=clock, rng=rng, sealed=SealedCalls(alerts, clock),
+            identity=identity, on_answer=self._answered, observe=observe, clock=clock, rng=rng, sealed_calls=SealedCalls(alerts, clock),
         )  # fmt: skip
         self._replies = ReplySender(channel, Setbacks("agents (answering)", alerts, rng), rng)
         self._puller = Puller(
