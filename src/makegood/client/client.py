@@ -96,7 +96,6 @@ class Client(ClientMessages):
         self._telemetry = telemetry
         self.waiters = Waiters(self._opened_store, poll=self._poll, clock=clock, rng=rng)
         self.acts = Acts(self._opened_store, self.waiters.recent, poll=self._poll, rng=rng)
-        self._codec = codec
         self._access = TaskAccess(self._opened_store, self.waiters, self.acts, codec=codec)
         self.submitter = Submitter(
             self._access,
@@ -104,6 +103,10 @@ class Client(ClientMessages):
             None if telemetry is None else telemetry.submitted,
         )
         self._schedules = ScheduleAccess(self._access, ids.TaskIdSource(clock, rng), clock)
+
+    @property
+    def _codec(self) -> Codec | None:
+        return self._access.codec
 
     async def open(self, *, looking: bool = False) -> None:
         """Open the store. Raises ``StoreUnavailableError``, ``SchemaMismatchError`` or ``ConfigError``.
