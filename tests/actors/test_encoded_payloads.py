@@ -139,8 +139,8 @@ async def test_an_operator_states_a_result_that_is_encoded(store: Store, world: 
     shop = EncodedShop(encrypted())
     shop.faults["send"] = mg.Permanent(CANARY)
     async with Node(shop.app, store, options=QUIET) as node, Client(store) as stranger:
-        held = shop.app.workflow(on_failure="hold", name="held")(shop.place.fn)
-        task = await node.client.submit(held, Order("cheap"))
+        holding = shop.app.workflow(on_failure="hold", name="held")(shop.place.fn)
+        task = await node.client.submit(holding, Order("cheap"))
         await node.client.signal(task, shop.verdict, "yes")
         await ended(task, "error")
         with pytest.raises(mg.CodecError, match="--codec"):
@@ -170,14 +170,14 @@ async def test_messages_dead_letters_and_signals_by_key(store: Store, world: Wor
 
 
 async def test_keys_and_conflicts_are_decided_on_what_was_encoded(store: Store) -> None:
-    shop, rotated = EncodedShop(encrypted()), EncodedShop(encrypted(k2=b"2" * 32, **KEYS))
+    shop, later_shop = EncodedShop(encrypted()), EncodedShop(encrypted(k2=b"2" * 32, **KEYS))
     async with Client(store) as client:
         first = await client.submit(shop.briefly, Order("o-1"), key="k")
         assert first.created
         assert not (await client.submit(shop.briefly, Order("o-1"), key="k")).created
-        assert not (await client.submit(rotated.briefly, Order("o-1"), key="k")).created
+        assert not (await client.submit(later_shop.briefly, Order("o-1"), key="k")).created
         with pytest.raises(mg.KeyConflict, match="another text"):
-            await client.submit(rotated.briefly, Order("o-2"), key="k")
+            await client.submit(later_shop.briefly, Order("o-2"), key="k")
         tasks = await client.submit_many([shop.briefly.plan(Order("o-1")).with_(key=key) for key in "kl"])
         assert [task.created for task in tasks] == [False, True]
 
@@ -202,7 +202,7 @@ async def test_after_a_rotation_old_tasks_end_and_a_missing_key_costs_no_task(
     store: Store, world: World
 ) -> None:
     new = {"k2": b"2" * 32}
-    old, rotated, ahead = (
+    old, later_shop, ahead = (
         EncodedShop(encrypted()),
         EncodedShop(encrypted(**new, **KEYS)),
         EncodedShop(encrypted(**new)),
@@ -218,7 +218,7 @@ async def test_after_a_rotation_old_tasks_end_and_a_missing_key_costs_no_task(
             assert detail.task.failure_count == 0
             assert detail.inputs[0].startswith(b'"mg1:')
         await world.elapse(sealed_calls.WAIT + 1)
-        async with Node(rotated.app, store, options=QUIET) as node:
+        async with Node(later_shop.app, store, options=QUIET) as node:
             assert await node.client.task(task.id).result("30s") == CANARY
 
 
@@ -246,9 +246,9 @@ async def test_tasks_from_before_the_codec_end_as_they_began(store: Store) -> No
         assert (await task.status()).inputs[0].startswith(b'{"id":"o-1"')
 
 
-@pytest.mark.parametrize("copied", ["of another task", "of another step"])
+@pytest.mark.parametrize("source", ["of another task", "of another step"])
 async def test_a_value_that_was_copied_elsewhere_is_refused(
-    store: Store, world: World, copied: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, world: World, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody who may write the tables puts another value in the place of one; the step that would take it never begins."""
     monkeypatch.setattr(sealed_calls, "WAIT", 0.02)
@@ -261,11 +261,11 @@ async def test_a_value_that_was_copied_elsewhere_is_refused(
         async with world.raw() as raw:
             step = (
                 "task = ? and name = 'reserve'"
-                if copied == "of another task"
+                if source == "of another task"
                 else "task = ? and name = 'pick[0]'"
             )
-            source = other.number if copied == "of another task" else task.number
-            (value,) = (await raw.run(f"select result from {{step}} where {step}", source))[0]
+            number = other.number if source == "of another task" else task.number
+            (value,) = (await raw.run(f"select result from {{step}} where {step}", number))[0]
             await raw.run(
                 "update {step} set result = ? where task = ? and name = 'reserve'", value, task.number
             )

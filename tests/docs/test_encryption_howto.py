@@ -44,7 +44,7 @@ def test_the_program_of_the_page_pays_and_its_file_holds_no_card(tmp_path: Path)
 
 def test_large_values_go_to_the_bucket_encrypted(tmp_path: Path) -> None:
     bucket = S3()
-    app = page(tmp_path).archive(bucket)
+    app: mg.App = page(tmp_path).archive(bucket)
     agent = app.agent("scans")
 
     @agent.action(complete_within="10s", undo=mg.NOTHING)
@@ -61,8 +61,8 @@ def test_large_values_go_to_the_bucket_encrypted(tmp_path: Path) -> None:
             return await task.result(timeout="30s")
 
     assert asyncio.run(run()) == 3_000_000
-    ((_, kept),) = bucket.objects.items()
-    assert b"canarycanary" not in kept
+    ((_, data),) = bucket.objects.items()
+    assert b"canarycanary" not in data
     assert sum(file.stat().st_size for file in tmp_path.glob("scans.db*")) < 2_000_000
 
 

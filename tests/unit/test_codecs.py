@@ -78,14 +78,14 @@ async def test_a_value_decodes_in_its_place_only(into: Context) -> None:
 
 async def test_an_envelope_that_names_a_subject_is_taken_only_where_that_may_be() -> None:
     codec, place = Encrypted(KEYS), Context("schedule shop/nightly", "input 0")
-    envelope = await envelopes.encode(codec, CANARY, place, named=True)
+    envelope = await envelopes.encode(codec, CANARY, place, names_subject=True)
     assert await envelopes.decode(codec, envelope, PLACE, subjects=["schedule shop/"]) == CANARY
     for subjects in ([], ["schedule other/"], ["signals of shop"]):
         with pytest.raises(mg.CodecError, match="put there from elsewhere"):
             await envelopes.decode(codec, envelope, PLACE, subjects=subjects)
-    forged = envelope.replace(b"nightly", b"hourly")
+    forgery = envelope.replace(b"nightly", b"hourly")
     with pytest.raises(mg.CodecError, match="copied"):
-        await envelopes.decode(codec, forged, PLACE, subjects=["schedule shop/"])
+        await envelopes.decode(codec, forgery, PLACE, subjects=["schedule shop/"])
 
 
 @given(at=st.integers(min_value=0, max_value=200), bit=st.integers(min_value=0, max_value=7))
@@ -168,8 +168,8 @@ async def test_large_values_are_kept_elsewhere_under_the_hash_of_what_is_kept() 
     assert not bucket.objects
     assert await through(codec, CANARY * 100) == CANARY * 100
     assert await through(codec, CANARY * 100) == CANARY * 100
-    ((name, kept),) = bucket.objects.items()
-    assert b"canary" not in kept
+    ((name, content),) = bucket.objects.items()
+    assert b"canary" not in content
     envelope = await envelopes.encode(codec, CANARY * 100, PLACE)
     bucket.objects[name] = b"another"
     with pytest.raises(mg.CodecError, match="not what was put there"):
@@ -200,9 +200,9 @@ def test_functions_that_are_awaited_are_refused_where_nothing_can_be() -> None:
 )
 async def test_people_see_what_an_envelope_is(codec: Any, text: str) -> None:
     envelope = (await envelopes.encode(codec, CANARY, PLACE)).decode()
-    shown = envelopes.describe(f"inputs  {envelope}, {envelope}")
-    assert shown.startswith(f'inputs  "{text}')
-    assert "mg1:" not in shown
+    line = envelopes.describe(f"inputs  {envelope}, {envelope}")
+    assert line.startswith(f'inputs  "{text}')
+    assert "mg1:" not in line
 
 
 async def test_a_process_without_the_codec_says_so() -> None:

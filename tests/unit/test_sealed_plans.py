@@ -141,13 +141,15 @@ async def test_a_plan_is_sealed_and_its_texts_come_back_in_their_places_only() -
 
     plan = plan_of(flow, secret)
     assert plan.sealing is not None
-    sealed = await plan.sealing.sealed(plan, "0000000000007")
-    assert secret not in repr(sealed)
+    stored_plan = await plan.sealing.sealed(plan, "0000000000007")
+    assert secret not in repr(stored_plan)
     assert secret in repr(plan)
-    assert sealed == await plan.sealing.sealed(plan, "0000000000007"), "the same bytes, whenever it is sealed"
-    first, readable, *_ = sealed.steps
+    assert stored_plan == await plan.sealing.sealed(plan, "0000000000007"), (
+        "the same bytes, whenever it is sealed"
+    )
+    first, readable, *_ = stored_plan.steps
     assert is_sealed(first.args)
-    assert is_sealed(sealed.returns)
+    assert is_sealed(stored_plan.returns)
     assert has_readable_result(readable.args)
     assert not has_readable_result(first.args)
     assert first.args is not None

@@ -89,7 +89,7 @@ class Agents(Actor):
         self.attempts = Attempts(
             channel, slots, self.intake, circuits,
             setups=self._setups.values, identity=identity, on_answer=self._answered, observe=observe, clock=clock, rng=rng,
-            sealed=SealedCalls(alerts, clock),
+            sealed_calls=SealedCalls(alerts, clock),
         )  # fmt: skip
         self._replies = ReplySender(channel, Setbacks("agents (answering)", alerts, rng), rng)
         self._puller = Puller(

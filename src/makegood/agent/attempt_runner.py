@@ -58,8 +58,8 @@ class AttemptRunner:
 
     ``turn``: awaited before each further try; False: its agent's rate has no room for it in time. None: no
     agent has a rate.
-    ``apart``: the ``HomeLoop``'s. ``setups``: those that are open, by name. ``sealed``: opens requests that
-    are encoded.
+    ``apart``: the ``HomeLoop``'s. ``setups``: those that are open, by name. ``sealed_calls``: opens requests
+    that are encoded.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class AttemptRunner:
         turn: Callable[[Attempt], Awaitable[bool]] | None = None,
         apart: Callable[[], Context] = own_arithmetic,
         setups: Mapping[str, Any] = MappingProxyType({}),
-        sealed: SealedCalls | None = None,
+        sealed_calls: SealedCalls | None = None,
     ) -> None:
-        self._sealed = sealed or SealedCalls(None, clock)
+        self._sealed_calls = sealed_calls or SealedCalls(None, clock)
         self._clock = clock
         self._rng = rng
         self._threads = threads
@@ -86,7 +86,7 @@ class AttemptRunner:
         """Return the answer of one attempt, or None for silence."""
         request = attempt.request
         if request.args.startswith(SEALED):
-            return await self._sealed.answer(self, attempt, action)
+            return await self._sealed_calls.answer(self, attempt, action)
         try:
             fn, kwargs = action._prepared(request)
         except PayloadError as unfit:

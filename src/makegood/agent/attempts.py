@@ -53,7 +53,7 @@ class Attempts:
         observe: Callable[[Answering], Answering] | None,
         clock: Clock,
         rng: random.Random,
-        sealed: SealedCalls,
+        sealed_calls: SealedCalls,
     ) -> None:
         self.running: dict[Attempt, None] = {}
         """In the order in which they began."""
@@ -70,7 +70,13 @@ class Attempts:
         for each in slots.values():
             each.spacing = None if each.rate is None else BeginSpacing(each.rate, clock)
         runner = AttemptRunner(
-            clock, rng, self._threads, turn=self._turn, apart=self._home.apart, setups=setups, sealed=sealed
+            clock,
+            rng,
+            self._threads,
+            turn=self._turn,
+            apart=self._home.apart,
+            setups=setups,
+            sealed_calls=sealed_calls,
         )
         self.runner: Answering = runner if observe is None else observe(runner)
 

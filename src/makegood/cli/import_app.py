@@ -39,8 +39,8 @@ def load_workflow(text: str) -> Workflow[..., Any]:
 def load_codec(text: str) -> Codec:
     """Return the codec that ``text`` names, such as ``orders:codec``, or that of the App it names."""
     value: Any = _load(text, object, "a codec")
-    codec: Any = value.codec if isinstance(value, App) else value
-    if not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
+    attribute: Any = value.codec if isinstance(value, App) else value
+    if not all(callable(getattr(attribute, name, None)) for name in ("encode", "decode")):
         if value is None:
             lack = "does not exist"
         elif isinstance(value, App):
@@ -48,8 +48,8 @@ def load_codec(text: str) -> Codec:
         else:
             lack = "is no codec, with encode and decode, and no App"
         raise click.BadParameter(f"{text!r} {lack}")
-    loaded: Codec = codec
-    return loaded
+    codec: Codec = attribute
+    return codec
 
 
 def _load(text: str, kind: type[T], what: str) -> T:

@@ -102,7 +102,6 @@ class Client(ClientMessages):
         self.waiters = Waiters(self._opened_store, poll=self._poll, clock=clock, rng=rng)
         self.acts = Acts(self._opened_store, self.waiters.recent, poll=self._poll, rng=rng)
         steps = StepWaiters(self._opened_store, poll=self._poll, rng=rng)
-        self._codec = codec
         self._access = TaskAccess(self._opened_store, self.waiters, self.acts, steps, codec=codec)
         self.submitter = Submitter(
             self._access,
@@ -110,6 +109,10 @@ class Client(ClientMessages):
             None if telemetry is None else telemetry.submitted,
         )
         self._schedules = ScheduleAccess(self._access, ids.TaskIdSource(clock, rng), clock)
+
+    @property
+    def _codec(self) -> Codec | None:
+        return self._access.codec
 
     async def open(self, *, looking: bool = False) -> None:
         """Open the store. Raises ``StoreUnavailableError``, ``SchemaMismatchError`` or ``ConfigError``.

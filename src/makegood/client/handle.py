@@ -258,15 +258,15 @@ class TaskHandle(Generic[R_co]):
                     "arguments of one step: name it with step= (--step NAME)"
                 )
             idx = -1
-            stored = await self._stored()
+            detail = await self._stored()
             if workflow is not None:
-                value = replanned(workflow, stored, await stored_plan(workflow, stored, inputs))
+                value = replanned(workflow, detail, await stored_plan(workflow, detail, inputs))
             elif isinstance(inputs, Plan):
                 raise ConfigError(
                     f"inputs= is a plan: pass workflow={inputs.workflow} as well, which made it"
                 )
             else:
-                refuse_encoded(stored)
+                refuse_encoded(detail)
                 await self._check_inputs(inputs)
                 value = encode(list(inputs), subject="the inputs", around=1)
         else:

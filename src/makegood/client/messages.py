@@ -29,13 +29,17 @@ class ClientMessages:
     """The part of a ``Client`` that sends, shows and drops messages and notices."""
 
     acts: Acts
-    _codec: Codec | None
     _opened_store: OpenedStore
     _poll: float
     _queue_limit: int
     _queue_bytes: int
     _rng: random.Random
     _telemetry: Observer | None
+
+    @property
+    def _codec(self) -> Codec | None:
+        """What encodes and decodes messages; None: they stay plain."""
+        raise NotImplementedError
 
     @property
     def store(self) -> Store:

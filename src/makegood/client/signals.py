@@ -107,7 +107,9 @@ async def closed(signal: OutgoingSignal, codec: Codec | None, app: str) -> Outgo
     of_task = isinstance(signal.to, int) and signal.to != _MANY
     subject = ids.show(signal.to) if isinstance(signal.to, int) and of_task else signal_subject(app)
     context = Context(subject, f"signal {signal.name}")
-    return replace(signal, value=await envelopes.encode(codec, signal.value, context, named=not of_task))
+    return replace(
+        signal, value=await envelopes.encode(codec, signal.value, context, names_subject=not of_task)
+    )
 
 
 def codec_of(signal: Signal[Any] | str) -> tuple[Codec | None, str]:

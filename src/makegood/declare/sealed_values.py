@@ -103,14 +103,15 @@ async def seal(
     holes: Sequence[SealedHole],
     context: Context,
     *,
-    named: bool,
+    names_subject: bool,
     readable: bool,
 ) -> Template:
-    """Return a template sealed. ``holes`` says where the values of its refs come from; ``named``: as in
-    ``envelopes.encode``.
+    """Return a template sealed. ``holes`` says where the values of its refs come from.
+
+    ``names_subject``: as in ``envelopes.encode``.
     """
     content = msgspec.json.encode(SealedText(template.parts, tuple(holes)))
-    envelope = (await envelopes.encode(codec, content, context, named=named)).decode()
+    envelope = (await envelopes.encode(codec, content, context, names_subject=names_subject)).decode()
     flag = ',"readable":true' if readable else ""
     text = f'{{"mg":{envelope}{flag}'
     texts = [f'{"" if n else text},"{n}":' for n in range(len(template.refs))]

@@ -325,7 +325,7 @@ class _Reader:
             log.debug("message %s of %s made %s", message.id, self.inbox.where, result)
 
     async def _failed(self, message: QueueMessage, fault: BaseException) -> None:
-        error = self._text(fault, named=True)
+        error = self._text(fault, with_type=True)
         dead = message.tries >= self.inbox.retry.tries or is_final(fault)
         level = logging.ERROR if dead else logging.WARNING
         what = "goes to the dead letters" if dead else "is redelivered"
@@ -335,8 +335,8 @@ class _Reader:
         wait = pause(self.inbox.retry, message.tries) * self._rng.uniform(0.5, 1.5)
         await self._give_back(message, wait, error, dead=dead)
 
-    def _text(self, fault: BaseException, *, named: bool = False) -> str:
-        return withheld(fault) if self.inbox.registry.withholds else words(fault, named=named)
+    def _text(self, fault: BaseException, *, with_type: bool = False) -> str:
+        return withheld(fault) if self.inbox.registry.withholds else words(fault, named=with_type)
 
     def _is_new(self, fault: BaseException) -> bool:
         """Whether this kind of fault is new: its traceback is logged once, later ones get one line each."""

@@ -72,15 +72,15 @@ def is_encoded(value: bytes | None) -> bool:
     return value is not None and value.startswith((MARK, SEALED))
 
 
-async def encode(codec: Codec, data: bytes, context: Context, *, named: bool = False) -> bytes:
-    """Return the envelope of a value. ``named``: its context is not a task, so the envelope names it.
+async def encode(codec: Codec, data: bytes, context: Context, *, names_subject: bool = False) -> bytes:
+    """Return the envelope of a value. ``names_subject``: its context is not a task, so the envelope names it.
 
     Raises what the codec raises.
     """
     body = codec.encode(data, context)
     if inspect.isawaitable(body):
         body = await body
-    subject = f":{context.task}" if named else ""
+    subject = f":{context.task}" if names_subject else ""
     return msgspec.json.encode(f"mg1:{base64.urlsafe_b64encode(body).decode()}{subject}")
 
 

@@ -170,11 +170,13 @@ class _Sealer:
         self._holes = _Holes(registry, moments or ())
         self._codec = codec
         self._subject = subject
-        self._named = moments is not None
+        self._names_subject = moments is not None
 
     async def value(self, data: bytes, field: str) -> bytes:
         """Return a value encoded."""
-        return await envelopes.encode(self._codec, data, Context(self._subject, field), named=self._named)
+        return await envelopes.encode(
+            self._codec, data, Context(self._subject, field), names_subject=self._names_subject
+        )
 
     async def template(
         self, template: Template, field: str, bodies: Bodies, *, readable: bool = False
@@ -182,7 +184,9 @@ class _Sealer:
         """Return a template sealed."""
         holes = [self._holes.of(ref, bodies) for ref in template.refs]
         context = Context(self._subject, field)
-        return await seal(self._codec, template, holes, context, named=self._named, readable=readable)
+        return await seal(
+            self._codec, template, holes, context, names_subject=self._names_subject, readable=readable
+        )
 
     async def step(self, step: StepPlan, bodies: Bodies) -> StepPlan:
         """Return a step sealed, with all steps of its body."""

@@ -74,7 +74,6 @@ class Workflow(Generic[P, R]):
         self.on_failure: OnFailure = on_failure
         self._lane_of = lane_of
         self._fn = fn
-        self._sealing = None if registry.codec is None else PlanSealing(registry, registry.codec)
         self._trails: dict[tuple[Mark, ...], CachedPlan] = {}
         self._inputs = WorkflowInputs(
             fn, name, self.address, limit=registry.payload_limit, names=names_around()
@@ -296,6 +295,12 @@ class Workflow(Generic[P, R]):
     def _prepare(self) -> None:
         """Raise ``DefinitionError`` for annotations that cannot be evaluated, or promise too much."""
         self._returns  # noqa: B018 - it is kept once it could be evaluated
+
+    @functools.cached_property
+    def _sealing(self) -> PlanSealing | None:
+        """Encodes its plans; None: its app has no codec."""
+        codec = self._registry.codec
+        return None if codec is None else PlanSealing(self._registry, codec)
 
     @functools.cached_property
     def _returns(self) -> Any:

@@ -207,8 +207,8 @@ def apply(cli: Cli, /, *, app: str) -> None:
     drafts = [schedule.draft for schedule in application.schedules.values()]
 
     async def work(client: Client) -> tuple[list[str], list[ScheduleHandle]]:
-        stored = [await draft.sealed() for draft in drafts]
-        return await client.store.schedules.apply(stored), await client.schedules(application.name)
+        rows = [await draft.sealed() for draft in drafts]
+        return await client.store.schedules.apply(rows), await client.schedules(application.name)
 
     outcomes, handles = carried_out(cli, work)
     shapes = [
