@@ -20,6 +20,7 @@ from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
 from makegood.workflow.signal_waits import wait_for
 from makegood.workflow.verbs import branches, each, fail, parallel, sleep, sleep_until, when
+from proofs.storms import lanes
 from proofs.storms.services import KEEPS, SERVICES, Kind, service
 from proofs.storms.surroundings import ACCEPTING, ORDERS
 
@@ -118,6 +119,7 @@ def storm_app(*, breakers: bool = False) -> App:
     _submission(app)
     _waits(app, reserve, charge)
     _ticks(app, reserve)
+    lanes.declare(app, reserve, charge)
     return app
 
 

@@ -25,6 +25,7 @@ from tests.simulation import (
     mutants_around,
     mutants_asked,
     mutants_keeps,
+    mutants_lanes,
     mutants_more,
     mutants_rewind,
     mutants_rules,
@@ -48,6 +49,7 @@ MUTANTS = (
     | named_in(mutants_signals)
     | named_in(mutants_suspension)
     | named_in(mutants_schedules)
+    | named_in(mutants_lanes)
 )
 """All of them, by name."""
 
