@@ -37,6 +37,9 @@ WANTED: Mapping[str, str] = MappingProxyType(
         "late signal": "a signal that was kept by a task that had ended",
         "timeout": "a wait that timed out",
         "signal close to a timeout": "a signal that came within 50 ms of a timeout",
+        "lane wait": "a task that waited for another one of its lane",
+        "lane refusal": "a submission that was refused because its lane was taken",
+        "lane release": "a release of the lanes of a task in error",
         "skip overlap": "a moment of a schedule that was skipped because of the task before",
         "skip missed": "a moment of a schedule that was missed",
         "skip coalesced": "a moment of a schedule in whose place a later one was fired",
@@ -175,10 +178,11 @@ def occurrences(history: History) -> Counter[str]:
     under_way: set[int] = set()
     leaders: dict[str, str] = {}
     answers: set[tuple[int, int, int]] = set()
-    waits = _Waits(counts)
+    waits, lanes = _Waits(counts), _Lanes(counts)
     for event in history.events:
         counts.update(_by_kind(event))
         waits.take(event)
+        lanes.take(event)
         if event.kind == "accepted":
             answers.add((event.task, event["idx"], event["attempt"]))
         elif event.kind == "late":
@@ -231,6 +235,26 @@ class _Waits:
             if event["verb"] == "fire" and event["tasks"]:
                 self.counts["firing after a change of leader"] += self.leader not in ("", event.node)
                 self.leader = event.node
+
+
+@dataclass(slots=True)
+class _Lanes:
+    """Counts what happened to tasks with lanes."""
+
+    counts: Counter[str]
+    places: dict[str, dict[int, str]] = field(default_factory=dict)
+    """The places of each lane, by task."""
+
+    def take(self, event: Event) -> None:
+        """Count an event."""
+        if event.kind == "lane":
+            places = self.places.setdefault(event["lane"], {})
+            places[event.task] = event["state"]
+            self.counts["lane wait"] += {"waiting", "held"} <= set(places.values())
+        elif event.kind == "lane refused":
+            self.counts["lane refusal"] += 1
+        elif event.kind == "act":
+            self.counts["lane release"] += (event["what"], event["verdict"]) == ("release_lane", "applied")
 
 
 def _by_kind(event: Event) -> list[str]:

@@ -113,7 +113,9 @@ def table(variants: Iterable[Variant]) -> str:
         if v.chapter != chapter:
             chapter = v.chapter
             lines.append(f"| **{chapter}** | | | | | |")
-        mutant = {"-": "", "(reached)": "reached", "(limit)": "a limit"}.get(v.mutant, f"`{v.mutant}`")
+        mutant = {"-": "", "(reached)": "reached", "(limit)": "a limit", "(locks)": "locks"}.get(
+            v.mutant, f"`{v.mutant}`"
+        )
         verdict = "**holds**" if v.verdict == "holds" else v.verdict
         lines.append(f"| {v.name} | {v.what} | {verdict} | {v.states:,} | {v.seconds:g} | {mutant} |")
     return "\n".join(lines) + "\n"

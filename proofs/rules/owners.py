@@ -13,7 +13,7 @@ from makegood.testing.history import Event
 class OneOwner(Rule):
     """I6: epochs of a task's claims rise; only the last claimer decides; a hand-out has one owner.
 
-    (A task at rest may be claimed for an act that changes nothing: nobody holds it afterwards.)
+    (A task at rest, or queued, may be claimed for an act that changes nothing: nobody holds it afterwards.)
     """
 
     name: ClassVar[str] = "I6"
@@ -39,7 +39,7 @@ class OneOwner(Rule):
         if event["epoch"] <= task.epoch:
             text = f"the task was claimed under epoch {event['epoch']} {when(event)}; epoch {task.epoch} had been given"
             self.wrong(text, earlier)
-        if task.owner is not None and task.state not in AT_REST and task.state != "sleeping":
+        if task.owner is not None and task.state not in (*AT_REST, "sleeping", "queued"):
             self.wrong(f"the task was claimed {when(event)} while {task.owner} held it", earlier)
         self._claims[event.task] = event
 

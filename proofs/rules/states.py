@@ -14,6 +14,9 @@ _LEAVES = MappingProxyType(
     {
         ("undone", "pending"): frozenset({"resubmit"}),
         ("error", "pending"): frozenset({"resubmit"}),
+        ("undone", "queued"): frozenset({"resubmit"}),
+        ("error", "queued"): frozenset({"resubmit", "undo", "cancel"}),
+        ("processed", "queued"): frozenset({"undo"}),
         ("error", "undoing"): frozenset({"undo", "cancel"}),
         ("error", "processed"): frozenset({"settle"}),
         ("error", "undone"): frozenset({"settle"}),

@@ -11,7 +11,13 @@ from typing import Any, Protocol
 from makegood.base.ids import parse
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
-from makegood.errors import MakegoodError, SignalRefused, StoreUnavailableError, TaskNotFoundError
+from makegood.errors import (
+    LaneTakenError,
+    MakegoodError,
+    SignalRefused,
+    StoreUnavailableError,
+    TaskNotFoundError,
+)
 from makegood.testing.simulator.customers import Customers, CustomerWorld, Order
 from makegood.testing.simulator.faults import Faults
 from makegood.testing.simulator.members import FleetMember
@@ -36,7 +42,9 @@ class Market(CustomerWorld, Protocol):
 
 
 class RandomCustomers(Customers):
-    """Submit ``orders`` at random moments. ``sent``: the keys of orders whose message was accepted."""
+    """Submit ``orders`` at random moments. ``sent``: the keys of orders whose message was accepted;
+    ``refused``: of those whose lane was taken.
+    """
 
     _world: Market
 
@@ -46,6 +54,7 @@ class RandomCustomers(Customers):
         self._orders = delayed(self._orders, world.swarm.delayed, random.Random(f"{world.seed} starts"))
         self._rng = random.Random(f"{world.seed} customers")
         self.sent: set[str] = set()
+        self.refused: set[str] = set()
 
     async def run(self, within: float) -> None:
         """Submit all orders within ``within`` seconds; ends when every customer has an answer."""
@@ -60,14 +69,14 @@ class RandomCustomers(Customers):
 
     async def _order(self, order: Order, at: float) -> None:
         await asyncio.sleep(at)
-        while order.key not in self.acks and order.key not in self.sent:
+        while not any(order.key in answers for answers in (self.acks, self.sent, self.refused)):
             door = self._door()
             if door is not None and door.client is not None:
                 action = (self._send if order.is_message else self._submit)(door, door.client, order)
                 self._world.loop.create_task(action, context=door.process.context.copy())
                 await asyncio.sleep(_PATIENCE)
             await asyncio.sleep(self._rng.uniform(0.0, 0.5))
-        if order.signals:
+        if order.signals and order.key not in self.refused:
             await self._signal_all(order, random.Random(f"{self._world.seed} signals {order.key}"))
 
     async def _signal_all(self, order: Order, rng: random.Random) -> None:
@@ -139,7 +148,12 @@ class RandomCustomers(Customers):
 
     async def _submit(self, door: FleetMember, client: Client, order: Order) -> None:
         """Submit, and wait for the end; runs in a process of the world."""
-        handle = await self.ask(door, client, order)
+        try:
+            handle = await self.ask(door, client, order)
+        except LaneTakenError as error:
+            self.refused.add(order.key)
+            self._world.history.note("lane refused", door.name, parse(error.task_id), key=order.key)
+            return
         if handle is not None:
             await self._wait(door, handle)
 

@@ -22,6 +22,14 @@ select id from makegood_task t where state in ('processed', 'undone') and locked
     and not exists (select 1 from makegood_listener where task = t.id) and not exists (select 1 from makegood_inbox where task = t.id)
     and not exists (select 1 from makegood_alert where task = t.id)
 """
+_UNDER_WAY = """
+select exists (select 1 from makegood_task where state not in ('queued', 'processed', 'undone', 'error') or locked_by is not null)
+    or exists (select 1 from makegood_inbox) or exists (select 1 from makegood_request)
+    or exists (select 1 from makegood_message where state = 'waiting' and task is null)
+"""
+_IN_THE_WAY = """
+select exists (select 1 from makegood_lane l join makegood_task t on t.id = l.task where l.state = 'held' and t.state = 'error')
+"""
 _TO_FIRE = (
     "select exists (select 1 from makegood_schedule where next_at is not null or buffer_at is not null)"
 )
@@ -59,6 +67,10 @@ class StormEye(Eye):
     def in_error(self) -> bool:
         """Whether a task waits for an operator."""
         return bool(self.rows(_IN_ERROR)[0][0])
+
+    def waits_for_release(self) -> bool:
+        """Whether only tasks that wait for lanes are left, and a task in error has lanes."""
+        return bool(self.rows(_IN_THE_WAY)[0][0]) and not self.rows(_UNDER_WAY)[0][0]
 
     def all_are_told(self) -> bool:
         """Whether no notice is in flight."""

@@ -61,18 +61,32 @@ class RandomOperator(Acts):
         if client is not None:
             self._begin(self._all(client))
 
+    def release_all(self) -> None:
+        """Start to release the lanes of all tasks in error."""
+        client = self._world.members["operator"].client
+        if client is not None:
+            self._begin(self._release_all(client))
+
+    async def _release_all(self, client: Client) -> None:
+        for view in await client.find(Filter(states=("error",), limit=100)):
+            await self._do(client.task(view.id), "release_lane")
+
     async def _one(self, client: Client, task: int) -> None:
         """Do something to a task: mostly to one in error, if there is one."""
-        kinds = ("cancel", "cancel", "undo", "resubmit", "extend", "bulk")
+        kinds: tuple[str, ...] = ("cancel", "cancel", "undo", "resubmit", "extend", "bulk")
         has_sleepers = self._world.swarm.delayed > 0  # a world without them stays as it was
-        kind = self._rng.choice((*kinds, "wake", "wake") if has_sleepers else kinds)
+        kinds = (*kinds, "wake", "wake") if has_sleepers else kinds
+        has_lanes = self._world.swarm.laned > 0
+        kind = self._rng.choice((*kinds, "release_lane", "release_lane") if has_lanes else kinds)
         if kind == "bulk":
             await self._many(client)
             return
         states: tuple[TaskState, ...] = (
             ("sleeping",)
             if kind == "wake"
-            else ("pending", "sleeping", "processing")
+            else ("error",)
+            if kind == "release_lane"
+            else ("pending", "sleeping", "processing", *(("queued",) if has_lanes else ()))
             if kind in ("cancel", "extend")
             else ("error", "undone")
         )
@@ -84,7 +98,7 @@ class RandomOperator(Acts):
             if tasks:
                 view = self._rng.choice(tasks)
                 task = view.id
-                if view.state == "error":
+                if view.state == "error" and kind != "release_lane":
                     kind = self._rng.choice(("settle", "settle", "resubmit", "undo"))
         await self._do(client.task(task), kind)
 

@@ -18,6 +18,9 @@ _TRIGGERS: Final[tuple[Trigger, ...]] = (
     ("handled", "delete", "makegood_message", "old.id, old.queue, 'done'"),
     ("notice", "insert", "makegood_notice", "new.task, new.sequence, cast(new.body as text), ''"),
     ("notice", "insert", "makegood_message", "new.task, new.sequence, cast(new.body as text), new.queue"),
+    ("lane", "insert", "makegood_lane", "new.task, new.name, new.seq, new.at_once, new.state"),
+    ("lane", "update", "makegood_lane", "new.task, new.name, new.seq, new.at_once, new.state"),
+    ("lane", "delete", "makegood_lane", "old.task, old.name, old.seq, old.at_once, 'gone'"),
     ("schedule", "insert", "makegood_schedule", "new.name, new.spec, new.progress"),
     ("schedule", "update", "makegood_schedule",
      "new.name, new.spec, new.progress, old.progress, old.last_task, old.paused_at, old.paused_until, new.paused_at, new.paused_until"),
@@ -46,6 +49,8 @@ class StormRecorder(Recorder):
             self._note("handled", queue=queue, id=id_, state=state)
         for task, message, *_ in changes.of("made"):
             self._note("made", task, message=message)
+        for task, lane, seq, at_once, state, *_ in changes.of("lane"):
+            self._note("lane", task, lane=lane, seq=seq, at_once=at_once, state=state)
         for task, sequence, body, queue, *_ in changes.of("notice"):
             self._note(
                 "notice",

@@ -12,6 +12,7 @@ from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import Rule
 from makegood.testing.history import Event, History
 from proofs.rules import RULES_OF_THE_ENGINE
+from proofs.storms.lane_rules import FirstComeFirst, NeverTooMany, NobodyForgotten, PlacesAsTasks
 from proofs.storms.schedule_rules import EachMomentOnce
 
 _TOLD = frozenset({"processing", "undoing", "processed", "undone", "error"})
@@ -213,7 +214,8 @@ class OnlyWhatIsOver(Rule):
 
 
 RULES: Final[Sequence[type[Rule]]] = (
-    *RULES_OF_THE_ENGINE, *checker.RULES, EachEndIsTold, OneTaskPerMessage, OnlyWhatIsOver, EachMomentOnce,
+    *RULES_OF_THE_ENGINE, *checker.RULES, EachEndIsTold, OneTaskPerMessage, OnlyWhatIsOver, EachMomentOnce, NeverTooMany,
+    FirstComeFirst, PlacesAsTasks, NobodyForgotten,
 )  # fmt: skip
 """One rule per invariant: the engine's, those of every world, and those of a storm's surroundings."""
 

@@ -20,6 +20,7 @@ from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
 from makegood.workflow.signal_waits import wait_for
 from makegood.workflow.verbs import branches, done, each, fail, first, parallel, sleep, sleep_until, when
+from proofs.storms import lanes
 from proofs.storms.services import KEEPS, SERVICES, Kind, service
 from proofs.storms.surroundings import ACCEPTING, ORDERS
 
@@ -130,6 +131,7 @@ def storm_app(*, breakers: bool = False) -> App:
     _waits(app, reserve, charge)
     _races(app, (bank, carrier), (reserve, pack, charge), book)
     _ticks(app, reserve)
+    lanes.declare(app, reserve, charge)
     return app
 
 

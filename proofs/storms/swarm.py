@@ -13,6 +13,8 @@ _ASKING = 0.2
 """The share of worlds in which tasks wait for signals."""
 _DELAYING = 0.2
 """The share of worlds in which tasks begin later."""
+_LANED = 0.2
+"""The share of worlds in which tasks wait for lanes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,8 @@ class StormSwarm(swarm.Swarm):
     """The share of orders whose tasks begin later."""
     asking: float = 0.0
     """The share of orders whose tasks wait for signals."""
+    laned: float = 0.0
+    """The share of orders whose tasks have lanes."""
     timetable: Timetable | None = None
     """The schedules; None: there are none."""
 
@@ -37,11 +41,14 @@ def drawn(seed: int) -> StormSwarm:
     delayed = rng.uniform(0.2, 1.0) if rng.random() < _DELAYING else 0.0
     rng = random.Random(f"{seed} signals")
     asking = rng.uniform(0.3, 1.0) if rng.random() < _ASKING else 0.0
+    rng = random.Random(f"{seed} lanes")
+    laned = rng.uniform(0.4, 1.0) if rng.random() < _LANED else 0.0
     return StormSwarm(
         **options,
         around=surroundings.draw(seed),
         delayed=delayed,
         asking=asking,
+        laned=laned,
         timetable=timetable.draw(seed, settings.storm),
     )
 

@@ -19,6 +19,7 @@ from makegood.testing.simulator.world_files import Grounds
 from makegood.workflow.app import App
 from proofs.storms.customers import RandomCustomers
 from proofs.storms.eye import StormEye
+from proofs.storms.lanes import laned
 from proofs.storms.members import Consumer, StormMember, slots_lost, tells
 from proofs.storms.operator import RandomOperator
 from proofs.storms.recorder import StormRecorder
@@ -65,6 +66,8 @@ class StormWorld(SimulatedWorld):
         self.recorder = StormRecorder(self.history, self.store_id)
         self.services = {name: StormService(self, name, kind=kind) for name, kind in services.items()}
         drawn_orders = orders(app, random.Random(f"{seed} orders"), self.swarm.tasks)
+        if self.swarm.laned:
+            drawn_orders = laned(app, drawn_orders, self.swarm.laned, random.Random(f"{seed} laned"))
         if self.swarm.asking:
             drawn_orders = asking(app, drawn_orders, self.swarm.asking, random.Random(f"{seed} asking"))
         self.customers = RandomCustomers(self, drawn_orders)
@@ -149,7 +152,11 @@ class StormWorld(SimulatedWorld):
         end = self.loop.now + self.swarm.calm_down
         while self.loop.now < end:
             await asyncio.sleep(_LOOK)
-            if not (customers.done() and self._operators_are_idle()) or eye.busy():
+            if not (customers.done() and self._operators_are_idle()):
+                continue
+            if eye.busy():
+                if self.swarm.laned and eye.waits_for_release() and self._calls_have_landed():
+                    self.operator.release_all()
                 continue
             is_quiet, submitters_know = self._calls_have_landed(), eye.all_are_told()
             if tidyings < self.swarm.tidying and eye.in_error():

@@ -9,7 +9,7 @@ LISTED = (models.MODELS / "variants.txt").read_text(encoding="utf-8")
 README = (models.MODELS / "README.md").read_text(encoding="utf-8")
 VARIANTS = models.read(LISTED)
 
-NOT_A_RULE = ("(reached)", "(limit)")
+NOT_A_RULE = ("(reached)", "(limit)", "(locks)")
 _FULL = """pan:1: assertion violated (a==b) (at depth 44)
 State-vector 40 byte, depth reached 45, errors: {errors}
   1.5e+03 states, stored

@@ -231,6 +231,7 @@ class World:
         plain_user: bool = False,
         url: str = "",
         outbox: str = "",
+        app: str = "",
         **options: object,
     ) -> Child:
         """Start a Node of the given roles; ``options`` beside ``QUICK``."""
@@ -245,6 +246,8 @@ class World:
         command += ["--folder", str(self.folder), "--options", json.dumps({**QUICK, **options})]
         if fault:
             command += ["--fault", fault]
+        if app:
+            command += ["--app", app]
         if outbox:
             command += ["--outbox", outbox]
         if agents:

@@ -277,6 +277,32 @@ class Story:
             standing=STEPS, node="s2",
         )  # fmt: skip
 
+    def place(self, task: int, state: str, node: str = "s1") -> None:
+        """A task's place in the one lane changes, in the commit before; its number is the task's."""
+        self.history.note("lane", node, task, lane="ada", seq=task, at_once=1, state=state)
+
+    def laned(self, *tasks: int) -> None:
+        """Tasks of one lane: all are submitted, and each begins when the one before has ended."""
+        for task in tasks:
+            self.submit(task)
+            self.place(task, "waiting", "c")
+        for task in tasks:
+            self.commit(
+                task, ("task", "queued", "processing"), (0, "waiting", "ready"), (0, "ready", "running"), claim=1, requests=[(0, "do", 1)]
+            )  # fmt: skip
+            self.place(task, "held")
+            self.ask(task, 0, 1, reply="done")
+            self.commit(
+                task, (0, "running", "done"), (1, "waiting", "ready"), (1, "ready", "running"), acceptance=(0, "do", 1, "done"),
+                requests=[(1, "do", 1)],
+            )  # fmt: skip
+            self.ask(task, 1, 1, reply="done")
+            self.commit(
+                task, (1, "running", "done"), ("task", "processing", "processed"), acceptance=(1, "do", 1, "done"), end="processed",
+                standing=STEPS,
+            )  # fmt: skip
+            self.place(task, "out")
+
     def scheduled(self) -> None:
         """A schedule, each ten seconds: it is fired in time, at the end of a gap and late, skips what is too long ago, and is paused."""
         self.note("zones", "v2", zone=ZONE, change=28, before=0, after=15)
@@ -361,7 +387,8 @@ def good() -> History:
     story.scheduled()
     story.note("cancelled", "s1", 2, idx=1, attempt=1, by="a1")
     story.note("hears", "a1", 2, idx=1, attempt=1)
-    story.rest(6)
+    story.laned(7, 8)
+    story.rest(8)
     story.removed(2)
     return story.history
 

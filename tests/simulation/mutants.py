@@ -26,6 +26,7 @@ from tests.simulation import (
     mutants_asked,
     mutants_cancels,
     mutants_keeps,
+    mutants_lanes,
     mutants_more,
     mutants_rewind,
     mutants_rules,
@@ -50,6 +51,7 @@ MUTANTS = (
     | named_in(mutants_suspension)
     | named_in(mutants_schedules)
     | named_in(mutants_cancels)
+    | named_in(mutants_lanes)
 )
 """All of them, by name."""
 

@@ -43,6 +43,7 @@ def eventful(without: str = "") -> History:
         if without != outcome:
             story.note("store", "s1", outcome=outcome, verbs=["commit"])
     waiting(story, without)
+    in_lanes(story, without)
     story.scheduled()
     story.scheduled_elsewhere()
     reason = without.removeprefix("skip ")
@@ -68,6 +69,15 @@ def waiting(story: Story, without: str) -> None:
     story.note("signalled", "c", 5, name="reserve", id="b", step="", seq=1, now=9.0 + late)
     if without != "timeout":
         story.note("waited", "s1", 5, idx=0, reason="timed_out", now=9.1)
+
+
+def in_lanes(story: Story, without: str) -> None:
+    """A task waits for another one of its lane, a submission is refused, and an operator releases a task in error."""
+    story.laned(6, *([7] if without != "lane wait" else []))
+    if without != "lane refusal":
+        story.note("lane refused", "c", 5, key="order-7")
+    if without != "lane release":
+        story.note("act", "", 4, what="release_lane", verdict="applied", reason="")
 
 
 def without_end(state: str) -> Callable[[History], History]:

@@ -54,6 +54,8 @@ The kinds, with their fields:
   calendar, and the offsets from UTC
 - schedule: name, verb, calendar, spec, before and progress (the row's progress before and after), last_task,
   former_pause and pause (from when, until when), tasks (id and key of each new one): an operation on a row
+- lane: lane, seq, at_once, state ("waiting", "held", "out", "gone"): a task's place in a lane
+- lane refused: key: a submission was refused, as this task has its lane
 - made: message (the id of the one that it was made of): a task
 - removed: state, unsent, unheard (listeners, messages in its inbox), ended, now (the store's clock):
   retention removed a task

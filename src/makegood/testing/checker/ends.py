@@ -22,6 +22,8 @@ _SETTLED = frozenset({"undone", "failed", "skipped", "kept"})
 """States of a step of a branch that was not the first one, in a task that is processed."""
 
 
+_QUEUES = ("task", "sleeping", "queued")
+"""A task that begins later waits for its lanes only then: a commit of its own."""
 class NothingLost(Rule):
     """I12: an acknowledged submission is there: its row in the end, or at least some trace; one key gives one
     task.
@@ -231,7 +233,7 @@ class NothingLeftOver(Rule):
 
 class FewCommits(Rule):
     """L5: an undisturbed task needs at most one commit per step that was asked (to do or to undo), one per
-    wait that ended, one per signal that it keeps, and one more.
+    wait that ended, one per signal that it keeps, one if it begins later and has lanes, and one more.
 
     Undisturbed: it met no fault, no operator and no failing service.
     """
@@ -272,7 +274,7 @@ class FewCommits(Rule):
             return
         first, _ = self._span.get(task, (event.at, event.at))
         self._span[task] = (first, event.at)
-        if kind in ("sent", "slept", "kept", "waited"):
+        if kind in ("sent", "slept", "kept", "waited") or (kind == "moved" and _QUEUES in event["moves"]):
             self._dispatches[task] = self._dispatches.get(task, 0) + 1
         elif (
             kind in ("act", "judged", "released")

@@ -18,6 +18,7 @@ from makegood.testing.history import Event, History
 PASSED = frozenset({"done", "skipped"})
 
 _ORDER = (
+    ("lane",),
     ("claimed",),
     ("accepted", "withdrawn", "late", "refused", "counted"),
     ("act",),
@@ -297,6 +298,12 @@ def _sleeps(world: HistoryState, event: Event) -> None:
     world.task(event.task).state = "sleeping"
 
 
+def _lane(world: HistoryState, event: Event) -> None:
+    task = world.task(event.task)
+    if event["state"] == "waiting" and not task.commits and task.state == "pending":
+        task.state = "queued"
+
+
 def _act(world: HistoryState, event: Event) -> None:
     if event["verdict"] == "applied":
         world.task(event.task).acts.append(event["what"])
@@ -309,7 +316,7 @@ def _moved(world: HistoryState, event: Event) -> None:
         task.owner, task.epoch = event.node, 1  # Held since its submission.
     for move in event["moves"]:
         if move[0] == "task":
-            task.submission += (move[1], move[2]) == ("undone", "pending")
+            task.submission += move[1] == "undone" and move[2] in ("pending", "queued")
             task.state = move[2]
             task.backward = "undoing" in (move[1], move[2])
         else:
@@ -414,6 +421,7 @@ _FOLDS = {
     "claimed": _claimed,
     "act": _act,
     "sleeps": _sleeps,
+    "lane": _lane,
     "moved": _moved,
     "sent": _sent,
     "released": _released,

@@ -1,0 +1,118 @@
+"""Mutants of lanes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from makegood.model.states import ENDED
+from makegood.saga import acts, undo
+from makegood.store import lanes
+from makegood.store.transaction import Sql
+from tests.simulation.mutants_making import mutant
+from tests.simulation.mutants_worlds import FAULTS_OF_ALL_KINDS, UNDOING
+
+LANED = replace(FAULTS_OF_ALL_KINDS, tasks=10, laned=1.0, calm_down=200.0)
+"""A little of everything, and every task has lanes."""
+IN_ERROR = replace(UNDOING, tasks=10, laned=1.0)
+"""Tasks with lanes end in error, and an operator acts on them."""
+
+
+def changed(m: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
+    """Change the text of a statement."""
+    sql: Sql = getattr(lanes, name)
+    assert old in sql.sqlite
+    other = Sql(sql.postgres, sql.sqlite.replace(old, new))
+    other.needs_now, other.sqlite = sql.needs_now, sql.sqlite.replace(old, new)
+    m.setattr(lanes, name, other)
+
+
+@mutant(LANED)
+def lane_holders_ignored(m: pytest.MonkeyPatch) -> None:
+    """A claim does not count the tasks that have the lane."""
+    changed(m, "LAST", "h.state = 'held'", "h.state = '?'")
+
+
+@mutant(LANED)
+def lane_order_ignored(m: pytest.MonkeyPatch) -> None:
+    """A claim does not count the tasks that wait before another one."""
+    changed(m, "LAST", "w.state = 'waiting'", "w.state = '?'")
+
+
+@mutant(LANED)
+def lane_read_too_early(m: pytest.MonkeyPatch) -> None:
+    """A claim decides by what it read of a lane the time before."""
+    true = lanes.admit
+    earlier: dict[tuple[Any, ...], Any] = {}
+
+    class Early:
+        """A transaction that reads lanes as they were."""
+
+        def __init__(self, tx: Any) -> None:
+            self._tx = tx
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._tx, name)
+
+        async def each(self, sql: Sql, records: Sequence[Any]) -> Any:
+            found = await self._tx.each(sql, records)
+            if sql is not lanes.LAST:
+                return found
+            rows = {tuple(row[:3]): row for row in found}
+            stale = [earlier.get(lane, row) for lane, row in rows.items()]
+            earlier.update(rows)
+            return stale
+
+    async def admit(tx: Any, tasks: Sequence[int]) -> lanes.Admitted:
+        return await true(Early(tx), tasks)
+
+    m.setattr(lanes, "admit", admit)
+
+
+@mutant(LANED)
+def lane_kept_by_the_ended(m: pytest.MonkeyPatch) -> None:
+    """A task that has ended keeps its lanes."""
+    true = lanes.place_of
+    m.setattr(
+        lanes,
+        "place_of",
+        lambda state, place: place if state in ("processed", "undone") else true(state, place),
+    )
+
+
+@mutant(IN_ERROR)
+def error_releases_its_lanes(m: pytest.MonkeyPatch) -> None:
+    """A task in error gives up its lanes."""
+    m.setattr(lanes, "ENDED", {*ENDED, "error"})
+
+
+@mutant(LANED)
+def nobody_unparked(m: pytest.MonkeyPatch) -> None:
+    """The end of a task makes no other one look again."""
+    changed(m, "UNPARK", "state = 'queued'", "state = '?'")
+
+
+@mutant(LANED)
+def lanes_one_by_one(m: pytest.MonkeyPatch) -> None:
+    """A task takes the first of its lanes, and the others later."""
+    places = Sql(
+        lanes._PLACES.postgres.replace(
+            "order by",
+            "and name = (select min(l.name) from makegood.lane l where l.task = makegood.lane.task) order by",
+        )
+    )
+    m.setattr(lanes, "_PLACES", places)
+
+
+@mutant(IN_ERROR)
+def resubmit_passes_the_queue(m: pytest.MonkeyPatch) -> None:
+    """A task without lanes that is resubmitted, or undone again, goes at once."""
+    for module in (acts, undo):
+        m.setattr(module.rules, "waits_for_lanes", lambda _task: False)
+
+
+@mutant(IN_ERROR)
+def release_keeps_its_lanes(m: pytest.MonkeyPatch) -> None:
+    """A release leaves the task its places."""
+    m.setattr(lanes, "freed", lambda _decisions: [])
