@@ -10,6 +10,7 @@ from makegood.model.plan import Start
 from makegood.store.protocol import Store
 from makegood.store.records import Submission
 from makegood.store.views import Filter
+from makegood.transactions import Caller
 from tests.conformance.builders import Hand, Memory, begin, done, draft, hand, to_state, unchanged
 from tests.conformance.worlds import World
 
@@ -278,16 +279,16 @@ async def test_one_that_wants_its_lane_asks_those_before_it_to_cancel_once(store
     assert (await store.tasks.inbox(scheduler.node, 10)).at_rest == [1], "what it asked before"
 
 
-async def test_taken_names_who_has_the_lane_or_is_next(store: Store) -> None:
-    assert await store.lanes.taken("shop", ("ada",), 1) is None
+async def test_an_obstacle_names_who_has_the_lane_or_is_next(store: Store) -> None:
+    assert await store.lanes.obstacle("shop", ("ada",), 1) is None
     await submit(store, laned(1, "ada", "lea"), laned(2, "lea"))
-    assert await store.lanes.taken("shop", ("ada",), 1) == (1, "ada")
-    assert await store.lanes.taken("shop", ("bob", "lea"), 2) == (1, "lea")
+    assert await store.lanes.obstacle("shop", ("ada",), 1) == (1, "ada")
+    assert await store.lanes.obstacle("shop", ("bob", "lea"), 2) == (1, "lea")
     scheduler = await hand(store)
     await claim(scheduler)
-    assert await store.lanes.taken("shop", ("lea",), 2) == (1, "lea")
-    assert await store.lanes.taken("shop", ("lea",), 3) is None
-    assert await store.lanes.taken("bank", ("lea",), 1) is None
+    assert await store.lanes.obstacle("shop", ("lea",), 2) == (1, "lea")
+    assert await store.lanes.obstacle("shop", ("lea",), 3) is None
+    assert await store.lanes.obstacle("bank", ("lea",), 1) is None
 
 
 async def test_a_task_that_cannot_be_read_gives_its_place_up(store: Store, world: World) -> None:
@@ -323,3 +324,31 @@ async def test_two_schedulers_share_lanes_and_none_has_two_tasks(store: Store, o
         if len(order) == 70:
             break
     assert sorted(order) == list(range(1, 71))
+
+
+async def test_submitted_in_a_transaction_they_wait_in_their_lanes(store: Store) -> None:
+    async def work(caller: Caller) -> None:
+        await store.tasks.join(
+            caller, [laned(1, "ada"), laned(2, "ada", start=Start(60.0)), draft(3), laned(4, "ada", "lea")]
+        )
+
+    await store.transact(work, waits=False)
+    assert [await state_of(store, n) for n in (1, 2, 3, 4)] == ["queued", "sleeping", "pending", "queued"]
+    assert await store.lanes.lanes_of(2) == {"ada": "out"}
+    scheduler = await hand(store)
+    assert sorted(await claim(scheduler)) == [1, 3]
+    await end(scheduler, 1)
+    assert await claim(scheduler) == [4]
+
+
+async def test_places_that_contradict_their_tasks_are_found(store: Store, world: World) -> None:
+    await submit(store, laned(1, "ada"), laned(2, "ada"))
+    scheduler = await hand(store)
+    await claim(scheduler)
+    await end(scheduler, 1)
+    assert await store.admin.broken(10) == []
+    async with world.raw() as raw:
+        await raw.run("update {task} set state = 'undone' where id = ?", 2)
+    assert await store.admin.broken(10) == [
+        "task 0000000000002 is undone, and its place in the lane 'ada' is waiting: no other task gets that place"
+    ]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from makegood.base.sqlite_log import connect
-from makegood.store import alerts, supervision, task_lists, upkeep
+from makegood.store import alerts, lanes, supervision, task_lists, upkeep
 from makegood.store import signals as shared_signals
 from makegood.store.filters import wanted
 from makegood.store.migrations import migrations
@@ -31,6 +31,11 @@ STATEMENTS = {
     "claim": (claim.PENDING, "makegood_task_claim"),
     "claim by age": (claim.PENDING_AGED, "makegood_task_claim"),
     "claim of sleepers": (claim.DUE, "makegood_task_sleeping"),
+    "claim in lanes": (claim.QUEUED, "makegood_task_queued"),
+    "places": (lanes._PLACES.sqlite, "PRIMARY KEY"),
+    "last place": (lanes.LAST.sqlite, "makegood_lane_waiting"),
+    "let go": (lanes.UNPARK.sqlite, "makegood_lane_waiting"),
+    "places before": (lanes._BEFORE.sqlite, "makegood_lane_waiting"),
     "take at all": (take.ANY, "makegood_request_take"),
     "take": (take.WAITING, "makegood_request_take"),
     "take by age": (take.WAITING_AGED, "makegood_request_take"),

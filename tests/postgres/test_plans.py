@@ -13,7 +13,7 @@ import pytest
 
 from makegood.model.messages import Alert
 from makegood.model.plan import Start
-from makegood.store import alerts, notice_operations, queue_operations, supervision, upkeep
+from makegood.store import alerts, lanes, notice_operations, queue_operations, supervision, upkeep
 from makegood.store import requests as requests_of_agents
 from makegood.store import signals as shared_signals
 from makegood.store.filters import wanted
@@ -21,6 +21,7 @@ from makegood.store.postgres import (
     PostgresStore,
     claim,
     commit_statement,
+    lane_locks,
     load,
     requests,
     signals,
@@ -57,12 +58,24 @@ STATEMENTS = {
     "submit, with attributes": submit.statement(
         (True, True, True), by_shape=True, begins=True, notifies=True, labels=True
     ),
+    "submit, with lanes": submit.statement(
+        (True, True, True), by_shape=True, begins=True, notifies=False, has_lanes=True
+    ),
     "by key": submit._BY_KEY,
     "claim": claim.PENDING,
     "claim by age": claim.PENDING_AGED,
     "claim with sleepers": claim.WITH_DUE,
     "claim with sleepers by age": claim.WITH_DUE_AGED,
     "claim at rest": claim._AT_REST,
+    "claim in lanes": claim.QUEUED,
+    "lanes tried": lane_locks.TRY,
+    "lanes locked": lane_locks.WAIT,
+    "places": lanes._PLACES.postgres,
+    "last place": lanes.LAST.postgres,
+    "parked": lanes.PARK.postgres,
+    "let go": lanes.UNPARK.postgres,
+    "places changed": lanes._MOVE.postgres,
+    "places before": lanes._BEFORE.postgres,
     "read": load._PARTS,
     "load": load._HELD,
     "inbox": requests.INBOX,
@@ -121,6 +134,7 @@ FINE = {
     "commit that looks": {"all of generation"},
     "submit, telling": {"(t.shape = s.shape)", "all of generation"},
     "submit, with attributes": {"(t.shape = s.shape)", "all of generation"},
+    "submit, with lanes": {"(t.shape = s.shape)"},
     "submit, few shapes": {"(t.shape = s.shape)"},  # bounded by the number of shapes that go together
     "take": {"all of node_alive"},
     "take a canary": {"all of node_alive"},
@@ -225,6 +239,21 @@ LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
         "select app, result from makegood.task where state = 'sleeping' and id < $1 order by id desc limit 9",
         (1 << 40,),
         {"task by task_asleep"},
+    ),
+    "claim in lanes": (
+        claim.QUEUED,
+        (claim.PRIORITIES, [-1] * 10, 100, 1),
+        {"node by node_pkey", "task by task_queued"},
+    ),
+    "last place": (
+        lanes.LAST.postgres,
+        (["shop"], ["ada"], [1]),
+        {"lane by lane_waiting", "lane by lane_held"},
+    ),
+    "let go": (
+        lanes.UNPARK.postgres,
+        (["shop"], ["ada"]),
+        {"lane by lane_waiting", "lane by lane_held", "lane by lane_at_once", "task by task_pkey"},
     ),
     "unclaimed": (alerts.WATCHED.postgres, (100, -1000.0), {"task by task_claim"}),
 }

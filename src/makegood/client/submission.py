@@ -126,9 +126,9 @@ async def refuse_taken(store: Store, plans: Sequence[Plan[Any]]) -> None:
             continue
         if plan.key is not None and await store.tasks.keyed(plan.app, plan.workflow, [plan.key]):
             continue
-        taken = await store.lanes.taken(plan.app, lanes.names, lanes.at_once)
-        if taken is not None:
-            task_id, lane = ids.show(taken[0]), taken[1]
+        obstacle = await store.lanes.obstacle(plan.app, lanes.names, lanes.at_once)
+        if obstacle is not None:
+            task_id, lane = ids.show(obstacle[0]), obstacle[1]
             raise LaneTakenError(
                 f'{plan.app}.{plan.workflow}: task {task_id} has the lane {lane!r}, or is next in it, and when_taken="refuse": '
                 "nothing was written; submit it again once that task has ended",

@@ -97,9 +97,9 @@ class Claims:
         limit = min(most, self._hold - len(self.tasks.in_memory), room // weights.mean + 1) if room else 0
         if limit <= 0 or not self._wakeups.pending:
             return Claim(0, tuple(at_rest), room) if at_rest else None
-        sleepers, queued = self._wakeups.sleepers, self._wakeups.queued
-        self._wakeups.pending = self._wakeups.sleepers = self._wakeups.queued = False
-        return Claim(limit, tuple(at_rest), room, sleepers, queued)
+        sleepers, lanes = self._wakeups.sleepers, self._wakeups.lanes
+        self._wakeups.pending = self._wakeups.sleepers = self._wakeups.lanes = False
+        return Claim(limit, tuple(at_rest), room, sleepers, lanes)
 
     def call(self, tasks: list[int], *, are_all: bool = True) -> None:
         """Note tasks at rest, or asleep, for which messages wait, from a place of this Scheduler's own on:

@@ -77,7 +77,7 @@ class Commits:
                 outcome = await self._store.commit(turn.batch)
             except Exception as fault:
                 self._tasks.put_back(inbox)
-                self._tasks.wakeups.pending = self._tasks.wakeups.sleepers = self._tasks.wakeups.queued = True
+                self._tasks.wakeups.pending = self._tasks.wakeups.sleepers = self._tasks.wakeups.lanes = True
                 if isinstance(fault, (StoreUnavailableError, *ENDING)):
                     raise
                 self._tasks.wakeups.inbox = True
@@ -211,7 +211,7 @@ class Commits:
                 turn.batch.claim, claims, more=outcome.more, next_start=outcome.next_start
             )
             if outcome.more_queued:
-                self._tasks.wakeups.wake_for_queued()
+                self._tasks.wakeups.wake_for_lanes()
         self._turns.claims.sleeps(turn.wakes)
         # of those at rest only the inbox tells
         self._tasks.wakeups.inbox = self._tasks.wakeups.inbox or outcome.left

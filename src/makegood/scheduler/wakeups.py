@@ -22,7 +22,7 @@ class Wakeups:
         """Whether tasks may wait to be claimed. It stays true until the Scheduler looks."""
         self.sleepers = True
         """Whether the next claim looks for tasks that sleep and are due, too."""
-        self.queued = True
+        self.lanes = True
         """Whether the next claim looks for tasks whose lanes may be free, too."""
         self.inbox = True
         """Whether messages may wait for held tasks. It stays true until the Scheduler looks."""
@@ -42,7 +42,7 @@ class Wakeups:
         self._stops = [
             self._store.subscribe("pending", self.wake_for_pending),
             self._store.subscribe("sleeping", self.wake_for_sleepers),
-            self._store.subscribe("queued", self.wake_for_queued),
+            self._store.subscribe("queued", self.wake_for_lanes),
             self._store.subscribe("inbox", self.wake_for_inbox),
         ]
 
@@ -61,9 +61,9 @@ class Wakeups:
         self.sleepers = True
         self.wake_for_pending()
 
-    def wake_for_queued(self) -> None:
+    def wake_for_lanes(self) -> None:
         """Wake the loop: the lanes of tasks may be free."""
-        self.queued = True
+        self.lanes = True
         self.wake_for_pending()
 
     def wake_for_inbox(self) -> None:
@@ -73,7 +73,7 @@ class Wakeups:
 
     def look_again(self) -> None:
         """Assume that every topic has something new, because wake-ups may be lost. Wakes nobody."""
-        self.pending = self.sleepers = self.queued = self.inbox = True
+        self.pending = self.sleepers = self.lanes = self.inbox = True
 
     @property
     def longest_rest(self) -> float:

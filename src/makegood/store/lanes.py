@@ -137,9 +137,9 @@ async def admit(tx: Tx, tasks: Sequence[int]) -> Admitted:
             result.refusals.add(task)
         elif when_taken == "cancel":
             asking.append((task, app, name, seq))
-    parked = [task for task in tasks if task not in result.may_go]
-    if parked:
-        await tx.run(PARK, parked)
+    to_park = [task for task in tasks if task not in result.may_go]
+    if to_park:
+        await tx.run(PARK, to_park)
     if asking:
         await _ask_to_cancel(tx, asking)
     return result
@@ -160,7 +160,7 @@ def _act(asks: int, task: int) -> Act:
     return Act(f"lane-{show(asks)}-{show(task)}", "lane", f"task {show(asks)} wants its lane")
 
 
-def touched(decisions: Iterable[Decision]) -> list[int]:
+def movers(decisions: Iterable[Decision]) -> list[int]:
     """Return the tasks whose places these Decisions may change."""
     return [
         d.task.id
@@ -173,7 +173,7 @@ def _moves(before: str, after: str) -> bool:
     return before != after and (before == "queued" or after == "queued" or after in ENDED)
 
 
-def freed(decisions: Iterable[Decision]) -> list[int]:
+def giving_up(decisions: Iterable[Decision]) -> list[int]:
     """Return the tasks whose lanes these Decisions free by an operator's act."""
     return [d.task.id for d in decisions if d.frees_lanes]
 
@@ -183,7 +183,7 @@ def makes_room(d: Decision) -> bool:
     return bool(d.task.lanes) and (d.frees_lanes or (d.task.state in ENDED and d.before.state not in ENDED))
 
 
-async def settle(tx: Tx, tasks: Sequence[int], freed_tasks: Collection[int] = ()) -> None:
+async def settle(tx: Tx, tasks: Sequence[int], given_up: Collection[int] = ()) -> None:
     """Make the places of tasks what the states of these tasks, which are written, say; let those look again
     that are next.
     """
@@ -196,7 +196,7 @@ async def settle(tx: Tx, tasks: Sequence[int], freed_tasks: Collection[int] = ()
         if task not in states:
             continue
         state, ready = states[task]
-        after = "out" if task in freed_tasks else place_of(state, place)
+        after = "out" if task in given_up else place_of(state, place)
         if after != place:
             moves.append((task, name, after, ready if after == "waiting" else seq))
             if after == "out":
@@ -249,12 +249,12 @@ async def lanes_of(tx: ReadTx, task: int) -> dict[str, LaneState]:
     return {name: state for _, _, name, _, _, _, state in await tx.rows(_OF_TASK, task)}
 
 
-async def taken(tx: ReadTx, app: str, names: Sequence[str], at_once: int) -> tuple[int, str] | None:
+async def obstacle(tx: ReadTx, app: str, names: Sequence[str], at_once: int) -> tuple[int, str] | None:
     """Return a task that has one of these lanes, or waits for it, and the lane, if a task that comes now may
     not go; None if it may. It locks nothing: the claim decides.
     """
-    asked = [(app, name, state) for name in names for state in ("held", "waiting")]
-    counts = {(name, state): count for _, name, state, count in await tx.each(_COUNTS, asked)}
+    keys = [(app, name, state) for name in names for state in ("held", "waiting")]
+    counts = {(name, state): count for _, name, state, count in await tx.each(_COUNTS, keys)}
     for name in names:
         if counts[name, "held"] + counts[name, "waiting"] >= at_once:
             states = [(app, name, "held" if counts[name, "held"] else "waiting")]
@@ -269,4 +269,4 @@ class LaneVerbs(Verbs):
     lanes = reading(lane_lists.lanes)
     places = reading(lane_lists.places)
     lanes_of = reading(lanes_of)
-    taken = reading(taken)
+    obstacle = reading(obstacle)

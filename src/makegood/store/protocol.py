@@ -271,7 +271,7 @@ class LaneLists(Protocol):
         """Return the lanes of a task, each with the state of its place: waiting, held or out."""
         ...
 
-    async def taken(self, app: str, names: Sequence[str], at_once: int) -> tuple[int, str] | None:
+    async def obstacle(self, app: str, names: Sequence[str], at_once: int) -> tuple[int, str] | None:
         """Return a task that has one of these lanes, or waits for it, and the lane, if a task that comes now
         may not go. It locks nothing: the claim decides.
         """

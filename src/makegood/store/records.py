@@ -143,7 +143,7 @@ class Claim(msgspec.Struct, frozen=True):
     """Bytes of large values to read for all of them; the first task is claimed whatever its size."""
     sleepers: bool = False
     """Whether to look for tasks that sleep and are due."""
-    queued: bool = False
+    lanes: bool = False
     """Whether to look for tasks whose lanes may be free."""
 
 

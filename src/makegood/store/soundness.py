@@ -121,8 +121,17 @@ _DANGLING: Final = {
     table: Sql(f"""
 select distinct x.task from makegood.{table} x where not exists (select 1 from makegood.task t where t.id = x.task) limit $1
 """)  # noqa: S608 - our own tables
-    for table in ("step", "request", "inbox", "listener", "notice")
+    for table in ("step", "request", "inbox", "lane", "listener", "notice")
 }
+_MISPLACED: Final = Sql("""
+select l.task, l.name, l.state, t.state from makegood.lane l join makegood.task t on t.id = l.task
+where l.state = 'held' and t.state in ('processed', 'undone')
+union all
+select l.task, l.name, l.state, t.state from makegood.lane l join makegood.task t on t.id = l.task
+where l.state = 'waiting' and t.state <> 'queued'
+limit $1
+""")
+"""Places in lanes that the states of their tasks contradict: others would wait for them forever."""
 
 
 async def broken(database: SharedDatabase, read: Read, limit: int) -> list[str]:
@@ -141,6 +150,10 @@ async def broken(database: SharedDatabase, read: Read, limit: int) -> list[str]:
             f"task {_show(task)} is not there, and table {table} has rows of it"
             for (task,) in await _ask(database, sql, limit)
         ]
+    findings += [
+        f"task {_show(task)} is {state}, and its place in the lane {name!r:.60} is {place}: no other task gets that place"
+        for task, name, place, state in await _ask(database, _MISPLACED, limit)
+    ]
     return findings[:limit]
 
 

@@ -10,7 +10,8 @@ create policy ":role select" on makegood.bulk_act for select to ":role" using (t
 create policy ":role insert" on makegood.bulk_act for insert to ":role" with check (db_user = session_user);
 create policy ":role all" on makegood.task for all to ":role" using (true) with check (true);
 create policy ":role all" on makegood.attribute for all to ":role" using (true) with check (true);
-create policy ":role all" on makegood.lane for all to ":role" using (true) with check (true);
+create policy ":role select" on makegood.lane for select to ":role" using (true);
+create policy ":role insert" on makegood.lane for insert to ":role" with check (state in ('waiting', 'out'));
 create policy ":role select" on makegood.signal for select to ":role" using (true);
 create policy ":role insert" on makegood.signal for insert to ":role" with check (:new_signal);
 create policy ":role all" on makegood.step for all to ":role" using (true) with check (true);

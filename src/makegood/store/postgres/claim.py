@@ -120,19 +120,19 @@ async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Agein
     if claim.at_rest:
         rest = await tx.rows(_AT_REST, list(claim.at_rest))
     pending, next_start = await _pending(tx, claim, floors, ageing, node)
-    hinted = await _hinted(tx, claim, floors, node)
-    rest, pending = await _lockable(tx, rest, pending, hinted)
+    in_queue = await _in_queue(tx, claim, floors, node)
+    rest, pending = await _lockable(tx, rest, pending, in_queue)
     refusals: list[Row] = []
-    if hinted:
+    if in_queue:
         pending, refusals = await _admitted(tx, pending)
         pending = sorted(pending, key=_in_order)[: claim.limit + 1]
     candidates = _alone(pending[: claim.limit], others=bool(rest))
     candidates = await _due(tx, candidates)
     claims = Claimed(more=len(candidates) < len(pending), next_start=next_start)
-    claims.more_queued = bool(hinted) and len(hinted) >= claim.limit
+    claims.more_queued = bool(in_queue) and len(in_queue) >= claim.limit
     due = {row["id"] for row in candidates}
-    refused = {row["id"] for row in refusals}
-    rest = [row for row in rest if row["id"] not in due and row["id"] not in refused]
+    refusal_ids = {row["id"] for row in refusals}
+    rest = [row for row in rest if row["id"] not in due and row["id"] not in refusal_ids]
     rest += refusals
     raws: list[Raw] = []
     for row in (*rest, *candidates):
@@ -150,7 +150,7 @@ async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Agein
             if row["state"] == "queued" or (row["state"] == "sleeping" and row["start_at"] is not None)
         }
         for load in claims.tasks:
-            load.sleeps, load.lane_taken = load.task.id in stay, load.task.id in refused
+            load.sleeps, load.lane_taken = load.task.id in stay, load.task.id in refusal_ids
         claims.left = bool(result.left)
         claims.more = claims.more or claims.left
         left = set(result.left)
@@ -160,9 +160,9 @@ async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Agein
     return claims
 
 
-async def _hinted(tx: WriteTransaction, claim: Claim, floors: Floors, node: int) -> list[Row]:
+async def _in_queue(tx: WriteTransaction, claim: Claim, floors: Floors, node: int) -> list[Row]:
     """Lock and return queued tasks whose lanes may be free."""
-    if not claim.queued or claim.limit <= 0:
+    if not claim.lanes or claim.limit <= 0:
         return []
 
     async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
@@ -173,14 +173,14 @@ async def _hinted(tx: WriteTransaction, claim: Claim, floors: Floors, node: int)
 
 
 async def _lockable(
-    tx: WriteTransaction, rest: list[Row], pending: list[Row], hinted: list[Row]
+    tx: WriteTransaction, rest: list[Row], pending: list[Row], in_queue: list[Row]
 ) -> tuple[list[Row], list[Row]]:
     """Return the tasks at rest, and those to claim, without those on whose lanes another transaction decides
     now: they stay as they are.
     """
-    laned = [row["id"] for row in (*rest, *pending) if may_have_lanes(row["static"])]
-    busy = await lane_locks.busy(tx, [*laned, *(row["id"] for row in hinted)])
-    pending = [*pending, *hinted]
+    with_lanes = [row["id"] for row in (*rest, *pending) if may_have_lanes(row["static"])]
+    busy = await lane_locks.busy(tx, [*with_lanes, *(row["id"] for row in in_queue)])
+    pending = [*pending, *in_queue]
     if not busy:
         return rest, pending
     return [row for row in rest if row["id"] not in busy], [row for row in pending if row["id"] not in busy]
@@ -188,12 +188,12 @@ async def _lockable(
 
 async def _admitted(tx: WriteTransaction, pending: list[Row]) -> tuple[list[Row], list[Row]]:
     """Return tasks without those whose lanes are taken, and of these the ones that do not wait."""
-    queued = [row["id"] for row in pending if row["state"] == "queued"]
-    admitted = await lanes.admit(tx, queued)
-    out = set(queued) - admitted.may_go
+    in_queue = [row["id"] for row in pending if row["state"] == "queued"]
+    verdict = await lanes.admit(tx, in_queue)
+    out = set(in_queue) - verdict.may_go
     return (
         [row for row in pending if row["id"] not in out],
-        [row for row in pending if row["id"] in admitted.refusals],
+        [row for row in pending if row["id"] in verdict.refusals],
     )
 
 

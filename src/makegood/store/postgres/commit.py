@@ -58,7 +58,7 @@ class Commit:
         """Write the batch. May be called again if it has certainly done nothing."""
         self.outcome = Committed()
         try:
-            if self.batch.claim is None and not self.careful and not lanes.touched(self.batch.decisions):
+            if self.batch.claim is None and not self.careful and not lanes.movers(self.batch.decisions):
                 return await self._at_once(tx)
             return await within(tx, self._explicit)
         except Exception as fault:
@@ -157,7 +157,7 @@ class Commit:
                 return
             if not outcome.losers:
                 self.outcome.withdrawals += outcome.withdrawals
-                await lanes.settle(tx, lanes.touched(decisions), lanes.freed(decisions))
+                await lanes.settle(tx, lanes.movers(decisions), lanes.giving_up(decisions))
                 return
             self.outcome.losses |= outcome.losers
             decisions = [d for d in decisions if d.task.id not in outcome.losers]

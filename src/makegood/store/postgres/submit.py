@@ -162,21 +162,21 @@ def statement(
     notifies: bool,
     delays: bool = False,
     labels: bool = False,
-    laned: bool = False,
+    has_lanes: bool = False,
 ) -> str:
     """Return the statement.
 
     ``presence``: which of the optional columns have a value in some row. ``begins``: some tasks begin
     at once. ``notifies``: some submitters want notices; then the statement takes the columns of
     ``_notice_columns`` as parameters. ``delays``: some tasks begin later; then it takes their starts before
-    these. ``labels``: some tasks have attributes; their columns follow. ``laned``: some tasks have lanes; the
-    columns of their places are the last parameters.
+    these. ``labels``: some tasks have attributes; their columns follow. ``has_lanes``: some tasks have
+    lanes; the columns of their places are the last parameters.
     """
     text = _SUBMIT.replace("@begun\n", _BEGUN if begins else "")
     for name in ("fingerprint", "static"):
         text = text.replace(f"@{name}", piece(f"x.{name}", 14))
     state, ready, first = _STATE if begins else "'pending'", _READY, _FIRST + _BEGUN_COLUMNS * begins
-    if laned:
+    if has_lanes:
         state = f"case when {_LANED} then 'queued' else {state} end"
     if delays:
         text = _with_starts(text, first)
@@ -189,7 +189,7 @@ def statement(
     first += _NOTICE_COLUMNS * notifies
     arrays_ = f"${first}::text::bigint[], ${first + 1}::text[], ${first + 2}::text[]"
     text = text.replace("@attributes\n", _ATTRIBUTES.replace("@arrays", arrays_) if labels else "")
-    text = _with_lanes(text, first + 3 * labels) if laned else text.replace("@lanes\n", "")
+    text = _with_lanes(text, first + 3 * labels) if has_lanes else text.replace("@lanes\n", "")
     for name, present in zip(_OPTIONAL, presence, strict=True):
         text = text.replace(f"@{name}", f"x.{name}" if present else "null")
     if not by_shape:
@@ -383,7 +383,7 @@ class SubmitColumns:
             notifies=bool(notice_values),
             delays=bool(start_values),
             labels=bool(labels),
-            laned=bool(lanes),
+            has_lanes=bool(lanes),
         )
         return text, [
             len(ids), *shapes, numbers(ids), numbers(numbers_), data, numbers(spans[: len(ids)]), numbers(spans[len(ids) :]), *optional,

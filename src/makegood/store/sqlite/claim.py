@@ -102,15 +102,15 @@ def find(tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int) -> Claim
     """Return the tasks that ``claim`` gets, with their epochs already raised; ``node`` claims them."""
     claims = Claimed()
     rest = {row[0]: row for row in _sound(tx.among(_AT_REST, claim.at_rest), claims)}
-    queued, refusals = _queued(tx, claim, node, claims)
-    pending, claims.next_start = _pending(tx, claim, ageing, node, queued)
+    free, refusals = _with_lanes(tx, claim, node, claims)
+    pending, claims.next_start = _pending(tx, claim, ageing, node, free)
     candidates = _sound(pending[: claim.limit], claims)
     doubtful = next((n for n, row in enumerate(candidates) if row[_LOST] >= MOST_LOST), None)
     if doubtful is not None:
         candidates = candidates[: 0 if rest and not doubtful else max(1, doubtful)]
     candidates = _due(tx, candidates)
     claims.more = len(pending) > len(candidates)
-    taken = {row[0] for row in refusals}
+    refusal_ids = {row[0] for row in refusals}
     rest |= {row[0]: row for row in refusals}
     for row in candidates:
         rest.pop(row[0], None)  # one that sleeps and is due
@@ -130,7 +130,7 @@ def find(tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int) -> Claim
             load.sleeps = state == "queued" or (
                 state == "sleeping" and rest[load.task.id][_START_AT] is not None
             )
-            load.lane_taken = load.task.id in taken
+            load.lane_taken = load.task.id in refusal_ids
     claims.unreadable += result.unreadable
     for task in result.left:
         claims.complete_by.pop(task, None)
@@ -155,30 +155,32 @@ def _sound(rows: Sequence[Row], claims: Claimed) -> list[Row]:
     return sound
 
 
-def _queued(tx: WriteTransaction, claim: Claim, node: int, claims: Claimed) -> tuple[list[Row], list[Row]]:
+def _with_lanes(
+    tx: WriteTransaction, claim: Claim, node: int, claims: Claimed
+) -> tuple[list[Row], list[Row]]:
     """Return queued tasks whose lanes are free, and those that do not wait for theirs; park the others."""
-    if not claim.queued or claim.limit <= 0:
+    if not claim.lanes or claim.limit <= 0:
         return [], []
-    queued = _sound(tx.rows(QUEUED, (claim.limit, node)), claims)
-    claims.more_queued = len(queued) == claim.limit
-    admitted = tx.do(lanes.admit, [row[0] for row in queued])
+    candidates = _sound(tx.rows(QUEUED, (claim.limit, node)), claims)
+    claims.more_queued = len(candidates) == claim.limit
+    verdict = tx.do(lanes.admit, [row[0] for row in candidates])
     return (
-        [row for row in queued if row[0] in admitted.may_go],
-        [row for row in queued if row[0] in admitted.refusals],
+        [row for row in candidates if row[0] in verdict.may_go],
+        [row for row in candidates if row[0] in verdict.refusals],
     )
 
 
 def _pending(
-    tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int, queued: Sequence[Row]
+    tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int, free: Sequence[Row]
 ) -> tuple[list[Row], float | None]:
-    """Return the tasks to claim in their order, with those that are ``queued`` and may go, one more than
+    """Return the tasks to claim in their order, with those whose lanes are ``free``, one more than
     wanted if there are more, and in how many seconds the next one that sleeps is due.
     """
     if claim.limit <= 0:  # only for messages
         return [], None
     limit = claim.limit + 1
     step = ageing.step if ageing.due("pending", tx.now) else None
-    due = list(queued)
+    due = list(free)
     next_start: float | None = None
     if claim.sleepers:
         clocks = (int(tx.now * 1e6), int(tx.calendar * 1e6))

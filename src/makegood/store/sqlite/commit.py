@@ -118,8 +118,8 @@ class _Commit:
         for decision in single_decisions:
             writing.collect(decision)
         writing.write([*self._fences(single_decisions, alike.held()), *alike.changes()])
-        if touched := lanes.touched(decisions):
-            self.tx.do(lanes.settle, touched, lanes.freed(decisions))
+        if movers := lanes.movers(decisions):
+            self.tx.do(lanes.settle, movers, lanes.giving_up(decisions))
         return writing.withdrawals
 
     def _fences(self, decisions: Sequence[Decision], held_tasks: Mapping[int, Sequence[int]]) -> list[Change]:
