@@ -28,7 +28,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Queues and notifications": ("Queue", "SyncQueue", "QueueMessage", "Sent", "verified"),
     "Run": ("Node", "SyncNode", "Options", "Pass"),
     "Records": (
-        "TaskView", "TaskDetail", "BulkView", "StepView", "SignalView", "EventView", "AuditView", "AlertView", "MessageView", "QueueView", "ListenerView", "ScheduleView",
+        "TaskView", "TaskDetail", "BulkView", "StepView", "SignalView", "EventView", "AuditView", "AlertView", "MessageView", "QueueView", "ListenerView", "ScheduleView", "LaneView", "LanePlace", "TaskLane",
     ),
 }  # fmt: skip
 """The names of ``makegood`` by subject. Errors make the last group."""

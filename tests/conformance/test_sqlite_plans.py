@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from makegood.base.sqlite_log import connect
-from makegood.store import alerts, lanes, open_store, supervision, task_lists, upkeep
+from makegood.store import alerts, lane_lists, lanes, open_store, supervision, task_lists, upkeep
 from makegood.store import signals as shared_signals
 from makegood.store.filters import wanted
 from makegood.store.migrations import migrations
@@ -26,6 +26,8 @@ BATCHES = {
     "key:night/*": "makegood_task_key",
     "attribute:customer=ada": "makegood_attribute_value",
     "attribute:customer=ad*": "makegood_attribute_value",
+    "lane:ada": "makegood_lane_name",
+    "lane:ad*": "makegood_lane_name",
 }
 STATEMENTS = {
     "claim": (claim.PENDING, "makegood_task_claim"),
@@ -35,6 +37,17 @@ STATEMENTS = {
     "places": (lanes._PLACES.sqlite, "PRIMARY KEY"),
     "last place": (lanes.LAST.sqlite, "makegood_lane_waiting"),
     "let go": (lanes.UNPARK.sqlite, "makegood_lane_waiting"),
+    "lanes with holders": (lane_lists.HELD_LANES.sqlite, "makegood_lane_held"),
+    "lanes with waiters": (lane_lists.WAITING_LANES.sqlite, "makegood_lane_waiting"),
+    "lane of any app": (lane_lists.NAMESAKES.sqlite, "makegood_lane_name"),
+    "waiters": (lane_lists.WAITING.sqlite, "makegood_lane_waiting"),
+    "waiters counted": (lane_lists.WAITING_COUNT.sqlite, "makegood_lane_waiting"),
+    "lanes of tasks": (lane_lists.PLACES.sqlite, "makegood_lane_waiting"),
+    "lanes of tasks in error": (alerts.BLOCKING.sqlite, "makegood_task_error"),
+    "listed queued": (
+        "select app from makegood_task where state = 'queued' and id < 9 order by id desc limit 9",
+        "makegood_task_in_queue",
+    ),
     "places before": (lanes._BEFORE.sqlite, "makegood_lane_waiting"),
     "take at all": (take.ANY, "makegood_request_take"),
     "take": (take.WAITING, "makegood_request_take"),

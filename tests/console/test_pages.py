@@ -22,7 +22,7 @@ from tests.console.consoles import USERS, a_console, migrated
 
 PAGES = (
     "/", "/tasks", "/tasks?q=state:error", "/tasks?q=stat:error", "/tasks?group=batch", "/tasks?group=batch&q=workflow:none", "/tasks/TASK", "/alerts", "/errors", "/errors?since=7d&q=refunds", "/errors/GROUP", "/agents",
-    "/cluster", "/schedules", "/schedules/backfill?app=shop&name=nightly", "/bulk", "/bulk/bulk-1", "/bulk/new?kind=undo&q=state:error", "/audit", "/stores", "/stores/doctor",
+    "/cluster", "/schedules", "/schedules/backfill?app=shop&name=nightly", "/lanes", "/lanes/show?app=shop&name=ada", "/bulk", "/bulk/bulk-1", "/bulk/new?kind=undo&q=state:error", "/audit", "/stores", "/stores/doctor",
 )  # fmt: skip
 INLINE = re.compile(r"<[^>]+ (style|on[a-z]+)\s*=|<style|<script(?![^>]* src=)", re.IGNORECASE)
 
@@ -101,7 +101,10 @@ async def test_a_list_says_which_tasks_an_act_is_for(tmp_path: Path) -> None:
     assert (to_all in pages["all"], "/bulk/new?" in pages["all"]) == (True, False)
     assert (to_all in pages["error"], "On all 2 that match" in pages["error"]) == (False, True)
     assert 'href="/bulk/new?kind=undo&amp;q=state%3Aerror"' in pages["error"]
-    assert "Cancel is not offered: no task on this page is pending, sleeping or processing." in pages["error"]
+    assert (
+        "Cancel is not offered: no task on this page is pending, sleeping, queued or processing."
+        in pages["error"]
+    )
     form = pages["undone"].partition('<form id="selected"')[2].partition("</form>")[0]
     assert re.findall(r'name="(\w+)" value="([^"]*)"', form) == [("kind", "resubmit")]
 

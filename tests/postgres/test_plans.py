@@ -11,9 +11,10 @@ from typing import Any
 import asyncpg
 import pytest
 
+from makegood.model.lane import Lanes
 from makegood.model.messages import Alert
 from makegood.model.plan import Start
-from makegood.store import alerts, lanes, notice_operations, queue_operations, supervision, upkeep
+from makegood.store import alerts, lane_lists, lanes, notice_operations, queue_operations, supervision, upkeep
 from makegood.store import requests as requests_of_agents
 from makegood.store import signals as shared_signals
 from makegood.store.filters import wanted
@@ -76,6 +77,13 @@ STATEMENTS = {
     "let go": lanes.UNPARK.postgres,
     "places changed": lanes._MOVE.postgres,
     "places before": lanes._BEFORE.postgres,
+    "lanes with holders": lane_lists.HELD_LANES.postgres,
+    "lanes with waiters": lane_lists.WAITING_LANES.postgres,
+    "holders of lanes": lane_lists.HOLDERS.postgres,
+    "waiters of lanes": lane_lists.WAITING.postgres,
+    "waiters counted": lane_lists.WAITING_COUNT.postgres,
+    "lanes of tasks": lane_lists.PLACES.postgres,
+    "lanes of tasks in error": alerts.BLOCKING.postgres,
     "read": load._PARTS,
     "load": load._HELD,
     "inbox": requests.INBOX,
@@ -397,6 +405,8 @@ BATCHES = {
     "key:night/*": "task by task_key",
     "attribute:customer=ada": "attribute by attribute_value",
     "attribute:customer=ad*": "attribute by attribute_value",
+    "lane:ada": "lane by lane_name",
+    "lane:ad*": "lane by lane_name",
 }
 
 
@@ -407,7 +417,10 @@ async def test_a_batch_is_found_by_its_index_whatever_else_there_is(
     """The pages touched do not grow, with fresh statistics and with old ones."""
     ada = (("customer", "ada"),)
     await store.tasks.submit(
-        [draft(n, key=f"night/{n}", correlation_id="night", attributes=ada) for n in range(1, 40)]
+        [
+            draft(n, key=f"night/{n}", correlation_id="night", attributes=ada, lanes=Lanes(("ada",)))
+            for n in range(1, 40)
+        ]
     )
     where, values = matching(wanted(text))
     finding = f"select id from makegood.task where {where} order by id desc limit 101"
@@ -420,6 +433,9 @@ async def test_a_batch_is_found_by_its_index_whatever_else_there_is(
         await db.execute(OTHERS, count)
         await db.execute(
             "insert into makegood.attribute select id, 'customer', 'bob' from makegood.task where id >= 1000"
+        )
+        await db.execute(
+            "insert into makegood.lane select id, 'shop', 'bob', id, 1, 'wait', 'out' from makegood.task where id >= 1000"
         )
         pages = 0
         for _ in range(2):

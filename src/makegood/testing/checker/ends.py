@@ -24,6 +24,8 @@ _SETTLED = frozenset({"undone", "failed", "skipped", "kept"})
 
 _QUEUES = ("task", "sleeping", "queued")
 """A task that begins later waits for its lanes only then: a commit of its own."""
+
+
 class NothingLost(Rule):
     """I12: an acknowledged submission is there: its row in the end, or at least some trace; one key gives one
     task.
