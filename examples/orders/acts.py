@@ -150,10 +150,18 @@ async def _agent_killed(director: Director, playing: Playing) -> None:
         "Nobody knows whether the charge happened. The step is in doubt; another agent asks the bank, and charges under the same key if it must.",
         "doubt",
     )  # fmt: skip
+
+    async def continues() -> bool:
+        place = await director.taker_of(order, "charge")
+        is_over = bool(director.customers.orders[order].told.outcome)
+        return is_over or (place is not None and place.state is State.RUNNING)
+
+    gap = await _until(continues)
     outcome = await _ended(director, order)
     _say(
         playing, f"{order} is {outcome}, and its card was charged once.",
-        "Nobody knew whether it had happened, so the bank was asked before anything was done again. Its own books have one charge: see the big zero.", "ok",
+        f"{gap:.1f} s after the kill the other agent had the step: nobody waits for a deadline of the dead. "
+        "It asked the bank before it did anything again. The bank's own books have one charge: see the big zero.", "ok",
     )  # fmt: skip
 
 
@@ -177,7 +185,8 @@ async def _leader_killed(director: Director, playing: Playing) -> None:
     await director.kill(leader)
     _say(
         playing, f"{leader.name} led term {term}, and was killed.",
-        "Nobody leads until its lease runs out. Orders go on: a Supervisor only finds what is overdue.", "doubt",
+        "On one machine the other one sees that, and takes the lease; on another machine it waits until the lease runs out. Orders go on meanwhile.",
+        "doubt",
     )  # fmt: skip
 
     async def next_term() -> bool:

@@ -26,7 +26,7 @@ from . import remote
 
 RETRY: Final = mg.Retry(tries=3, wait="100ms", factor=2)
 """Within one attempt, while its complete-by allows: a service that hiccups."""
-RECOVER: Final = mg.Recover(threshold=4, wait="500ms", extended="3s", then="undo")
+RECOVER: Final = mg.Recover(threshold=4, wait="500ms", extended="3s", then="undo", resume="dead")
 """From attempt to attempt: a service that is down, an agent that died."""
 PATIENCE: Final = 1.0
 """Seconds to wait for one answer where asking again under the same key is cheap."""

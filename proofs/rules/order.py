@@ -6,9 +6,9 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from makegood.model.states import AT_REST
-from makegood.testing.checker.reading import PASSED, HistoryState, TaskNow
+from makegood.testing.checker.reading import PASSED, Dispatch, HistoryState, TaskNow
 from makegood.testing.checker.report import Report, listed
-from makegood.testing.checker.rule import Rule, when
+from makegood.testing.checker.rule import EPSILON, Rule, when
 from makegood.testing.history import Event
 
 SETTLED = frozenset({"undone", "failed", "skipped", "waiting", "kept"})
@@ -23,6 +23,8 @@ class UndoInOrder(Rule):
 
     - An undo is asked only of a task that is being undone, of a step that was asked to do, with nothing of it
       in flight, after everything that followed it is settled.
+    - Nor before the deadline of an attempt that was judged earlier, because its process seemed dead: it may
+      still run.
     - An undone task has nothing done or in doubt.
     - An undo that ends in error has raised an alert for each step that could have been undone and was not.
     """
@@ -66,6 +68,9 @@ class UndoInOrder(Rule):
             if dispatch.open:
                 text = f"the undo of {name} was asked {when(event)} while its attempt {dispatch.attempt} ({dispatch.doing}) was in flight"
                 self.wrong(text, dispatch.event)
+            if (left := _time_left(event, dispatch)) > EPSILON:
+                text = f"the undo of {name} was asked {when(event)}, {left:.3f} s before the deadline of its attempt {dispatch.attempt}, whose process seemed dead"
+                self.wrong(text, dispatch.verdict)
         barring = self._barring(task, idx)
         if barring:
             descriptions = [f"{task.name(follower)} ({task.step(follower).state})" for follower in barring]
@@ -120,6 +125,14 @@ class UndoInOrder(Rule):
                     f"the undo ended in error {when(event)} with {task.name(idx)} {step.state}; nothing barred its undo, "
                     "and no alert says that it is stuck"
                 )
+
+
+def _time_left(event: Event, dispatch: Dispatch) -> float:
+    """Return the seconds that an attempt has left which was judged before its deadline; else 0."""
+    taking, verdict = dispatch.taking, dispatch.verdict
+    if taking is None or verdict is None or not verdict.fields.get("dead"):
+        return 0.0
+    return max(0.0, float(taking.at + taking.fields.get("within", 0.0) - event.at))
 
 
 def _named(text: str) -> Iterator[str]:

@@ -111,7 +111,8 @@ class OnlyTheTerm(Rule):
 class CountedOnce(Rule):
     """I8: silences, lost locks and failures are counted once.
 
-    - A silence is judged once, not if it was answered, and not before its complete-by.
+    - A silence is judged once, not if it was answered, and not before its complete-by, unless its process
+      is dead, and it is an attempt of an action whose service honours keys.
     - A lost lock is freed once.
     - Failures stay within threshold + 2: those up to the threshold wait, one more try waits longer, then
       comes the verdict. (A step with a probe may fail once more: it is asked a last time.)
@@ -142,8 +143,13 @@ class CountedOnce(Rule):
         if dispatch.answer is not None:
             text = f"attempt {attempt} of {name} was answered {when(dispatch.answer)} and judged silent {when(event)}"
             self.wrong(text, dispatch.answer)
-        self._too_early(event, dispatch, name)
         plan = task.plans.get(idx)
+        if not event.fields.get("dead"):
+            self._too_early(event, dispatch, name)
+        elif dispatch.doing != "do" or task.backward or (plan and plan.policy and not plan.policy.resumes):
+            self.wrong(
+                f"attempt {attempt} of {name} ({dispatch.doing}) was judged {when(event)} as its process was dead; it is not resumed"
+            )
         if plan is None or plan.policy is None:
             return
         undo = dispatch.doing == "undo"

@@ -14,6 +14,7 @@ from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.options import Options
 from makegood.store.oversight_records import SupervisorDecision
 from makegood.store.records import Judged
+from makegood.supervisor import supervisor
 from makegood.supervisor.supervisor import LEASE, Supervisor
 from makegood.testing.simulator.doubles import Doubled
 from tests.clocks import HandClock
@@ -44,11 +45,14 @@ class ScriptedStore(Doubled):
         self.calls.append("judge")
         return Judged([])
 
+    async def judge_dead(self, *_: Any) -> Judged:
+        return Judged([])
+
     async def horizon(self, *_: Any) -> float:
         return 0.0
 
     def passed(self, name: str, result: Any) -> Any:
-        async def nothing(*_: Any) -> list[int]:
+        async def nothing(*_: Any, **__: Any) -> list[int]:
             return []
 
         return nothing
@@ -106,7 +110,9 @@ class DeadStore(ScriptedStore):
     async def judge(self, *_: Any) -> Judged:
         return Judged([], full=self.full)
 
-    async def release_dead(self, _: Grant, limit: int) -> list[int]:
+    async def release_dead(self, _: Grant, limit: int, *, marks: bool = True) -> list[int]:
+        if not marks:
+            return []
         count = min(limit, self.left)
         self.left -= count
         return list(range(count))
@@ -127,10 +133,11 @@ async def test_between_full_passes_there_is_no_rest(
     """Ten thousand tasks of a dead Scheduler are twenty passes; what cannot be done is not looked for without a pause."""
     sleeps: list[float] = []
 
-    async def sleep(seconds: float) -> None:
+    async def sleep(_: asyncio.Event, seconds: float) -> bool:
         sleeps.append(seconds)
+        return False
 
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(supervisor, "event_within", sleep)
     clock, rng = HandClock(100.0), random.Random(1)
     store: Any = DeadStore(clock, left, full=full)
     watcher = Supervisor(store, Options(supervise_every=1.0), me="s-1", clock=clock, rng=rng, limit=2)
@@ -138,3 +145,21 @@ async def test_between_full_passes_there_is_no_rest(
         Term(store.leases, GRANT, 100.0, settings=settings(60), clock=clock, rng=rng), passes=5
     )
     assert sleeps == pytest.approx(rests, rel=0.1)
+
+
+async def test_deaths_neither_shorten_nor_prolong_the_interval_that_is_watched_first() -> None:
+    """A process that crashes again and again is dealt with meanwhile; the silent are judged when the interval is over."""
+    clock, rng = HandClock(100.0), random.Random(1)
+    store: Any = ScriptedStore(clock, [])
+    watcher = Supervisor(store, Options(supervise_every=60.0), me="s-1", clock=clock, rng=rng)
+
+    async def renew(_: Grant) -> bool:
+        clock.seconds += 9.0
+        store.calls.append("pass")
+        watcher.hurry()
+        return True
+
+    store.renew = renew
+    await watcher.lead(Term(store, GRANT, 100.0, settings=settings(600), clock=clock, rng=rng), passes=1)
+    passes = store.calls.index("judge")
+    assert 60.0 * 0.9 <= (passes - 1) * 9.0 <= 60.0 * 1.1 + 9.0

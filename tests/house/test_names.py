@@ -50,8 +50,8 @@ PUBLIC: Final = {
     "store/views.py": "TaskView.created TaskView.ended StepView.stood TaskDetail.asked AlertView.ended AlertView.acked AlertView.logged "
     "AlertView.told "
     "SignalView.used SignalView.kept",
-    "supervisor/supervisor.py": "Pass.judged Pass.released Pass.expired Pass.starved Supervisor.once.judged Supervisor.once.released "
-    "Supervisor.once.expired Supervisor.once.starved",
+    "supervisor/supervisor.py": "Pass.judged Pass.released Pass.expired Pass.starved Supervisor._judge.judged Supervisor.once.released "
+    "Supervisor._look_further.expired Supervisor._look_further.starved",
     "testing/forwarder.py": "Forwarder.__init__.swallowed Forwarder._pass.swallowed",
     "testing/kit/services.py": "Effect.told Effect.asked Heard.told Heard.changed FakeService.needed FakeService.heard",
     "testing/kit/world.py": "World.service.needed",

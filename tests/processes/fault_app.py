@@ -35,6 +35,7 @@ van = app.agent("van")
 mill = app.agent("mill", concurrency=1)
 moon = app.agent("moon")
 still = app.agent("still")
+post = app.agent("post")
 
 
 def folder() -> Path:
@@ -149,6 +150,18 @@ def bring_back(order: Order, *, result: str | None) -> None:
     take_back(order)
 
 
+@post.action(
+    complete_within="5m", retry=ONCE, recover=mg.Recover(threshold=2, wait="5m", extended="5m", resume="dead")
+)
+def stamp(order: Order) -> str:
+    return bring_about(order)
+
+
+@stamp.undo
+def unstamp(order: Order, *, result: str | None) -> None:
+    take_back(order)
+
+
 @till.action(complete_within="1.5s", retry=ONCE, recover=HASTY)
 def bet(order: Order, held: str) -> str:
     return bring_about(order)
@@ -222,6 +235,12 @@ def fill(order: Order) -> str:
     held = hold(order)
     paid = charge(order, held)
     return send(order, paid)
+
+
+@app.workflow
+def mail(order: Order) -> str:
+    """One step with all the time in the world, which is resumed as soon as its process is dead."""
+    return stamp(order)
 
 
 @app.workflow(complete_within="2m")

@@ -308,10 +308,17 @@ class Seen(Doubled):
             self._note("fenced off", epoch=term.epoch)
             return error
 
-    async def release_dead(self, term: Grant, limit: int) -> list[int]:
+    async def judge_dead(self, term: Grant, grace: float, limit: int) -> Judged:
+        """Write down what was judged before its deadline."""
+        verdict = await self._store.supervision.judge_dead(term, grace, limit)
+        if verdict.requests:
+            self._note("judged dead", epoch=term.epoch, requests=[list(each) for each in verdict.requests])
+        return verdict
+
+    async def release_dead(self, term: Grant, limit: int, *, marks: bool = True) -> list[int]:
         """Point: releasing, before."""
         await self._at("releasing")
-        tasks = await self._store.supervision.release_dead(term, limit)
+        tasks = await self._store.supervision.release_dead(term, limit, marks=marks)
         if tasks:
             self._note("freed", epoch=term.epoch, tasks=tasks)
         return tasks

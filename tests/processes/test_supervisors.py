@@ -6,14 +6,17 @@ from tests.processes.world import Child, World
 
 
 async def test_supervisor_killed_in_mid_pass(world: World) -> None:
-    """What it had judged stays judged and is counted once; what it had not come to is done by its successor."""
+    """What it had judged stays judged and is counted once; what it had not come to is done by its successor.
+
+    The Scheduler is stopped: that it is dead only its heartbeat shows.
+    """
     async with world:
-        scheduler = world.start("scheduler-1", "scheduler", fault="dispatched:kill")
+        scheduler = world.start("scheduler-1", "scheduler", fault="dispatched:stop")
         agent = world.start("till-1", "agent", agents=["till"])
         others = world.start("others", "agent", agents=["shelf", "van"])
         await world.started(scheduler, agent, others)
         task = await world.submit(fault_app.fill, "a", {"charge": ["kill before"]})
-        await world.dies(scheduler, "dispatched")
+        await world.stops(scheduler, "dispatched")
         await world.dies(agent)
         await overdue(world)
         first = world.start("supervisor-1", "supervisor", fault="judged:kill")

@@ -24,6 +24,7 @@ from tests.simulation.mutants_worlds import (
     APART,
     DOUBTFUL,
     FAULTS_OF_ALL_KINDS,
+    QUICK,
     SLOW,
     SUPERVISORS,
     UNDOING,
@@ -43,6 +44,21 @@ def withdraw_cas(m: pytest.MonkeyPatch) -> None:
     """A request is withdrawn although an agent has taken it."""
     untaken = "select task, idx, attempt from makegood_request where task in ({marks}) and kind <> 'timer'"
     m.setattr(decision_rows, "_UNTAKEN", untaken)
+
+
+DYING = replace(
+    UNDOING,
+    layout=APART,
+    services={"service refuses": 0.3},
+    engine=replace(QUICK, heartbeat=0.2, dead_after=0.5),
+)
+"""A process is taken for dead long before the deadlines of its attempts."""
+
+
+@mutant(DYING, "settle", twist=aimed("kill", "do before call", 0.2))
+def undo_before_deadline(m: pytest.MonkeyPatch) -> None:
+    """An undo begins before the deadline of an attempt whose process seems dead."""
+    m.setattr(rules, "runs_on", lambda _step, _now: 0.0)
 
 
 @mutant(replace(UNDOING, tasks=10, pace=2.0, services={"service refuses": 0.3}), "place_order")

@@ -163,6 +163,12 @@ def undo_in_flight(history: History) -> History:
     return dropped(dropped(without, picks("late", 2)), picks("refused", 2))
 
 
+def undo_before_deadline(history: History) -> History:
+    """The attempt was judged early, because its process seemed dead, and the undo does not wait for its deadline."""
+    longer = changed(history, picks("taken", 2, idx=1, attempt=1), within=60.0)
+    return changed(longer, picks("judged", 2), dead=True)
+
+
 def given_up_in_silence(history: History) -> History:
     """The undo leaves a step in doubt although nothing is in its way, and no alert says why."""
     story = Story()
@@ -302,6 +308,8 @@ FALSE: list[tuple[str, str, Falsify]] = [
     ("I9", "before what came after it was settled: charge (done)", undo_in_wrong_order),
     ("I9", "although the task was processing", undo_without_decision),
     ("I9", "certainly never started", undo_of_what_never_started),
+    ("I9", "before the deadline of its attempt 1, whose process seemed dead", undo_before_deadline),
+    ("I8", "as its process was dead; it is not resumed", lambda h: changed(h, picks("judged", 2), dead=True)),
     ("I9", "was in flight", undo_in_flight),
     ("I9", "no alert says that it is stuck", given_up_in_silence),
     ("I10", "before what it follows: reserve (running)", started_too_soon),

@@ -101,6 +101,7 @@ class Checked(Rows):
         if policy.keeps and request.doing != "probe" and request.first_sent:
             assert self.now < request.first_sent + policy.keeps, "sent again under a key that is too old"
         if request.doing == "undo":
+            assert self.now >= self.run_on.get(idx, 0.0), "undone while an earlier attempt may still run"
             self._check_order(idx)
             mine = self.values.get(self.key(idx, request.round))
             assert request.late is None or request.late == mine, "the late result of another round"

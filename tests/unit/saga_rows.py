@@ -69,6 +69,9 @@ class Rows:
         self.steps = [Step(plan) for plan in plans]
         self.apart = random.Random(repr(r.getstate()))
         self.resting = random.Random(f"{r.getstate()} resting")
+        self.dying = random.Random(f"{r.getstate()} dying")
+        self.run_on: dict[int, float] = {}
+        """Until when attempts may run that were judged before their deadline, by step."""
         self.is_crowded = self.resting.random() < 0.3
         self.task = TaskRecord(
             1,
@@ -263,6 +266,9 @@ class Rows:
         row = self.rows.pop(idx)
         self.counts[idx] += 1
         request = row.request
+        is_early = request.doing == "do" and self.task.goal == "forward" and self.dying.random() < 0.3
+        runs_until = self.now + 20.0 if is_early else 0.0
+        self.run_on[idx] = max(self.run_on.get(idx, 0.0), runs_until)
         self.post(
             TaskMessage(
                 "expired",
@@ -270,7 +276,8 @@ class Rows:
                 request.doing,
                 request.attempt,
                 failures=self.counts[idx],
-                died=self.r.random() < 0.3,
+                died=self.r.random() < 0.3 or is_early,
                 first_sent=row.first_sent,
+                runs_until=runs_until,
             )
         )

@@ -100,7 +100,7 @@ def test_the_policy_says_all_that_the_rules_need() -> None:
     assert action.retry.tries == 4
     assert action._policy == Policy(
         within=30.0, threshold=2, wait=1.0, extended=60.0, then="hold", undoable=True, undo_within=120.0, undo_threshold=7,
-        undo_wait=2.0, undo_extended=3.0, remembers=True, probe=True, fences=True,
+        undo_wait=2.0, undo_extended=3.0, remembers=True, probe=True, fences=True, resumes=True,
     )  # fmt: skip
 
 
@@ -168,6 +168,26 @@ def test_an_attempt_may_be_extended_to_ten_times_its_length_or_as_its_action_say
         declared(complete_within="2s", extend_up_to="soon")
 
 
+@pytest.mark.parametrize(
+    ("options", "resumes"),
+    [
+        ({}, False),
+        ({"keeps": "1d"}, False),
+        ({"key": "uuid"}, True),
+        ({"key": keys.STRIPE}, True),
+        ({"remembers": True}, True),
+        ({"recover": Recover(resume="dead")}, True),
+        ({"key": "uuid", "recover": Recover(resume="deadline")}, False),
+        ({"key": "uuid", "recover": Recover(threshold=1)}, True),
+        ({"retry": NEVER}, False),
+    ],
+)
+def test_an_action_is_resumed_when_its_process_is_dead_if_its_service_honours_keys(
+    options: dict[str, Any], resumes: bool
+) -> None:
+    assert declared(**options)._policy.resumes is resumes
+
+
 # -- misuse ----------------------------------------------------------------------------------------------------------------
 
 
@@ -190,6 +210,10 @@ def test_an_attempt_may_be_extended_to_ten_times_its_length_or_as_its_action_say
         ({"retry": Retry(tries=2, never=True)}, r"one try at most: pass mg\.NEVER"),
         ({"recover": "undo"}, r"pass mg\.Recover"),
         ({"retry": NEVER, "remembers": True}, r"remembers=True .*retry=mg\.NEVER .*drop one"),
+        (
+            {"retry": NEVER, "recover": Recover(resume="dead")},
+            r'resume="dead"\) .*retry=mg\.NEVER .*drop one',
+        ),
         ({"undo": NOTHING, "no_return": True}, r"undo=mg\.NOTHING .*no_return=True .*drop one"),
         (
             {"undo": refund},
@@ -226,6 +250,10 @@ def test_what_was_passed_is_read_once() -> None:
 def test_retry_and_recover_refuse_by_themselves() -> None:
     with pytest.raises(ConfigError, match=r"mg\.NEVER or tries=1"):
         Retry(tries=0)
+    with pytest.raises(ConfigError, match=r"Recover\(resume='soon'\): \"dead\" or \"deadline\""):
+        Recover(resume="soon")  # type: ignore[arg-type]  # what a misspelling looks like
+    with pytest.raises(DefinitionError, match=r"an undo always waits for the deadline"):
+        declared().undo(recover=Recover(resume="dead"))
 
 
 def generator(order: Order) -> Any:

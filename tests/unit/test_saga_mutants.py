@@ -355,6 +355,12 @@ def first_time_lost_on_the_fast_path(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant
+def undo_before_deadline(m: pytest.MonkeyPatch) -> None:
+    """An undo begins while an attempt may still run whose process seemed dead."""
+    m.setattr(rules, "runs_on", lambda _step, _now: 0.0)
+
+
+@mutant
 def kept_is_done(m: pytest.MonkeyPatch) -> None:
     """A kept step counts as done when the task is resubmitted, with what it was made from gone."""
     begin = acts._begin_round
@@ -543,7 +549,7 @@ def test_mutant_dies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_there_are_enough_mutants() -> None:
     """Nobody has taken mutants away without saying so here."""
-    assert len(MUTANTS) == 52
+    assert len(MUTANTS) == 53
 
 
 def test_the_true_rules_live() -> None:

@@ -207,6 +207,10 @@ class Action(Generic[P, R]):
         least = self.terms.within if complete_within is None else checked_within(complete_within, where)
         if recover is not None and not isinstance(recover, Recover):
             raise DefinitionError(f"{where}: recover={recover!r}: pass mg.Recover(...)")
+        if recover is not None and recover.resume == "dead":
+            raise DefinitionError(
+                f'{where}: Recover(resume="dead"): an undo always waits for the deadline of the attempt before it: drop resume='
+            )
 
         def declare(undo: Any) -> Any:
             if self._functions.undo is not None:
@@ -325,6 +329,7 @@ class Action(Generic[P, R]):
                 key_form=checked_form(terms.keys.form, self.address),
                 key_limit=terms.keys.limit or 0,
                 keeps=0.0 if terms.keys.keeps is None else seconds(terms.keys.keeps),
+                resumes=terms.resumes,
             )
         return self._kept_policy
 

@@ -42,6 +42,8 @@ class Terms:
     """What its service says of keys."""
     has_recover: bool
     """Whether ``recover`` was passed."""
+    resumes: bool = False
+    """The next attempt begins once the process that ran one is known to be dead."""
     extend_up_to: float | None = None
     """Seconds that an extended attempt may take; None: ``EXTEND_MOST`` times its ``complete_within``."""
 
@@ -119,6 +121,10 @@ class Declared:
                 f"{where} says both keeps={self.keeps!r} (how long the service remembers a key) and retry=mg.NEVER (it knows none): "
                 f"drop one of them"
             )
+        if retry.never and self.recover is not None and self.recover.resume == "dead":
+            raise DefinitionError(
+                f'{where} says both Recover(resume="dead") (its service honours keys) and retry=mg.NEVER (it knows none): drop one of them'
+            )
         keys = self._keys(where)
         within = checked_within(self.complete_within, where)
         extend_up_to = checked_limit(self.extend_up_to, "extend_up_to", where)
@@ -127,6 +133,8 @@ class Declared:
                 f"{where}: extend_up_to={self.extend_up_to!r} is shorter than complete_within={self.complete_within!r}: an attempt may take "
                 f"complete_within without an extension; pass a longer extend_up_to, or leave it out"
             )
+        remembers = bool(keys.remembers if self.remembers is None else self.remembers)
+        resume = None if self.recover is None else self.recover.resume
         terms = Terms(
             within=within,
             retry=retry,
@@ -134,8 +142,9 @@ class Declared:
             recover=self.recover or Recover(),
             nothing=self.undo is NOTHING,
             no_return=bool(self.no_return),
-            remembers=bool(keys.remembers if self.remembers is None else self.remembers),
+            remembers=remembers,
             keys=keys,
+            resumes=resume == "dead" or (resume is None and (remembers or self.key is not None)),
             has_recover=self.recover is not None,
             extend_up_to=extend_up_to,
         )

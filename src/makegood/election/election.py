@@ -163,6 +163,10 @@ class Election:
                     async with term:
                         await within(fresh(context), led(term))
 
+    def hurry(self) -> None:
+        """Try for the lease now: whoever held it is gone. Call it on the loop's thread."""
+        self._wake.set()
+
     def stop(self) -> None:
         """Step down, and contend no more: ``terms()`` and ``run()`` end. Call it on the loop's thread."""
         self._quit = True
@@ -324,6 +328,8 @@ class Election:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.001, length)):
                 await self._wake.wait()
+                if not self._quit:
+                    self._wake.clear()
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:

@@ -160,6 +160,10 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     signal: SignalRef | None = None
     """With ``signal``."""
+    runs_until: float = 0.0
+    """With ``expired``, of an attempt whose process died before its deadline: until when it would have been
+    awaited, on the store's clock. 0: that time has passed.
+    """
     node: int = 0
     """The process that ran the attempt, with ``expired`` and with replies through the store. Written last,
     where the stores look for it.

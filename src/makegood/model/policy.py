@@ -8,7 +8,7 @@ transaction or an operator).
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -18,6 +18,11 @@ from makegood.errors import ConfigError
 
 Then = Literal["undo", "hold"]
 """The verdict past the threshold: undo the task, or hold it for an operator."""
+
+Resume = Literal["dead", "deadline"]
+"""When an attempt follows one whose process died: as soon as the process is known to be dead, or past the
+deadline of the first.
+"""
 
 Choice = Literal["retry", "extended", "undo", "hold"]
 """An answer of ``verdict``: retry after ``wait``, retry once more after ``extended``, undo the task, hold
@@ -81,6 +86,11 @@ class Recover:
     """The wait before one more try past the threshold."""
     then: Then = "undo"
     """The verdict once that try fails too."""
+    resume: Resume | None = None
+    """When the next attempt begins after the process that ran one has died: "dead", as soon as that is known,
+    which needs a service that honours keys; "deadline", past the deadline of the first. None: "dead" if the
+    action declares ``key=`` or ``remembers=True``, else "deadline". An undo always waits for the deadline.
+    """
 
     def __post_init__(self) -> None:
         """Raise ``ConfigError`` for a value that makes no sense."""
@@ -88,6 +98,8 @@ class Recover:
             raise ConfigError(f"Recover(threshold={self.threshold!r}): a whole number from 0")
         if self.then not in ("undo", "hold"):
             raise ConfigError(f'Recover(then={self.then!r}): "undo" or "hold"')
+        if self.resume not in (None, *get_args(Resume)):
+            raise ConfigError(f'Recover(resume={self.resume!r}): "dead" or "deadline"')
         seconds(self.wait, name="Recover(wait)")
         seconds(self.extended, name="Recover(extended)")
 
@@ -151,6 +163,8 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     """The most characters that its service takes for a key; 0: unknown."""
     keeps: float = 0.0
     """How long its service remembers a key, from the first request on; 0: unknown."""
+    resumes: bool = False
+    """Once the process that ran an attempt is known to be dead, the next one begins under the same key."""
 
 
 def verdict(failures: int, threshold: int, then: Then) -> Choice:

@@ -35,8 +35,8 @@ TaskReason = Literal[
 ]  # fmt: skip
 StepReason = Literal[
     "preceded", "branch_not_taken", "item_gone", "dispatched", "goal_changed", "arguments_missing", "key_too_old", "decided", "reply",
-    "refused", "permanent", "permanent_after_silence", "gave_up", "expired", "undecided", "later", "withdrawn", "retry", "definite",
-    "probe", "fenced", "by_hand", "undo", "undo_again", "nothing_to_undo", "past_return", "undo_failed", "new_round", "put_to_error",
+    "refused", "permanent", "permanent_after_silence", "gave_up", "expired", "process_died", "undecided", "later", "withdrawn", "retry",
+    "definite", "probe", "fenced", "by_hand", "undo", "undo_again", "nothing_to_undo", "past_return", "undo_failed", "new_round", "put_to_error",
     "signal_came", "timed_out", "no_signal",
     "moment_came", "woken_early", "workflow_fails",
 ]  # fmt: skip
@@ -61,7 +61,7 @@ TEXTS: Final[Mapping[str, str]] = MappingProxyType(
         "arguments_missing": "its arguments cannot be put together", "key_too_old": "its key is too old to be sent again",
         "decided": "decided", "reply": "reply", "refused": "the service reports that nothing is in place", "permanent": "a permanent error",
         "permanent_after_silence": "a permanent error, after an unanswered try", "gave_up": "gave up after its tries", "expired": "no answer by its deadline",
-        "undecided": "undecided", "later": "later", "withdrawn": "withdrawn", "retry": "retry",
+        "process_died": "its process died", "undecided": "undecided", "later": "later", "withdrawn": "withdrawn", "retry": "retry",
         "definite": "driven to a definite answer", "probe": "probe", "fenced": "a fencing probe", "by_hand": "by hand", "undo": "undo",
         "undo_again": "asked again", "nothing_to_undo": "nothing to undo", "past_return": "past return",
         "undo_failed": "the undo failed", "new_round": "a new round", "put_to_error": "put to error",
@@ -196,7 +196,15 @@ STEP_MOVES: Moves[StepState] = _frozen(
         "running": {
             "done": ("reply",),
             "failed": ("refused", "permanent"),
-            "in_doubt": ("gave_up", "expired", "permanent_after_silence", "later", "withdrawn", "undecided"),
+            "in_doubt": (
+                "gave_up",
+                "expired",
+                "process_died",
+                "permanent_after_silence",
+                "later",
+                "withdrawn",
+                "undecided",
+            ),
             "ready": ("later",),
             "waiting": ("withdrawn", "later"),
         },

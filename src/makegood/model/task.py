@@ -97,6 +97,10 @@ class Step(msgspec.Struct, frozen=True):
     """Its probe was answered after the action's last failure, so the service is there."""
     tally: FailureTally | None = None
     """None: no failure that counts has words."""
+    runs_until: float = 0.0
+    """Until when, on the store's clock, an earlier attempt may still run: its process seemed dead, and may
+    only be slow. No undo begins before that. 0: there is none.
+    """
 
     @property
     def idx(self) -> int:

@@ -55,11 +55,14 @@ class Heartbeat(Actor):
         self._clock = clock
         self._rng = rng
         self._last_beat: float | None = None
+        self.registrations = 0
+        """How often the process was registered: more than once if it was declared dead."""
         self._zone_rules: zones.ZoneRules | None = None
         self._zones_at = -ZONES_EVERY
 
     async def register(self) -> None:
         """Become a process of the store, under a number that nobody had."""
+        self.registrations += 1
         self.number = await self._store.nodes.register(self._row())
         self._last_beat = self._clock.monotonic()
         self._on_number(self.number)

@@ -15,7 +15,7 @@ from typing import Literal, Self, TypeVar
 
 from makegood.actor.actor import Actor
 from makegood.agent.agents import Agents
-from makegood.base import durations
+from makegood.base import durations, process_identity
 from makegood.base.arguments import judge_calls
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.contexts import HomeLoop
@@ -44,6 +44,7 @@ from makegood.options import Options
 from makegood.scheduler.scheduler import Scheduler
 from makegood.store import Store, open_store, store_given
 from makegood.store.views import AgentInfo, NodeInfo
+from makegood.supervisor.deaths import Deaths
 from makegood.supervisor.supervisor import Pass, Supervisor
 from makegood.telemetry.hooks import Observer
 from makegood.workflow.app import App
@@ -186,6 +187,9 @@ class Node:
             clock=clock,
             rng=rng,
             telemetry=telemetry,
+            # Times of other clocks, and what they are made for, have no processes.
+            process=process_identity.own() if isinstance(clock, SystemClock) else None,
+            has_own_name=name is not None,
             console=None if console is None else _console(self.client, console, clock),
         )
         self._heartbeat = Heartbeat(
@@ -222,6 +226,8 @@ class Node:
             await self.client.open()
             self._actors = actors_of(parts, self._heartbeat)
             await self._heartbeat.register()
+            if (deaths := self._actor(Deaths)) is not None:
+                await deaths.once()  # first, as what died here may be the leader
             await declare_schedules(parts)
             if parts.console is not None:
                 await parts.console.begin()
@@ -384,6 +390,8 @@ class Node:
             0 if scheduler is None else scheduler.held(),
             None if scheduler is None else scheduler.tally(),
             kinds=KINDS if "scheduler" in self.roles else (),
+            process=self._parts.process,
+            is_successor=self._parts.has_own_name and self._heartbeat.registrations == 1,
         )
 
     def _renumbered(self, number: int) -> None:

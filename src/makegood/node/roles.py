@@ -17,6 +17,7 @@ from makegood.agent.agents import Agents
 from makegood.agent.circuit_alerts import Circuits
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
+from makegood.base.process_identity import ProcessIdentity
 from makegood.channels import StoreChannel
 from makegood.client.client import Client
 from makegood.declare.inbox import Inbox
@@ -35,6 +36,7 @@ from makegood.options import Options
 from makegood.scheduler.scheduler import Scheduler
 from makegood.store import Store
 from makegood.supervisor.chores import Chores
+from makegood.supervisor.deaths import Deaths
 from makegood.supervisor.firings import Firings
 from makegood.supervisor.janitor import Janitor
 from makegood.supervisor.supervisor import LEASE, Supervisor
@@ -80,6 +82,10 @@ class Parts:
     clock: Clock
     rng: random.Random
     telemetry: Observer | None
+    process: ProcessIdentity | None = None
+    """Which process this is, if it can be known."""
+    has_own_name: bool = False
+    """Whether its operator gave it its name."""
     console: ServedConsole | None = None
 
 
@@ -96,6 +102,7 @@ def actors_of(parts: Parts, heartbeat: Heartbeat) -> list[Actor]:
         _circuits(parts, agents, heartbeat),
         _notifier(parts),
         supervisor,
+        _deaths(parts, supervisor),
         _janitor(parts, supervisor),
         _chores(parts, supervisor),
         _firings(parts, supervisor),
@@ -200,6 +207,13 @@ def _notifier(parts: Parts) -> Notifier | None:
 def supervisor_of(parts: Parts) -> Supervisor:
     """Return a Supervisor, whatever the roles are."""
     return Supervisor(parts.store, parts.options, me=parts.name, clock=parts.clock, rng=parts.rng)
+
+
+def _deaths(parts: Parts, supervisor: Supervisor | None) -> Deaths | None:
+    """Return the actor that marks processes that are certainly dead."""
+    if supervisor is None or parts.process is None:
+        return None
+    return Deaths(parts.store, parts.process, supervisor.hurry, clock=parts.clock, rng=parts.rng)
 
 
 def _janitor(parts: Parts, supervisor: Supervisor | None) -> Janitor | None:

@@ -199,8 +199,13 @@ def _will_be_asked(work: DecisionBuilder, step: Step) -> bool:
 def _silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     # The effect may be in place, may come later, or never: in doubt, never failed.
     step = _count_failure(work, step, message)
-    reason: Reason = "expired" if message.kind == "expired" else "gave_up"
-    work.move(step, "in_doubt", reason, doubt=True, final=step.final or message.final)
+    reason: Reason = "gave_up"
+    if message.kind == "expired":
+        reason = "process_died" if message.runs_until else "expired"
+    runs_until = max(step.runs_until, message.runs_until)
+    work.move(step, "in_doubt", reason, doubt=True, final=step.final or message.final, runs_until=runs_until)
+    if rules.resumes(step, message):
+        work.agenda.due.add(step.plan.idx)
     work.agenda.doubts.append(step.plan.idx)
 
 

@@ -256,6 +256,22 @@ def may_be_later(task: TaskRecord) -> bool:
     return task.state == "processing" and task.goal == "forward" and task.timed
 
 
+def resumes(step: Step, message: TaskMessage) -> bool:
+    """Whether the next attempt begins at once: the process of the last one died before its deadline, and the
+    service honours keys. The waits of ``Recover`` give a service time, which has not failed here; past the
+    threshold the step may be what kills processes.
+    """
+    return message.runs_until > 0 and what_follows(step) == "retry"
+
+
+def runs_on(step: Step, now: float) -> float:
+    """Return the seconds for which an earlier attempt of the step may still run, although its process seemed
+    dead. Its request under the action's key may come to the service until then, so nothing may be undone, and
+    no operator may settle the step. 0 if ``now`` is 0, which is unknown.
+    """
+    return max(0.0, step.runs_until - now) if now else 0.0
+
+
 # -- why a step failed, in words -----------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """Undo and hold: withdrawing requests, then undoing what was done, in reverse dependency order.
 
-An undo never starts on a step with a request in flight. A request that no agent has taken is withdrawn; one
+An undo never starts on a step with a request in flight, nor before the deadline of an attempt whose process
+seemed dead (``rules.runs_on``). A request that no agent has taken is withdrawn; one
 that an agent has is awaited until its reply or deadline. Then every step that is done *or in doubt* is undone
 once all steps after it are settled; independent undos continue if one is stuck. A held task only drains.
 """
@@ -111,7 +112,7 @@ def _take_back(work: DecisionBuilder, step: Step) -> bool:
         else:
             _ask_undo(work, step, "undo_again")
         return False
-    if step.stuck or barred(work, step.plan.idx):
+    if step.stuck or barred(work, step.plan.idx) or _awaits(work, step):
         return False
     if rules.nothing_to_undo(step):
         work.move(step, "kept", "past_return" if rules.policy(step).no_return else "nothing_to_undo")
@@ -133,6 +134,14 @@ def _take_back(work: DecisionBuilder, step: Step) -> bool:
         work, replace(step, failures=0, deaths=0, again=False, first_sent=first_sent, tally=None), "undo"
     )
     return False
+
+
+def _awaits(work: DecisionBuilder, step: Step) -> bool:
+    """Wait for the deadline of an earlier attempt that may still run; returns whether there is one."""
+    left = rules.runs_on(step, work.at.now)
+    if left > 0:
+        work.timer(step, left)
+    return left > 0
 
 
 def barred(work: DecisionBuilder, idx: int) -> bool:
@@ -209,7 +218,10 @@ def undo_failed(work: DecisionBuilder, step: Step, text: str) -> None:
 
 def rest_when_drained(work: DecisionBuilder) -> None:
     """Hand a held task to an operator once nothing of it is in flight."""
-    if work.any(lambda step: step.doing is not None):
+    if work.any(lambda step: not rules.idle(step)):
+        return
+    waits = [_awaits(work, step) for step in work.steps()]
+    if any(waits):
         return
     work.move_task("error", "held")
     _alert_error(work, "held", f"held for an operator: {work.task.cause}")

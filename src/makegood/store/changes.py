@@ -69,6 +69,7 @@ def is_plain(s: Step) -> bool:
         or s.late is not None
         or s.error is not None
         or s.first_sent
+        or s.runs_until
     )
 
 
@@ -76,7 +77,7 @@ def step_row(d: Decision, idx: int, s: Step) -> Row:
     """Return the values of a step's row, for any change of it."""
     return (
         d.task.id, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, rows.flags(s), s.late, s.error, s.first_sent or None,
-        *d.failure_counts.get(idx, (False, 0)),
+        s.runs_until or None, *d.failure_counts.get(idx, (False, 0)),
     )  # fmt: skip
 
 

@@ -307,8 +307,16 @@ class Supervision(Protocol):
         its node is dead) in the task's inbox.
         """
 
-    async def release_dead(self, term: Grant, limit: int) -> list[int]:
-        """Free tasks held by nodes whose heartbeat has run out.
+    async def judge_dead(self, term: Grant, grace: float, limit: int) -> Judged:
+        """Judge, before their deadlines, at most ``limit`` attempts of nodes marked as dead: those of actions
+        whose services honour keys (``Policy.resumes``), in tasks that go forward.
+
+        As ``judge``, and ``expired`` says until when the attempt would have been awaited, ``grace`` included:
+        it may still run if its process was only slow.
+        """
+
+    async def release_dead(self, term: Grant, limit: int, *, marks: bool = True) -> list[int]:
+        """Free tasks held by nodes whose heartbeat has run out; without ``marks``, only by marked nodes.
 
         A freed task gets locked_by null, state pending and failure_count + 1. ``lost`` + 1 only for tasks
         of which the dead process was running an attempt, even one judged as silent since: only these tasks
@@ -544,6 +552,18 @@ class Nodes(Protocol):
 
     async def unregister(self, node: int) -> None:
         """Mark the node as stopped cleanly."""
+
+    async def processes(self) -> list[tuple[int, NodeInfo]]:
+        """Return the numbers of the nodes that have not stopped and are not marked as dead, in order, and
+        what they publish. The heartbeat of one that is dead may have run out while nobody led.
+        """
+
+    async def mark_dead(self, nodes: Sequence[int]) -> list[int]:
+        """Mark nodes as dead, whose processes are known to be gone, and end the Supervisor's lease if it is
+        theirs.
+
+        Returns those marked now. One that lives all the same registers again under another number.
+        """
 
     async def views(self) -> list[NodeView]:
         """Return nodes that are alive or stopped within the last hour, with the queue

@@ -7,11 +7,14 @@ them in the next pass, so a stuck transaction does not hold it up.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from msgspec.structs import replace
+
 from makegood.base.clock import Clock
-from makegood.base.stored_values import whole
+from makegood.base.stored_values import seconds, whole
 from makegood.election.protocol import Grant
 from makegood.model.messages import Alert, TaskMessage
 from makegood.model.states import TaskReason
@@ -26,10 +29,10 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 REQUESTS, TASKS = "requests past complete-by", "tasks past complete-by"
-HOLD, WAIT = "tasks of the dead", "what nobody takes"
+HOLD, RUN, WAIT = "tasks of the dead", "attempts of the dead", "what nobody takes"
 """What the Supervisor reads all the time.
 
-The first two are found by their time, from floors. The other two rest when they become expensive.
+The first two are found by their time, from floors. The others rest when they become expensive.
 """
 
 
@@ -66,6 +69,30 @@ where r.task = any ($1::bigint[]) and r.kind <> 'timer' and not r.answered
 order by r.task, r.idx for update of r
 """)
 """The requests of these tasks that are to be judged; an agent's transaction may hold its own."""
+_RESUMES = """
+from makegood.request r
+where {which} and r.complete_by is not null and r.kind <> 'timer' and r.kind = 'do' and not r.answered
+    and (select n.id from makegood.node n where n.id = r.taken_by and n.dead and n.stopped_at is null) is not null
+    and (select @resumes from makegood.step s where s.task = r.task and s.idx = r.idx) > 0
+"""
+# In JSON a text cannot contain this: its quotes have backslashes there.
+_ON_POSTGRES = """position(convert_to('"resumes":true', 'UTF8') in s.spec)"""
+_ON_SQLITE = """instr(cast(s.spec as text), '"resumes":true')"""
+
+
+def _resumes(columns: str, which: str, ending: str) -> Sql:
+    """Return a statement that finds actions to resume: their process is marked as dead, was not stopped, and
+    their services honour keys.
+    """
+    text = f"select {columns} {_RESUMES.format(which=which)} {ending}"
+    return Sql(text.replace("@resumes", _ON_POSTGRES), text.replace("@resumes", _ON_SQLITE))
+
+
+DEATHS = _resumes("r.task", "true", "limit $1")
+LOCK_FORWARD = _locking(f"{_THESE} and goal = 'forward' and ended_at is null {_IN_ORDER}")
+_CUT_SHORT = """r.task, r.idx, r.attempt, r.taken_by, r.taken_at, r.complete_by,
+    (select s.failure_count from makegood.step s where s.task = r.task and s.idx = r.idx)"""
+CUT_SHORT = _resumes(_CUT_SHORT, "r.task = any ($1::bigint[])", "order by r.task, r.idx for update of r")
 JUDGED = for_each(
     """
 delete from makegood.request as r {rows}
@@ -106,6 +133,7 @@ ALIVE = Sql("""
 select id from makegood.node where id = any ($1::bigint[]) and not dead and stopped_at is null and alive_until > {now}
 """)
 HELD_BY = Sql("select id from makegood.task where locked_by = any ($1::bigint[]) limit $2")
+DEAD_HOLDERS = Sql("select id from makegood.node where id = any ($1::bigint[]) and dead")
 LOCK_HELD = _locking(f"{_THESE} and coalesce(locked_by, 0) = any ($2::bigint[]) {_IN_ORDER}")
 UNRESPONSIVE = Sql("""
 select oldest.task from (
@@ -243,9 +271,7 @@ async def judge(tx: Tx, floors: Floors, grace: float, limit: int) -> Judged:
     """Judge requests whose deadline passed more than ``grace`` seconds ago without an answer."""
     overdue = await _overdue(tx, REQUESTS, floors, OVERDUE, limit, grace)
     tasks = [task for task, _ in await _locked(tx, LOCK, {key[0] for key in overdue})]
-    judgements: dict[tuple[int, ...], tuple[int, int, int, int]] = {}
-    messages: list[tuple[int, TaskMessage]] = []
-    steps: list[tuple[int, int, int, int]] = []
+    verdicts = _Verdicts()
     keys = set(overdue)
     for *key, kind, is_excused, node, taken_at, failures, is_dead, has_crashed in await _locked(
         tx, SILENT, tasks, grace
@@ -255,28 +281,80 @@ async def judge(tx: Tx, floors: Floors, grace: float, limit: int) -> Judged:
         # An excused silence counts as a failure only if the process died and was not stopped cleanly.
         counts = not is_excused or bool(is_dead and has_crashed)
         total, dead = whole(failures) + counts, bool(is_dead)
-        judgements[tuple(key)] = (*key, total)
-        steps.append((*key, int(counts)))
-        messages.append(
-            rows.silent(key, kind, total, taken_at, is_dead=dead, is_excused=not counts, node=node)
-        )
-    await tx.many(JUDGED, list(judgements))
-    await tx.many(STEP_FAILED, steps)
-    failures_of = Counter(task for task, _, _, counts in steps if counts)
-    await tx.many(TASK_FAILED, sorted(failures_of.items()))
-    await leave(tx, messages)
+        message = rows.silent(key, kind, total, taken_at, is_dead=dead, is_excused=not counts, node=node)
+        verdicts.add((key[0], key[1], key[2]), int(counts), message)
+    judgements = await verdicts.write(tx)
     return Judged([judgements[key] for key in overdue if key in judgements], full=len(overdue) >= limit)
 
 
-async def release_dead(tx: Tx, floors: Floors, limit: int) -> list[int]:
-    """Free tasks held by nodes whose heartbeat has run out, and mark these nodes."""
-    floors.left |= {id_ for (id_,) in await tx.rows(DEAD)}
+@dataclass(slots=True)
+class _Verdicts:
+    """Requests that are judged in one transaction."""
+
+    steps: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """(task, idx, attempt, failures to be counted) of each."""
+    messages: list[tuple[int, TaskMessage]] = field(default_factory=list)
+
+    def add(self, key: tuple[int, int, int], counts: int, message: tuple[int, TaskMessage]) -> None:
+        """Add a verdict, and the message about it."""
+        self.steps.append((*key, counts))
+        self.messages.append(message)
+
+    async def write(self, tx: Tx) -> dict[tuple[int, ...], tuple[int, int, int, int]]:
+        """Delete the requests, count the failures, and leave the messages; return (task, idx, attempt,
+        failures) of each by its key.
+        """
+        judgements: dict[tuple[int, ...], tuple[int, int, int, int]] = {
+            (task, idx, attempt): (task, idx, attempt, message.failures)
+            for (task, idx, attempt, _), (_, message) in zip(self.steps, self.messages, strict=True)
+        }
+        await tx.many(JUDGED, list(judgements))
+        await tx.many(STEP_FAILED, self.steps)
+        failures_of = Counter(task for task, _, _, counts in self.steps if counts)
+        await tx.many(TASK_FAILED, sorted(failures_of.items()))
+        await leave(tx, self.messages)
+        return judgements
+
+
+async def judge_dead(tx: Tx, floors: Floors, grace: float, limit: int) -> Judged:
+    """Judge, before their deadlines, attempts of actions whose process is marked as dead, if their services
+    honour keys and their tasks go forward.
+
+    The mark is final: who only was slow continues under another number. Its attempt may run on, and its step
+    learns until when (``runs_until``).
+    """
+    if not floors.affordable(RUN):
+        return Judged([])
+    dead = [task for (task,) in await tx.rows(DEATHS, limit)]
+    verdicts = _Verdicts()
+    tasks = [task for task, _ in await _locked(tx, LOCK_FORWARD, set(dead))]
+    records = await tx.rows(CUT_SHORT, tasks) if tasks else ()
+    for task, idx, attempt, node, taken_at, complete_by, failures in records:
+        key = whole(task), whole(idx), whole(attempt)
+        of, message = rows.silent(key, "do", whole(failures) + 1, taken_at, is_dead=True, node=node)
+        verdicts.add(key, 1, (of, replace(message, runs_until=seconds(complete_by) + grace)))
+    judgements = await verdicts.write(tx)
+    floors.swept(RUN)
+    return Judged(list(judgements.values()), full=len(dead) >= limit)
+
+
+async def release_dead(tx: Tx, floors: Floors, limit: int, *, marks: bool = True) -> list[int]:
+    """Free tasks held by nodes whose heartbeat has run out, and mark these nodes.
+
+    ``marks``: without it, only tasks held by nodes that are marked.
+    """
+    if marks:
+        floors.left |= {id_ for (id_,) in await tx.rows(DEAD)}
     if floors.affordable(HOLD):
         floors.left = {id_ for (id_,) in await tx.rows(HOLDERS)}
         floors.swept(HOLD)
     # A mark that was rolled back stays in ``left``, and its node may still be alive.
-    alive = {id_ for (id_,) in await tx.rows(ALIVE, sorted(floors.left))} if floors.left else set()
-    holders = sorted(floors.left - alive)
+    left = sorted(floors.left)
+    if not marks:
+        holders = [id_ for (id_,) in await tx.rows(DEAD_HOLDERS, left)] if left else []
+    else:
+        alive = {id_ for (id_,) in await tx.rows(ALIVE, left)} if left else set()
+        holders = sorted(floors.left - alive)
     held_ids = [id_ for (id_,) in await tx.rows(HELD_BY, holders, limit)] if holders else []
     return await free(tx, await _locked(tx, LOCK_HELD, held_ids, holders), "scheduler_dead")
 
@@ -355,6 +433,7 @@ class SupervisionVerbs(Verbs):
         return await self._db.looked(partial(horizon, floors=self.floors, grace=grace, most=most))
 
     judge = _under_term(judge)
+    judge_dead = _under_term(judge_dead)
     release_dead = _under_term(release_dead)
     release_unresponsive = _under_term(release_unresponsive)
     expire_tasks = _under_term(expire_tasks)

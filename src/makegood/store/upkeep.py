@@ -1,6 +1,6 @@
 """What runs in the store and how much work there is; the removal of tasks that ended long ago."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -9,6 +9,7 @@ from makegood.base.stored_values import record_of, seconds, text, whole
 from makegood.store import rows, task_lists
 from makegood.store.alerts import audit, living
 from makegood.store.records import NO_MOMENT, Pruned
+from makegood.store.step_down import LEADER
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, asking, reading, writing
 from makegood.store.views import NodeInfo, NodeView, TaskFigures
 
@@ -25,6 +26,19 @@ returning {now}
 """)
 _UNREGISTER = Sql(
     "update makegood.node set stopped_at = {now}, alive_until = {now} where id = $1 and stopped_at is null"
+)
+_PROCESSES = Sql("""
+select id, info from makegood.node where not dead and stopped_at is null order by id
+""")
+# Who may write its own row must not hold up the others.
+_MARK_DEAD = Sql("""
+update makegood.node set dead = true where id in (
+    select id from makegood.node where id = any ($1::bigint[]) and not dead and stopped_at is null for no key update skip locked
+)
+returning id, name
+""")
+_END_LEASE = Sql(
+    "update makegood.lease set expires_at = {now} where name = $1 and holder = $2 and expires_at > {now}"
 )
 _NODES = Sql("""
 select id, info, started_at, alive_until - {now}, stopped_at is not null, dead from makegood.node
@@ -166,6 +180,21 @@ async def unregister(tx: Tx, node: int) -> None:
     await tx.run(_UNREGISTER, node)
 
 
+async def processes(tx: ReadTx) -> list[tuple[int, NodeInfo]]:
+    """Return the numbers of the nodes that have not stopped and are not marked as dead, in order, and what
+    they publish.
+    """
+    return [(number, rows.node_info(info)) for number, info in await tx.rows(_PROCESSES)]
+
+
+async def mark_dead(tx: Tx, nodes: Sequence[int]) -> list[int]:
+    """Mark nodes as dead, and end the Supervisor's lease if one of them holds it; return those marked now."""
+    dead = [(whole(number), name) for number, name in await tx.rows(_MARK_DEAD, sorted(nodes))]
+    for _, name in dead:
+        await tx.run(_END_LEASE, LEADER, name)
+    return [number for number, _ in dead]
+
+
 async def nodes(tx: ReadTx) -> list[NodeView]:
     """Return the nodes that are alive or ended within the last hour."""
     waits = await depths(tx)
@@ -265,6 +294,8 @@ class NodeVerbs(Verbs):
     """What processes run, and how much waits for them."""
 
     unregister = asking(unregister)
+    processes = reading(processes)
+    mark_dead = writing(mark_dead)
     views = reading(nodes)
     living = reading(living)
     depths = reading(depths)

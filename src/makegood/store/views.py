@@ -9,6 +9,7 @@ import msgspec
 from makegood.base import ids
 from makegood.base.arguments import checked_count, judge_calls
 from makegood.base.durations import seconds
+from makegood.base.process_identity import ProcessIdentity
 from makegood.base.service_keys import KeyedRequest, in_form
 from makegood.base.text import refuse_unstorable
 from makegood.base.wall_times import by_present_rules
@@ -118,6 +119,12 @@ class NodeInfo(msgspec.Struct, frozen=True):
     """The rules of time zones by which it computes; None if its machine has none."""
     kinds: tuple[str, ...] = ()
     """The kinds of steps that its Scheduler knows; () without one, and of a version that did not say so."""
+    process: ProcessIdentity | None = None
+    """By which others of its host see that it is gone; None: unknown."""
+    is_successor: bool = False
+    """It began under a name that its operator gave it: whoever had the name before is dead. False if the name
+    is made of the host's, and once it was declared dead itself.
+    """
 
     @property
     def place(self) -> str:

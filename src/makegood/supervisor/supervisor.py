@@ -10,11 +10,13 @@ leaders from judging one silence twice, the compare-and-set keeps a judgement fr
 or a reply has overtaken in between.
 
 After a new term began, or the store was away, nothing is judged for a full interval: agents and Schedulers
-that were cut off as well must have had the time to come back.
+that were cut off as well must have had the time to come back. Only the dead do not: what those had whose rows
+are marked (``deaths``) is judged and freed at once.
 """
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -24,11 +26,13 @@ from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base.clock import Clock
 from makegood.base.counts import counted
+from makegood.base.pacing import event_within
 from makegood.election import Election, Term
 from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.options import Options
 from makegood.store.oversight_records import Refusal, SupervisorDecision, SupervisorDecisionKind
 from makegood.store.protocol import Store
+from makegood.store.records import Judged
 from makegood.store.step_down import LEADER
 
 log = logging.getLogger("makegood.supervisor")
@@ -88,6 +92,7 @@ class Supervisor(Actor):
         self.leading: Term | None = None
         self.leads = asyncio.Event()
         """Set while there is a term."""
+        self._death = asyncio.Event()
 
     async def run(self) -> None:
         """Contend for the lease, and supervise in each term, until cancelled.
@@ -117,6 +122,11 @@ class Supervisor(Actor):
                 finally:
                     self.leading = None
                     self.leads.clear()
+
+    def hurry(self) -> None:
+        """Processes are marked as dead: make a pass now, or try to lead, as the leader may be one of them."""
+        self._death.set()
+        self._election.hurry()
 
     async def _report(self, term: Term, over: FencedOffError) -> None:
         """Record for operators that the store refused a write of a term that was over."""
@@ -156,22 +166,27 @@ class Supervisor(Actor):
         ``passes``: how many passes at most.
         """
         latest: list[Pass] = []
-        first_look, setbacks = False, Setbacks("supervisor", self._store.alerts, self._rng)
+        has_looked, marks, watch_end = False, False, math.inf
+        setbacks = Setbacks("supervisor", self._store.alerts, self._rng)
         while passes is None or len(latest) < passes:
             rest = self._every
+            self._death.clear()
             try:
-                if await self._writes_at_once(term) and first_look:
-                    one = await self.once(term)
-                    latest = [*latest[-99:], one]
-                    rest = await self._rest(one)
-                first_look = True
+                if await self._writes_at_once(term):
+                    one = await self.once(term, marks=marks)
+                    while not marks and one.full and one.done:
+                        one = await self.once(term, marks=False)
+                    if marks:
+                        latest = [*latest[-99:], one]
+                        rest = await self._rest(one)
+                has_looked = True
                 if setbacks.count:
                     await setbacks.over()
             except FencedOffError:
                 raise
             except StoreUnavailableError as away:
                 log.warning("the store is away; judging again a full interval after it is back: %s", away)
-                first_look = False
+                has_looked, marks, watch_end = False, False, math.inf
             except Exception as defect:
                 if passes is not None:
                     raise
@@ -179,7 +194,13 @@ class Supervisor(Actor):
             if passes is None:
                 await self._step_down_if_asked(term)
             if passes is None or len(latest) < passes:
-                await asyncio.sleep(rest * self._rng.uniform(0.9, 1.1))
+                rest *= self._rng.uniform(0.9, 1.1)
+                if has_looked and not marks:  # a death does not shorten the first interval
+                    watch_end = min(watch_end, self._clock.monotonic() + rest)
+                    rest = max(0.0, watch_end - self._clock.monotonic())
+                is_woken = await event_within(self._death, rest)
+                is_over = not is_woken or self._clock.monotonic() >= watch_end
+                marks = has_looked and (marks or is_over)
         return latest
 
     async def _step_down_if_asked(self, term: Term) -> None:
@@ -224,15 +245,46 @@ class Supervisor(Actor):
             log.warning("the store could not be written to for %.1f s; judging after a full interval", took)
         return took <= self._every
 
-    async def once(self, term: Term) -> Pass:
-        """Make one bounded pass. Raises ``FencedOffError`` when the term is over in the store."""
-        grant, limit, outcome = term.grant, self._limit, Pass()
-        verdicts = await self._store.supervision.judge(grant, self._grace, limit)
-        outcome.judged = len(verdicts.requests)
-        outcome.full = verdicts.full
-        free_tasks = await self._bounded(self._store.supervision.release_dead(grant, limit), outcome)
-        outcome.released = len(free_tasks)
-        outcome.tasks += free_tasks
+    async def once(self, term: Term, *, marks: bool = True) -> Pass:
+        """Make one bounded pass. Raises ``FencedOffError`` when the term is over in the store.
+
+        ``marks``: False before a full interval was watched: it deals only with processes that are marked.
+        """
+        store, grant, limit = self._store.supervision, term.grant, self._limit
+        outcome, silent_tasks = Pass(), list[int]()
+        if marks:
+            await self._judge(store.judge(grant, self._grace, limit), outcome, silent_tasks)
+        outcome.tasks += await self._bounded(store.release_dead(grant, limit, marks=marks), outcome)
+        outcome.released = len(outcome.tasks)
+        # After these were freed: that a task was running there may be why its Scheduler died.
+        await self._judge(store.judge_dead(grant, self._grace, limit), outcome, silent_tasks)
+        decisions: dict[SupervisorDecisionKind, Sequence[int]] = {
+            "judged": silent_tasks, "freed": outcome.tasks,
+        }  # fmt: skip
+        if marks:
+            decisions |= await self._look_further(term, outcome)
+        if outcome.done:
+            log.info(
+                "judged %s, freed %s of dead and %d of unresponsive Schedulers, %s past the deadline, %d starved",
+                counted(outcome.judged, "attempt"), counted(outcome.released, "task"), outcome.deaf,
+                counted(outcome.expired, "task"), outcome.starved,
+            )  # fmt: skip
+        await self._record(
+            [SupervisorDecision(kind, len(ids), ids[0], term.epoch) for kind, ids in decisions.items() if ids]
+        )
+        return outcome
+
+    async def _judge(self, act: Awaitable[Judged], outcome: Pass, tasks: list[int]) -> None:
+        verdicts = await act
+        outcome.judged += len(verdicts.requests)
+        outcome.full = outcome.full or verdicts.full
+        tasks += [task for task, *_ in verdicts.requests]
+
+    async def _look_further(
+        self, term: Term, outcome: Pass
+    ) -> Mapping[SupervisorDecisionKind, Sequence[int]]:
+        """Look for what has other reasons than a dead process; return the tasks of what was decided."""
+        grant, limit = term.grant, self._limit
         unresponsive = await self._bounded(
             self._store.supervision.release_unresponsive(grant, UNRESPONSIVE_INTERVALS * self._every, limit),
             outcome,
@@ -245,19 +297,7 @@ class Supervisor(Actor):
                 self._store.supervision.starved(grant, self._starve, limit, self._outage), outcome
             )
         )
-        if outcome.done:
-            log.info(
-                "judged %s, freed %s of dead and %d of unresponsive Schedulers, %s past the deadline, %d starved",
-                counted(outcome.judged, "attempt"), counted(outcome.released, "task"), outcome.deaf,
-                counted(outcome.expired, "task"), outcome.starved,
-            )  # fmt: skip
-        decisions: Mapping[SupervisorDecisionKind, Sequence[int]] = {
-            "judged": [task for task, *_ in verdicts.requests], "freed": free_tasks, "deaf": unresponsive, "turned": late_tasks
-        }  # fmt: skip
-        await self._record(
-            [SupervisorDecision(kind, len(ids), ids[0], term.epoch) for kind, ids in decisions.items() if ids]
-        )
-        return outcome
+        return {"deaf": unresponsive, "turned": late_tasks}
 
     async def _record(self, decisions: Sequence[SupervisorDecision]) -> None:
         """Record for people what a pass did; the pass is done, whether they hear of it or not."""

@@ -226,6 +226,7 @@ class WatchedStore:
             judging,
             judge=supervision.judge,
             starved=supervision.starved,
+            judge_dead=meter.fenced(judging.judge_dead),
             release_dead=meter.fenced(judging.release_dead),
             release_unresponsive=meter.fenced(judging.release_unresponsive),
             expire_tasks=meter.fenced(judging.expire_tasks),

@@ -4,7 +4,7 @@ grant select on all tables in schema makegood to ":role";
 :writer_rights
 :node_rights
 grant update (state, goal, cause, submission, ready_seq, locked_by, epoch, complete_by, undo_by, failure_count, lost, task_expired, told, notified, ended_at, static, result, start_at, start_wall) on makegood.task to ":role";
-grant insert (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags, spec, result, late, error), update (state, attempt, round, failure_count, asked, deaths, flags, spec, result, late, error, first_sent) on makegood.step to ":role";
+grant insert (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags, spec, result, late, error), update (state, attempt, round, failure_count, asked, deaths, flags, spec, result, late, error, first_sent, runs_until) on makegood.step to ":role";
 grant insert (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_at, taken_by, within, complete_by, answered, body), update (sent_at, within, complete_by), delete on makegood.request to ":role";
 grant update (body, used, used_at) on makegood.signal to ":role";
 grant delete on makegood.inbox, makegood.notice to ":role";

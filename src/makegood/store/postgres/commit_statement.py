@@ -143,12 +143,13 @@ from at cross join @rows where at.ok and (s.task, s.idx) between (x.task, @idx) 
     "step": Part(
         (
             *_KEY, ("state", "text"), ("attempt", "int"), ("result", "bytea"), ("round", "int"), ("asked", "int"),
-            ("deaths", "int"), ("flags", "int"), ("late", "bytea"), ("error", "text"), ("first_sent", "float8"), ("reset", "boolean"),
-            ("more", "int"),
+            ("deaths", "int"), ("flags", "int"), ("late", "bytea"), ("error", "text"), ("first_sent", "float8"),
+            ("runs_until", "float8"), ("reset", "boolean"), ("more", "int"),
         ),
         """
 update makegood.step s set state = x.state, attempt = x.attempt, result = x.result, round = x.round, asked = x.asked,
     deaths = x.deaths, flags = x.flags, late = x.late, error = x.error, first_sent = x.first_sent,
+    runs_until = x.runs_until,
     failure_count = case when x.reset then 0 else s.failure_count end + x.more
 from at cross join @rows where at.ok and (s.task, s.idx) between (x.task, x.idx) and (x.task, x.idx)
 """,

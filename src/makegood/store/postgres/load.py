@@ -43,19 +43,19 @@ _BODY_BEYOND = _beyond("body", "$2")
 _PARTS = f"""
 select 0 as what, task, idx, state, attempt, round, failure_count, asked, deaths, flags, {_RESULT},
     {_LATE}, error, {_SPEC}, null::float8 as due, 0::bigint as seq,
-    nullif({_STEP_BEYOND}, 0) as large, first_sent
+    nullif({_STEP_BEYOND}, 0) as large, first_sent, runs_until
 from makegood.step where task = any ($1::bigint[])
 union all
 select 1, task, idx, kind, attempt, 0, 0, 0, 0, 0, null, null, null, null,
-    greatest(0, complete_by - extract(epoch from statement_timestamp())::float8), 0, null, null
+    greatest(0, complete_by - extract(epoch from statement_timestamp())::float8), 0, null, null, null
 from makegood.request where task = any ($1)
 union all
-select 2, task, 0, '', 0, 0, 0, 0, 0, 0, {_BODY}, null, db_user, null, null, seq, nullif({_BODY_BEYOND}, 0), null
+select 2, task, 0, '', 0, 0, 0, 0, 0, 0, {_BODY}, null, db_user, null, null, seq, nullif({_BODY_BEYOND}, 0), null, null
 from makegood.inbox where task = any ($1)
 """  # noqa: S608 - our own columns
 _KEPT = f"""
 union all
-select 3, task, 0, name, 0, 0, 0, 0, 0, 0, {_BODY}, convert_to(step, 'UTF8'), id, null, null, seq, nullif({_BODY_BEYOND}, 0), null
+select 3, task, 0, name, 0, 0, 0, 0, 0, 0, {_BODY}, convert_to(step, 'UTF8'), id, null, null, seq, nullif({_BODY_BEYOND}, 0), null, null
 from makegood.signal where task = any ($1) and body is not null
 """  # noqa: S608 - our own columns
 _STATIC = "select id, static, result from makegood.task where id = any ($1::bigint[])"
@@ -64,7 +64,7 @@ _HELD = f"select {COLUMNS} from makegood.task t where t.locked_by = $1 and t.id 
 
 def _step(plans: Interner, row: Any, request: Any, waiting: bool) -> Step:  # noqa: FBT001 - columns
     (
-        _, _, _, state, attempt, round_, failures, asks, deaths, flags, result, late, error, spec, *_, first_sent,
+        _, _, _, state, attempt, round_, failures, asks, deaths, flags, result, late, error, spec, *_, first_sent, runs_until,
     ) = row  # fmt: skip
     doing = None
     if request is not None:
@@ -77,6 +77,7 @@ def _step(plans: Interner, row: Any, request: Any, waiting: bool) -> Step:  # no
         plans.plan(spec), state, doing, waiting, attempt, round_, failures, asks, deaths,
         bool(flags & rows.DOUBT), bool(flags & rows.FINAL), bool(flags & rows.STUCK), bool(flags & rows.AGAIN),
         result, late, error, bool(flags & rows.STOOD), first_sent or 0.0, bool(flags & rows.PROBE_ANSWER), rows.tally(flags),
+        runs_until or 0.0,
     )  # fmt: skip
 
 

@@ -108,7 +108,7 @@ select cast(x.key as integer), ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 0, 0, 0, 0, {SPAN}
 # Less frequent changes, with more values: ``?1`` lists the tasks, the values of a row follow from ``?2`` on.
 _STEP = """
 update makegood_step set state = ?3, attempt = ?4, result = {result}, round = ?6, asked = ?7, deaths = ?8, flags = ?9, late = ?10,
-    error = ?11, first_sent = ?12, failure_count = case when ?13 then 0 else failure_count end + ?14
+    error = ?11, first_sent = ?12, runs_until = ?13, failure_count = case when ?14 then 0 else failure_count end + ?15
 """
 _STEP_RESULT = f"""{_STEP.format(result=SPAN.replace("?2", "?5"))} from json_each(?1) x where idx = ?2 and task = cast(x.key as integer)"""
 _TASK = f"""

@@ -24,7 +24,7 @@ id, app, workflow, key, state, goal, on_failure, submission, priority, epoch, wi
 failure_count, lost, {_inline("static")}, {_inline("result")}, trace, told, notified, start_at, start_wall
 """
 _ALL_STEPS = """
-select task, idx, spec, state, attempt, round, failure_count, asked, deaths, flags, result, late, error, first_sent
+select task, idx, spec, state, attempt, round, failure_count, asked, deaths, flags, result, late, error, first_sent, runs_until
 from makegood_step where task in ({marks}) order by task, idx
 """
 _STEPS = (
@@ -43,7 +43,7 @@ _STATIC = "select id, static, result from makegood_task where id in ({marks})"
 _HELD = f"select {COLUMNS} from makegood_task where locked_by = ? and id in ({{marks}})"  # noqa: S608 - our own columns
 
 
-_UNTOUCHED = ("waiting", 0, 1, 0, 0, 0, 0, None, None, None, None)
+_UNTOUCHED = ("waiting", 0, 1, 0, 0, 0, 0, None, None, None, None, None)
 _OF_TASK, _OF_STEP = (16, 17), (2, 10, 11)
 """The positions in a row of values that may be large."""
 
@@ -51,13 +51,30 @@ _OF_TASK, _OF_STEP = (16, 17), (2, 10, 11)
 def _step(tx: WriteTransaction, row: Row, doing: object, waiting: bool) -> Step:  # noqa: FBT001 - columns
     if doing is None and not waiting and row[3:] == _UNTOUCHED:
         return tx.plans.untouched(row[2])
-    _, _, spec, state, attempt, round_, failures, asks, deaths, flags, result, late, error, first_sent = row
+    (
+        _,
+        _,
+        spec,
+        state,
+        attempt,
+        round_,
+        failures,
+        asks,
+        deaths,
+        flags,
+        result,
+        late,
+        error,
+        first_sent,
+        runs_until,
+    ) = row
     if not are_values(result, late):
         raise ValueError(f"a result of its step {row[1]} is not a value")
     return Step(
         tx.plans.plan(spec), state, doing, waiting, attempt, round_, failures, asks, deaths,  # type: ignore[arg-type]
         bool(flags & rows.DOUBT), bool(flags & rows.FINAL), bool(flags & rows.STUCK), bool(flags & rows.AGAIN),
         result, late, error, bool(flags & rows.STOOD), first_sent or 0.0, bool(flags & rows.PROBE_ANSWER), rows.tally(flags),
+        runs_until or 0.0,
     )  # fmt: skip
 
 

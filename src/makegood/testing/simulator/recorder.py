@@ -256,14 +256,15 @@ class Recorder:
             self._note("accepted", task, **about, now=changes.now, came=self.came.get(key))
 
     def _judged(self, changes: LoggedChanges) -> None:
-        if changes.verb != "judge":
+        if changes.verb not in ("judge", "judge_dead"):
             return
         failures = {(row[0], row[1]): row[5] for row in changes.of("stepped")}
         for task, idx, attempt, *_ in changes.of("gone"):
             count = failures.get((task, idx), 0)
             self._note(
-                "judged", task, idx=idx, attempt=attempt, failures=count, epoch=changes.fields["term"].epoch
-            )
+                "judged", task, idx=idx, attempt=attempt, failures=count, epoch=changes.fields["term"].epoch,
+                dead=changes.verb == "judge_dead",
+            )  # fmt: skip
 
     def _moves(self, changes: LoggedChanges) -> None:
         causes = {row[0]: row[8] for row in changes.of("task")}

@@ -95,6 +95,7 @@ create index attribute_value on makegood.attribute (name, value, task);
 
 -- Inserted whole at submission; no index but its key, so that changes of state stay on their page.
 -- `first_sent`: when an agent had the first request of its round and direction; null while only the request in flight knows (`taken_at`).
+-- `runs_until`: until when an earlier attempt may still run whose process seemed dead before its deadline; null: none.
 create table makegood.step (
     task bigint not null,
     idx integer not null,
@@ -114,6 +115,7 @@ create table makegood.step (
     late bytea,
     error text,
     first_sent double precision,
+    runs_until double precision,
     primary key (task, idx)
 ) with (fillfactor = 60);
 

@@ -91,6 +91,7 @@ create index makegood_attribute_value on makegood_attribute (name, value, task);
 
 -- Inserted whole at submission; no index but its key. (With rowids: its rows are too big to be a good index.)
 -- `first_sent`: when an agent had the first request of its round and direction; null while only the request in flight knows (`taken_at`).
+-- `runs_until`: until when an earlier attempt may still run whose process seemed dead before its deadline; null: none.
 create table makegood_step (
     task integer not null,
     idx integer not null,
@@ -110,6 +111,7 @@ create table makegood_step (
     late blob,
     error text,
     first_sent real,
+    runs_until real,
     primary key (task, idx)
 );
 
