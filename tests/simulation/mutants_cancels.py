@@ -27,7 +27,7 @@ HANGING = replace(
 
 @mutant(HANGING)
 def nobody_is_told(m: pytest.MonkeyPatch) -> None:
-    """An agent reads what is cancelled, and tells no attempt."""
+    """An agent reads what is cancelled, and no attempt hears of it."""
     m.setattr(attempts.Attempts, "cancel", lambda *_: None)
 
 
