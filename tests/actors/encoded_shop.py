@@ -101,12 +101,12 @@ class EncodedShop:
             called("send", (notes, picks, answer))
             return f"sent {CANARY}"
 
-        self._called = called
+        self._note = called
         self.actions = reserve, names, pick, weigh, is_dear, send
         self._declare_workflows()
 
     def _declare_workflows(self) -> None:
-        app, called = self.app, self._called
+        app, note = self.app, self._note
         reserve, names, pick, weigh, is_dear, send = self.actions
 
         @app.workflow
@@ -123,8 +123,8 @@ class EncodedShop:
                 then=lambda: mg.wait_for(self.approval),
                 otherwise=lambda: Line("none", order.card),
             )
-            said = mg.wait_for(self.verdict, timeout="1d", otherwise="yes")
-            mg.when(said == "no", then=lambda: mg.fail(f"the boss says no to {order.card}"))
+            word = mg.wait_for(self.verdict, timeout="1d", otherwise="yes")
+            mg.when(word == "no", then=lambda: mg.fail(f"the boss says no to {order.card}"))
             return {
                 "sent": send([order.card, hold.name], picks, answer),
                 "first": picks[0],
@@ -143,7 +143,7 @@ class EncodedShop:
 
         @app.inbox("orders", retry=mg.Retry(tries=2, wait="10ms", longest="20ms"))
         def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str] | mg.SignalByKey | None:
-            called(f"accept {order.id}", order)
+            note(f"accept {order.id}", order)
             if order.id == "signal":
                 return self.approval.of(place, key="o-1", value=order.lines[0])
             return briefly.plan(order).with_(key=order.id)

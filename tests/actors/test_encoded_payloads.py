@@ -187,9 +187,9 @@ async def test_schedules_are_encoded_and_the_same_app_writes_the_same_schedule(
 ) -> None:
     shop = EncodedShop(encrypted())
     shop.app.schedule("hourly", shop.at_moment, Order("o-1"), mg.MOMENT, every="1h")
-    for expected in ("new", "same"):
+    for outcome in ("new", "same"):
         draft = shop.app.schedules["hourly"].draft
-        assert await store.schedules.apply([await draft.sealed()]) == [expected]
+        assert await store.schedules.apply([await draft.sealed()]) == [outcome]
     async with Node(shop.app, store, options=QUIET) as node:
         schedule = await node.client.find_schedule("hourly")
         task = await schedule.trigger()
