@@ -81,15 +81,15 @@ class LaneRule(Rule):
             task.goes = None
         if event.kind != "moved":
             return
-        for move in event["moves"]:
-            if move[0] != "task":
-                continue
-            task.state = move[2]
-            if task.state in _HELD and task.goes is None:
-                task.goes = self._begun[event.task] = event
-            elif task.state in ("processed", "undone"):
-                task.goes = None
-                self._begun.pop(event.task, None)
+        states = [move[2] for move in event["moves"] if move[0] == "task"]
+        if not states:
+            return
+        task.state = states[-1]  # one that ends and is undone in one commit has its lanes throughout
+        if task.state in _HELD and task.goes is None:
+            task.goes = self._begun[event.task] = event
+        elif task.state in ("processed", "undone"):
+            task.goes = None
+            self._begun.pop(event.task, None)
 
     def _close(self) -> None:
         if self._last is not None:

@@ -20,6 +20,8 @@ LANED: Final = (
     "laned_refused",
     "laned_cancels",
     "laned_held",
+    "laned_held",
+    "laned_held",
     "laned_nap",
 )
 """Workflows with lanes."""

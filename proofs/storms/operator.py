@@ -99,7 +99,8 @@ class RandomOperator(Acts):
                 view = self._rng.choice(tasks)
                 task = view.id
                 if view.state == "error" and kind != "release_lane":
-                    kind = self._rng.choice(("settle", "settle", "resubmit", "undo"))
+                    acts = ("settle", "settle", "resubmit", "undo")
+                    kind = self._rng.choice((*acts, "release_lane", "release_lane") if has_lanes else acts)
         await self._do(client.task(task), kind)
 
     async def _many(self, client: Client) -> None:
@@ -143,6 +144,8 @@ class RandomOperator(Acts):
             for _ in range(_MOST_SETTLED):
                 if not await self._settle(handle):
                     break
+            if self._world.swarm.laned > 0 and self._rng.random() < 0.5:
+                await self._do(handle, "release_lane")
             await self._do(handle, self._rng.choice(("resubmit", "undo")))
 
     async def _do(self, handle: TaskHandle[Any], kind: str) -> None:

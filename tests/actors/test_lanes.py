@@ -136,11 +136,11 @@ async def test_refused_by_the_submission_or_by_the_claim(store: Store) -> None:
 async def test_an_error_holds_the_lane_until_an_operator_acts(store: Store) -> None:
     app = mg.App("shop")
     agent = app.agent("stock")
-    broken = {"ada": True}
+    faulty = {"ada": True}
 
     @agent.action(complete_within="20s", undo=mg.NOTHING)
     def count(customer: str) -> str:
-        if broken[customer]:
+        if faulty[customer]:
             raise mg.Refused("sold out")
         return customer
 
@@ -152,7 +152,7 @@ async def test_an_error_holds_the_lane_until_an_operator_acts(store: Store) -> N
         first = await node.client.submit(order, "ada")
         with pytest.raises(mg.TaskInError):
             await first.result(timeout="20s")
-        broken["ada"] = False
+        faulty["ada"] = False
         second = await node.client.submit(order, "ada")
         with pytest.raises(mg.ActRefusedError, match="only one in error"):
             await second.release_lane(who="ann")

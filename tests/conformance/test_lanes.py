@@ -313,7 +313,7 @@ async def test_two_schedulers_share_lanes_and_none_has_two_tasks(store: Store, o
         )
         for task in (*claims[0], *claims[1]):
             names = {f"a-{task % 7}", f"b-{task % 5}"}
-            assert not any(names & held for held in going.values()), f"{task} beside {going}"
+            assert not any(names & others for others in going.values()), f"{task} beside {going}"
             going[task] = names
             order.append(task)
         ends = [(each, [n for n in each.tasks if n in going]) for each in hands]

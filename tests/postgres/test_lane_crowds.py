@@ -59,7 +59,7 @@ class Lanes:
         return passage
 
 
-async def submitted(client: Client, url: str, workflow: Any, rng: random.Random) -> TaskHandle[Any]:
+async def submit_one(client: Client, url: str, workflow: Any, rng: random.Random) -> TaskHandle[Any]:
     """Submit a task of one to three lanes of its workflow, one in four in a transaction that commits later."""
     names = [f"{name} of {workflow.name}" for name in rng.sample(NAMES, rng.randint(1, 3))]
     if rng.random() < 0.75:
@@ -75,7 +75,7 @@ async def submitted(client: Client, url: str, workflow: Any, rng: random.Random)
     return task
 
 
-async def asked(url: str, query: str) -> Any:
+async def value_of(url: str, query: str) -> Any:
     """Return the one value of a query."""
     connection = await asyncpg.connect(url)
     try:
@@ -90,7 +90,7 @@ async def test_schedulers_that_race_for_lanes_let_in_no_more_than_may_go_forget_
     """The lanes of one workflow let in one task at a time, those of the other two. Some tasks are cancelled while they wait."""
     rng, lanes = random.Random("lanes"), Lanes()
     workflows = [lanes.workflow(at_once) for at_once in (1, 2)]
-    before = await asked(url, DEADLOCKS)
+    before = await value_of(url, DEADLOCKS)
     async with AsyncExitStack() as stack:
         nodes = [
             await stack.enter_async_context(Node(lanes.app, url, name=f"node-{n}")) for n in range(SCHEDULERS)
@@ -99,7 +99,7 @@ async def test_schedulers_that_race_for_lanes_let_in_no_more_than_may_go_forget_
         async def one(number: int) -> str:
             client = nodes[number % SCHEDULERS].client
             await asyncio.sleep(rng.uniform(0.0, 0.5))
-            task = await submitted(client, url, rng.choice(workflows), rng)
+            task = await submit_one(client, url, rng.choice(workflows), rng)
             if number % 8 == 0:
                 with suppress(ActRefusedError):  # it has ended
                     await task.cancel(who="operator", why="at random")
@@ -110,4 +110,4 @@ async def test_schedulers_that_race_for_lanes_let_in_no_more_than_may_go_forget_
     assert ends["processed"] >= TASKS * 3 // 4
     assert lanes.crowds == []
     assert +lanes.counts == Counter()
-    assert await asked(url, DEADLOCKS) == before
+    assert await value_of(url, DEADLOCKS) == before

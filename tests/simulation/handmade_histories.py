@@ -281,7 +281,7 @@ class Story:
         """A task's place in the one lane changes, in the commit before; its number is the task's."""
         self.history.note("lane", node, task, lane="ada", seq=task, at_once=1, state=state)
 
-    def laned(self, *tasks: int) -> None:
+    def lane_mates(self, *tasks: int) -> None:
         """Tasks of one lane: all are submitted, and each begins when the one before has ended."""
         for task in tasks:
             self.submit(task)
@@ -387,7 +387,7 @@ def good() -> History:
     story.scheduled()
     story.note("cancelled", "s1", 2, idx=1, attempt=1, by="a1")
     story.note("hears", "a1", 2, idx=1, attempt=1)
-    story.laned(7, 8)
+    story.lane_mates(7, 8)
     story.rest(8)
     story.removed(2)
     return story.history

@@ -19,7 +19,7 @@ IN_ERROR = replace(UNDOING, tasks=10, laned=1.0)
 """Tasks with lanes end in error, and an operator acts on them."""
 
 
-def changed(m: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
+def rewrite(m: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
     """Change the text of a statement."""
     sql: Sql = getattr(lanes, name)
     assert old in sql.sqlite
@@ -31,13 +31,13 @@ def changed(m: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
 @mutant(LANED)
 def lane_holders_ignored(m: pytest.MonkeyPatch) -> None:
     """A claim does not count the tasks that have the lane."""
-    changed(m, "LAST", "h.state = 'held'", "h.state = '?'")
+    rewrite(m, "LAST", "h.state = 'held'", "h.state = '?'")
 
 
 @mutant(LANED)
 def lane_order_ignored(m: pytest.MonkeyPatch) -> None:
     """A claim does not count the tasks that wait before another one."""
-    changed(m, "LAST", "w.state = 'waiting'", "w.state = '?'")
+    rewrite(m, "LAST", "w.state = 'waiting'", "w.state = '?'")
 
 
 @mutant(LANED)
@@ -56,10 +56,10 @@ def lane_read_too_early(m: pytest.MonkeyPatch) -> None:
             return getattr(self._tx, name)
 
         async def each(self, sql: Sql, records: Sequence[Any]) -> Any:
-            found = await self._tx.each(sql, records)
+            rows_now = await self._tx.each(sql, records)
             if sql is not lanes.LAST:
-                return found
-            rows = {tuple(row[:3]): row for row in found}
+                return rows_now
+            rows = {tuple(row[:3]): row for row in rows_now}
             stale = [earlier.get(lane, row) for lane, row in rows.items()]
             earlier.update(rows)
             return stale
@@ -90,7 +90,7 @@ def error_releases_its_lanes(m: pytest.MonkeyPatch) -> None:
 @mutant(LANED)
 def nobody_unparked(m: pytest.MonkeyPatch) -> None:
     """The end of a task makes no other one look again."""
-    changed(m, "UNPARK", "state = 'queued'", "state = '?'")
+    rewrite(m, "UNPARK", "state = 'queued'", "state = '?'")
 
 
 @mutant(LANED)

@@ -486,7 +486,7 @@ def test_a_task_that_never_ends_breaks_l1() -> None:
 def test_a_task_whose_lanes_are_free_in_the_end_breaks_l9() -> None:
     """And one that waits for another, which has its lane, does not."""
     story = Story()
-    story.laned(1)
+    story.lane_mates(1)
     for task in (2, 3):
         story.submit(task)
         story.place(task, "waiting", "c")

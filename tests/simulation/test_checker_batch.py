@@ -73,7 +73,7 @@ def waiting(story: Story, without: str) -> None:
 
 def in_lanes(story: Story, without: str) -> None:
     """A task waits for another one of its lane, a submission is refused, and an operator releases a task in error."""
-    story.laned(6, *([7] if without != "lane wait" else []))
+    story.lane_mates(6, *([7] if without != "lane wait" else []))
     if without != "lane refusal":
         story.note("lane refused", "c", 5, key="order-7")
     if without != "lane release":
