@@ -8,6 +8,7 @@ import pytest
 
 import makegood as mg
 from makegood.client.scheduler_kinds import SchedulerKinds
+from makegood.model.lane import LANE
 from makegood.model.plan import FIRST_KINDS, KINDS
 from makegood.model.shape import Shape
 from makegood.node.node import Node
@@ -53,6 +54,18 @@ OLDEST = NodeInfo("oldest", ("scheduler", "agent"), "box", 8, 600.0)
 """As every version writes it that does not publish kinds."""
 
 
+async def test_a_task_with_a_lane_waits_for_the_schedulers(store: Store) -> None:
+    """One that does not know lanes would end the task, and keep its lane."""
+    newer = msgspec.structs.replace(OLD, kinds=KINDS)
+    number = await store.nodes.register(newer)
+    async with mg.Client(store) as client:
+        with pytest.raises(mg.SubmissionError, match=r"mixed\.plain has lanes, which the Scheduler of old"):
+            await client.submit(plain, "Rome", lane="ada")
+        await client.submit(nap, "Rome")
+        await store.nodes.unregister(number)
+        await client.submit(plain, "Rome", lane="ada")
+
+
 @pytest.mark.parametrize("info", [OLD, OLDEST], ids=["old", "oldest"])
 async def test_a_plan_of_newer_kinds_waits_for_the_schedulers(store: Store, info: NodeInfo) -> None:
     """Whichever way it is submitted, nothing is written; other plans go their way."""
@@ -79,7 +92,7 @@ async def test_a_plan_of_newer_kinds_waits_for_the_schedulers(store: Store, info
 async def test_a_scheduler_publishes_what_it_knows(store: Store) -> None:
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         (info,) = await store.nodes.living()
-        assert info.kinds == KINDS
+        assert info.kinds == (*KINDS, LANE)
         assert (await node.client.submit(nap, "Rome")).created
     async with Node(app, store, roles=("agent",), options=QUIET):
         (info,) = await store.nodes.living()

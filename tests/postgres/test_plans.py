@@ -74,6 +74,7 @@ STATEMENTS = {
     "places": lanes._PLACES.postgres,
     "last place": lanes.LAST.postgres,
     "parked": lanes.PARK.postgres,
+    "next places": lanes.NEXT.postgres,
     "let go": lanes.UNPARK.postgres,
     "places changed": lanes._MOVE.postgres,
     "places before": lanes._BEFORE.postgres,
@@ -257,10 +258,10 @@ LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
         (["shop"], ["ada"], [1]),
         {"lane by lane_waiting", "lane by lane_held"},
     ),
-    "let go": (
-        lanes.UNPARK.postgres,
+    "next places": (
+        lanes.NEXT.postgres,
         (["shop"], ["ada"]),
-        {"lane by lane_waiting", "lane by lane_held", "lane by lane_at_once", "task by task_pkey"},
+        {"lane by lane_waiting", "lane by lane_held", "lane by lane_at_once"},
     ),
     "unclaimed": (alerts.WATCHED.postgres, (100, -1000.0), {"task by task_claim"}),
 }

@@ -25,6 +25,12 @@ def newer_kinds(draft: Submission) -> frozenset[str]:
     return kinds | {LANE} if draft.lanes.names else kinds
 
 
+def _needs(kinds: Sequence[str]) -> str:
+    if LANE in kinds:
+        return "has lanes"
+    return f"has steps of the kind {' and '.join(kinds)}"
+
+
 class SchedulerKinds:
     """The kinds of steps that all living Schedulers of a store know."""
 
@@ -54,7 +60,7 @@ class SchedulerKinds:
             for info in schedulers:
                 if unknown := sorted(needs.difference(info.kinds)):
                     raise SubmissionError(
-                        f"{draft.app}.{draft.workflow} has steps of the kind {' and '.join(unknown)}, which the Scheduler of {info.place} "
+                        f"{draft.app}.{draft.workflow} {_needs(unknown)}, which the Scheduler of {info.place} "
                         "does not know: update the Schedulers first, then what submits. Nothing was written"
                     )
         self._common = kinds

@@ -126,8 +126,10 @@ class _Folding:
         self.claim = False
         if work.task.state not in UNBEGUN or work.out.clear_complete_by:
             return
+        before = work.held_task.task.state
         if work.task.lanes and work.task.state == "sleeping" and not work.any(rules.has_begun):
             work.move_task("queued", "due")
+        if work.task.state == "queued" != before:  # its lanes are those of the next claim to find free
             return
         work.task = rules.with_deadline(work.task)
         if work.task.goal == "undo":

@@ -64,25 +64,21 @@ select w.task, row_number() over (order by w.seq, w.task) as n from (
     limit greatest(1, ({_MOST}) - ({_HELD}))
 ) w
 """  # noqa: S608 - our own text
-# Tasks are locked in order: two that make room in different lanes may find the same ones.
+NEXT = for_each(_NEXT, f"select n.* {{rows}} cross join lateral ({_NEXT}) n", app="text", name="text")
+"""The tasks that are next in these lanes, each with its number in its lane."""
+_UNPARK = f"""
+update makegood.task as t set ready_seq = {{base}} + x.n {{rows}}
+where t.id between x.task and x.task and coalesce(t.state, '') = 'queued' and coalesce(t.ready_seq, 0) = {NO_MOMENT}
+"""  # noqa: S608 - our own text
 UNPARK = for_each(
-    f"""
-update makegood.task set ready_seq = (select max(last, cast({{now}} * 1000000 as integer)) from makegood.ready) + n.n from ({_NEXT}) n
-where makegood.task.id = n.task and state = 'queued' and ready_seq = {NO_MOMENT}
-""",  # noqa: S608 - our own text
-    f"""
-update makegood.task set ready_seq = (extract(epoch from statement_timestamp()) * 1000000)::bigint + f.n
-from (
-    select t.id, n.n {{rows}} cross join lateral ({_NEXT}) n join makegood.task t on t.id between n.task and n.task
-    where t.state = 'queued' and t.ready_seq = {NO_MOMENT} order by t.id for no key update of t
-) f where makegood.task.id = f.id
-""",  # noqa: S608 - our own text
-    app="text", name="text",
+    _UNPARK.replace("{base}", "(select max(last, cast({now} * 1000000 as integer)) from makegood.ready)"),
+    _UNPARK.replace("{base}", "(extract(epoch from statement_timestamp()) * 1000000)::bigint"),
+    task="bigint", n="bigint",
 )  # fmt: skip
-"""Lets those look again that are next in these lanes."""
+"""Lets tasks look again, in this order. Pass them by task: two that make room may find the same ones."""
 _STATES = Sql("select id, state, ready_seq from makegood.task where id = any ($1::bigint[])")
 _MOVE = for_each(
-    "update makegood.lane as l set state = x.state, seq = x.seq {rows} where l.task = x.task and l.name = x.name",
+    "update makegood.lane as l set state = x.state, seq = x.seq {rows} where (l.task, l.name) between (x.task, x.name) and (x.task, x.name)",
     task="bigint", name="text", state="text", seq="bigint",
 )  # fmt: skip
 _BEFORE = for_each(
@@ -203,7 +199,10 @@ async def settle(tx: Tx, tasks: Sequence[int], given_up: Collection[int] = ()) -
                 room.add((app, name))
     await tx.many(_MOVE, moves)
     if room:
-        await tx.many(UNPARK, sorted(room))
+        numbers: dict[int, int] = {}
+        for task, n in await tx.each(NEXT, sorted(room)):
+            numbers[task] = min(n, numbers.get(task, n))
+        await tx.many(UNPARK, sorted(numbers.items()))
         tx.topics.add("queued")
 
 

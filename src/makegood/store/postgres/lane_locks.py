@@ -21,10 +21,9 @@ select pg_advisory_xact_lock({_CLASS}, b.lock) from (
 ) b
 """  # noqa: S608 - our own text
 TRY = f"""
-with b as materialized (select l.task, {_OF} as lock from makegood.lane l where l.task = any ($1::bigint[])),
-d as materialized (select distinct lock from b order by 1),
-g as materialized (select lock, pg_try_advisory_xact_lock({_CLASS}, lock) as is_ours from d)
-select distinct b.task from b join g on g.lock = b.lock where not g.is_ours
+select d.tasks from (
+    select {_OF} as lock, array_agg(l.task) as tasks from makegood.lane l where l.task = any ($1::bigint[]) group by 1 order by 1
+) d where not pg_try_advisory_xact_lock({_CLASS}, d.lock)
 """  # noqa: S608 - our own text
 
 
@@ -35,4 +34,4 @@ async def wait(tx: SharedTx, tasks: Sequence[int]) -> None:
 
 async def busy(tx: SharedTx, tasks: Sequence[int]) -> set[int]:
     """Lock the lanes of tasks that nobody else has locked; return the tasks of which somebody has."""
-    return {row[0] for row in await tx.rows(TRY, list(tasks))} if tasks else set()
+    return {task for row in await tx.rows(TRY, list(tasks)) for task in row[0]} if tasks else set()
