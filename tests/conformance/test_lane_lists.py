@@ -13,6 +13,7 @@ from makegood.model.messages import Act
 from makegood.store.filters import text_of, wanted
 from makegood.store.lane_views import COUNTED, NAMED, LaneView, TaskLane
 from makegood.store.protocol import Store
+from makegood.store.scan_floors import Floors
 from makegood.store.views import Exact, Filter, Prefix
 from tests.conformance.builders import draft, hand, term, to_state, unchanged
 from tests.conformance.worlds import Counts, World
@@ -153,7 +154,9 @@ async def test_a_task_knows_its_place_in_each_lane(store: Store, world: World) -
 
 
 async def watch(store: Store, grant: Any = None) -> None:
-    """Make the part of the Supervisor's pass that watches what waits."""
+    """Make the part of the Supervisor's pass that watches what waits; on a busy machine it would rest after a long look."""
+    verbs: Any = store.supervision
+    verbs.floors = Floors(verbs.floors.clock, 5.0)
     await store.supervision.starved(grant or await term(store), 60.0, 10)
 
 
