@@ -127,8 +127,8 @@ async def places(tx: ReadTx, tasks: Sequence[int], most: int = COUNTED) -> dict[
     by_task: dict[int, list[TaskLane]] = {}
     for place in places_:
         held_by = tuple(member.task for member in holders.get((place.app, place.name), ()))
-        shown = msgspec.structs.replace(place, held_by=held_by) if place.place == "waiting" else place
-        by_task.setdefault(place.task, []).append(shown)
+        seen_place = msgspec.structs.replace(place, held_by=held_by) if place.place == "waiting" else place
+        by_task.setdefault(place.task, []).append(seen_place)
     return by_task
 
 
