@@ -35,13 +35,7 @@ STATEMENTS = {
     "claim of sleepers": (claim.DUE, "makegood_task_sleeping"),
     "claim in lanes": (claim.QUEUED, "makegood_task_queued"),
     "places": (lanes._PLACES.sqlite, "PRIMARY KEY"),
-    "lanes with holders": (lane_lists.HELD_LANES.sqlite, "makegood_lane_held"),
-    "lanes with waiters": (lane_lists.WAITING_LANES.sqlite, "makegood_lane_waiting"),
-    "lane of any app": (lane_lists.NAMESAKES.sqlite, "makegood_lane_name"),
     "waiters": (lane_lists.WAITING.sqlite, "makegood_lane_waiting"),
-    "waiters counted": (lane_lists.WAITING_COUNT.sqlite, "makegood_lane_waiting"),
-    "lanes of tasks": (lane_lists.PLACES.sqlite, "makegood_lane_waiting"),
-    "lanes of tasks in error": (alerts.BLOCKING.sqlite, "makegood_task_error"),
     "listed queued": (
         "select app from makegood_task where state = 'queued' and id < 9 order by id desc limit 9",
         "makegood_task_in_queue",
@@ -145,6 +139,21 @@ def test_the_plan_goes_by_an_index(database: sqlite3.Connection, name: str) -> N
     ]
     assert all(index in step and "_" in index for step in scans), plan  # in its order, to a limit
     assert name in MAY_SORT or not any("TEMP B-TREE" in step for step in plan), plan
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        lane_lists.HELD_LANES, lane_lists.WAITING_LANES, lane_lists.NAMESAKES, lane_lists.HOLDERS, lane_lists.HELD_COUNT,
+        lane_lists.WAITING_COUNT, lane_lists.PLACES,
+    ],
+)  # fmt: skip
+def test_lists_of_lanes_scan_no_table(database: sqlite3.Connection, sql: Sql) -> None:
+    parameters = max(map(int, re.findall(r"\?(\d)", sql.sqlite)))
+    plan = [row[3] for row in database.execute(f"explain query plan {sql.sqlite}", [1] * parameters)]
+    scans = {step.split()[1] for step in plan if step.startswith("SCAN")} - {"TABLE", "SUBQUERY"}
+    assert scans <= {"part", "lanes", "json_each", "CONSTANT"}, plan
+    assert any("makegood_lane_" in step for step in plan), plan
 
 
 def test_the_inbox_is_read_in_the_order_in_which_it_came(database: sqlite3.Connection) -> None:

@@ -72,8 +72,8 @@ async def test_pages_show_who_holds_a_lane_and_who_waits_and_a_form_releases_it(
         assert answer.status in (202, 303)
         async with mg.Node(shop, url) as node:
             await node.client.task(second).wait("60s")
-        released = [a for a in await console.app.client.audit() if a.kind == "release_lane"]
-        assert [(a.who, a.why, a.verdict) for a in released] == [("otto", "the others may go", "applied")]
+        acts = [a for a in await console.app.client.audit() if a.kind == "release_lane"]
+        assert [(a.who, a.why, a.verdict) for a in acts] == [("otto", "the others may go", "applied")]
 
 
 async def test_a_program_reads_lanes(tmp_path: Path) -> None:
@@ -96,14 +96,17 @@ async def test_a_program_reads_lanes(tmp_path: Path) -> None:
 
 
 def test_the_sentence_of_each_page_says_what_matters() -> None:
-    held, busy = LaneView("shop", "ada", 1, 1, (IN_ERROR,), (WAITS,)), LaneView("shop", "bob", 1, 0, (WAITS,))
+    taken_by_error, busy = (
+        LaneView("shop", "ada", 1, 1, (IN_ERROR,), (WAITS,)),
+        LaneView("shop", "bob", 1, 0, (WAITS,)),
+    )
     assert verdict([]).title == "No task holds a lane, or waits for one"
-    assert verdict([row(held), row(busy)]).title == "1 lane held by a task in error: ada"
+    assert verdict([row(taken_by_error), row(busy)]).title == "1 lane held by a task in error: ada"
     assert verdict([row(busy)]).title == "1 lane on this page"
     many = LaneView("shop", "ada", 1, 1001, (WAITS,), (WAITS,) * 10)
     assert (row(many).waiting, row(many).more) == ("1,000+", "more than 990 tasks")
     for view, title in (
-        (held, "A task in error holds ada, and 1 task waits"),
+        (taken_by_error, "A task in error holds ada, and 1 task waits"),
         (busy, "bob is held, and nobody waits"),
         (many, "ada is held, and more than 1,000 tasks wait"),
         (

@@ -84,7 +84,6 @@ STATEMENTS = {
     "waiters of lanes": lane_lists.WAITING.postgres,
     "waiters counted": lane_lists.WAITING_COUNT.postgres,
     "lanes of tasks": lane_lists.PLACES.postgres,
-    "lanes of tasks in error": alerts.BLOCKING.postgres,
     "read": load._PARTS,
     "load": load._HELD,
     "inbox": requests.INBOX,

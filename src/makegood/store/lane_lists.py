@@ -24,7 +24,7 @@ select l.app, l.name, l.task, t.workflow, t.key, t.state, l.at_once, t.created_a
 from makegood.lane l join makegood.task t on t.id = l.task where {_OF_LANE} order by l.seq, l.task limit {NAMED}
 """  # noqa: S608 - our own numbers
 _COUNT = f"""
-select x.app, x.name, (select count(*) from (select 1 from makegood.lane l where {_OF_LANE} limit {COUNTED + 1}) m) {{rows}}
+select x.app, x.name, (select count(*) from (select 1 from makegood.lane l where {_OF_LANE} limit {COUNTED + 1}) part) {{rows}}
 """  # noqa: S608 - our own numbers
 _LANE = {"app": "text", "name": "text"}
 
@@ -58,9 +58,9 @@ HELD_LANES, WAITING_LANES = (
     for each in _both(_LANES)
 )
 NAMESAKES = Sql(f"""
-select distinct app from (select app from makegood.lane where name = $1 and state <> 'out' limit {COUNTED}) l order by app limit {APPS}
+select distinct app from (select app from makegood.lane where name = $1 and state <> 'out' limit {COUNTED}) part order by app limit {APPS}
 """)  # noqa: S608 - our own numbers
-_COUNTED = "(select count(*) from (select 1 from makegood.lane o where {} limit $2) o)"
+_COUNTED = "(select count(*) from (select 1 from makegood.lane o where {} limit $2) part)"
 _OTHERS = "o.app = l.app and o.name = l.name and o.state = 'waiting'"
 PLACES = Sql(f"""
 select l.task, l.app, l.name, l.state, l.at_once,
@@ -127,8 +127,8 @@ async def places(tx: ReadTx, tasks: Sequence[int], most: int = COUNTED) -> dict[
     by_task: dict[int, list[TaskLane]] = {}
     for place in places_:
         held_by = tuple(member.task for member in holders.get((place.app, place.name), ()))
-        shown = msgspec.structs.replace(place, held_by=held_by) if place.place == "waiting" else place
-        by_task.setdefault(place.task, []).append(shown)
+        seen_place = msgspec.structs.replace(place, held_by=held_by) if place.place == "waiting" else place
+        by_task.setdefault(place.task, []).append(seen_place)
     return by_task
 
 
