@@ -30,10 +30,10 @@ async def test_transfers_lose_no_money_while_every_role_is_killed(world: World) 
     async with world:
         living = [begin(role) for role in ("scheduler", "scheduler", "agent", "agent", "supervisor")]
         await world.started(*living)
-        transfers = [
-            Transfer(n, *rng.sample(sorted(ACCOUNTS), 2), cents=rng.randrange(1, 200))
-            for n in range(TRANSFERS)
-        ]
+        transfers: list[Transfer] = []
+        for n in range(TRANSFERS):
+            source, target = rng.sample(sorted(ACCOUNTS), 2)
+            transfers.append(Transfer(n, source, target, cents=rng.randrange(1, 200)))
         tasks = [await world.client.submit(move, transfer) for transfer in transfers]
         for role in KILLS:
             await asyncio.sleep(BETWEEN)

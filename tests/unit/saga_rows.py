@@ -162,8 +162,9 @@ class Rows:
             row = self.rows.get(idx)
             if row is not None and row.request.attempt == attempt:
                 row.hears = True
-        for row in self.rows.values():
-            needed = decision.task.goal != "undo" or row.request.doing != "do" or not row.forward
+        for idx, row in self.rows.items():
+            is_lost = decision.task.goal == "undo" or self.steps[idx].loser
+            needed = not is_lost or row.request.doing != "do" or not row.forward
             assert row.hears is not needed, (
                 "an attempt that is needed hears" if needed else "nobody lets it hear"
             )
@@ -181,7 +182,7 @@ class Rows:
             self.counts[idx] = (0 if reset else self.counts[idx]) + increment
         for request in decision.requests:
             assert request.idx not in self.rows, "two requests of one step in flight"
-            goes_forward = decision.task.goal == "forward"
+            goes_forward = decision.task.goal == "forward" and not self.steps[request.idx].loser
             self.rows[request.idx] = Row(request, taken=self.r.random() < 0.3, forward=goes_forward)
         self.timers |= set(decision.timers)
         self._signals(decision)

@@ -15,6 +15,7 @@ class Ended:
     began = 0.0
     retries = 0
     phase = "running"
+    cancelled = False
 
 
 def seen(*answers: MessageKind | None) -> Slots:
