@@ -146,7 +146,7 @@ def _after(task: TaskNow, idx: int) -> list[int]:
 
 def _may_lose(task: TaskNow, idx: int) -> bool:
     """Whether a step is in a branch that was not the first one, or of a race that is not decided."""
-    return any(task.winners.get(first) != lane for first, lane in task.races(idx))
+    return any(task.winners.get(first) != branch for first, branch in task.races(idx))
 
 
 def _named(text: str) -> Iterator[str]:

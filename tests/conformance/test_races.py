@@ -20,7 +20,7 @@ def race() -> Shape:
         )
 
     sides = tuple(Template(("", ""), (Ref("step", n),)) for n in (0, 1))
-    first = StepPlan(2, "first", "first", after=(0, 1), lanes=(0, 1), sides=sides)
+    first = StepPlan(2, "first", "first", after=(0, 1), branches=(0, 1), sides=sides)
     return Shape([act(0), act(1), first, act(3, 2)])
 
 

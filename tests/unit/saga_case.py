@@ -41,13 +41,13 @@ def action(idx: int, *after: int, args: Template | None = None, guards: Any = ()
     )
 
 
-def first(idx: int, *lanes: int, after: tuple[int, ...] = (), **fields: Any) -> StepPlan:
-    """Return a ``first`` called "first": ``lanes`` are the first steps of its branches, ``after`` their last ones, if others.
+def first(idx: int, *branches: int, after: tuple[int, ...] = (), **fields: Any) -> StepPlan:
+    """Return a ``first`` called "first": ``branches`` are the first steps of its branches, ``after`` their last ones, if others.
     Each branch gives the result of its last step.
     """
-    ends = after or lanes
+    ends = after or branches
     sides = tuple(template("", result_of(end), "") for end in ends)
-    return StepPlan(idx, "first", name="first", after=ends, lanes=lanes, sides=sides, **fields)
+    return StepPlan(idx, "first", name="first", after=ends, branches=branches, sides=sides, **fields)
 
 
 def changes(decision: Decision) -> dict[str, object]:

@@ -85,8 +85,8 @@ class Checked(Rows):
         for race in self.steps:
             if race.plan.kind != "first" or race.loser:
                 continue
-            lanes = [*race.plan.lanes, race.plan.idx]
-            marks = [{s.loser for s in self.steps[a:b]} for a, b in itertools.pairwise(lanes)]
+            branches = [*race.plan.branches, race.plan.idx]
+            marks = [{s.loser for s in self.steps[a:b]} for a, b in itertools.pairwise(branches)]
             alive = sum(False in each for each in marks)
             assert race.state != "done" or alive == 1, f"{race.name} has {alive} winners"
             assert race.state != "waiting" or alive or race.error is None, f"{race.name} has no branch left"
@@ -151,7 +151,7 @@ class Checked(Rows):
             each = steps[plan.of]
             assert each.state == "done", "an item of an each that is not decided"
             assert plan.nth < len(json.loads(each.result or b"[]")), "an item that is not there"
-            lane = each.plan.at_once
+            branch = each.plan.at_once
             busy = {
                 s.plan.nth
                 for s in steps
@@ -159,7 +159,7 @@ class Checked(Rows):
                 and s.plan.nth >= 0
                 and s.state in ("running", "in_doubt")
             }
-            assert not lane or len(busy) <= lane, "more items at once than allowed"
+            assert not branch or len(busy) <= branch, "more items at once than allowed"
 
     def _check_counts(self, decision: Decision) -> None:
         """Counts start at 0 for each direction and at resubmission, and never run past the threshold."""

@@ -191,19 +191,19 @@ class Planner:
         """Draw branches of which the first wins, from a stream of their own."""
         others, self.r = self.r, self.racing
         self.in_lanes += 1
-        lanes: list[Place] = []
+        branches: list[Place] = []
         lasts: list[Place] = []
         sides = []
         for _ in range(self.r.randint(1, 3)):
-            lanes.append((len(self.bodies) - 1, len(self.bodies[-1])))
+            branches.append((len(self.bodies) - 1, len(self.bodies[-1])))
             ends = self._sequence(depth + 1, front, guards)
             lasts += ends
             sides.append(template("", Ref("step", self._index(ends[0])), ""))
         self.in_lanes -= 1
         self.r = others
         race = self._make("first", lasts, guards)
-        indices = tuple(map(self._index, lanes))
-        self._set(race, lambda s: msgspec.structs.replace(s, lanes=indices, sides=tuple(sides)))
+        indices = tuple(map(self._index, branches))
+        self._set(race, lambda s: msgspec.structs.replace(s, branches=indices, sides=tuple(sides)))
         return race
 
     def _around(self, depth: int) -> int:

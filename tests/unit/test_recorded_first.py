@@ -87,7 +87,7 @@ def test_steps_in_its_parentheses_are_branches() -> None:
         ("first", (1, 2)),
         ("weigh", (3,)),
     ]
-    assert (steps[3].lanes, steps[3].sides) == ((1, 2), (whole(1), whole(2)))
+    assert (steps[3].branches, steps[3].sides) == ((1, 2), (whole(1), whole(2)))
     assert steps[4].args == Template(('{"order":', "}"), (Ref("step", 3),))
 
 
@@ -109,7 +109,7 @@ def test_functions_are_branches_of_several_steps() -> None:
         ("ups", (2,)),
         ("first", (1, 3)),
     ]
-    assert (steps[4].lanes, steps[4].sides) == ((0, 2), (whole(1), whole(3)))
+    assert (steps[4].branches, steps[4].sides) == ((0, 2), (whole(1), whole(3)))
 
 
 def test_a_step_that_another_one_needs_is_in_its_branch() -> None:
@@ -122,26 +122,26 @@ def test_a_step_that_another_one_needs_is_in_its_branch() -> None:
         ("dhl", (2,)),
         ("first", (1, 3)),
     ]
-    assert steps[4].lanes == (1, 2)
+    assert steps[4].branches == (1, 2)
 
 
 def test_one_branch_is_a_race_too() -> None:
     """The carriers may be a list that is known when the task is submitted."""
     carriers = [ups]
-    assert planned(lambda order: first(*[carrier(order) for carrier in carriers]))[1].lanes == (0,)
+    assert planned(lambda order: first(*[carrier(order) for carrier in carriers]))[1].branches == (0,)
 
 
 def test_a_first_within_a_body_a_side_and_another_one() -> None:
     """Indices are those of the body; guards are those of the side."""
     (_, each_, _) = planned(lambda order: each(lines(order), lambda line: first(ups(line), dhl(line))))
     inner = each_.body[2]
-    assert (inner.after, inner.lanes) == ((inside(0), inside(1)), (inside(0), inside(1)))
+    assert (inner.after, inner.branches) == ((inside(0), inside(1)), (inside(0), inside(1)))
     steps = planned(
         lambda order: when(load(order) == "x", then=lambda: first(ups(order), dhl(order)), otherwise=None)
     )
     assert (steps[4].kind, steps[4].guards) == ("first", ((1, True),))
     steps = planned(lambda order: first(lambda: first(ups(order), dhl(order)), lambda: load(order)))
-    assert [(step.name, step.lanes) for step in steps if step.lanes] == [
+    assert [(step.name, step.branches) for step in steps if step.branches] == [
         ("first", (0, 1)),
         ("first-2", (0, 3)),
     ]

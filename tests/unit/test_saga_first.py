@@ -308,12 +308,12 @@ def test_a_task_that_holds_waits_for_the_undo_of_its_losers() -> None:
 
 def test_a_winner_whose_value_is_missing_loses() -> None:
     """Its result has not what the plan says: the branch has failed, and another one may win."""
-    lanes = first(2, 0, 1)
+    branches = first(2, 0, 1)
     side = template("", result_of(0, "no"), "")
     case = Case(
         action(0),
         action(1),
-        StepPlan(2, "first", "first", after=(0, 1), lanes=(0, 1), sides=(side, lanes.sides[1])),
+        StepPlan(2, "first", "first", after=(0, 1), branches=(0, 1), sides=(side, branches.sides[1])),
         action(3, 2),
     )
     case.say(case.reply(0, "done", value=b"{}"), case.reply(1, "done", value=b'"ok"'))
@@ -446,7 +446,7 @@ def test_poison_stops_the_undo_of_losers_too() -> None:
 def nested() -> Case:
     """Return: the first of (the first of s0 and s1) and s3."""
     outer = StepPlan(
-        4, "first", "outer", after=(2, 3), lanes=(0, 3),
+        4, "first", "outer", after=(2, 3), branches=(0, 3),
         sides=(template("", result_of(2), ""), template("", result_of(3), "")),
     )  # fmt: skip
     return Case(action(0), action(1), first(2, 0, 1), action(3), outer, action(5, 4))
@@ -464,7 +464,7 @@ def test_a_first_in_a_branch_may_win() -> None:
 def test_a_first_in_a_branch_may_lose_and_its_winner_is_undone() -> None:
     """The branch had a winner, and more to do."""
     outer = StepPlan(
-        5, "first", "outer", after=(3, 4), lanes=(0, 4),
+        5, "first", "outer", after=(3, 4), branches=(0, 4),
         sides=(template("", result_of(3), ""), template("", result_of(4), "")),
     )  # fmt: skip
     case = Case(action(0), action(1), first(2, 0, 1), action(3, 2), action(4), outer)
@@ -519,7 +519,7 @@ def test_a_first_in_an_item() -> None:
         action(inside(0)),
         action(inside(1)),
         StepPlan(
-            inside(2), "first", "first", after=(inside(0), inside(1)), lanes=(inside(0), inside(1)),
+            inside(2), "first", "first", after=(inside(0), inside(1)), branches=(inside(0), inside(1)),
             sides=(template("", Ref("step", inside(0)), ""), template("", Ref("step", inside(1)), "")),
         ),
     )  # fmt: skip
@@ -527,7 +527,7 @@ def test_a_first_in_an_item() -> None:
         StepPlan(0, "each", "each", args=template("[1,2]"), body=body),
         StepPlan(1, "gather", "gather", after=(0,), of=0, sides=(template("", Ref("step", inside(2)), ""),)),
     )
-    assert [step.plan.lanes for step in case.held.steps if step.plan.kind == "first"] == [(2, 3), (5, 6)]
+    assert [step.plan.branches for step in case.held.steps if step.plan.kind == "first"] == [(2, 3), (5, 6)]
     case.done(2, 6)
     case.say(TaskMessage("withdrawn", 3, "do", 1), TaskMessage("withdrawn", 5, "do", 1))
     assert case.task.state == "processed"
@@ -567,7 +567,7 @@ def test_a_first_of_a_side_that_is_taken() -> None:
 def test_a_branch_that_begins_with_a_loser_of_its_own_may_still_be_done() -> None:
     """What an inner race has decided against is no end of its branch."""
     outer = StepPlan(
-        5, "first", "outer", after=(3, 4), lanes=(0, 4),
+        5, "first", "outer", after=(3, 4), branches=(0, 4),
         sides=(template("", result_of(3), ""), template("", result_of(4), "")),
     )  # fmt: skip
     case = Case(action(0), action(1), first(2, 0, 1), action(3, 2), action(4), outer)

@@ -52,7 +52,9 @@ def rows(moves: Moves[str]) -> set[tuple[str, str, str]]:  # type: ignore[type-v
         for before, following in moves.items()
         for after, reasons in following.items()
         for reason in reasons
-        if reason not in ELSEWHERE and (before, after, reason) != FINAL_PROBE and "queued" not in (before, after)
+        if reason not in ELSEWHERE
+        and (before, after, reason) != FINAL_PROBE
+        and "queued" not in (before, after)
     }
 
 

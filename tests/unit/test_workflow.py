@@ -419,7 +419,14 @@ def test_a_probe_shows_in_the_policy_of_the_step() -> None:
 
     (step,) = app.workflow(name="w")(lambda: act()).plan().steps
     assert step.policy == Policy(
-        within=5.0, undo_within=5.0, undoable=False, no_return=True, remembers=True, probe=True, fences=True, resumes=True
+        within=5.0,
+        undo_within=5.0,
+        undoable=False,
+        no_return=True,
+        remembers=True,
+        probe=True,
+        fences=True,
+        resumes=True,
     )
 
 

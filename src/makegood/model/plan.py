@@ -114,7 +114,7 @@ class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     of the signal, in ``args`` the timeout in seconds or null, in ``sides`` the value that a timeout gives, if
     there is one. ``fail``: in ``args`` the reason, a text. ``done``: in ``args`` the
     task's result. ``first``: the last steps of its branches in ``after``, the first step of each in
-    ``lanes``, and in ``sides`` the template of each branch's value.
+    ``branches``, and in ``sides`` the template of each branch's value.
 
     Every index in ``after``, ``guards``, ``of`` and refs that names a step of the same body is written as
     ``-1 - n`` (n: position in the body, from 0), and so is the ``idx`` of a body's step; indices >= 0 name
@@ -149,7 +149,7 @@ class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """Items of an ``each`` that run at the same time; 0: all."""
     body: "tuple[StepPlan, ...]" = ()
     """The template steps of one item of an ``each``."""
-    lanes: tuple[int, ...] = ()
+    branches: tuple[int, ...] = ()
     """The first step of each branch of a ``first``. A branch is all steps from there to the next branch, or
     to the ``first`` itself, and the items that its ``each`` make.
     """

@@ -17,7 +17,7 @@ modules:
   what is undone and what bars it, when the round rises;
 - ``replies``: what an answer, a silence, a withdrawn request does to its step;
 - ``forward``: which steps begin, what follows a doubt, the verdict;  ``control``: when, merge, each, gather;
-  ``lanes``: the branches of a first;
+  ``races``: the branches of a first;
 - ``undo``: withdrawing, draining, undoing in reverse order, coming to rest;  ``suspension``: a task that only
   waits goes to sleep, one that waits for slow agents if there is no room;
 - ``fast_path``: the quick way of nearly every message;  ``first_decision``: decisions on tasks being

@@ -15,7 +15,7 @@ from makegood.model.shape import HeldTask
 from makegood.model.states import AT_REST, UNBEGUN, words
 from makegood.model.task import Step, TaskRecord
 from makegood.payload.schema_misfit import completed, misfit
-from makegood.saga import lanes, rules, waits
+from makegood.saga import races, rules, waits
 from makegood.saga.corrected_inputs import correct, correction_text, next_round
 from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.forward import finish, look_at_all
@@ -180,7 +180,7 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     obstacles = [why for s in work.steps() if (why := rules.barred_from_resubmission(s))]
     restarts = {s.plan.idx for s in work.steps() if rules.restarts(s)}
     restarts |= _restarts_of_decisions(work, restarts)
-    losers = lanes.of_restarts(work, restarts)
+    losers = races.of_restarts(work, restarts)
     obstacles += [
         f"{s.name} has lost and is {s.state}: undo the task first" for s in losers if not rules.passes(s)
     ]

@@ -1,5 +1,5 @@
 """Control steps: ``when``, ``merge``, ``each`` and ``gather`` are data in the plan; the rules do them once
-they are ready. (Of a ``first``, see ``lanes``.)
+they are ready. (Of a ``first``, see ``races``.)
 
 ``each`` makes steps: one copy of its body per item of a list that is known only at run time. It may be
 decided again, by a resubmission that reruns the steps before it: then items keep their rows and indices,
@@ -200,7 +200,7 @@ class Copier:
             name=f"{template.name}[{self.nth}]",
             args=template.args and self.template(template.args, depth),
             after=tuple(self.index(i, depth) for i in template.after),
-            lanes=tuple(self.index(i, depth) for i in template.lanes),
+            branches=tuple(self.index(i, depth) for i in template.branches),
             guards=tuple((self.index(i, depth), side) for i, side in template.guards),
             condition=template.condition and self.condition(template.condition, depth),
             sides=tuple(self.template(side, scope) for side in template.sides),

@@ -449,7 +449,16 @@ def _is_alike(step: Step, old: StepPlan, new: StepPlan) -> bool:
 
 def _shape(plan: StepPlan) -> tuple[Any, ...]:
     """Return all of a step's plan except its values, its limits, its name and its policy."""
-    outside = (plan.kind, plan.agent, plan.action, plan.after, plan.guards, plan.lanes, plan.of, plan.at_once)
+    outside = (
+        plan.kind,
+        plan.agent,
+        plan.action,
+        plan.after,
+        plan.guards,
+        plan.branches,
+        plan.of,
+        plan.at_once,
+    )
     return (*outside, tuple([(*_shape(inner), inner.limit) for inner in plan.body]))
 
 

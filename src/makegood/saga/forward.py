@@ -18,7 +18,7 @@ from makegood.model.messages import Alert
 from makegood.model.plan import Template
 from makegood.model.states import Reason, words
 from makegood.model.task import Doing, Step
-from makegood.saga import control, lanes, rules, signals, waits
+from makegood.saga import control, races, rules, signals, waits
 from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.undo import begin_undo, clear, halt
 
@@ -67,7 +67,7 @@ def _begin(work: DecisionBuilder, idx: int) -> None:
     plan = step.plan
     if step.state != "waiting" or step.loser:
         return
-    if not lanes.may_be_decided(work, step) if plan.kind == "first" else work.open(idx):
+    if not races.may_be_decided(work, step) if plan.kind == "first" else work.open(idx):
         return
     if (plan.guards or plan.of >= 0 or plan.item_of >= 0) and control.not_taken(work, plan):
         work.move(step, "skipped", "branch_not_taken")
@@ -91,19 +91,19 @@ def _settle_first(work: DecisionBuilder, first: Step) -> None:
     """Decide a ``first`` of which a branch is done: that one wins, and all others lose."""
     if first.state != "waiting" or first.loser:
         return
-    for lane in lanes.winners(work, first):
+    for branch in races.winners(work, first):
         try:
-            result = lanes.value(work, first, lane)
+            result = races.value(work, first, branch)
         except MissingValueError as missing:
-            _branch_falls(work, first, lane, f"{first.name}: {missing}")
+            _branch_falls(work, first, branch, f"{first.name}: {missing}")
             work.agenda.firsts.add(first.plan.idx)  # another branch may be done too
             return
-        winner = work.step(lanes.indices(first, lane)[-1]).name
+        winner = work.step(races.indices(first, branch)[-1]).name
         first = work.move(first, "ready", "preceded")
         work.move(first, "done", "decided", detail=winner, result=result, error=None)
-        for other in range(len(first.plan.lanes)):
-            if other != lane:
-                lanes.lose(work, first, other)
+        for other in range(len(first.plan.branches)):
+            if other != branch:
+                races.lose(work, first, other)
         return
 
 
@@ -117,9 +117,9 @@ def _end_early(work: DecisionBuilder, step: Step) -> None:
         _unfit(work, step, str(missing))
         return
     work.move(step, "done", "decided", result=result)
-    races = lanes.under_way(work)
+    undecided = races.under_way(work)
     for each in work.steps():
-        if each.state not in ("waiting", "ready") or each.doing is not None or each.plan.idx in races:
+        if each.state not in ("waiting", "ready") or each.doing is not None or each.plan.idx in undecided:
             continue
         if not each.loser:
             rest = halt(work, each, "skipped", "ended_early")
@@ -327,7 +327,7 @@ def fall(
     if not rules.goes_forward(work.task, step):
         return
     label = step.name if name is None else name
-    place = lanes.place_of(work, step)
+    place = races.place_of(work, step)
     if place is not None:
         _branch_falls(work, *place, ": ".join(filter(None, (label, detail))), hold=hold, alert=alert)
         return
@@ -339,14 +339,14 @@ def fall(
 def _branch_falls(
     work: DecisionBuilder,
     first: Step,
-    lane: int,
+    branch: int,
     cause: str,
     *,
     hold: bool = False,
     alert: Alert | None = None,
 ) -> None:
     """A branch has failed: it loses, or with the last one the ``first`` has failed."""
-    causes = lanes.fail(work, first, lane, cause)
+    causes = races.fail(work, first, branch, cause)
     if causes:
         first = work.move(work.step(first.plan.idx), "ready", "preceded")
         first = work.move(first, "failed", "all_failed", detail=causes, error=causes)

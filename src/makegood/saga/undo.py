@@ -7,7 +7,7 @@ it hears that nobody needs it (``DecisionBuilder.cancel``), and may end earlier;
 need it. Then every step that is done *or in doubt* is undone
 once all steps after it are settled; independent undos continue if one is stuck. A held task only drains.
 
-The steps of a branch that has lost (``lanes``) are undone in the same way while their task goes forward, or
+The steps of a branch that has lost (``races``) are undone in the same way while their task goes forward, or
 is held: each is turned back alone, and the ``first`` that decided so does not bar them.
 """
 

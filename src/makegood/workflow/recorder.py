@@ -45,8 +45,8 @@ from makegood.workflow.step_drafts import (
     Unit,
     annotation_of,
     check_key_lengths,
-    check_lane,
     check_part,
+    check_race_branch,
     either,
     step_plan,
 )
@@ -443,7 +443,7 @@ class Recording(Templates):
         flow, first, needs, start = self._flow, self._count, len(self._needs), self._flow.frontier
         heads: tuple[StepDraft, ...] = ()
         ends: tuple[StepDraft, ...] = ()
-        lanes: list[StepDraft] = []
+        branches: list[StepDraft] = []
         sides: list[Template] = []
         kinds: list[Any] = []
         for n, fn in enumerate(functions, 1):
@@ -460,10 +460,12 @@ class Recording(Templates):
                 )
             heads += inner.units[0].heads
             ends += inner.frontier
-            lanes.append(flow.body[position])
+            branches.append(flow.body[position])
             kinds.append(annotation_of(value))
         flow.frontier = ends
-        return self._first(lanes, sides, kinds, Unit(first, 0, start, heads, ends, self._needs[needs:], None))
+        return self._first(
+            branches, sides, kinds, Unit(first, 0, start, heads, ends, self._needs[needs:], None)
+        )
 
     def _first_of_steps(self, steps: Sequence[object]) -> Promise:
         if any(self._is_known(step) for step in steps):
@@ -474,22 +476,24 @@ class Recording(Templates):
         flow = self._flow
         sides = [self._template(step, "a branch of mg.first") for step in steps]
         kinds = [annotation_of(step) for step in steps]
-        lanes: list[StepDraft] = []
+        branches: list[StepDraft] = []
         for n, segment in enumerate(segments, 1):
             scope = Scope(f"branch {n} of mg.first", flow.scope)
             drafts = [draft for draft in flow.body if segment[0].first <= draft.serial <= segment[-1].last]
             for draft in drafts:
                 draft.scope = scope
-            lanes.append(drafts[0])
+            branches.append(drafts[0])
         flow.units.pop()
-        return self._first(lanes, sides, kinds, group)
+        return self._first(branches, sides, kinds, group)
 
-    def _first(self, lanes: list[StepDraft], sides: list[Template], kinds: list[Any], group: Unit) -> Promise:
+    def _first(
+        self, branches: list[StepDraft], sides: list[Template], kinds: list[Any], group: Unit
+    ) -> Promise:
         """Record the step that decides; ``group``: its branches."""
         flow = self._flow
-        check_lane(flow.body[lanes[0].position :], self.where)
+        check_race_branch(flow.body[branches[0].position :], self.where)
         draft = self._draft("first", self._name("first"))
-        draft.lanes, draft.sides = tuple(lanes), tuple(sides)
+        draft.branches, draft.sides = tuple(branches), tuple(sides)
         flow.frontier = (draft,)
         flow.units.append(
             Unit(group.first, self._count - 1, group.start, group.heads, flow.frontier, group.needs, draft)

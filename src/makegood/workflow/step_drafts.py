@@ -30,7 +30,7 @@ class StepDraft(Origin, eq=False):
     limit: int = 1000
     at_once: int = 0
     body: "Sequence[StepDraft]" = ()
-    lanes: "tuple[StepDraft, ...]" = ()
+    branches: "tuple[StepDraft, ...]" = ()
     step_limit: int = 0
     of: "StepDraft | None" = None
 
@@ -93,7 +93,7 @@ def step_plan(draft: StepDraft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
         limit=draft.limit,
         at_once=draft.at_once,
         body=tuple([step_plan(inner, payload_limit) for inner in draft.body]),
-        lanes=tuple(map(_own_index, draft.lanes)),
+        branches=tuple(map(_own_index, draft.branches)),
         step_limit=draft.step_limit,
         of=-1 if draft.of is None else _own_index(draft.of),
         payload_limit=payload_limit,
@@ -144,7 +144,7 @@ def check_part(segment: Sequence[Unit], lowest: int, verb: str) -> None:
         )
 
 
-def check_lane(steps: Sequence[StepDraft], where: str) -> None:
+def check_race_branch(steps: Sequence[StepDraft], where: str) -> None:
     """Raise ``DefinitionError`` for a branch of a ``first`` with a step that cannot lose."""
     for step in steps:
         if step.action is not None and step.action._policy.no_return:
@@ -156,7 +156,7 @@ def check_lane(steps: Sequence[StepDraft], where: str) -> None:
             raise DefinitionError(
                 f"mg.done in {where} would end the task while other branches of mg.first run: return the value from its branch"
             )
-        check_lane(step.body, where)
+        check_race_branch(step.body, where)
 
 
 def annotation_of(value: object) -> Any:

@@ -138,22 +138,22 @@ class TaskNow:
     def races(self, idx: int) -> Iterator[tuple[int, int]]:
         """Yield each ``first`` that a step is in a branch of, the innermost one first, and the branch."""
         while idx >= 0:
-            around = [p for p in self.plans.values() if p.lanes and p.lanes[0] <= idx < p.idx]
+            around = [p for p in self.plans.values() if p.branches and p.branches[0] <= idx < p.idx]
             for first in sorted(around, key=lambda plan: plan.idx):
-                yield first.idx, sum(start <= idx for start in first.lanes) - 1
+                yield first.idx, sum(start <= idx for start in first.branches) - 1
             idx = _made_by(self.plans[idx]) if idx in self.plans else -1
 
     def has_lost(self, idx: int) -> bool:
         """Whether a step is in a branch that was not the first one."""
-        return any(self.winners.get(first, lane) != lane for first, lane in self.races(idx))
+        return any(self.winners.get(first, branch) != branch for first, branch in self.races(idx))
 
     def decide(self, first: int) -> None:
         """Note which branch of a ``first`` is done: of several, the earliest in the plan."""
         plan = self.plans[first]
-        for lane, start in enumerate(plan.lanes):
-            end = [*plan.lanes, first][lane + 1]
+        for branch, start in enumerate(plan.branches):
+            end = [*plan.branches, first][branch + 1]
             if all(self.step(idx).state == "done" for idx in plan.after if start <= idx < end):
-                self.winners[first] = lane
+                self.winners[first] = branch
                 return
 
     def free(self) -> None:

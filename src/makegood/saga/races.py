@@ -4,7 +4,7 @@ A ``first`` comes after all its branches and waits for one of them. The first th
 done in one Decision, the earlier one in the plan. Each other branch loses, and so does one that fails while
 another may still be done. If all fail, the ``first`` has failed::
 
-                 ┌─ a ── b ─┐               a, b   a branch, or lane: steps that follow
+                 ┌─ a ── b ─┐               a, b   a branch: steps that follow
      before ─────┼─ c ──────┼── first ── after     each other
                  └─ d ──────┘
 
@@ -29,15 +29,15 @@ from makegood.saga.held import predecessors
 from makegood.saga.undo import halt, turn_back
 
 
-def indices(first: Step, lane: int) -> range:
+def indices(first: Step, branch: int) -> range:
     """Return the indices of a branch, but for the items in it."""
-    lanes = first.plan.lanes
-    return range(lanes[lane], lanes[lane + 1] if lane + 1 < len(lanes) else first.plan.idx)
+    branches = first.plan.branches
+    return range(branches[branch], branches[branch + 1] if branch + 1 < len(branches) else first.plan.idx)
 
 
-def members(work: DecisionBuilder, first: Step, lane: int) -> Iterator[Step]:
+def members(work: DecisionBuilder, first: Step, branch: int) -> Iterator[Step]:
     """Yield the steps of a branch."""
-    todo = [*indices(first, lane)]
+    todo = [*indices(first, branch)]
     for idx in todo:  # the list grows meanwhile
         step = work.step(idx)
         yield step
@@ -45,9 +45,9 @@ def members(work: DecisionBuilder, first: Step, lane: int) -> Iterator[Step]:
             todo += [i for i in work.followers(idx) if rules.owner(work.step(i).plan) == idx]
 
 
-def is_alive(work: DecisionBuilder, first: Step, lane: int) -> bool:
+def is_alive(work: DecisionBuilder, first: Step, branch: int) -> bool:
     """Whether a branch has not lost; single steps of it may have, to another ``first`` inside it."""
-    return any(not work.step(idx).loser for idx in indices(first, lane))
+    return any(not work.step(idx).loser for idx in indices(first, branch))
 
 
 def may_be_decided(work: DecisionBuilder, first: Step) -> bool:
@@ -58,11 +58,11 @@ def may_be_decided(work: DecisionBuilder, first: Step) -> bool:
 
 def winners(work: DecisionBuilder, first: Step) -> Iterator[int]:
     """Yield the branches that are done, in the order of the plan."""
-    for lane in range(len(first.plan.lanes)):
-        places = indices(first, lane)
+    for branch in range(len(first.plan.branches)):
+        places = indices(first, branch)
         ends = [work.step(idx) for idx in first.plan.after if idx in places]
         if all(rules.passes(end) and not end.loser for end in ends):
-            yield lane
+            yield branch
 
 
 def place_of(work: DecisionBuilder, step: Step) -> tuple[Step, int] | None:
@@ -73,18 +73,18 @@ def place_of(work: DecisionBuilder, step: Step) -> tuple[Step, int] | None:
     idx = step.plan.idx
     while idx >= 0 and firsts:
         around = [
-            first for first in firsts if first.plan.lanes[0] <= idx < first.plan.idx and not first.loser
+            first for first in firsts if first.plan.branches[0] <= idx < first.plan.idx and not first.loser
         ]
         if around:
             first = min(around, key=lambda each: each.plan.idx)
-            return first, next(n for n in range(len(first.plan.lanes)) if idx in indices(first, n))
+            return first, next(n for n in range(len(first.plan.branches)) if idx in indices(first, n))
         idx = rules.owner(work.step(idx).plan)
     return None
 
 
-def lose(work: DecisionBuilder, first: Step, lane: int) -> None:
+def lose(work: DecisionBuilder, first: Step, branch: int) -> None:
     """Let a branch lose: nothing of it goes forward any more, and what was done is undone."""
-    for each in [*members(work, first, lane)]:
+    for each in [*members(work, first, branch)]:
         if each.loser:
             continue
         work.cancel(each)
@@ -96,12 +96,12 @@ def lose(work: DecisionBuilder, first: Step, lane: int) -> None:
         work.agenda.news.append(step.plan.idx)
 
 
-def fail(work: DecisionBuilder, first: Step, lane: int, cause: str) -> str:
+def fail(work: DecisionBuilder, first: Step, branch: int, cause: str) -> str:
     """Note that a branch has failed. It loses while another may be done; else returns why all have failed."""
     causes = "; ".join(filter(None, (first.error, first_line(cause))))
     first = work.put(replace(first, error=causes))
-    if any(is_alive(work, first, n) for n in range(len(first.plan.lanes)) if n != lane):
-        lose(work, first, lane)
+    if any(is_alive(work, first, n) for n in range(len(first.plan.branches)) if n != branch):
+        lose(work, first, branch)
         return ""
     return causes
 
@@ -111,8 +111,8 @@ def under_way(work: DecisionBuilder) -> set[int]:
     steps: set[int] = set()
     for first in work.steps():
         if first.plan.kind == "first" and first.state == "waiting" and not first.loser:
-            lanes = range(len(first.plan.lanes))
-            inside = [step for lane in lanes for step in members(work, first, lane)]
+            branches = range(len(first.plan.branches))
+            inside = [step for branch in branches for step in members(work, first, branch)]
             if any(rules.has_begun(step) for step in inside):
                 steps.update(step.plan.idx for step in inside)
                 steps.add(first.plan.idx)
@@ -125,14 +125,14 @@ def of_restarts(work: DecisionBuilder, restarts: Iterable[int]) -> list[Step]:
     return [
         step
         for first in firsts
-        for lane in range(len(first.plan.lanes))
-        for step in members(work, first, lane)
+        for branch in range(len(first.plan.branches))
+        for step in members(work, first, branch)
         if step.loser
     ]
 
 
-def value(work: DecisionBuilder, first: Step, lane: int) -> bytes:
+def value(work: DecisionBuilder, first: Step, branch: int) -> bytes:
     """Return the result of a ``first`` if this branch wins; raises ``MissingValueError``."""
-    if lane >= len(first.plan.sides):
+    if branch >= len(first.plan.sides):
         raise MissingValueError("the plan does not say what this branch gives")
-    return work.fill(first.plan.sides[lane], first.plan.payload_limit)
+    return work.fill(first.plan.sides[branch], first.plan.payload_limit)
