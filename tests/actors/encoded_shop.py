@@ -132,6 +132,20 @@ class EncodedShop:
             }
 
         @app.workflow
+        def race(order: Order) -> str:
+            line = mg.first(
+                lambda: pick("x", order, order.card),
+                lambda: pick("y", order, mg.wait_for(self.approval).note),
+            )
+            note = weigh(line, line.note)
+            mg.when(is_dear(reserve(order, note), line), then=lambda: mg.done(line.note))
+            return note
+
+        @app.workflow
+        def ask(order: Order) -> str:
+            return weigh(mg.wait_for(self.approval), order.card)
+
+        @app.workflow
         def briefly(order: Order) -> str:
             note: str = reserve(order, order.card).order.lines[1].note
             return note
@@ -148,7 +162,7 @@ class EncodedShop:
                 return self.approval.of(place, key="o-1", value=order.lines[0])
             return briefly.plan(order).with_(key=order.id)
 
-        self.place, self.briefly, self.at_moment = place, briefly, at_moment
+        self.place, self.briefly, self.at_moment, self.race, self.ask = place, briefly, at_moment, race, ask
 
 
 async def dump(world: World) -> str:

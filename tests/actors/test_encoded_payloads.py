@@ -67,6 +67,22 @@ async def test_a_task_of_every_kind_of_step_runs_and_leaves_nothing_in_plain(
         assert len(envelopes(text)) > 10
 
 
+async def test_a_race_an_early_end_and_the_answer_to_a_signal_leave_nothing_in_plain(
+    store: Store, world: World
+) -> None:
+    shop = EncodedShop(encrypted())
+    async with Node(shop.app, store, options=QUIET) as node, Client(store) as stranger:
+        task = await node.client.submit(shop.race, Order("o-2"))
+        assert await task.result(timeout="30s") == f"{CANARY} {CANARY}"
+        question = await node.client.submit(shop.ask, Order("o-3"))
+        with pytest.raises(mg.CodecError, match="no codec that opens it"):
+            await stranger.signal(question.id, shop.approval, Line("x"), id="s", until="weigh", timeout="30s")
+        _, _, _, weigh, *_ = shop.actions
+        line: str = await question.signal(shop.approval, Line("x"), id="s", until=weigh, timeout="30s")
+        assert line == f"x: {CANARY}"
+        refuse_canary(await dump(world), "a row")
+
+
 async def ended(task: mg.TaskHandle[Any], state: str) -> None:
     assert (view := await task.wait("30s")).state == state, view.cause
 

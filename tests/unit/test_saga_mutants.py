@@ -24,7 +24,7 @@ from makegood.saga import (
     decisions,
     fast_path,
     forward,
-    lanes,
+    races,
     replies,
     rules,
     signals,
@@ -550,7 +550,7 @@ def loser_not_undone(m: pytest.MonkeyPatch) -> None:
 @mutant
 def two_winners(m: pytest.MonkeyPatch) -> None:
     """The other branches do not lose."""
-    m.setattr(lanes, "lose", lambda _w, _first, _lane: None)
+    m.setattr(races, "lose", lambda _w, _first, _lane: None)
 
 
 @mutant
@@ -568,12 +568,12 @@ def limit_not_counted(m: pytest.MonkeyPatch) -> None:
 @mutant
 def wins_unfinished(m: pytest.MonkeyPatch) -> None:
     """A branch is done although one of its last steps is not."""
-    true = lanes.winners
+    true = races.winners
 
     def hasty(w: DecisionBuilder, first: Step) -> Any:
         return [*true(w, first)] or [0]
 
-    m.setattr(lanes, "winners", hasty)
+    m.setattr(races, "winners", hasty)
 
 
 # -- promises of others ------------------------------------------------------------------------------------------------

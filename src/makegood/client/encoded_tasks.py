@@ -24,7 +24,7 @@ from makegood.payload import envelopes
 from makegood.payload.envelopes import SEALED, Codec, Context, is_encoded
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 
-_STEP_FIELDS = {"merge": "value of", "gather": "item of", "wait_for": "otherwise of"}
+_STEP_FIELDS = {"merge": "value of", "first": "value of", "gather": "item of", "wait_for": "otherwise of"}
 
 
 async def plain_result(codec: Codec | None, view: TaskView) -> bytes:
@@ -34,6 +34,16 @@ async def plain_result(codec: Codec | None, view: TaskView) -> bytes:
         return await opener.template(view.result or b"null", RESULT)
     except MissingValueError as missing:
         raise CodecError(f"the result of task {show(view.id)} cannot be put together: {missing}") from None
+
+
+async def plain_step_result(codec: Codec | None, app: str, task: str, step: StepView) -> bytes:
+    """Return the result of a step, decoded. Raises ``CodecError``."""
+    data = (await _legible_step(Opener(codec, app, task), step)).result or b"null"
+    if is_encoded(data) or data.startswith(SEALED):
+        raise CodecError(
+            f"the result of step {step.name} of task {task} is encoded, and this client has no codec that opens it: pass mg.Client(codec=...)"
+        )
+    return data
 
 
 async def legible(codec: Codec | None, detail: TaskDetail) -> TaskDetail:

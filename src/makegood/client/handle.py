@@ -500,5 +500,5 @@ async def signalled(
     opened_store, acts = access.opened_store, access.acts
     if until is None and timeout is None:
         return await signals.send(opened_store, acts, to, signal, value, **options)
-    question = Question(to, signal, value, until, timeout)
+    question = Question(to, signal, value, until, timeout, access.codec_of)
     return await ask(opened_store, acts, access.steps, question, **options)

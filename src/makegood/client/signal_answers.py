@@ -8,13 +8,16 @@ one of these. So of two waits for one name, each signal gets its own answer.
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from makegood import saga
 from makegood.base import ids
 from makegood.base.durations import Duration, seconds
 from makegood.client import signals
+from makegood.client.encoded_tasks import plain_step_result
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acts
 from makegood.client.step_waiters import StepWaiters
@@ -30,6 +33,7 @@ from makegood.errors import (
 )
 from makegood.model.plan import StepPlan
 from makegood.payload.codec import decode
+from makegood.payload.envelopes import Codec
 from makegood.store.signals import Signalled, TaskKey
 from makegood.store.step_outcomes import AwaitedStep, StepOutcome
 from makegood.store.views import Exact, Filter, StepView, TaskDetail
@@ -46,6 +50,8 @@ class Question(NamedTuple):
     value: Any
     until: str | Action[..., Any] | None
     timeout: Duration | None
+    codec_of: Callable[[str], Codec | None]
+    """Returns what opens the values of an app."""
 
     @property
     def name(self) -> str:
@@ -61,6 +67,7 @@ class TargetStep(NamedTuple):
     """The step, or the ``each`` that has not made it yet."""
     waits: frozenset[int]
     """The steps before it that wait for the signal."""
+    app: str
 
     @property
     def exists(self) -> bool:
@@ -74,7 +81,7 @@ async def ask(
     """Send a signal, wait for the result of the step that it makes ready, and return that: see
     ``Client.signal``.
     """
-    to, signal, value, until, timeout = question
+    to, signal, value, until, timeout, codec_of = question
     name, until = question.name, _checked_step(until, options["connection"])
     limit = None if timeout is None else seconds(timeout, name="timeout")
     target = await _target(opened_store, await _number(opened_store, to), until, name)
@@ -96,6 +103,8 @@ async def ask(
             f"wait on, send the signal again with id={receipt.id!r}",
             task_id=receipt.task,
         ) from None
+    result = replace(target.view, name=target.name, result=body)
+    body = await plain_step_result(codec_of(target.app), target.app, receipt.task, result)
     if isinstance(until, Action):
         return until._decoded(body)
     return decode(body, Any, f"the result of step {target.name} of task {receipt.task}")
@@ -217,14 +226,14 @@ def _named(detail: TaskDetail, name: str, signal: str) -> TargetStep:
                 task_id=ids.show(detail.task.id),
             )
         view = makers[-1]
-    return TargetStep(name, view, _waits_before(detail.steps, view.idx, signal))
+    return TargetStep(name, view, _waits_before(detail.steps, view.idx, signal), detail.task.app)
 
 
 def _of_action(detail: TaskDetail, action: Action[..., Any], signal: str) -> TargetStep:
     """Return the only step of an action after a wait for the signal."""
     names = (action.name, *action.formerly)
     targets = [
-        TargetStep(step.name, step, _waits_before(detail.steps, step.idx, signal))
+        TargetStep(step.name, step, _waits_before(detail.steps, step.idx, signal), detail.task.app)
         for step in detail.steps
         if step.kind == "action" and step.agent == action.agent.name and step.action in names
     ]

@@ -139,7 +139,7 @@ class _Holes:
         match step.kind:
             case "action" if not self.is_readable(step):
                 return SealedHole("value", result_field(step.name), depth, ref.path)
-            case "merge":
+            case "merge" | "first":
                 return SealedHole("template", f"value of {step.name}", depth, ref.path)
             case "gather":
                 return SealedHole("list", f"item of {step.name}", depth, ref.path)
@@ -201,7 +201,9 @@ class _Sealer:
             case "fail" if args is not None and not args.refs and envelopes.withholds(self._codec):
                 text = await self.value(args.parts[0].encode(), f"reason of {step.name}")
                 args = Template((text.decode(),))
-            case "merge":
+            case "done" if args is not None:
+                args = await self.template(args, RESULT, bodies)
+            case "merge" | "first":
                 field = f"value of {step.name}"
             case "gather":
                 each, _ = self._holes.step(step.of, bodies)
