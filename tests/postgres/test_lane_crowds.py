@@ -11,6 +11,7 @@ import asyncpg
 
 import makegood as mg
 from makegood import ActRefusedError, Client, Node, TaskHandle
+from tests.waiting import moment
 
 NAMES = ("ada", "bob", "cid")
 TASKS, SCHEDULERS = 60, 4
@@ -44,7 +45,7 @@ class Lanes:
 
         @desk.action(name="leave", complete_within="1m")
         async def leave(names: list[str]) -> None:
-            await asyncio.sleep(0)
+            await moment()
             self.counts.subtract(names)
 
         @leave.undo
@@ -69,7 +70,8 @@ async def submit_one(client: Client, url: str, workflow: Any, rng: random.Random
     try:
         async with connection.transaction():
             task = await client.submit(workflow, names, connection=connection)
-            await asyncio.sleep(rng.uniform(0.0, 0.2))
+            for _ in range(rng.randint(0, 10)):
+                await moment()
     finally:
         await connection.close()
     return task
@@ -98,7 +100,8 @@ async def test_schedulers_that_race_for_lanes_let_in_no_more_than_may_go_forget_
 
         async def one(number: int) -> str:
             client = nodes[number % SCHEDULERS].client
-            await asyncio.sleep(rng.uniform(0.0, 0.5))
+            for _ in range(rng.randint(0, 25)):
+                await moment()
             task = await submit_one(client, url, rng.choice(workflows), rng)
             if number % 8 == 0:
                 with suppress(ActRefusedError):  # it has ended

@@ -21,6 +21,7 @@ from makegood.base.text import refuse_unstorable
 from makegood.client import signals
 from makegood.client.follow import Follower
 from makegood.client.handle import TaskAccess, TaskHandle, signalled
+from makegood.client.lanes import ClientLanes
 from makegood.client.messages import ClientMessages
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress
@@ -35,12 +36,10 @@ from makegood.declare.action import Action
 from makegood.declare.signal import Signal
 from makegood.errors import ActRefusedError, AlertNotFoundError, BulkNotFoundError, ConfigError
 from makegood.model.lane import Lane
-from makegood.model.messages import Answer
 from makegood.model.plan import Plan
 from makegood.model.schedule import Overlap
 from makegood.payload.envelopes import Codec
 from makegood.store import Store
-from makegood.store.lane_views import LaneView
 from makegood.store.oversight_records import BulkKind, BulkView
 from makegood.store.signals import Signalled
 from makegood.store.step_down import LEADER
@@ -60,7 +59,7 @@ Ts = TypeVarTuple("Ts")
 
 
 @judge_calls(ConfigError, values=True, own=("submit",))
-class Client(ClientMessages):
+class Client(ClientLanes, ClientMessages):
     """A connection to a store, for submitting and operating tasks, and for sending and receiving messages.
 
     ``store`` is a URL (default: MAKEGOOD_STORE, else ``sqlite:///makegood.db``), or an open store, which the
@@ -780,33 +779,6 @@ class Client(ClientMessages):
         draft = draft_from(name, workflow, inputs, options)
         await self._schedules.write(draft)
         return await self.find_schedule(name, app=draft.spec.app)
-
-    async def lanes(
-        self,
-        app: str | None = None,
-        name: str | None = None,
-        *,
-        limit: int = 100,
-        after: tuple[str, str] | None = None,
-    ) -> list[LaneView]:
-        """Return at most ``limit`` lanes that tasks hold or wait for, by app and name: who holds each, how
-        many wait, and the first of them. ``app``, ``name``: only those. ``after``: the app and the name of
-        the last lane of the page before.
-
-        >>> async def busy(client):
-        ...     return [lane.name for lane in await client.lanes() if lane.waiting > 100]
-        """
-        checked_count(limit)
-        refuse_unstorable(ConfigError, app=app, name=name, after="".join(after or ()))
-        return await self._opened_store.ready().lanes.lanes(app, name, limit, after or ("", ""))
-
-    async def release_lane(
-        self, task: str | int, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
-    ) -> Answer:
-        """Take the lanes of a task in error away, so that the next tasks in them go: see
-        ``TaskHandle.release_lane``.
-        """
-        return await self.task(task).release_lane(why=why, who=who, timeout=timeout)
 
     async def schedules(self, app: str | None = None) -> list[ScheduleHandle]:
         """Return all schedules in the store, or those of one app, by app and name."""

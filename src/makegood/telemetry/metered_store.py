@@ -13,7 +13,8 @@ from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError, SignalRefused
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Request, TaskMessage
-from makegood.store.protocol import LaneLists, Leases, Nodes, Requests, Schedules, Store, Supervision, Tasks
+from makegood.store.protocol import Leases, Nodes, Requests, Schedules, Store, Supervision, Tasks
+from makegood.store.protocol_parts import LaneLists
 from makegood.store.records import Identity, Judged, Offer, Taken
 from makegood.store.schedule_records import FiringPass
 from makegood.store.schedules import Following
