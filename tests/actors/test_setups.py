@@ -182,8 +182,8 @@ async def test_an_alert_that_cannot_be_written_ends_nothing(
 
 def _ended(alerts: Any) -> Any:
     async def ended() -> bool:
-        found = await alerts()
-        return bool(found) and found[0].ended is not None
+        alert_list = await alerts()
+        return bool(alert_list) and alert_list[0].ended is not None
 
     return ended
 

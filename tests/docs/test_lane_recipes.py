@@ -13,7 +13,7 @@ class Gate:
     """What a service does for whoever calls it: it answers once the gate is open, and counts who is in."""
 
     def __init__(self) -> None:
-        self.opened = threading.Event()
+        self.is_open = threading.Event()
         self.calls: list[str] = []
         self.inside = self.most = 0
         self._lock = threading.Lock()
@@ -31,7 +31,7 @@ class Gate:
             self.calls.append(path)
             self.inside += 1
             self.most = max(self.most, self.inside)
-        assert self.opened.wait(30)
+        assert self.is_open.wait(30)
         with self._lock:
             self.inside -= 1
         return f"PUT {path}"
@@ -97,7 +97,7 @@ def test_a_second_click_reports_the_export_that_is_under_way(tmp_path: Path) -> 
         task = first.removeprefix("export ").removesuffix(" begins")
         assert await module.click(client, "ada") == f"export {task} is under way"
         assert (await module.click(client, "bob")).endswith("begins")
-        gate.opened.set()
+        gate.is_open.set()
         assert await ends([client.task(task)]) == ["processed"]
         assert (await module.click(client, "ada")).endswith("begins")
 
@@ -106,7 +106,7 @@ def test_a_second_click_reports_the_export_that_is_under_way(tmp_path: Path) -> 
 
 def test_the_newest_publication_wins_and_the_others_are_undone(tmp_path: Path) -> None:
     module, gate = recipe(tmp_path, "newest-wins"), Gate()
-    gate.opened.set()
+    gate.is_open.set()
     module.http = gate
 
     async def play(client: mg.Client) -> None:
@@ -140,7 +140,7 @@ def test_at_most_five_tasks_of_a_tenant_go_at_a_time(tmp_path: Path) -> None:
         assert (await other.status()).task.state == "processing"
         (lane,) = await client.lanes(name="red")
         assert (lane.held, lane.waiting) == (5, 7)
-        gate.opened.set()
+        gate.is_open.set()
         assert set(await ends([*tasks, other])) == {"processed"}
         assert gate.most <= 6
 

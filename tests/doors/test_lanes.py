@@ -56,9 +56,9 @@ def test_a_task_in_error_holds_its_lane_until_it_is_released(shop: Shop) -> None
     assert alerts[0]["task"] == stuck
     assert f"lane ada, for which 2 tasks wait: {others[0]}, {others[1]}" in alerts[0]["text"]
 
-    refused = shop.call("lane", "release", free, "--reason", "a slip")
-    assert refused.exit_code == 4
-    assert "processed" in refused.stderr
+    refusal = shop.call("lane", "release", free, "--reason", "a slip")
+    assert refusal.exit_code == 4
+    assert "processed" in refusal.stderr
     assert shop.call("lane", "release", ids.show(7), "--reason", "a slip").exit_code == 3
     words = ("--reason", "the others may go", "--who", "ann")
     assert "ada" in shop.done("lane", "release", "o-1", *words)

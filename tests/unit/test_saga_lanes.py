@@ -6,14 +6,14 @@ from makegood.model.messages import TaskMessage
 from tests.unit.saga_case import ADA, Case, action
 
 
-def laned(state: str = "queued", **task: object) -> Case:
+def task_with_lanes(state: str = "queued", **task: object) -> Case:
     """Return a task of two steps with a lane, in this state."""
     return Case(action(0), action(1, 0), claim=False, state=state, lanes=("ada",), **task)
 
 
 def ended(*, undone: bool = False) -> Case:
     """Return a task with a lane that was processed, or undone."""
-    case = laned()
+    case = task_with_lanes()
     case.say(TaskMessage("claim"))
     case.done(0)
     if undone:
@@ -25,7 +25,7 @@ def ended(*, undone: bool = False) -> Case:
 
 
 def test_a_claim_with_its_lanes_begins_it() -> None:
-    case = laned()
+    case = task_with_lanes()
     case.say(TaskMessage("claim"))
     assert (case.task.state, case.task.timed, case.states) == ("processing", True, "running waiting")
     assert case.last.moves[0][:3] == ("task", "queued", "processing")
@@ -34,7 +34,7 @@ def test_a_claim_with_its_lanes_begins_it() -> None:
 @pytest.mark.parametrize("messages", [("claim",), ("claim", "wake"), ("wake",)])
 def test_one_whose_start_has_come_waits_for_its_lanes(messages: tuple[str, ...]) -> None:
     """A wake beside the claim that finds it due does not begin it without its lanes."""
-    case = laned("sleeping")
+    case = task_with_lanes("sleeping")
     case.say(*(TaskMessage(kind, act=ADA if kind == "wake" else None) for kind in messages))  # type: ignore[arg-type]
     assert (case.task.state, case.task.timed, case.states) == ("queued", False, "waiting waiting")
     assert case.last.release
@@ -42,7 +42,7 @@ def test_one_whose_start_has_come_waits_for_its_lanes(messages: tuple[str, ...])
 
 
 def test_one_that_was_let_go_continues_with_the_lanes_that_it_has() -> None:
-    case = laned()
+    case = task_with_lanes()
     case.say(TaskMessage("claim"))
     case.done(0)
     assert case.say(TaskMessage("dead")).task.state == "pending"
@@ -51,13 +51,13 @@ def test_one_that_was_let_go_continues_with_the_lanes_that_it_has() -> None:
 
 
 def test_a_cancel_ends_one_that_nobody_has_begun() -> None:
-    case = laned()
+    case = task_with_lanes()
     case.act("cancel")
     assert (case.task.state, case.last.release) == ("undone", True)
 
 
 def test_one_that_does_not_wait_ends_untouched() -> None:
-    case = laned()
+    case = task_with_lanes()
     case.say(TaskMessage("lane_taken"))
     assert (case.task.state, case.task.cause) == ("undone", "its lane is taken")
 
@@ -93,7 +93,7 @@ def test_a_cancel_of_one_that_is_queued_with_effects_undoes_it_once_it_has_its_l
 
 
 def test_its_lanes_are_given_up_in_error_alone() -> None:
-    case = laned()
+    case = task_with_lanes()
     assert case.act("release_lane")[0] == "refused"
     case.say(TaskMessage("claim"), TaskMessage("poison"))
     assert case.act("release_lane") == (

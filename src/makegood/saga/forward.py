@@ -117,9 +117,9 @@ def _end_early(work: DecisionBuilder, step: Step) -> None:
         _unfit(work, step, str(missing))
         return
     work.move(step, "done", "decided", result=result)
-    undecided = races.under_way(work)
+    open_races = races.under_way(work)
     for each in work.steps():
-        if each.state not in ("waiting", "ready") or each.doing is not None or each.plan.idx in undecided:
+        if each.state not in ("waiting", "ready") or each.doing is not None or each.plan.idx in open_races:
             continue
         if not each.loser:
             rest = halt(work, each, "skipped", "ended_early")
