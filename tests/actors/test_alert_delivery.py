@@ -114,6 +114,37 @@ async def stick_beside(store: Store, _: World) -> None:
                 break
 
 
+async def block_lane(store: Store, _: World) -> None:
+    """Let a task in error hold a lane for which another one waits."""
+    app, plans = clumsy()
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        plan = plans["held"].with_(lane="ada")
+        await (await node.client.submit(plan)).wait("60s")
+        await node.client.submit(plan)
+        await supervisor(store, options=CALM).once(await term_of(store))
+
+
+async def nearly_fill(store: Store, _: World) -> None:
+    """Let a task come to more than four fifths of the steps that it may have."""
+    app = mg.App("large", step_limit=10)
+    desk = app.agent("desk")
+
+    @desk.action(complete_within="1m", undo=mg.NOTHING)
+    async def names() -> list[str]:
+        return ["a"] * 6
+
+    @desk.action(complete_within="1m", undo=mg.NOTHING)
+    async def pack(name: str) -> str:
+        return name
+
+    @app.workflow
+    def order() -> list[str]:
+        return mg.each(names(), pack)
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        assert (await (await node.client.submit(order)).wait("60s")).state == "processed"
+
+
 async def starve(store: Store, world: World) -> None:
     """Leave a request untaken for long."""
     await running(store, 1)
@@ -261,6 +292,8 @@ PROVOKED: dict[str, tuple[Callable[[Store, World], Awaitable[None]], list[str]]]
     "held": (lambda store, _: play(store, "held"), ["step_gave_up", "held"]),
     "undo stuck": (stick_beside, ["step_gave_up", "undo_stuck"]),
     "undo incomplete": (lambda store, _: play(store, "stuck"), ["undo_incomplete"]),
+    "lane held": (block_lane, ["step_gave_up", "held", "lane_held"]),
+    "near the limit": (nearly_fill, ["near_limit"]),
     "starved": (starve, ["starved"]),
     "no scheduler": (leave_waiting, ["no_scheduler"]),
     "late undo": (undo_slowly, ["late_undo"]),

@@ -38,8 +38,11 @@ class ClientLanes:
         ...     return [lane.name for lane in await client.lanes() if lane.waiting > 100]
         """
         checked_count(limit)
-        refuse_unstorable(ConfigError, app=app, name=name, after="".join(after or ()))
-        return await self._opened_store.ready().lanes.lanes(app, name, limit, after or ("", ""))
+        begin = after or ("", "")
+        if len(begin) != 2 or not all(isinstance(part, str) for part in begin):
+            raise ConfigError(f"after={after!r:.60}: the app and the name of a lane, two texts")
+        refuse_unstorable(ConfigError, app=app, name=name, after="".join(begin))
+        return await self._opened_store.ready().lanes.lanes(app, name, limit, begin)
 
     async def release_lane(
         self, task: str | int, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"

@@ -37,7 +37,7 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "Tasks": "tasks:[Task] older:id?",
     "Count": "count:whole more:yes",
     "Step": "idx:whole kind:text name:text agent:text action:text state:text attempt:whole round:whole failures:whole doubt:yes "
-    "undoable:yes result:any error:text? doing:text? waiting:yes taken_by:whole? due:number? "
+    "undoable:yes loser:yes result:any error:text? doing:text? waiting:yes taken_by:whole? due:number? "
     "first_sent:time? key:text? service_key:text? undo_key:text? undo_service_key:text?",
     "Allowed": "act:text step:text? command:text",
     "TaskLane": "name:text place:text at_once:whole before:whole behind:whole held_by:[id]",

@@ -21,7 +21,7 @@ APPS: Final = 100
 _OF_LANE = "l.app = x.app and l.name = x.name and l.state = '{place}'"
 _MEMBERS = f"""
 select l.app, l.name, l.task, t.workflow, t.key, t.state, l.at_once, t.created_at
-from makegood.lane l join makegood.task t on t.id = l.task where {_OF_LANE} order by l.seq, l.task limit {NAMED}
+from makegood.lane l join makegood.task t on t.id between l.task and l.task where {_OF_LANE} order by l.seq, l.task limit {NAMED}
 """  # noqa: S608 - our own numbers
 _COUNT = f"""
 select x.app, x.name, (select count(*) from (select 1 from makegood.lane l where {_OF_LANE} limit {COUNTED + 1}) part) {{rows}}
