@@ -16,7 +16,7 @@ from makegood.testing.history import Event
 
 _UNREAD = 40.0
 """Seconds after which a task whose lanes are free has begun: see L7."""
-_HELD = ("processing", "undoing")
+_HELD = frozenset({"processing", "undoing"})
 
 
 @dataclass(slots=True)
@@ -85,11 +85,11 @@ class LaneRule(Rule):
         if not states:
             return
         task.state = states[-1]  # one that ends and is undone in one commit has its lanes throughout
-        if task.state in _HELD and task.goes is None:
-            task.goes = self._begun[event.task] = event
-        elif task.state in ("processed", "undone"):
+        if task.state in ("processed", "undone"):
             task.goes = None
             self._begun.pop(event.task, None)
+        elif task.goes is None and not _HELD.isdisjoint(states):  # it may begin with a sleep
+            task.goes = self._begun[event.task] = event
 
     def _close(self) -> None:
         if self._last is not None:

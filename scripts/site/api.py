@@ -18,7 +18,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
         "NOT_HAPPENED", "NotHappened", "Happened", "SETUP",
     ),
     "Inside a workflow": (
-        "parallel", "branches", "each", "when", "sleep", "sleep_until", "wait_for", "fail", "all_of", "any_of", "not_", "MOMENT",
+        "parallel", "branches", "first", "each", "when", "sleep", "sleep_until", "wait_for", "fail", "done", "all_of", "any_of", "not_", "MOMENT",
     ),
     "Inside an action": ("current_call", "Call", "Token", "Transaction"),
     "Submit and operate": (

@@ -120,7 +120,7 @@ def test_the_newest_publication_wins_and_the_others_are_undone(tmp_path: Path) -
         assert await ends([first]) == ["undone"]
         assert "/drafts/home/1?remove" in gate.calls
         assert "lane" in (await first.status()).task.cause
-        await are(others, ["undone", "processing"])
+        await are(others, ["undone", "sleeping"])
         assert "/drafts/home/2" not in gate.calls, "it had not begun"
         await others[1].wake()
         assert await ends(others) == ["undone", "processed"]

@@ -77,7 +77,10 @@ class Stripe(Service):
 
 def test_every_recipe_that_talks_to_a_service_is_tried_here() -> None:
     recipes = {"stripe", "webhook-service", "poll-a-slow-service", "pivot-last", "follow-up-an-email"}
-    assert recipes | {"rate-per-tenant"} == AT_SERVICES  # its PUT sets a record, as often as it is sent
+    in_lanes = {"newest-wins", "refuse-a-double-click", "limit-per-tenant"}  # test_lane_recipes
+    assert (
+        recipes | in_lanes | {"rate-per-tenant"} == AT_SERVICES
+    )  # its PUT sets a record, as often as it is sent
 
 
 def stripe(tmp_path: Path) -> tuple[Any, Stripe]:

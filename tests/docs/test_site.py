@@ -76,6 +76,7 @@ def test_prose_of_a_docstring_becomes_fields() -> None:
             "delay",
             "at",
             "attributes",
+            "lane",
             "connection",
         )
     }

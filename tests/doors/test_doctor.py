@@ -169,7 +169,7 @@ def test_a_scheduler_of_an_older_version_is_named() -> None:
     (finding,) = findings.unknown_kinds(views)
     assert finding.severity == "warning"
     assert finding.what.startswith("the Scheduler of old (pid 7 on box) is of an older version")
-    assert "fail, sleep, wait_for" in finding.what
+    assert "done, fail, first, sleep, wait_for" in finding.what
 
 
 def test_a_late_start_beside_a_scheduler_is_a_warning() -> None:

@@ -77,7 +77,7 @@ def test_what_no_task_matches_is_not_found_and_what_is_not_understood_is_named(s
         (
             ("workflow:b*",),
             2,
-            "workflow:b* is not understood: write a * only at the end of a value of key, correlation, attribute",
+            "workflow:b* is not understood: write a * only at the end of a value of key, correlation, lane, attribute",
         ),
         (("state:error",), 2, "state is true of a task only for some time"),
     ):
