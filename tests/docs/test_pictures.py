@@ -95,7 +95,7 @@ def test_the_pictures_of_the_console_show_what_its_pages_have(
         a or b for a, b in re.findall(r"<(?:h2|th)\b[^>]*>([^<{]+)<|ticks\(.+?\) }} ([^<{]+)</span>", page)
     }
     assert len(heads) > 15
-    assert heads - {"Result", "Signals"} <= {words.strip() for words in re.split(r"[\n\t]+", text)}
+    assert heads - {"Result", "Signals", "Lanes"} <= {words.strip() for words in re.split(r"[\n\t]+", text)}
     assert {words for words in more if words not in text} == set()
     assert picture.count('class="dark"') == picture.count('class="light"') == 1
     assert (name == "ladder") == ("prefers-reduced-motion" in picture)

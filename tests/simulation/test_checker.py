@@ -752,4 +752,4 @@ def test_the_report_shows_the_rule_the_words_and_the_events() -> None:
     sentence = f"the silence of attempt 1 of charge was counted twice: at {at:.3f} s by v1 and at {at + 0.01:.3f} s by v1"
     assert sentence in text
     assert "judged    task 2" in text
-    assert "looked at: I1 8" in text
+    assert "looked at: I1 10" in text

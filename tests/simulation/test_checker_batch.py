@@ -223,8 +223,8 @@ def test_tables_show_what_was_violated_and_what_never_happened() -> None:
 def test_a_timeline_is_aligned_and_says_who_did_what_to_which_task() -> None:
     lines = timeline(good()).splitlines()
     heads = [line for line in lines if line.startswith("task #")]
-    assert len(heads) == 6
-    body = lines[6:]
+    assert len(heads) == 8
+    body = lines[8:]
     assert len(body) == len(good().events)
     columns = {line.index("  #1") for line in body if "  #1" in line}
     assert len(columns) == 1
@@ -252,7 +252,7 @@ def test_a_timeline_of_one_task_shows_the_faults_and_no_other_task() -> None:
 def test_the_end_of_a_timeline_says_how_much_is_left_out() -> None:
     text = timeline(good(), last=3)
     assert f"... {len(good().events) - 3} lines before" in text
-    assert len(text.splitlines()) == 6 + 1 + 3
+    assert len(text.splitlines()) == 8 + 1 + 3
 
 
 def test_kinds_nobody_has_words_for_are_shown_as_they_are() -> None:

@@ -4,7 +4,7 @@
 ``assert_type`` states what each checker infers; a line that is wrong on purpose belongs into ``wrong.py``.
 """
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -305,7 +305,7 @@ async def db(*, settings: dict[str, str] = mg.SETUP) -> AsyncIterator[Pool]:
 
 @shop.setup
 @asynccontextmanager
-async def other_db() -> AsyncIterator[Pool]:
+async def other_db() -> AsyncGenerator[Pool, None]:
     yield Pool()
 
 

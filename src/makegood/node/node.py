@@ -231,7 +231,8 @@ class Node:
             self._actors = actors_of(parts, self._heartbeat)
             await self._heartbeat.register()
             if (deaths := self._actor(Deaths)) is not None:
-                await deaths.once()  # first, as what died here may be the leader
+                with contextlib.suppress(StoreUnavailableError):  # it looks again, and says so
+                    await deaths.once()  # first, as what died here may be the leader
             await declare_schedules(parts)
             if parts.console is not None:
                 await parts.console.begin()
