@@ -15,7 +15,9 @@ from tests.simulation.mutants_worlds import FAULTS_OF_ALL_KINDS, UNDOING
 
 LANED = replace(FAULTS_OF_ALL_KINDS, tasks=10, laned=1.0, calm_down=200.0)
 """A little of everything, and every task has lanes."""
-IN_ERROR = replace(UNDOING, tasks=10, laned=1.0)
+IN_ERROR = replace(
+    UNDOING, tasks=10, laned=1.0, rates={"operator": 1.0}, services={"service refuses": 0.3, "service fails": 0.5}
+)
 """Tasks with lanes end in error, and an operator acts on them."""
 
 
@@ -90,7 +92,7 @@ def error_releases_its_lanes(m: pytest.MonkeyPatch) -> None:
 @mutant(LANED)
 def nobody_unparked(m: pytest.MonkeyPatch) -> None:
     """The end of a task makes no other one look again."""
-    rewrite(m, "UNPARK", "state = 'queued'", "state = '?'")
+    rewrite(m, "UNPARK", "= 'queued'", "= '?'")
 
 
 @mutant(LANED)
@@ -115,4 +117,4 @@ def resubmit_passes_the_queue(m: pytest.MonkeyPatch) -> None:
 @mutant(IN_ERROR)
 def release_keeps_its_lanes(m: pytest.MonkeyPatch) -> None:
     """A release leaves the task its places."""
-    m.setattr(lanes, "freed", lambda _decisions: [])
+    m.setattr(lanes, "giving_up", lambda _decisions: [])

@@ -42,8 +42,8 @@ from tests.simulation.mutants_worlds import (
 @mutant(replace(UNDOING, layout=APART, messages={}), "place_order")
 def withdraw_cas(m: pytest.MonkeyPatch) -> None:
     """A request is withdrawn although an agent has taken it."""
-    untaken = "select task, idx, attempt from makegood_request where task in ({marks}) and kind <> 'timer'"
-    m.setattr(decision_rows, "_UNTAKEN", untaken)
+    in_flight = "select task, idx, attempt, null from makegood_request where task in ({marks}) and kind <> 'timer'"
+    m.setattr(decision_rows, "_IN_FLIGHT", in_flight)
 
 
 DYING = replace(
@@ -109,7 +109,7 @@ def stuck_stops_others(m: pytest.MonkeyPatch) -> None:
 @mutant(replace(DOUBTFUL, layout=APART, rates={"operator": 3.0, "kill": 0.5}), "place_order")
 def cancelled_in_flight(m: pytest.MonkeyPatch) -> None:
     """A pending task that is cancelled is undone at once, whatever is in flight or in place."""
-    m.setattr(acts, "_untouched", lambda _work: True)
+    m.setattr(rules, "untouched", lambda _steps: True)
 
 
 @mutant(replace(UNDOING, services={"service refuses": 0.1}), "place_order", twist=too_late)

@@ -26,7 +26,7 @@ _ORDER = (
     ("moved",),
     ("kept", "used", "waited", "timeout"),
     ("notice",),
-    ("sent", "taken", "given back"),
+    ("sent", "taken", "given back", "cancelled"),
     ("alert",),
     ("suspended", "lingers", "overfull"),
     ("ended",),
