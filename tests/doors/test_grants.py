@@ -360,10 +360,18 @@ def test_a_leaked_credential_does_not_do_what_is_not_its_work(
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [kind for kind in ROLES if kind not in ("owner", "agent", "operator", "console", "elector")] + [STOCK],
+    ("as_kind", "kind"),
+    [
+        (as_kind, kind)
+        for as_kind in ("cancel", "done", "expired")
+        for kind in [
+            kind for kind in ROLES if kind not in ("owner", "agent", "operator", "console", "elector")
+        ]
+        + [STOCK]
+        # It may undo any task, and leaves a cancel where a lane's next task wants it.
+        if (as_kind, kind) != ("cancel", "scheduler")
+    ],
 )
-@pytest.mark.parametrize("as_kind", ["cancel", "done", "expired"])
 def test_nobody_but_an_operator_leaves_an_operators_act(
     breached_shop: Guarded, kind: str, as_kind: str
 ) -> None:

@@ -16,7 +16,11 @@ from tests.simulation.mutants_worlds import FAULTS_OF_ALL_KINDS, UNDOING
 LANED = replace(FAULTS_OF_ALL_KINDS, tasks=10, laned=1.0, calm_down=200.0)
 """A little of everything, and every task has lanes."""
 IN_ERROR = replace(
-    UNDOING, tasks=10, laned=1.0, rates={"operator": 1.0}, services={"service refuses": 0.3, "service fails": 0.5}
+    UNDOING,
+    tasks=10,
+    laned=1.0,
+    rates={"operator": 1.0},
+    services={"service refuses": 0.3, "service fails": 0.5},
 )
 """Tasks with lanes end in error, and an operator acts on them."""
 

@@ -42,7 +42,9 @@ from tests.simulation.mutants_worlds import (
 @mutant(replace(UNDOING, layout=APART, messages={}), "place_order")
 def withdraw_cas(m: pytest.MonkeyPatch) -> None:
     """A request is withdrawn although an agent has taken it."""
-    in_flight = "select task, idx, attempt, null from makegood_request where task in ({marks}) and kind <> 'timer'"
+    in_flight = (
+        "select task, idx, attempt, null from makegood_request where task in ({marks}) and kind <> 'timer'"
+    )
     m.setattr(decision_rows, "_IN_FLIGHT", in_flight)
 
 

@@ -44,7 +44,9 @@ def test_a_process_that_dies_after_two_minutes_is_missed_within_seconds_though_i
         task.assert_processed()
 
     test_death()
-    assert min(gaps) < 15.0  # two seconds, the grace, a pass of the Supervisor, which is rare in the first world
+    assert (
+        min(gaps) < 15.0
+    )  # two seconds, the grace, a pass of the Supervisor, which is rare in the first world
 
 
 def test_a_cancel_ends_it_within_a_second() -> None:

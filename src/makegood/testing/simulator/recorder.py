@@ -246,7 +246,10 @@ class Recorder:
             message = rows.read_message(body, 0)
             if kind not in ("late", "expired"):
                 kinds[task, message.idx, message.attempt] = kind
-        for task, idx, attempt, doing, taken_by, complete_by, *_ in changes.of("gone"):
+        # By their keys: in which order a store deletes them depends on what its caches know.
+        for task, idx, attempt, doing, taken_by, complete_by, *_ in sorted(
+            changes.of("gone"), key=itemgetter(0, 1, 2)
+        ):
             key, about = (task, idx, attempt), {"idx": idx, "doing": doing, "attempt": attempt}
             if taken_by is None:
                 self._note("withdrawn", task, **about)
