@@ -15,7 +15,8 @@ import pytest
 
 from makegood.base import ids, zones
 from makegood.console.api import ROOT
-from makegood.console.pages.schedules import PAGE, behind, row, verdict
+from makegood.console.pages.schedules import PAGE, row, verdict
+from makegood.console.pages.wording import behind
 from makegood.store.schedule_records import ScheduleView
 from tests.browser.sample import HOSTILE, a_schedule
 from tests.console.asking import Browser

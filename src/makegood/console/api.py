@@ -29,9 +29,9 @@ from makegood.console.covering import MOST as MOST_COVERED
 from makegood.console.covering import Covering
 from makegood.console.drawing import DrawingThread
 from makegood.console.pages import audit
-from makegood.console.pages import lanes as lane_pages
 from makegood.console.pages import schedules as schedule_pages
 from makegood.console.pages.stores import examined, looked
+from makegood.console.pages.wording import behind
 from makegood.console.redaction import Redaction
 from makegood.console.visits import Audience, Denied, Route, Visit, number_in
 from makegood.errors import ConfigError, TaskNotFoundError, WaitExpiredError
@@ -568,7 +568,7 @@ class Api:
 
     async def _schedules(self, visit: Visit) -> Any:
         app, limit = visit.query.get("app"), _limit(visit)
-        after = schedule_pages.behind(visit.query.get("after", ""))
+        after = behind(visit.query.get("after", ""))
         refuse_unstorable(ConfigError, app=app)
         for name, longest in (("app", _LONGEST_APP), ("after", _LONGEST_AFTER)):
             if len(visit.query.get(name, "")) > longest:
@@ -623,7 +623,7 @@ class Api:
     # -- lanes -----------------------------------------------------------------------------------------------
 
     async def _lanes(self, visit: Visit) -> Any:
-        limit, after = _limit(visit), lane_pages.behind(visit.query.get("after", ""))
+        limit, after = _limit(visit), behind(visit.query.get("after", ""))
         for option, longest in (("app", _LONGEST_APP), ("name", LONGEST_LANE), ("after", _LONGEST_AFTER)):
             if len(visit.query.get(option, "")) > longest:
                 raise ConfigError(f"{option}: a text of at most {longest} characters")

@@ -28,10 +28,6 @@ from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading
 
 MOST_ASKED = 1000
 """Tasks before it that a task asks to cancel, at most."""
-COUNTED = 10_000
-"""Tasks of a lane up to which people see how many there are."""
-SHOWN = 100
-"""Tasks of a lane that people see, at most."""
 
 _PLACES = Sql("""
 select task, app, name, seq, at_once, when_taken, state from makegood.lane where task = any ($1::bigint[]) order by task, name
@@ -81,19 +77,18 @@ _MOVE = for_each(
     "update makegood.lane as l set state = x.state, seq = x.seq {rows} where (l.task, l.name) between (x.task, x.name) and (x.task, x.name)",
     task="bigint", name="text", state="text", seq="bigint",
 )  # fmt: skip
-_BEFORE = for_each(
-    f"""
+_EARLIER = f"""
 select x.task as asks, b.task from makegood.lane b where b.app = x.app and b.name = x.name
     and (b.state = 'held' or (b.state = 'waiting' and (b.seq, b.task) < (x.seq, x.task))) limit {MOST_ASKED}
-""",  # noqa: S608 - our own number
-    f"""
-select x.task as asks, b.task {{rows}} cross join lateral (
-    select b.task from makegood.lane b where b.app = x.app and b.name = x.name
-        and (b.state = 'held' or (b.state = 'waiting' and (b.seq, b.task) < (x.seq, x.task))) limit {MOST_ASKED}
-) b
-""",  # noqa: S608 - our own number
-    task="bigint", app="text", name="text", seq="bigint",
-)  # fmt: skip
+"""  # noqa: S608 - our own number
+_BEFORE = for_each(
+    _EARLIER,
+    f"select b.* {{rows}} cross join lateral ({_EARLIER}) b",
+    task="bigint",
+    app="text",
+    name="text",
+    seq="bigint",
+)
 _ASK = for_each(
     "insert into makegood.inbox (task, kind, at, body) select x.task, 'cancel', {now}, x.body {rows}",
     task="bigint", body="bytea",
@@ -223,41 +218,25 @@ def place_of(state: str, place: str) -> str:
 
 # -- for people, and for submissions -------------------------------------------------------------------------
 
-_OF = "from makegood.lane l join makegood.task t on t.id = l.task where l.app = x.app and l.name = x.name and l.state = x.state"
-_SHOW = f"select l.app, l.name, l.state, l.task, t.workflow, t.state, t.created_at {_OF} order by l.seq, l.task limit {SHOWN}"
-_SHOWN = for_each(
-    _SHOW, f"select p.* {{rows}} cross join lateral ({_SHOW}) p", app="text", name="text", state="text"
-)  # fmt: skip
-_COUNT = f"""
-select count(*) from (
-    select 1 from makegood.lane l where l.app = x.app and l.name = x.name and l.state = x.state limit {COUNTED}
-) l
-"""  # noqa: S608 - our own number
-_COUNTS = for_each(
-    f"select x.app, x.name, x.state, ({_COUNT})",
-    f"select x.app, x.name, x.state, ({_COUNT}) {{rows}}",
-    app="text", name="text", state="text",
-)  # fmt: skip
-_OF_TASK = Sql(
-    "select task, app, name, seq, at_once, when_taken, state from makegood.lane where task = $1 order by name"
-)
-
 
 async def lanes_of(tx: ReadTx, task: int) -> dict[str, LaneState]:
     """Return the lanes of a task, each with the state of its place."""
-    return {name: state for _, _, name, _, _, _, state in await tx.rows(_OF_TASK, task)}
+    return {name: state for _, _, name, _, _, _, state in await tx.rows(_PLACES, [task])}
 
 
 async def obstacle(tx: ReadTx, app: str, names: Sequence[str], at_once: int) -> tuple[int, str] | None:
     """Return a task that has one of these lanes, or waits for it, and the lane, if a task that comes now may
     not go; None if it may. It locks nothing: the claim decides.
     """
-    keys = [(app, name, state) for name in names for state in ("held", "waiting")]
-    counts = {(name, state): count for _, name, state, count in await tx.each(_COUNTS, keys)}
+    keys = [(app, name) for name in names]
+    holders, waiters = [
+        {name: count for _, name, count in await tx.each(sql, keys)}
+        for sql in (lane_lists.HELD_COUNT, lane_lists.WAITING_COUNT)
+    ]
     for name in names:
-        if counts[name, "held"] + counts[name, "waiting"] >= at_once:
-            states = [(app, name, "held" if counts[name, "held"] else "waiting")]
-            for _, _, _, task, *_ in await tx.each(_SHOWN, states):
+        if holders[name] + waiters[name] >= at_once:
+            members = lane_lists.HOLDERS if holders[name] else lane_lists.WAITING
+            for _, _, task, *_ in await tx.each(members, [(app, name)]):
                 return task, name
     return None
 

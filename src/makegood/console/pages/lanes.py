@@ -7,7 +7,7 @@ import msgspec
 
 from makegood.base.counts import counted
 from makegood.base.text import refuse_unstorable
-from makegood.console.pages.wording import PageVerdict
+from makegood.console.pages.wording import PageVerdict, behind
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError
 from makegood.store.filters import text_of
@@ -18,8 +18,6 @@ from makegood.story.steps import listed
 
 PAGE: Final = 50
 """Lanes on a page."""
-MOST_NAMED: Final = 5
-"""Lanes that the sentence of the page names."""
 
 
 class LaneRow(msgspec.Struct, frozen=True):
@@ -31,13 +29,6 @@ class LaneRow(msgspec.Struct, frozen=True):
     waiting: str
     more: str
     """Tasks that wait and are not listed."""
-
-
-def behind(text: str) -> tuple[str, str]:
-    """Return the app and the name after which a page begins, from APP/NAME. Raises ``ConfigError``."""
-    refuse_unstorable(ConfigError, after=text)
-    app, _, name = text.partition("/")
-    return app, name
 
 
 def row(view: LaneView) -> LaneRow:
@@ -92,8 +83,7 @@ def verdict(rows: Sequence[LaneRow]) -> PageVerdict:
         return PageVerdict("idle", "lock", "No task holds a lane, or waits for one")
     blocked = [each.view.name for each in rows if each.need]
     if blocked:
-        names = blocked[:MOST_NAMED] + ([f"{len(blocked) - MOST_NAMED} more"] if blocked[MOST_NAMED:] else [])
-        title = f"{counted(len(blocked), 'lane')} held by a task in error: {listed(names)}"
+        title = f"{counted(len(blocked), 'lane')} held by a task in error: {listed(blocked)}"
         return PageVerdict("need", "error", title, "Others wait until somebody deals with that task.")
     waits = sum(each.view.waiting > 0 for each in rows)
     text = f"{counted(waits, 'of them has', 'of them have')} tasks that wait." if waits else "Nobody waits."

@@ -13,11 +13,9 @@ import msgspec
 from makegood.base import ids, zones
 from makegood.base.counts import counted
 from makegood.base.durations import shown
-from makegood.base.text import refuse_unstorable
 from makegood.console.pages.cluster import leading
-from makegood.console.pages.wording import PageVerdict, lasted
+from makegood.console.pages.wording import PageVerdict, behind, lasted
 from makegood.console.reads import Reads
-from makegood.errors import ConfigError
 from makegood.moments.moment import ScheduleMoment
 from makegood.payload.codec import UNREADABLE
 from makegood.store.schedule_records import ScheduleView
@@ -27,8 +25,6 @@ PAGE: Final = 50
 """Schedules on a page."""
 MOMENTS: Final = 3
 """Next moments of each."""
-MOST_NAMED: Final = 5
-"""Schedules that the sentence of the page names."""
 
 
 class ScheduleRow(msgspec.Struct, frozen=True):
@@ -47,13 +43,6 @@ class ScheduleRow(msgspec.Struct, frozen=True):
     trouble: str
     last_task: str
     skips: str
-
-
-def behind(text: str) -> tuple[str, str]:
-    """Return the app and the name after which a page begins, from APP/NAME. Raises ``ConfigError``."""
-    refuse_unstorable(ConfigError, after=text)
-    app, _, name = text.partition("/")
-    return app, name
 
 
 def upcoming(view: ScheduleView, count: int) -> tuple[list[ScheduleMoment], str]:
@@ -136,8 +125,7 @@ def verdict(rows: Sequence[ScheduleRow], now: float, *, has_leader: bool) -> Pag
         return PageVerdict("idle", "waiting", "No schedule", "Declare one with `@app.schedule`.")
     failing = [each.view.name for each in rows if each.trouble]
     if failing:
-        names = failing[:MOST_NAMED] + ([f"{len(failing) - MOST_NAMED} more"] if failing[MOST_NAMED:] else [])
-        title = f"{counted(len(failing), 'schedule')} cannot be fired: {listed(names)}"
+        title = f"{counted(len(failing), 'schedule')} cannot be fired: {listed(failing)}"
         return PageVerdict("need", "error", title, "makegood keeps their moments, and tries again.")
     if not has_leader:
         text = "The leading Supervisor does: start one with `makegood supervisor`."

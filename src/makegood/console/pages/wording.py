@@ -7,6 +7,8 @@ import msgspec
 
 from makegood.base import ids
 from makegood.base.durations import brief
+from makegood.base.text import refuse_unstorable
+from makegood.errors import ConfigError
 from makegood.store.views import NodeView, Tally, TaskView
 
 Tone = Literal["idle", "run", "ok", "undo", "doubt", "fail", "need"]
@@ -22,6 +24,13 @@ class PageVerdict(msgspec.Struct, frozen=True):
     icon: str
     title: str
     more: str = ""
+
+
+def behind(text: str) -> tuple[str, str]:
+    """Return the app and the name after which a page begins, from APP/NAME. Raises ``ConfigError``."""
+    refuse_unstorable(ConfigError, after=text)
+    app, _, name = text.partition("/")
+    return app, name
 
 
 class Tab(msgspec.Struct, frozen=True):

@@ -114,6 +114,15 @@ class _Tables:
         return bool(count)
 
 
+def _tables(tx: WriteTransaction) -> _Tables:
+    """Return the statements of a transaction of the store."""
+
+    async def ask(sql: str, *values: Any) -> list[Any]:
+        return await tx.rows(spelled(sql, "numeric_dollar"), *values)
+
+    return _Tables(ask)
+
+
 class SignalBatch:
     """Signals of several callers that are sent together, in a write of their own."""
 
@@ -124,11 +133,7 @@ class SignalBatch:
 
     async def work(self, tx: WriteTransaction) -> list[Signalled | MakegoodError | None]:
         """Send them; return for each its answer, the refusal, or None if it is to be sent again."""
-
-        async def ask(sql: str, *values: Any) -> list[Any]:
-            return await tx.rows(spelled(sql, "numeric_dollar"), *values)
-
-        states = await _Tables(ask).states(self._drafts)
+        states = await _tables(tx).states(self._drafts)
         self._tasks = [states[n].task if n in states else 0 for n in range(len(self._drafts))]
         self._answers = [None] * len(self._drafts)
         new: dict[tuple[int, str, str], dict[str, Any]] = {}
@@ -175,11 +180,7 @@ class SignalBatch:
 
 async def send(tx: WriteTransaction, signal: OutgoingSignal, act: Act | None) -> Signalled:
     """Send a signal in a transaction of the store; ``act``: an operator's, which is audited."""
-
-    async def ask(sql: str, *values: Any) -> list[Any]:
-        return await tx.rows(spelled(sql, "numeric_dollar"), *values)
-
-    answer = await signals.send(_Tables(ask), signal, "" if act is None else act.who)
+    answer = await signals.send(_tables(tx), signal, "" if act is None else act.who)
     if act is not None:
         await alerts.acted(tx, signals.audited(act, signal, answer))
     if answer.created:
