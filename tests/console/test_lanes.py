@@ -8,7 +8,7 @@ from typing import Any
 import makegood as mg
 from makegood.base import ids
 from makegood.console.api import ROOT
-from makegood.console.pages.lanes import row, verdict, verdict_of
+from makegood.console.pages.lanes import LaneRow, row, verdict, verdict_of
 from makegood.store.lane_views import LanePlace, LaneView
 from tests.console.asking import Browser
 from tests.console.consoles import Console, a_console, place_order, shop
@@ -117,3 +117,8 @@ def test_the_sentence_of_each_page_says_what_matters() -> None:
     ):
         assert verdict_of(row(view)).title == title
     assert ids.show(7)
+
+
+def test_the_sentence_counts_the_lanes_that_it_does_not_name() -> None:
+    rows = [LaneRow(LaneView("shop", name), need=True, waiting="1", more="") for name in "abcdefg"]
+    assert verdict(rows).title == "7 lanes held by a task in error: a, b, c and 4 more"
