@@ -54,7 +54,7 @@ chaos: .venv ## the order example under every fault, with real processes (STORE,
 test: .venv ## under 14 minutes: form, types, layers, then both stores, actors, doors, pages, a storm and a kill of each role
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync lint postgres chromium compiled
 ifeq ($(strip $(ARGS)),)
-	@$(rings) -m 'not proof'
+	@$(rings) -m 'check or test'
 else
 	@$(python) -m pytest $(ARGS)
 endif
@@ -74,16 +74,22 @@ nightly: .venv ## hours: half an hour of chaos on both stores, then every storm,
 	run simulate SEEDS=10000; \
 	run everywhere; \
 	run replicas; \
+	run variants; \
 	run hostile; \
 	run models ALL=1; \
 	run platforms; \
 	if grep -q '^crash:' Makefile; then run crash; fi; \
 	if [[ -n $$failed ]]; then echo "makegood: failed$$failed" >&2; exit 1; fi
 
+.PHONY: variants
+variants: .venv ## the tests that only `make nightly` runs: variants of what `make proof` has tested once
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync postgres chromium
+	@$(rings) -m nightly $(ARGS)
+
 .PHONY: busy
 busy: .venv postgres ## a ring's tests beside four busy loops: none may need an idle machine (BUSY=4, RING=test or proof)
 	@[[ '$(RING)' != proof ]] || $(MAKE) --no-print-directory programs
-	@scripts/busy.sh '$(BUSY)' $(if $(strip $(ARGS)),$(python) -m pytest $(ARGS),$(rings) -m '$(if $(filter proof,$(RING)),proof,not proof)')
+	@scripts/busy.sh '$(BUSY)' $(if $(strip $(ARGS)),$(python) -m pytest $(ARGS),$(rings) -m '$(if $(filter proof,$(RING)),proof,check or test)')
 
 .PHONY: postgres
 postgres: .venv

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.rings import PROOF, RINGS, ring_of
+from tests.rings import CHECK, RINGS, TEST, ring_of
 
 # How fast an example is made or runs is no finding.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,7 +24,7 @@ OUTCOMES = ("passed", "failed", "skipped", "error")
 
 
 LEFT_OUT: Counter[str] = Counter()
-"""How many tests of each ring this run left out, by `-m`, `-k` or because `pytest` alone runs no proof."""
+"""How many tests of each ring this run left out, by `-m`, `-k` or because `pytest` alone runs what `make test` does."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
             "markers", f"{ring}: the ring that a test belongs to by its place, see tests/rings.py"
         )
     if config.args_source is not pytest.Config.ArgsSource.ARGS and not config.option.markexpr:
-        config.option.markexpr = f"not {PROOF}"
+        config.option.markexpr = f"{CHECK} or {TEST}"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,9 +1,11 @@
-"""The rings of the suite: what `make check`, `make test` and `make proof` run. `docs/internals/proofs.md` says what each of them proves.
+"""The rings of the suite: what `make check`, `make test`, `make proof` and `make nightly` run. `docs/internals/proofs.md` says what each of
+them proves.
 
-A test belongs to the ring of the longest entry that its id begins with, a folder, a file or a test.
+A test belongs to the ring of the longest entry that its id begins with: a folder, a file, a test, or a test with the first of its
+parameters.
 """
 
-CHECK, TEST, PROOF = RINGS = ("check", "test", "proof")
+CHECK, TEST, PROOF, NIGHTLY = RINGS = ("check", "test", "proof", "nightly")
 
 RING_OF = {
     "unit": CHECK,
@@ -21,6 +23,7 @@ RING_OF = {
     "console/test_large_tasks.py::test_pages_cost_the_same_statements_whatever_the_task": PROOF,
     "console/test_hostile_rows.py": PROOF,
     "console/test_hostile_rows.py::test_every_table_at_once[sqlite]": TEST,
+    "console/test_hostile_rows.py::test_no_value_of_a_column_stops_a_command[postgres]": NIGHTLY,
     "console/test_hostile_rows.py::test_invisible_characters_are_shown_as_such": TEST,
     "conformance/test_fuzzed_rows.py": PROOF,
     "conformance/test_task_excerpts.py::test_statements_are_counted": PROOF,
@@ -55,6 +58,8 @@ RING_OF = {
     "chaos": PROOF,
     "election": PROOF,
     "example": PROOF,
+    "example/test_demo.py::test_ended_in_the_middle_it_leaves_no_process_behind[2-sqlite]": NIGHTLY,
+    "example/test_demo.py::test_ended_in_the_middle_it_leaves_no_process_behind[9-sqlite]": NIGHTLY,
     "models": PROOF,
     "replicas": PROOF,
 }
@@ -72,7 +77,11 @@ def ring_of(nodeid: str) -> str:
 
 
 def _beginning(entry: str) -> str:
-    """Return what the ids of an entry's tests begin with: a folder's go on with a slash, a file's with two colons."""
+    """Return what the ids of an entry's tests begin with: a folder's go on with a slash, a file's with two colons, a test's with its
+    parameters, and those with the rest of them.
+    """
+    if "[" in entry:
+        return f"{entry.removesuffix(']')}-"
     if "::" in entry:
         return f"{entry}["
     return f"{entry}::" if entry.endswith(".py") else f"{entry}/"

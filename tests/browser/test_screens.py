@@ -83,21 +83,30 @@ def test_the_first_screen_opens(page: Page, consoles: dict[str, Listening]) -> N
     assert page.complaints() == []
 
 
-@pytest.mark.parametrize("where", ["root", "base"])
+def has_no_fault(page: Page, screen: str) -> None:
+    """The browser complains of nothing, nothing is wider than the window, and hostile texts stay texts."""
+    missing = ["Failed to load resource: the server responded with a status of 404 (Not Found)"]
+    assert page.complaints() == (missing if screen == "/nowhere" else [])
+    assert page.run("document.documentElement.scrollWidth - innerWidth") <= 0, page.run(WIDE)
+    assert page.run("document.querySelectorAll('main script, main iframe').length") == 0
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("screen", SCREENS)
-def test_a_screen_is_whole(
-    page: Page, consoles: dict[str, Listening], screen: str, scheme: str, where: str
-) -> None:
-    """No complaint, no horizontal scroll, nothing serious for axe-core; hostile texts stay texts."""
+def test_a_screen_is_whole(page: Page, consoles: dict[str, Listening], screen: str, scheme: str) -> None:
+    """Wide and narrow: no fault, and nothing serious for axe-core."""
     for width in (1280, 390):
         page.look(width=width, scheme=scheme)
-        settled(page, consoles[where], screen)
-        missing = ["Failed to load resource: the server responded with a status of 404 (Not Found)"]
-        assert page.complaints() == (missing if screen == "/nowhere" else [])
-        assert page.run("document.documentElement.scrollWidth - innerWidth") <= 0, page.run(WIDE)
-        assert page.run("document.querySelectorAll('main script, main iframe').length") == 0
+        settled(page, consoles["root"], screen)
+        has_no_fault(page, screen)
         assert examined(page) == []
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_screen_under_a_base_path_is_whole(page: Page, consoles: dict[str, Listening], screen: str) -> None:
+    """A base path changes addresses, not colours and widths: what it could break is refused or missing."""
+    settled(page, consoles["base"], screen)
+    has_no_fault(page, screen)
 
 
 @pytest.mark.parametrize("where", ["root", "base"])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.simulation.test_plugin_interruptions import section
 from tests.simulation.test_plugin_reports import run
 
 pytest_plugins = ["pytester"]
@@ -16,7 +17,7 @@ ADDRESS = ("127.0.0.1", 9)
 URL = "http://127.0.0.1:9/"
 
 class Remote:
-    bank = None
+    bank = call = None
 
 @desk.action(complete_within="5s", retry=mg.NEVER, recover=mg.Recover(threshold=1, wait="1s", extended="1s"))
 async def book(order: str) -> str:
@@ -87,15 +88,18 @@ async def find(order: str) -> mg.Happened[str] | mg.NotHappened:
 def trip(order: str) -> str:
     return book(order)
 
+@pytest.mark.parametrize("call", {calls})
 @crash_everywhere(kinds=("kill",), at_most=12)
-async def test_trip(world):
-    Remote.bank = world.service("bank")
+async def test_trip(world, call):
+    Remote.bank, Remote.call = world.service("bank"), globals().get(call)
     task = await world.submit(trip, "o-1")
     await world.run_to_rest()
     task.assert_whole()
 """
+RAISED = """await Remote.call()
+    return mg.NOT_HAPPENED"""
 SWALLOWED = """try:
-        await {call}()
+        await Remote.call()
     except Exception:
         pass
     return mg.NOT_HAPPENED"""
@@ -118,20 +122,21 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("swallow", [False, True], ids=["raised", "swallowed"])
-@pytest.mark.parametrize("call", CALLS)
-def test_a_probe_that_asks_for_a_real_network_fails_the_test(
-    pytester: pytest.Pytester, call: str, swallow: bool
-) -> None:
+def trips(probe: str, *calls: str) -> str:
+    """Return a user's test of a trip with this probe, once for each call that the probe may make."""
+    return TRIP.replace("{probe}", probe).replace("{calls}", repr(calls))
+
+
+@pytest.mark.parametrize("probe", [RAISED, SWALLOWED], ids=["raised", "swallowed"])
+def test_a_probe_that_asks_for_a_real_network_fails_the_test(pytester: pytest.Pytester, probe: str) -> None:
     """It is recorded where it is refused: what becomes of the error on its way does not matter."""
-    probe = SWALLOWED.format(call=call) if swallow else f"await {call}()\n    return mg.NOT_HAPPENED"
-    output = run(pytester, TRIP.replace("{probe}", probe))
-    assert "1 failed" in output
-    assert (
-        f"your test said: NotSimulatedError: {CALLS[call]}() was called, and a simulated world has no"
-        in output
-    )
-    assert call == "by_own_pool" or "(step book)" in output  # such a thread does not know the step
+    output = run(pytester, trips(probe, *CALLS))
+    assert f"{len(CALLS)} failed" in output
+    for call, refused in CALLS.items():
+        failure = section(output, f"test_trip[{call}]")
+        said = f"your test said: NotSimulatedError: {refused}() was called, and a simulated world has no"
+        assert said in failure, call
+        assert call == "by_own_pool" or "(step book)" in failure, call  # such a thread does not know the step
 
 
 @pytest.mark.parametrize(
@@ -147,7 +152,7 @@ def test_a_probe_that_asks_for_a_real_network_fails_the_test(
 def test_a_probe_that_never_answers_is_named_as_not_proved(
     pytester: pytest.Pytester, probe: str, hint: str | None
 ) -> None:
-    output = run(pytester, TRIP.replace("{probe}", probe))
+    output = run(pytester, trips(probe, "none"))
     assert "1 passed" in output
     assert (hint is None) == ("the probe of trips/desk/book" not in output)
     assert hint is None or hint in output

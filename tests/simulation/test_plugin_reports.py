@@ -23,7 +23,9 @@ from tests.simulation import shop_for_plugin as shop
 pytest_plugins = ["pytester"]
 
 SHOP = Path(__file__).with_name("shop_for_plugin.py")
-ALONE = [f"-pno:{plugin}" for plugin in ("cacheprovider", "randomly", "hypothesispytest", "anyio")]
+ALONE = [
+    f"-pno:{plugin}" for plugin in ("cacheprovider", "randomly", "hypothesispytest", "schemathesis", "anyio")
+]
 """Without plugins that leave traces, change the order, or take as long to be imported as pytest itself."""
 HEAD = """
 import makegood as mg
