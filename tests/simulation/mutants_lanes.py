@@ -13,7 +13,7 @@ from makegood.store.transaction import Sql
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_worlds import FAULTS_OF_ALL_KINDS, UNDOING
 
-LANED = replace(FAULTS_OF_ALL_KINDS, tasks=10, laned=1.0, calm_down=200.0)
+LANED = replace(FAULTS_OF_ALL_KINDS, tasks=10, laned=1.0)
 """A little of everything, and every task has lanes."""
 IN_ERROR = replace(
     UNDOING,

@@ -65,8 +65,11 @@ FAULTS_OF_ALL_KINDS = StormSwarm(
     services=BAD_SERVICES,
     pace=0.2,
     engine=QUICK,
+    calm_down=200.0,
 )
-"""Everything a little; most mutants die of something special."""
+"""Everything a little; most mutants die of something special. A sound world comes to rest long before 200 s; one that never does costs
+more CPU than all its storm.
+"""
 UNDOING = replace(
     FAULTS_OF_ALL_KINDS,
     tasks=6,
