@@ -13,6 +13,7 @@ FROM ?= 0
 SECONDS ?= 60
 BUSY ?= 4
 RING ?= test
+WORKERS ?= 4
 # What is ordered and what falls when in a run of chaos; empty: chance, and the run says what it drew
 SEED ?=
 # Further arguments of what is run, pytest or the target's own program: make test ARGS="-k takeover"
@@ -24,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 bin := .venv/bin
 python := $(bin)/python
 fast := tests/unit tests/house
-rings := $(python) -m pytest -n 4 --dist worksteal
+rings := $(python) -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: help
 help: ## list the targets
@@ -50,7 +51,7 @@ chaos: .venv ## the order example under every fault, with real processes (STORE,
 	@$(python) -m examples.chaos --store '$(STORE)' --seconds '$(SECONDS)' $(if $(SEED),--seed '$(SEED)') $(ARGS)
 
 .PHONY: test
-# Many tests wait, for processes, servers, leases: four at a time keep two cores busy. It needs PostgreSQL and Chromium.
+# Many tests wait, for processes, servers, leases: four at a time (WORKERS=4) keep two cores busy. It needs PostgreSQL and Chromium.
 test: .venv ## under 14 minutes: form, types, layers, then both stores, actors, doors, pages, a storm and a kill of each role
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync lint postgres chromium compiled
 ifeq ($(strip $(ARGS)),)

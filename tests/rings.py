@@ -24,6 +24,7 @@ RING_OF = {
     "console/test_hostile_rows.py": PROOF,
     "console/test_hostile_rows.py::test_every_table_at_once[sqlite]": TEST,
     "console/test_hostile_rows.py::test_no_value_of_a_column_stops_a_command[postgres]": NIGHTLY,
+    "console/test_hostile_rows.py::test_no_value_of_a_column_stops_a_page[postgres]": NIGHTLY,
     "console/test_hostile_rows.py::test_invisible_characters_are_shown_as_such": TEST,
     "conformance/test_fuzzed_rows.py": PROOF,
     "conformance/test_task_excerpts.py::test_statements_are_counted": PROOF,
@@ -34,6 +35,7 @@ RING_OF = {
     "docs/test_breaker_outages.py": PROOF,
     "docs/test_proof_howto.py": PROOF,
     "docs/test_recorded_pictures.py": PROOF,
+    "docs/test_site.py::test_the_site_builds_without_a_warning": PROOF,
     "docs/test_breaker_howto.py": PROOF,
     "docs/test_tutorial.py": PROOF,
     "doors": TEST,
@@ -74,6 +76,15 @@ def ring_of(nodeid: str) -> str:
     name = nodeid.removeprefix("tests/")
     entries = [entry for entry in RING_OF if name == entry or name.startswith(_beginning(entry))]
     return RING_OF[max(entries, key=len)] if entries else TEST
+
+
+def rings_in(file: str) -> set[str]:
+    """Return the rings that tests of a file may belong to; ``file``: its path from tests/.
+
+    >>> sorted(rings_in("example/test_demo.py")), rings_in("example/test_waits.py")
+    (['nightly', 'proof'], {'proof'})
+    """
+    return {ring_of(f"{file}::"), *(ring for entry, ring in RING_OF.items() if entry.startswith(f"{file}::"))}
 
 
 def _beginning(entry: str) -> str:

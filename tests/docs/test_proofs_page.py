@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rings import RING_OF, RINGS, ring_of
+from tests.rings import RING_OF, RINGS, ring_of, rings_in
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/internals/proofs.md").read_text(encoding="utf-8")
@@ -39,6 +39,26 @@ def test_the_longest_entry_counts() -> None:
     assert ring_of("tests/processes/test_agents.py::test_agent_killed_after_the_effect[sqlite]") == "test"
     assert (
         ring_of("tests/processes/test_agents.py::test_agent_killed_after_the_effect_of_a_step[sqlite]")
+        == "proof"
+    )
+
+
+def test_a_ring_imports_each_file_that_has_a_test_of_it() -> None:
+    assert rings_in("unit/test_ids.py") == {"check"}
+    assert rings_in("docs/test_site.py") == {"test", "proof"}
+    assert rings_in("example/test_demo.py") == {"proof", "nightly"}
+    assert (
+        ring_of("tests/example/test_demo.py::test_ended_in_the_middle_it_leaves_no_process_behind[9-sqlite]")
+        == "nightly"
+    )
+    assert (
+        ring_of(
+            "tests/console/test_hostile_rows.py::test_no_value_of_a_column_stops_a_command[postgres-task]"
+        )
+        == "nightly"
+    )
+    assert (
+        ring_of("tests/console/test_hostile_rows.py::test_no_value_of_a_column_stops_a_command[sqlite-task]")
         == "proof"
     )
 
