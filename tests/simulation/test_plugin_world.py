@@ -183,12 +183,12 @@ def test_an_undo_that_the_fake_refuses_leaves_it_standing() -> None:
 
 
 def test_a_test_that_never_ends_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After two days, which are two hours here."""
+    """After two days, which are two hours here, and the longest that its workflow may take."""
     monkeypatch.setattr("makegood.testing.kit.stage.DAY", 3600.0)
 
     async def script(world: World) -> None:
         services(world)
-        await world.submit(shop.slow_order, "o7")
+        await world.submit(shop.place_order, "o7")
         await asyncio.get_running_loop().create_future()
 
     with pytest.raises(UnprovedError, match="it waits for something that never comes"):
