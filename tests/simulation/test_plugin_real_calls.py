@@ -96,9 +96,9 @@ async def test_trip(world, call):
     await world.run_to_rest()
     task.assert_whole()
 """
-RAISED = """await Remote.call()
+RAISES = """await Remote.call()
     return mg.NOT_HAPPENED"""
-SWALLOWED = """try:
+SWALLOWS = """try:
         await Remote.call()
     except Exception:
         pass
@@ -127,15 +127,15 @@ def trips(probe: str, *calls: str) -> str:
     return TRIP.replace("{probe}", probe).replace("{calls}", repr(calls))
 
 
-@pytest.mark.parametrize("probe", [RAISED, SWALLOWED], ids=["raised", "swallowed"])
+@pytest.mark.parametrize("probe", [RAISES, SWALLOWS], ids=["raised", "swallowed"])
 def test_a_probe_that_asks_for_a_real_network_fails_the_test(pytester: pytest.Pytester, probe: str) -> None:
     """It is recorded where it is refused: what becomes of the error on its way does not matter."""
     output = run(pytester, trips(probe, *CALLS))
     assert f"{len(CALLS)} failed" in output
-    for call, refused in CALLS.items():
+    for call, function in CALLS.items():
         failure = section(output, f"test_trip[{call}]")
-        said = f"your test said: NotSimulatedError: {refused}() was called, and a simulated world has no"
-        assert said in failure, call
+        message = f"your test said: NotSimulatedError: {function}() was called, and a simulated world has no"
+        assert message in failure, call
         assert call == "by_own_pool" or "(step book)" in failure, call  # such a thread does not know the step
 
 
