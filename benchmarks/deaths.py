@@ -109,6 +109,7 @@ def start(folder: Path, *command: str | Path) -> subprocess.Popen[bytes]:
     for line in process.stdout:
         if line.strip() == b"ready":
             return process
+    kill(process.pid)  # what it has started lives on
     raise SystemExit(f"a process has ended: {(folder / 'log').read_text(encoding='utf-8')[-2000:]}")
 
 

@@ -9,6 +9,7 @@ priorities, and SQL copies their rows: those of ``task``, ``step``, ``request`` 
 import asyncio
 import json
 import os
+import signal
 import sqlite3
 import sys
 import time
@@ -165,18 +166,18 @@ async def make_due(url: str, seconds: float) -> None:
 
 async def signal_all(url: str) -> None:
     """Leave each task that sleeps a signal, in one transaction: the rows that as many senders leave."""
-    signal = OutgoingSignal(to=0, name="answer", id="answer-1", value=b'"yes"')
+    outgoing = OutgoingSignal(to=0, name="answer", id="answer-1", value=b'"yes"')
     asleep = "from {}task where state = 'sleeping'"
     await execute(
         url,
         (
             "insert into {}signal (task, name, id, at, digest) select id, 'answer', 'answer-1', created_at, $1 "
             + asleep,
-            (signal.digest,),
+            (outgoing.digest,),
         ),
         (
             "insert into {}inbox (task, kind, at, body) select id, 'signal', created_at, $1 " + asleep,
-            (signal.message,),
+            (outgoing.message,),
         ),
     )
 
@@ -248,6 +249,14 @@ class Process:
         self._process.stdin.write(f"{line}\n".encode())
         answer: dict[str, float] = json.loads(await self._process.stdout.readline())
         return answer
+
+    def pause(self) -> None:
+        """Stop it where it is."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._process.send_signal(signal.SIGCONT)
 
     async def close(self) -> None:
         """Let it end, or end it after a while."""

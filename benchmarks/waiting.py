@@ -13,6 +13,7 @@
 ``beside``    plain tasks beside a million sleepers: how much slower, and what a process has more in memory than one on an empty store
 ``drain``     a million sleepers that are due at one moment, and whether lower priorities overtake higher ones
 ``flood``     signals to 100,000 sleepers, all sent before 1, 2 or 4 processes with Schedulers begin
+``lanes``     tasks of one step that wait to be claimed, a million in 100,000 lanes, beside as many without lanes, in turns
 ``pairs``     tasks that do not wait, against another commit: ``benchmarks.pairs``
 
 Each entry is a process of its own on a store of its own; the entries of a workload take turns. DBOS is installed as for ``make bench``,
@@ -31,19 +32,21 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from benchmarks import sleepers
+from benchmarks import crowded_lanes, sleepers
 from benchmarks.environments import ROOT
 from benchmarks.plan import Entry, Row, Store
 from benchmarks.plan import Sizes as CellSizes
 from benchmarks.running import FailedError, Ground, machine
 from benchmarks.table import lines
 
-WORKLOADS: Final = ("signal", "sleep", "schedule", "held", "beside", "drain", "flood", "pairs")
+WORKLOADS: Final = ("signal", "sleep", "schedule", "held", "beside", "drain", "flood", "lanes", "pairs")
 STORES: Final[tuple[Store, ...]] = ("sqlite", "postgres")
 PAGE: Final = ROOT / "docs/internals/performance.md"
 BEGIN: Final = "<!-- waiting: begin -->"
 END: Final = "<!-- waiting: end -->"
 """The marks between which the page has the table."""
+_IN_LANE: Final = 10
+"""Tasks in a lane, on average."""
 _BARS: Final = {"sqlite": 1 / 50, "postgres": 0.35}
 """How long a signal may take, as a share of DBOS's time."""
 
@@ -62,9 +65,11 @@ class Sizes:
     pairs: int = 7
     flood: int = 100_000
     slices: int = 16
+    queued: int = 1_000_000
+    turns: int = 10
 
 
-QUICK: Final = Sizes(1, 40, 20, 4, 20, 5_000, 1_000, 3, 2_000, 4)
+QUICK: Final = Sizes(1, 40, 20, 4, 20, 5_000, 1_000, 3, 2_000, 4, 200_000, 6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +248,21 @@ class Bench:
                     f"{rates[4] / rates[1]:.2f} of one's rate, at least 1" if is_last else "", rates[4] >= rates[1] if is_last else None,
                 )
             )  # fmt: skip
+
+    def _lanes(self, store: Store) -> None:
+        count = self._sizes.queued
+        lanes = count // _IN_LANE
+        with self._database(store) as with_lanes, self._database(store) as without:
+            asyncio.run(crowded_lanes.fill(with_lanes, count, lanes))
+            asyncio.run(crowded_lanes.fill(without, count, 0))
+            figures = asyncio.run(crowded_lanes.compared(with_lanes, without, self._sizes.turns))
+        self.lines.append(
+            Line(
+                f"{count:,} waiting tasks in {lanes:,} lanes, beside as many without", store,
+                f"{figures['with']:,.0f} tasks/s beside {figures['without']:,.0f}; {figures['cpu_us']:.0f} µs of CPU each beside {figures['cpu_us_without']:.0f}",
+                "", f"{figures['ratio']:.2f} of the rate without lanes, at least 0.9", figures["ratio"] >= 0.9,
+            )
+        )  # fmt: skip
 
     # -- tasks that do not wait ------------------------------------------------------------------------------
 

@@ -78,7 +78,8 @@ async def drive(folder: Path, *, is_first: bool) -> None:
     if is_first:
         async with aiohttp.ClientSession() as session:
             await register(session, f"http://127.0.0.1:{admin}", f"http://127.0.0.1:{port}")
-            async with session.post(f"http://127.0.0.1:{ingress}/deaths/once/send") as answer:
+            url = f"http://127.0.0.1:{ingress}/deaths/once/send"
+            async with session.post(url, skip_auto_headers=["Content-Type"]) as answer:  # it takes no input
                 answer.raise_for_status()
     print("ready", flush=True)
     await asyncio.sleep(LONG)

@@ -9,7 +9,8 @@ books against what the shop says, and whether each kind of fault happened at all
 - ``strikes.py``    carries the plan out: on processes, on the ``network.py``, on the remote services, on the store
 - ``stores.py``     the store under fire: a SQLite file (``locker.py``) or a PostgreSQL server (``server.py``)
 - ``customers.py``  who orders what (``orders.py``); ``operators.py`` who cancels, undoes, resubmits and settles
-- ``ends.py``       how every order ended, read once all is at rest; ``checker.py`` what is wrong with that
+- ``ends.py``       how every order ended, read once all is at rest; ``checker.py`` what is wrong with that,
+  ``wait_checks.py`` and ``lane_checks.py`` with waits and lanes
 - ``play.py``       one run from the first process to the report; ``report.py``, ``screen.py`` tell of it
 
 It needs a checkout: it is no part of the wheel.

@@ -43,6 +43,10 @@ class Placed:
     """Seconds after which it was to begin."""
     submit_time: float = 0.0
     """When its submission was first tried, in seconds since 1970."""
+    ack_seconds: float = 0.0
+    """Seconds from then to its acknowledgement."""
+    released: float | None = None
+    """When an operator asked that its lanes be released, on the store's clock."""
     acts: list[str] = field(default_factory=list)
     """What operators asked for, whatever came of it."""
     unanswered: bool = False
@@ -139,7 +143,9 @@ class Customer:
             handle = await self._submit(workflow, order, delay)
         finally:
             self._gate.release()
-        placement = Placed(order, handle, workflow.name, delay=delay, submit_time=begin)
+        placement = Placed(
+            order, handle, workflow.name, delay=delay, submit_time=begin, ack_seconds=time.time() - begin
+        )
         self._ledger.enter(placement)
         if not handle.created:
             self._ledger.counts["acknowledged at a later try"] += 1

@@ -16,13 +16,14 @@ from makegood import Client, StoreUnavailableError
 from makegood.store.views import Filter
 
 from .customers import Ledger, Placed, ending
+from .lane_checks import turns_of
 from .stores import UnderFire
 from .waits import let_go, results_of, waits_of
 
 FILE: Final = "ends.jsonl"
-UNRESTED: Final = ("pending", "sleeping", "processing", "undoing")
+UNRESTED: Final = ("queued", "pending", "sleeping", "processing", "undoing")
 TABLES: Final = (
-    "task", "step", "request", "inbox", "signal", "schedule", "attribute", "event", "alert", "audit", "lease", "node",
+    "task", "step", "request", "inbox", "signal", "schedule", "attribute", "lane", "event", "alert", "audit", "lease", "node",
 )  # fmt: skip
 LOOK_EVERY: Final = 0.3
 SHOWN: Final = 20
@@ -64,7 +65,11 @@ async def _line(client: Client, placement: Placed) -> dict[str, Any]:
     task = client.task(placement.handle.number)
     line: dict[str, Any] = {"order": placement.order.id, "cents": placement.order.cents, "task": task.id}
     line |= {"first": placement.first, "acts": placement.acts, "outcome": "", "standing": []}
-    line |= {"delay": placement.delay, "submit_time": placement.submit_time}
+    line |= {
+        "delay": placement.delay,
+        "submit_time": placement.submit_time,
+        "ack_seconds": placement.ack_seconds,
+    }
     detail = await client.store.tasks.detail(placement.handle.number)
     if detail is None:  # acknowledged, and gone: the auditor calls it lost
         return line
@@ -84,6 +89,9 @@ async def _line(client: Client, placement: Placed) -> dict[str, Any]:
     line["told_by_history"] = moves[-1] if moves else "pending"
     line["late"] = sum("late" in event.note for event in events)
     line |= {"waits": waits_of(detail, events), "results": results_of(detail), "let_go": let_go(events)}
+    if detail.lanes:
+        line["lanes"] = [place.name for place in detail.lanes]
+        line["turns"] = turns_of(events, detail.task.created, placement.released)
     line["alerts"] = [alert.kind for alert in await client.store.alerts.views(20, placement.handle.number)]
     return line
 

@@ -12,6 +12,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,11 +22,11 @@ from examples.orders.auditor import AuditError, read_books
 from examples.orders.shop import Order
 from makegood import ActRefusedError, Client, StoreUnavailableError, WaitExpiredError
 from makegood.base import ids
-from makegood.store.views import StepView, TaskDetail
+from makegood.store.views import Filter, StepView, TaskDetail
 
 from .customers import Ledger, Placed
 from .kinds import Kind
-from .orders import BRIEF, brief, by_hand
+from .orders import BRIEF, brief, by_hand, in_line
 
 PLACES: Final = {
     "reserve": ("stock/reserve", "stock/release"),
@@ -58,6 +59,8 @@ class Operators:
     counts: Counter[str] = field(default_factory=Counter)
     """How often each act was applied, nothing to do, refused, or not answered in time."""
     _busy: set[str] = field(default_factory=set)
+    _free: set[int] = field(default_factory=set)
+    """Tasks whose lanes are released."""
 
     async def act(self, kind: Kind, over: Callable[[], bool]) -> int:
         """Find an order for the act and carry it out; wait for one until ``over``. Returns how often it was applied."""
@@ -112,6 +115,22 @@ class Operators:
             return 0
         self.counts[f"{kind.value}: {answer.verdict}"] += 1
         return int(answer.verdict == "applied")
+
+    async def release_lanes(self) -> None:
+        """Let the orders go that wait behind one in error: nobody acts on it any more."""
+        with suppress(StoreUnavailableError, WaitExpiredError):
+            for view in await self.client.find(Filter(states=("error",), workflow=in_line.name, limit=1000)):
+                placement = next((p for p in self.ledger.orders.values() if p.handle.number == view.id), None)
+                if placement is None or view.id in self._free:
+                    continue
+                if placement.released is None:
+                    placement.released = await self.client.store.now()
+                with suppress(ActRefusedError):
+                    await self.client.task(view.id).release_lane(
+                        who="operator", why="the run is over", timeout=ANSWER_WITHIN
+                    )
+                    self.counts["operator releases lanes"] += 1
+                self._free.add(view.id)
 
     # -- settling -------------------------------------------------------------------------------------------------------
 

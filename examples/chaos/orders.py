@@ -1,8 +1,8 @@
-"""What is ordered: the example's order, and six more ways to place it, so that every end and every wait is met.
+"""What is ordered: the example's order, and seven more ways to place it, so that every end and every wait is met.
 
 ``by_hand`` hands what fails to an operator instead of undoing it; ``in_a_hurry`` is undone when it takes too long; ``brief``
 packs where the service forgets its keys soon. ``rested`` sleeps before it charges; ``approved`` needs a customer's consent in
-time, ``countersigned`` asks for it twice and does without. A schedule has ``settle_moment`` report each of its moments.
+time, ``countersigned`` asks for it twice and does without. ``in_line`` has lanes of two keys, its account and its shelf. A schedule has ``settle_moment`` report each of its moments.
 Schedulers never see a workflow: nothing has to be deployed for them.
 """
 
@@ -129,6 +129,22 @@ def countersigned(order: Order) -> str:
     return _delivered(order, hold, payment)
 
 
+ACCOUNTS: Final = 4
+"""Accounts of a customer."""
+
+
+def lanes_of(order: Order) -> list[str]:
+    """Return what an order shares with others: an account of its customer, and the shelf of its goods."""
+    customer, _, number = order.id.rpartition("-")
+    return [f"account {customer}/{int(number) % ACCOUNTS}", f"shelf {order.sku}"]
+
+
+@shop.workflow(complete_within="2m", lane=lanes_of)
+def in_line(order: Order) -> str:
+    """As ``place_order``, alone on its account and at its shelf."""
+    return _placed(order)
+
+
 ASKING: Final = (approved.name, countersigned.name)
 """The workflows that wait for a customer's consent."""
 SCHEDULE: Final = "settlement"
@@ -161,8 +177,10 @@ def _delivered(order: Order, hold: str, payment: str) -> str:
     return ship(order, booking, parcel)
 
 
-WORKFLOWS: Final[tuple[Any, ...]] = (place_order, by_hand, in_a_hurry, brief, rested, approved, countersigned)
-SHARES: Final = (5, 2, 2, 3, 2, 2, 2)
+WORKFLOWS: Final[tuple[Any, ...]] = (
+    place_order, by_hand, in_a_hurry, brief, rested, approved, countersigned, in_line,
+)  # fmt: skip
+SHARES: Final = (5, 2, 2, 3, 2, 2, 2, 3)
 """How often each is ordered beside the others."""
 
 

@@ -202,6 +202,7 @@ class Play:
                     f"not at rest {REST_WITHIN:g} s after the last fault: {it}" for it in left
                 ]
                 break
+            await ground.operators.release_lanes()
             await asyncio.sleep(ends.LOOK_EVERY)
         return time.monotonic() - start
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from .checker import Verdict
 from .kinds import Kind
+from .lane_checks import WAITED
 
 ENDS: Final = ("processed", "undone", "error")
 RECOVERIES: Final = ("silent attempts judged", "orders taken over", "terms of a leader")
@@ -18,6 +19,7 @@ WAITS: Final = (
     "signals late",
     "waits timed out",
     "moments fired",
+    WAITED,
 )
 """What must have happened to waits, or nothing is said of them."""
 

@@ -1,4 +1,4 @@
-"""What is wrong with the waits of a run: sleeps, signals, delayed orders and the moments of the schedule. Nothing here acts.
+"""What is wrong with the waits of a run: sleeps, signals, delayed orders, lanes and the moments of the schedule. Nothing here acts.
 
 The witnesses are the customers' notes (what was acknowledged), the services' books (when something was done, and for which
 moment) and the store (what became of each signal, wait and moment). Signals and waits are compared on the store's clock: a
@@ -18,6 +18,7 @@ from typing import Any, Final
 from examples.orders.auditor import AuditError
 
 from .approver import notes
+from .lane_checks import examine_lanes
 from .orders import MOMENT_PREFIX, SCHEDULE, nap_of, rested
 from .waits import FILE
 
@@ -59,12 +60,16 @@ def examine_waits(folder: Path, books: Path, lines: Lines) -> WaitVerdict:
     for entry in map(_Entry, *zip(*rows, strict=True)) if rows else ():
         entries[entry.order].append(entry)
     customer_notes = notes(folder)
+    lane_findings, lane_counts = examine_lanes(
+        lines, {order: [(entry.effect, entry.at) for entry in each] for order, each in entries.items()}
+    )
     findings = [
+        *lane_findings,
         *_sleeps(lines, entries),
         *_signals(waits["signals"], customer_notes, lines),
         *_moments(waits["schedule"], waits["firings"], entries),
     ]
-    return WaitVerdict(tuple(findings), _count(waits, customer_notes, lines))
+    return WaitVerdict(tuple(findings), {**_count(waits, customer_notes, lines), **lane_counts})
 
 
 # -- sleeps and delays -----------------------------------------------------------------------------------------------

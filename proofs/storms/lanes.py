@@ -75,7 +75,7 @@ def laned(app: App, orders: Sequence[Order], share: float, rng: random.Random) -
         order._replace(
             workflow=app._find_workflow(name),
             key=f"{name}-{n}",
-            lanes=tuple(rng.sample(_NAMES, rng.choice(_COUNTS))),
+            lanes=tuple(rng.sample(_NAMES, rng.choice(_COUNTS))) or None,
         )
         if rng.random() < share and (name := rng.choice(LANED))
         else order

@@ -96,7 +96,7 @@ def recovery() -> None:
     moves = (
         ("Scheduler", "store", "attempt 1, deadline"), ("store", "agent 1", "request"),
         ("agent 1", "payments", "charge, key K, token 1.1"), ("", "", ""),
-        ("Supervisor", "store", "deadline passed: attempt 1 is silent"), ("store", "Scheduler", "message"),
+        ("Supervisor", "store", "its process is gone, or its deadline passed"), ("store", "Scheduler", "message"),
         ("Scheduler", "store", "in doubt; attempt 2"), ("store", "agent 2", "request"),
         ("agent 2", "payments", "key K, token 1.2"), ("payments", "agent 2", "first answer again"),
         ("agent 2", "store", "reply: done"),

@@ -14,6 +14,7 @@ from makegood.client.client import Client
 from makegood.node.node import Node
 from makegood.payload.envelopes import decode
 from makegood.store.protocol import Store
+from makegood.store.views import Filter
 from tests.actors.conftest import QUIET
 from tests.actors.encoded_shop import (
     CANARY,
@@ -145,7 +146,9 @@ async def test_doubt_probes_stuck_undos_and_operators_leave_nothing_in_plain(
         await node.client.signal(task, shop.verdict, "no")
         await ended(task, "undone")
         assert ("reserve", (Order("cheap", card=f"other {CANARY}"), f"other {CANARY}")) in shop.calls
-        assert "mg1:" in (await task.status()).task.cause, "the reason of mg.fail"
+        assert (await task.status()).task.cause == f"the boss says no to other {CANARY}"
+        (view,) = await store.tasks.find(Filter(ids=(task.number,)))
+        assert view.cause.startswith("mg1:"), "the reason of mg.fail"
         text = await dump(world)
         refuse_canary(text, "a row")
         refuse_canary("\n".join(alert.text for alert in await node.client.alerts()), "an alert")

@@ -12,6 +12,7 @@ import makegood as mg
 from makegood.node.node import Node
 from makegood.store.protocol import Store
 from tests.actors.conftest import QUIET
+from tests.waiting import moment
 
 BOTH = ("scheduler", "agent")
 
@@ -211,3 +212,37 @@ def test_a_function_that_returns_no_key_is_named_at_submission() -> None:
     assert other.plan("ada").lanes.names == ()
     with pytest.raises(mg.ConfigError, match="lane=''"):
         other.plan("ada").with_(lane="")
+
+
+async def test_the_tasks_of_messages_are_in_the_lanes_that_their_inbox_names(store: Store) -> None:
+    """Those of the workflow, or those of ``with_(lane=)``."""
+    bank = Bank()
+
+    @bank.app.inbox("transfers")
+    def accept(source: str, tx: mg.Transaction) -> mg.Plan[None]:
+        plan = bank.transfer.plan(source, "bob", 1)
+        return plan.with_(lane=["till", 7]) if source == "lea" else plan
+
+    async with Node(bank.app, store, roles=("inbox",), options=QUIET) as node:
+        for source in ("ada", "lea"):
+            await node.client.send("transfers", source)
+        await eventually(lambda: _names(node), ["7", "ada", "bob", "till"])
+
+
+async def test_the_tasks_of_a_schedule_are_in_the_lanes_of_their_workflow(store: Store) -> None:
+    bank = Bank()
+    bank.app.schedule("nightly", bank.transfer, "ada", "lea", 1, every="1d")
+    async with Node(bank.app, store, roles=("supervisor",), options=QUIET) as node:
+        await (await node.client.find_schedule("nightly")).trigger()
+        await eventually(lambda: _names(node), ["ada", "lea"])
+
+
+async def _names(node: Node) -> list[str]:
+    return [lane.name for lane in await node.client.lanes()]
+
+
+async def eventually(read: Any, wanted: object) -> None:
+    """Read until what is read is as it should be."""
+    async with asyncio.timeout(30):
+        while await read() != wanted:
+            await moment()

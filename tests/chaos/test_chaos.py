@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import permutations
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -317,6 +318,49 @@ def moment_settled_twice(folder: Path, lines: Lines) -> None:
         enter(folder, MOMENT_PREFIX + key.partition("@")[2], "email", key=f"falsified-{number}")
 
 
+# -- falsified lanes -----------------------------------------------------------------------------------------------------
+
+
+def in_one_lane(lines: Lines) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Two orders of one lane, of which the second queued while the first did or had the lane, and that no operator touched."""
+    orders = [line for line in lines if line.get("lanes") and not line["acts"] and line["turns"][0][1]]
+    for first, second in permutations(orders, 2):
+        (begin, _, end), (moment, _, _) = first["turns"][0], second["turns"][0]
+        if set(first["lanes"]) & set(second["lanes"]) and end and begin < moment < end:
+            yield first, second
+
+
+def two_in_a_lane(folder: Path, lines: Lines) -> None:
+    first, second = next(in_one_lane(lines))
+    _, begin, end = first["turns"][0]
+    second["turns"][0][1] = (begin + end) / 2
+
+
+def out_of_order(folder: Path, lines: Lines) -> None:
+    first, second = next(
+        pair for pair in in_one_lane(lines) if pair[1]["turns"][0][0] < pair[0]["turns"][0][1]
+    )
+    moment = (second["turns"][0][0] + first["turns"][0][1]) / 2
+    first["ack_seconds"], first["delay"] = 0.0, 0.0
+    second["turns"][0][1:] = [moment, moment]
+
+
+def forgotten_in_its_lane(folder: Path, lines: Lines) -> None:
+    next(line for line in lines if line.get("lanes"))["state"] = "queued"
+
+
+def mixed_in_the_books(folder: Path, lines: Lines) -> None:
+    first, second = next(
+        pair for pair in in_one_lane(lines) if all(each["outcome"] == "processed" for each in pair)
+    )
+    with closing(sqlite3.connect(folder / BOOKS)) as db, db:
+        db.execute("DROP TRIGGER entry_never_changes")
+        db.execute(
+            "UPDATE entry SET at = (SELECT at - 0.01 FROM entry WHERE order_id = ? AND effect = 'ship') WHERE order_id = ? AND effect = 'reserve'",
+            (first["order"], second["order"]),
+        )
+
+
 def falsified(run: Run, folder: Path, falsify: Callable[[Path, Lines], None]) -> None:
     """Copy the books and the ends of a run into a folder, and falsify the copy."""
     for path in (
@@ -362,6 +406,10 @@ def falsified(run: Run, folder: Path, falsify: Callable[[Path, Lines], None]) ->
         (moment_forgotten, "moments"),
         (moment_not_on_the_schedule, "was fired, and the schedule has none then"),
         (moment_settled_twice, "was settled"),
+        (two_in_a_lane, "took it at"),
+        (out_of_order, "went before order"),
+        (forgotten_in_its_lane, "still waits for its lanes"),
+        (mixed_in_the_books, "before the last effect of order"),
     ],
 )
 def test_a_falsified_run_is_found_out(

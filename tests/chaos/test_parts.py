@@ -24,6 +24,7 @@ from examples.chaos.orders import (
     by_hand,
     countersigned,
     in_a_hurry,
+    in_line,
     rested,
     wanted,
 )
@@ -71,7 +72,7 @@ def test_each_store_has_faults_of_its_own() -> None:
 def test_customers_order_in_all_ways_and_no_two_orders_have_one_id() -> None:
     stream = wanted(2, random.Random(1))
     orders = [next(stream) for _ in range(300)]
-    ways = (place_order, by_hand, in_a_hurry, brief, rested, approved, countersigned)
+    ways = (place_order, by_hand, in_a_hurry, brief, rested, approved, countersigned, in_line)
     assert {id(workflow) for workflow, _ in orders} == {id(workflow) for workflow in ways}
     assert len({order.id for _, order in orders}) == 300
     refusals = [order for _, order in orders if order.sku == "sold-out" or order.card == "declined"]

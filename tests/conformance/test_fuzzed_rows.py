@@ -30,7 +30,7 @@ HARDY = Options(
     starved_after="1s", late_after="100ms", webhook_tries=2, cleanup_every="1s",
 )  # fmt: skip
 TABLES = (
-    "task", "attribute", "schedule", "step", "request", "inbox", "event", "audit", "alert", "node", "lease", "lease_term", "message", "listener", "notice",
+    "task", "attribute", "lane", "schedule", "step", "request", "inbox", "event", "audit", "alert", "node", "lease", "lease_term", "message", "listener", "notice",
     "rate", "signal",
 )  # fmt: skip
 DRAWN = frozenset({("inbox", "seq"), ("message", "seq"), ("alert", "id"), ("node", "id"), ("signal", "seq")})
@@ -256,7 +256,10 @@ async def test_no_role_ends_of_a_broken_row_and_innocent_tasks_are_processed(
             for n in range(60):
                 with contextlib.suppress(mg.MakegoodError, TypeError, ValueError):
                     to = rng.choice(("queue:told", None))
-                    task = await node.client.submit(place, {"n": n}, reply_to=to, priority=rng.randrange(10))
+                    lane = rng.choice(((), "ada", ["ada", "bob"], [f"lane {n}"]))
+                    task = await node.client.submit(
+                        place, {"n": n}, reply_to=to, priority=rng.randrange(10), lane=lane
+                    )
                     await task.signal("approval", {"n": n})
                     await node.client.send("orders", {"n": n})
                 for _ in range(5):
@@ -275,7 +278,7 @@ async def test_no_role_ends_of_a_broken_row_and_innocent_tasks_are_processed(
                     return False
 
             await until(processed, "an innocent task to be processed", 90.0)
-            results = [await node.client.submit(place, n) for n in range(5)]
+            results = [await node.client.submit(place, n, lane=f"new {n // 2}") for n in range(5)]
             assert [await task.result(timeout="60s") for task in results] == [0, 1, 2, 3, 4]
             assert node.dead() == "", ends(node)
             assert all(isinstance(line, str) for line in await store.admin.broken(1000))

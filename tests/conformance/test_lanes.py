@@ -372,3 +372,26 @@ async def test_many_lanes_are_claimed_and_left_in_few_statements(
     await counts.reset()
     assert len(await scheduler.claim(500, queued=True)) == 100
     assert counts.statements <= most
+
+
+async def test_an_end_and_a_claim_take_as_many_statements_beside_thousands_of_tasks_that_wait(
+    counting_store: Store, counts: Counts
+) -> None:
+    """The tasks that hold 50 lanes end, and the next ones are claimed, while 100 others wait, and while 5,000 do."""
+    scheduler, first = await hand(counting_store), 1
+    holders: list[int] = []
+    costs: list[int] = []
+    for count in (150, 4950):
+        await counting_store.tasks.submit([laned(n, f"lane-{n % 50}") for n in range(first, first + count)])
+        first += count
+        holders += await scheduler.claim(10_000, queued=True)
+        await counts.reset()
+        await end(scheduler, *holders)
+        assert await counts.commits() == 1
+        costs.append(counts.statements)
+        await counts.reset()
+        holders = await scheduler.claim(50, queued=True)
+        assert await counts.commits() == 1
+        costs.append(counts.statements)
+        assert len(holders) == 50
+    assert costs[:2] == costs[2:]

@@ -13,7 +13,7 @@ from tests.browser.sample import fill
 from tests.conformance.worlds import World
 
 TABLES: Final = (
-    "task", "attribute", "schedule", "step", "request", "inbox", "signal", "event", "audit", "alert", "node", "lease", "lease_term", "message", "listener", "notice",
+    "task", "attribute", "lane", "schedule", "step", "request", "inbox", "signal", "event", "audit", "alert", "node", "lease", "lease_term", "message", "listener", "notice",
     "rate", "refusal", "minute", "bulk_act", "bulk_item", "supervisor_decision", "writer",
 )  # fmt: skip
 """Left out are the rows of which there is one for the whole store, without which there is no store."""
@@ -198,7 +198,11 @@ async def fill_tables(world: World, url: str) -> int:
     task = await fill(store)
     await store.close()
     command = rows.message(TaskMessage("cancel", act=Act("act-9", "ann", "it is late")))
-    more = (*MORE, ("inbox (task, kind, at, body)", f"{task}, 'cancel', 1.8e9, ?", (command,)))
+    places = [
+        ("lane (task, app, name, seq, at_once, when_taken, state)", f"{number}, 'shop', 'ada', {n}, 1, 'wait', '{state}'", ())
+        for n, (number, state) in enumerate(((task, "held"), (7, "waiting"), (8, "out")))
+    ]  # fmt: skip
+    more = (*MORE, *places, ("inbox (task, kind, at, body)", f"{task}, 'cancel', 1.8e9, ?", (command,)))
     async with world.raw() as raw:
         for into, values, data in more:
             name = f"makegood_{into}" if world.dialect == "sqlite" else f"makegood.{into}"

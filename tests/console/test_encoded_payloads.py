@@ -102,3 +102,66 @@ def test_commands_show_values_with_the_codec_only(tmp_path: Path) -> None:
     refuse_canary(place.call("queue", "list", "orders").output, "queue list")
     assert SHOWN in place.call("queue", "list", "orders").output
     assert CANARY in place.call("queue", "receive", "orders", "--codec", "secret_codec:codec").output
+
+
+async def refused_by_boss(url: str) -> str:
+    """Run a task that ``mg.fail`` ends; return its id. A signal whose values are encoded cannot be sent by its name alone."""
+    shop = EncodedShop(Encrypted(KEYS))
+    async with mg.Node(shop.app, url, options=QUIET) as node:
+        task = await node.client.submit(shop.place, Order("o-1"), key="o-1")
+        for value in ({"sku": "approved", "note": CANARY}, "approved"):
+            with pytest.raises(mg.SignalRefused, match="takes encoded values of the signal 'approval' only"):
+                await node.client.signal(task, "approval", value)
+        await node.client.signal(task, shop.approval, Line("approved"))
+        await node.client.signal(task, "verdict", "no")  # it is readable
+        assert (await task.wait("60s")).state == "undone"
+    return task.id
+
+
+REASON = f"the boss says no to {CANARY}"
+ARGUMENT = f"{CANARY} {CANARY}"
+"""What the step ``weigh`` is called with beside a line: the note of what ``pick`` returned."""
+
+
+async def test_the_reason_of_a_fail_and_arguments_are_legible_in_a_console_with_the_codec_only(
+    tmp_path: Path,
+) -> None:
+    async with a_console(tmp_path) as console:
+        name = await refused_by_boss(console.url)
+        ada = console.browser("ada")
+        for path in (*LISTS, *(f"{front}/tasks/{name}" for front in ("", "/api/v1"))):
+            text = (await ada.get(path)).text
+            refuse_canary(text, path)
+            assert path.startswith("/api") or "mg1:" not in text, path
+        assert SHOWN in (await ada.get(f"/tasks/{name}")).text
+    refuse_canary(stored(tmp_path).decode("latin-1"), "the store's file")
+    async with a_console(tmp_path, codec=Encrypted(KEYS)) as console:
+        vera = console.browser("vera")
+        for path in (f"/tasks/{name}", f"/api/v1/tasks/{name}"):
+            text = (await vera.get(path)).text
+            assert REASON in text, path
+            assert ARGUMENT in text, path
+
+
+def test_the_reason_of_a_fail_and_arguments_are_legible_to_commands_with_the_codec_only(
+    tmp_path: Path,
+) -> None:
+    place = Shop(tmp_path)
+    (tmp_path / "secret_codec.py").write_text(
+        f"import makegood as mg\ncodec = mg.codecs.Encrypted({KEYS!r})\n", encoding="utf-8"
+    )
+    assert place.call("store", "migrate").exit_code == 0
+    name = asyncio.run(refused_by_boss(place.url))
+    commands: tuple[tuple[str, ...], ...] = (
+        ("task", "show", name),
+        ("task", "history", name),
+        ("task", "list"),
+    )
+    for words in commands:
+        text = place.done(*words)
+        refuse_canary(text, " ".join(words))
+        assert "mg1:" not in text, words
+        assert SHOWN in text, words
+    for words in (*commands[:2], ("task", "show", name, "--json")):
+        assert REASON in place.done(*words, "--codec", "secret_codec:codec"), words
+    assert ARGUMENT in place.done("task", "show", name, "--json", "--codec", "secret_codec:codec")

@@ -29,6 +29,7 @@ from makegood.store.postgres import (
     submit,
     take,
 )
+from makegood.store.records import NO_MOMENT
 from makegood.store.search import matching
 from makegood.transactions.caller import spelled
 from proofs.private_server import PrivateServer
@@ -322,6 +323,43 @@ async def test_of_many_sleepers_that_are_due_a_claim_reads_only_those_that_it_wa
         assert [n["Node Type"] for n in scans] == ["Index Scan"]
         assert scans[0]["Actual Rows"] * scans[0]["Actual Loops"] <= most
         assert hours or plan[0]["Shared Hit Blocks"] + plan[0]["Shared Read Blocks"] < 200
+
+
+async def test_among_many_lanes_a_claim_and_an_end_read_only_what_they_need(
+    store: PostgresStore, db: Any
+) -> None:
+    """50,000 tasks in 5,000 lanes, four of five parked: with statistics and without."""
+    await store.tasks.submit([draft(1, lanes=Lanes(("lane-0",)))])
+    for table, key in (("task", "id"), ("lane", "task")):
+        columns = await db.fetchval(
+            "select string_agg(quote_ident(attname), ', ') from pg_attribute where attrelid = $1::text::regclass "
+            "and attnum > 0 and not attisdropped and attname not in ('id', 'task', 'ready_seq', 'name', 'seq')",
+            f"makegood.{table}",
+        )
+        changes = {
+            "task": ("ready_seq", f"case when n % 5 > 0 then {NO_MOMENT} else t.ready_seq + n end"),
+            "lane": ("name, seq", "'lane-' || n % 5000, t.seq + n"),
+        }
+        names, values = changes[table]
+        await db.execute(
+            f"insert into makegood.{table} ({key}, {names}, {columns}) select 1 + n, {values}, {columns} "
+            f"from makegood.{table} t, generate_series(1, 50000) n where t.{key} = 1"
+        )
+    keys = [f"lane-{n}" for n in range(100)]
+    shops = ["shop"] * len(keys)
+    looks: list[tuple[str, tuple[Any, ...], int]] = [
+        (claim.QUEUED, (claim.PRIORITIES, [-1] * 10, 100, 1), 200),
+        (lanes.LAST.postgres, (shops, keys, [1] * len(keys)), 200),
+        (lanes.NEXT.postgres, (shops, keys), 400),
+    ]
+    for _ in range(2):
+        for text, values_, most in looks:
+            async with db.transaction():
+                plan = await explained(db, text, *values_)
+            assert not blunders(plan[0])
+            assert sum(n["Actual Rows"] * n["Actual Loops"] for n in plan if "Index Name" in n) <= most
+        await db.execute("vacuum analyze makegood.task")
+        await db.execute("vacuum analyze makegood.lane")
 
 
 async def test_a_take_goes_by_its_index(store: PostgresStore) -> None:

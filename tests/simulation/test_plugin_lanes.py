@@ -72,3 +72,28 @@ def test_an_operator_of_the_test_lets_the_others_continue() -> None:
 
     test_orders()
     assert states == {("error", "processed")}
+
+
+def test_a_submission_may_name_its_lanes_itself() -> None:
+    """In place of those of the workflow: two tasks of one customer wait for each other, and one without a lane for nobody."""
+    states: set[tuple[str, ...]] = set()
+
+    @crash_everywhere(at_most=3)
+    async def test_orders(world: World) -> None:
+        first = await world.submit(buy, "ada", "broken", lane=["till-1", 7])
+        others = [
+            await world.submit(buy, "bob", "o-2", lane="till-1"),
+            await world.submit(buy, "lea", "o-3", lane=7),
+            await world.submit(buy, "ada", "o-4"),
+            await world.submit(buy, "ada", "o-5", lane=()),
+        ]
+        await world.until(lambda: first.state == "error" and others[3].state == "processed")
+        await world.until(lambda: others[2].state == "processed")
+        states.add(tuple(other.state for other in others))
+        await world.operator.undo(first)
+        await world.run_to_rest()
+        others[0].assert_processed()
+        others[1].assert_processed()
+
+    test_orders()
+    assert states == {("queued", "queued", "processed", "processed")}

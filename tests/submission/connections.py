@@ -84,7 +84,7 @@ class PostgresWorld(World):
         self.url = url
         self.rows(ORDERS)
         self.rows(
-            "truncate makegood.task, makegood.attribute, makegood.signal, makegood.step, makegood.notice, makegood.listener, makegood.message, makegood.request, makegood.inbox, makegood.event, orders"
+            "truncate makegood.task, makegood.attribute, makegood.lane, makegood.signal, makegood.step, makegood.notice, makegood.listener, makegood.message, makegood.request, makegood.inbox, makegood.event, orders"
         )
 
     def rows(self, sql: str) -> list[Any]:

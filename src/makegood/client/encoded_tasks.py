@@ -3,7 +3,9 @@
 It opens them for whoever has the codec, and encodes what an operator states.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -20,10 +22,13 @@ from makegood.declare.sealed_values import (
     result_field,
 )
 from makegood.errors import CodecError, ConfigError, MissingValueError
+from makegood.model.states import Move
 from makegood.payload import envelopes
 from makegood.payload.envelopes import SEALED, Codec, Context, is_encoded
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 
+_MARK: Final = "mg1:"
+"""How an encoded text begins."""
 _STEP_FIELDS = {"merge": "value of", "first": "value of", "gather": "item of", "wait_for": "otherwise of"}
 
 
@@ -59,7 +64,32 @@ async def legible(codec: Codec | None, detail: TaskDetail) -> TaskDetail:
         for n, data in enumerate(detail.inputs)
     ]
     steps = [await _legible_step(opener, step) for step in detail.steps]
-    return replace(detail, task=replace(detail.task, result=result), inputs=tuple(inputs), steps=steps)
+    cause = detail.task.cause
+    for n, step in enumerate(steps):
+        if step.kind == "fail" and step.error:
+            reason = await _legible_reason(opener, _reason_fields(step, steps), step.error)
+            steps[n], cause = replace(step, error=reason), cause.replace(step.error, reason)
+    task = replace(detail.task, result=result, cause=cause)
+    return replace(detail, task=task, inputs=tuple(inputs), steps=steps)
+
+
+def _reason_fields(step: StepView, steps: Sequence[StepView]) -> list[str]:
+    """Return what the reason of an ``mg.fail`` may be bound to: the step itself, or the result that it is."""
+    names = {each.idx: each.name for each in steps}
+    refs = () if step.plan is None or step.plan.args is None else step.plan.args.refs
+    results = [result_field(names[ref.index]) for ref in refs if ref.of == "step" and ref.index in names]
+    return [_reason_field(step.name), *results]
+
+
+def _reason_field(step: str) -> str:
+    return f"reason of {base_and_items(step)[0]}"
+
+
+async def _legible_reason(opener: Opener, fields: Sequence[str], text: str) -> str:
+    for field in fields if text.startswith(_MARK) else ():
+        with suppress(CodecError, msgspec.MsgspecError):
+            return msgspec.json.decode(await opener.value(f'"{text}"'.encode(), field), type=str)
+    return text
 
 
 async def _legible_step(opener: Opener, step: StepView) -> StepView:
@@ -88,11 +118,18 @@ async def _opened(value: Awaitable[bytes], data: bytes) -> bytes:
 async def legible_event(
     codec: Codec | None, task: int, names: Mapping[int, str], event: EventView
 ) -> EventView:
-    """Return a row of a task's history with the texts of errors decoded, as far as the codec can.
+    """Return a row of a task's history with the texts of errors, and the reasons of ``mg.fail``, decoded, as
+    far as the codec can.
 
     ``names``: of the steps, by index.
     """
-    if codec is None or not any((end.traceback or "").startswith("mg1:") for end in event.attempts):
+    if codec is None:
+        return event
+    if any(move.detail.startswith(_MARK) for move in event.moves):
+        opener = Opener(codec, "", show(task))
+        moves = [await _legible_move(opener, move) for move in event.moves]
+        event = replace(event, moves=moves)
+    if not any((end.traceback or "").startswith(_MARK) for end in event.attempts):
         return event
     ends = [
         replace(end, traceback=await _legible_text(codec, task, names.get(end.idx, ""), end.traceback or ""))
@@ -101,8 +138,15 @@ async def legible_event(
     return replace(event, attempts=tuple(ends))
 
 
+async def _legible_move(opener: Opener, move: Move) -> Move:
+    if not move.detail.startswith(_MARK):
+        return move
+    fields = [_reason_field(move.step or move.name)]
+    return replace(move, detail=await _legible_reason(opener, fields, move.detail))
+
+
 async def _legible_text(codec: Codec, task: int, step: str, text: str) -> str | None:
-    if not text.startswith("mg1:"):
+    if not text.startswith(_MARK):
         return text or None
     try:
         data = await envelopes.decode(codec, f'"{text}"'.encode(), error_context(task, step))

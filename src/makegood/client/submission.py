@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -280,11 +279,12 @@ class Submitter:
                 plans, self._draw, self._kinds.checking(store, store.tasks.submit), self._observe
             )
 
-        def joined(tx: Caller) -> Awaitable[list[Submitted]]:
-            write = partial(store.tasks.join, tx)
-            checking = write if caller.blocks else self._kinds.checking(store, write)
-            return insert(plans, self._draw, checking, self._observe)
+        async def write(drafts: Sequence[Submission]) -> list[Submitted]:
+            """The work inside awaits only the caller, which may block although it is awaited itself."""
+            answers: list[Submitted] = await caller.perform(lambda tx: store.tasks.join(tx, drafts))
+            return answers
 
-        answers = await caller.perform(joined)
+        checking = write if caller.blocks else self._kinds.checking(store, write)
+        answers = await insert(plans, self._draw, checking, self._observe)
         store.joined(*[answer.id for answer in answers if answer.is_new][-1:])
         return answers

@@ -29,6 +29,7 @@ from makegood.console.day_time import near_time
 from makegood.console.redaction import Redaction
 from makegood.console.static_files import StaticFiles
 from makegood.console.visits import NOBODY, Visitor
+from makegood.payload.envelopes import describe
 
 FOLDER: Final = Path(__file__).parent / "templates"
 MACROS: Final = (
@@ -126,13 +127,16 @@ class Lines(str):
 def legible(value: Any) -> Any:
     r"""Return a value as a template writes it.
 
-    Of a text: each invisible character as an escape, and no more than ``MOST`` characters.
+    Of a text: what an encoded value holds in place of it, each invisible character as an escape, and no more
+    than ``MOST`` characters.
 
     >>> print(legible("invoice\u202e7\u200b"), legible(7), len(legible("k" * 1_000_000)))
     invoice\u202e7\u200b 7 25024
     """
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
+    if "mg1:" in value:
+        value = type(value)(describe(value))
     short = value if len(value) <= MOST else f"{value[:MOST]}… ({len(value):,} characters)"
     return visible_lines(short) if isinstance(value, Lines) else visible(short)
 

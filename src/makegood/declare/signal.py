@@ -10,7 +10,7 @@ import msgspec
 from makegood.base.ids import checked_name
 from makegood.errors import DefinitionError
 from makegood.payload.codec import check_fits, decode, decoder, encode
-from makegood.payload.envelopes import Codec
+from makegood.payload.envelopes import SCHEMA, Codec
 from makegood.payload.pydantic_models import is_model
 from makegood.payload.unchecked_rules import refuse_unkept
 from makegood.payload.unknown_fields import refuse_unknown
@@ -18,8 +18,6 @@ from makegood.payload.unknown_fields import refuse_unknown
 T = TypeVar("T")
 
 
-_ENCODED: Final = '{"type":"string","pattern":"^mg1:"}'
-"""The schema of encoded values: a sender without the app cannot make one."""
 _MOST_SCHEMA: Final = 4096
 """Characters of a JSON schema that is stored with each task."""
 
@@ -84,7 +82,7 @@ class Signal(Generic[T]):
         "" if none is known, or only a long one: each task has a copy.
         """
         if self.codec is not None:
-            return _ENCODED
+            return SCHEMA
         try:
             text = msgspec.json.encode(msgspec.json.schema(self.type, schema_hook=_schema)).decode()
         except (TypeError, ValueError, RecursionError):  # a type that msgspec describes no further

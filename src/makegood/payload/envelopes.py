@@ -26,6 +26,8 @@ MARK: Final = b'"mg1:'
 """How an encoded value begins."""
 SEALED: Final = b'{"mg":"mg1:'
 """How the filled template of encoded values begins: see ``declare.sealed_values``."""
+SCHEMA: Final = '{"type":"string","pattern":"^mg1:"}'
+"""The JSON schema of encoded values: a sender without the app cannot make one."""
 _TEXT: Final = re.compile(r"mg1:([A-Za-z0-9_-]*={0,2})(?::[^\s\"\\]*)?")
 _TAG: Final = re.compile(rb"([a-z]{2,8}):([\x21-\x39\x3b-\x7e]{0,64}):")
 _NO_CODEC: Final = (

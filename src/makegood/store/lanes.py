@@ -14,6 +14,7 @@ park a task by what the other is about to change, and nobody would look at that 
 waits for such a lock: what it cannot lock it leaves for later. SQLite has one writer.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -34,18 +35,17 @@ select task, app, name, seq, at_once, when_taken, state from makegood.lane where
 """)
 _HELD = "select count(*) from makegood.lane h where h.app = x.app and h.name = x.name and h.state = 'held'"
 _LAST = """
-select w.seq, w.task from makegood.lane w where w.app = x.app and w.name = x.name and w.state = 'waiting'
-order by w.seq, w.task limit 1 offset {}
+select {} from makegood.lane w where w.app = x.app and w.name = x.name and w.state = 'waiting' order by w.seq, w.task limit 1 offset {}
 """
-LAST = for_each(
+_OFFSET = f"greatest(x.at_once - ({_HELD}), 1) - 1"
+LAST = for_each(  # in SQLite, subqueries in "from" would cost more than looking twice
     f"""
-select x.app, x.name, x.at_once, f.free, w.seq, w.task from (select x.at_once - ({_HELD}) as free) f
-left join ({_LAST.format(f"greatest(x.at_once - ({_HELD}), 1) - 1")}) w on true
-""",  # noqa: S608 - our own text
+select x.app, x.name, x.at_once, x.at_once - ({_HELD}), ({_LAST.format("w.seq", _OFFSET)}), ({_LAST.format("w.task", _OFFSET)})
+""",
     f"""
 select x.app, x.name, x.at_once, f.free, w.seq, w.task {{rows}}
 cross join lateral (select x.at_once - ({_HELD}) as free) f
-left join lateral ({_LAST.format("greatest(f.free, 1) - 1")}) w on true
+left join lateral ({_LAST.format("w.seq, w.task", "greatest(f.free, 1) - 1")}) w on true
 """,
     app="text", name="text", at_once="int",
 )  # fmt: skip
@@ -53,28 +53,35 @@ left join lateral ({_LAST.format("greatest(f.free, 1) - 1")}) w on true
 PARK = Sql(
     f"update makegood.task set ready_seq = {NO_MOMENT} where id = any ($1::bigint[])"  # noqa: S608 - our own number
 )
-_MOST = "select coalesce(max(m.at_once), 1) from makegood.lane m where m.app = x.app and m.name = x.name and m.state = 'waiting'"
+_MOST = """
+select coalesce(max(m.at_once), 1) from makegood.lane m where m.app = x.app and m.name = x.name and m.state = 'waiting' and m.at_once > 1
+"""
 _NEXT = f"""
-select w.task, row_number() over (order by w.seq, w.task) as n from (
-    select w.seq, w.task from makegood.lane w where w.app = x.app and w.name = x.name and w.state = 'waiting' order by w.seq, w.task
-    limit greatest(1, ({_MOST}) - ({_HELD}))
-) w
+select w.app, w.name, w.seq, w.task from makegood.lane w where w.app = x.app and w.name = x.name and w.state = 'waiting'
+order by w.seq, w.task limit greatest(1, ({_MOST}) - ({_HELD}))
 """  # noqa: S608 - our own text
 NEXT = for_each(_NEXT, f"select n.* {{rows}} cross join lateral ({_NEXT}) n", app="text", name="text")
-"""The tasks that are next in these lanes, each with its number in its lane."""
+"""The tasks that are next in these lanes."""
 _UNPARK = f"""
 update makegood.task as t set ready_seq = {{base}} + x.n {{rows}}
-where t.id between x.task and x.task and coalesce(t.state, '') = 'queued' and coalesce(t.ready_seq, 0) = {NO_MOMENT}
+where {{one}} and coalesce(t.state, '') = 'queued' and coalesce(t.ready_seq, 0) = {NO_MOMENT}
 """  # noqa: S608 - our own text
+# A range of one makes PostgreSQL's planner look up each row. In SQLite it would cost three times as much.
 UNPARK = for_each(
-    _UNPARK.replace("{base}", "(select max(last, cast({now} * 1000000 as integer)) from makegood.ready)"),
-    _UNPARK.replace("{base}", "(extract(epoch from statement_timestamp()) * 1000000)::bigint"),
+    _UNPARK.replace(
+        "{base}", "(select max(last, cast({now} * 1000000 as integer)) from makegood.ready)"
+    ).replace("{one}", "t.id = x.task"),
+    _UNPARK.replace("{base}", "(extract(epoch from statement_timestamp()) * 1000000)::bigint").replace(
+        "{one}", "t.id between x.task and x.task"
+    ),
     task="bigint", n="bigint",
 )  # fmt: skip
 """Lets tasks look again, in this order. Pass them by task: two that make room may find the same ones."""
 _STATES = Sql("select id, state, ready_seq from makegood.task where id = any ($1::bigint[])")
+_MOVED = "update makegood.lane as l set state = x.state, seq = x.seq {rows} where "
 _MOVE = for_each(
-    "update makegood.lane as l set state = x.state, seq = x.seq {rows} where (l.task, l.name) between (x.task, x.name) and (x.task, x.name)",
+    _MOVED + "l.task = x.task and l.name = x.name",
+    _MOVED + "(l.task, l.name) between (x.task, x.name) and (x.task, x.name)",
     task="bigint", name="text", state="text", seq="bigint",
 )  # fmt: skip
 _EARLIER = f"""
@@ -195,8 +202,10 @@ async def settle(tx: Tx, tasks: Sequence[int], given_up: Collection[int] = ()) -
     await tx.many(_MOVE, moves)
     if room:
         numbers: dict[int, int] = {}
-        for task, n in await tx.each(NEXT, sorted(room)):
-            numbers[task] = min(n, numbers.get(task, n))
+        counts = Counter[tuple[str, str]]()
+        for app, name, _, task in sorted(await tx.each(NEXT, sorted(room))):
+            counts[app, name] += 1
+            numbers[task] = min(counts[app, name], numbers.get(task, counts[app, name]))
         await tx.many(UNPARK, sorted(numbers.items()))
         tx.topics.add("queued")
 

@@ -16,6 +16,7 @@ from makegood.base.ids import parse, show
 from makegood.base.stored_values import data, record_of
 from makegood.errors import SignalRefused, TaskNotFoundError
 from makegood.model.messages import Act, SignalRef, TaskMessage
+from makegood.payload.envelopes import SCHEMA, is_encoded
 from makegood.payload.schema_misfit import completed, misfit
 from makegood.store import rows
 from makegood.store.transaction import ReadTx, Sql, Tx, for_each
@@ -192,6 +193,11 @@ def _refusal(task: Addressee, signal: OutgoingSignal, schemas: Mapping[str, str]
         text = (
             f"task {name} has no step {signal.step!r} that waits for {signal.name!r}: leave the step out, or write {signal.name}, "
             f"{signal.name}-2, or {signal.name}[3] for the item 3 of an mg.each"
+        )
+    elif not signal.is_typed and schemas.get(signal.name) == SCHEMA and not is_encoded(signal.value):
+        text = (
+            f"task {name} takes encoded values of the signal {signal.name!r} only: send what app.signal({signal.name!r}, ...) returned "
+            "in place of its name, from a process with the app's code and codec; or declare the signal readable=True"
         )
     elif not signal.is_typed and (reason := misfit(schemas.get(signal.name, ""), signal.value)):
         text = f"task {name} takes no such value of the signal {signal.name!r}: {reason}"

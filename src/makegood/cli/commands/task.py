@@ -37,7 +37,7 @@ from makegood.cli.render.output import date_time, recent
 from makegood.cli.render.style import Line
 from makegood.client import as_json
 from makegood.client.client import Client
-from makegood.client.encoded_tasks import legible
+from makegood.client.encoded_tasks import legible, legible_event
 from makegood.client.handle import TaskHandle
 from makegood.console.redaction import Redaction
 from makegood.errors import ConfigError, PayloadError, TaskNotFoundError, WaitExpiredError
@@ -341,7 +341,7 @@ async def _rows(cli: Cli, client: Client, tasks: Sequence[TaskView]) -> list[tup
             recent(view.created, now) if cli.out.fancy else date_time(view.created),
             shown((now if view.ended is None else view.ended) - view.created),
             view.key, view.failure_count or None,
-            first_line(texts.get(view.id) or view.cause or start_text(view, now)),
+            first_line(describe(texts.get(view.id) or view.cause) or start_text(view, now)),
         )
         for view in tasks
     ]  # fmt: skip
@@ -599,7 +599,8 @@ def history(cli: Cli, /, *, task_id: str, follow: bool, all: bool) -> None:  # n
         steps = {step.idx: step.name for step in (await task.status()).steps}
         lines: deque[Line] = deque(maxlen=None if all else MOST_MOVES)
         count = 0
-        async for event in _events(client, task.number):
+        async for encoded_event in _events(client, task.number):
+            event = await legible_event(cli.codec, task.number, steps, encoded_event)
             for line in event_lines(event, steps=steps, unicode=cli.out.unicode):
                 lines.append(line if all else _shortened(line))
                 count += 1

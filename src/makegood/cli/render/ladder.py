@@ -21,6 +21,7 @@ from makegood.base.durations import shown
 from makegood.cli.render.output import clock_time
 from makegood.cli.render.style import STYLES, Line, Span
 from makegood.model.attempt_end import probe_answer
+from makegood.payload.envelopes import describe
 from makegood.saga.rules import owner
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 from makegood.story.steps import JOINS, MOST_ODD, ODD, QUIET, outermost, stem_of, why_it_stays
@@ -125,7 +126,7 @@ def _notes(step: StepView, nodes: Mapping[int, str], now: float) -> list[str]:
     if step.loser:
         notes.append("its branch has lost")
     if step.error and step.state not in ("done", "undone", "skipped"):
-        notes.append(step.error)
+        notes.append(describe(step.error))
     return notes
 
 
@@ -178,7 +179,7 @@ def _head(task: TaskView, now: float) -> list[Line]:
     if task.goal != "forward" and task.state in ("pending", "sleeping", "queued", "processing"):
         spans.append((f"  goal {task.goal}", STYLES["undoing"]))
     if task.cause:
-        spans.append((f"  {task.cause}", "yellow"))
+        spans.append((f"  {describe(task.cause)}", "yellow"))
     return [spans]
 
 
@@ -221,7 +222,7 @@ def event_lines(
             (f"{who:<{width}}  ", "bold" if who == "task" else ""),
             (f"{before} {arrow} ", "dim"),
             (after, STYLES.get(after, "")),
-            (f"  {why}" if why else "", "dim"),
+            (f"  {describe(why)}" if why else "", "dim"),
         ]
         for who, before, after, why in event.moves
     ]

@@ -15,6 +15,7 @@ from makegood.base.durations import Duration, seconds
 from makegood.client.client import Client
 from makegood.declare.signal import Signal
 from makegood.errors import ConfigError, KeyConflict, SignalRefused, TaskNotFoundError
+from makegood.model.lane import Lane
 from makegood.model.messages import Answer
 from makegood.model.plan import UNTIL, Plan
 from makegood.model.states import AT_REST
@@ -261,19 +262,23 @@ class World:
             )
         self._stage.setups = {**self._stage.setups, **fakes}
 
-    async def submit(self, workflow: Workflow[..., Any], *inputs: Any, key: str | None = None) -> Task:
+    async def submit(
+        self, workflow: Workflow[..., Any], *inputs: Any, key: str | None = None, lane: Lane | None = None
+    ) -> Task:
         """Submit a task and return it once the submission is acknowledged.
 
-        ``key``: its key; by default "test-1" and so on. The first submission starts the processes. Raises
-        what ``client.submit`` raises.
+        ``key``: its key; by default "test-1" and so on. ``lane``: its lanes, in place of those that the
+        workflow names; as in ``client.submit``. The first submission starts the processes. Raises what
+        ``client.submit`` raises.
         """
         if not isinstance(workflow, Workflow):
             raise ConfigError(f"world.submit({workflow!r}): a workflow first, then its inputs")
-        plan = workflow.plan(*inputs)
+        plan = workflow.plan(*inputs).with_(lane=lane)
         asleep = self._asleep(plan)
         await self._stage.begin(workflow, asleep)
         self._submit_count += 1
         task_key = key or f"test-{self._submit_count}"
+        lanes = None if lane is None else plan.lanes.names
         first_plan = self._plans.setdefault(task_key, plan)
         if first_plan.fingerprint != plan.fingerprint:
             differences = plan.comparison.differences(first_plan.inputs, plan.inputs)
@@ -283,7 +288,7 @@ class World:
                 key=task_key,
             )
         self._stage.longest = max(self._stage.longest, 4 * (workflow.within or DAY / 4), 2 * asleep + DAY)
-        number = await self._stage.shoppers.place(Order(workflow, inputs, task_key))
+        number = await self._stage.shoppers.place(Order(workflow, inputs, task_key, lanes=lanes))
         return self._tasks.setdefault(number, Task(number, task_key, plan.returns_type, self._stage))
 
     async def signal(

@@ -30,8 +30,8 @@ class Order(NamedTuple):
     """Seconds after which its task begins; 0: at once."""
     signals: int = 0
     """How many signals its customer sends."""
-    lanes: tuple[str, ...] = ()
-    """The lanes of its task; empty: those that its workflow names."""
+    lanes: tuple[str, ...] | None = None
+    """The lanes of its task; None: those that its workflow names."""
     is_dated: bool = False
     """Whether its task begins at the moment, by the calendar, that is so far away."""
 
@@ -68,7 +68,7 @@ class Customers:
                     delay=delay,
                     at=at,
                     attributes=order.attributes,
-                    lane=order.lanes or None,
+                    lane=order.lanes,
                 )
             )
         except StoreUnavailableError:

@@ -110,7 +110,7 @@ create table makegood.lane (
     primary key (task, name)
 ) with (fillfactor = 80);
 create index lane_waiting on makegood.lane (app, name, seq, task) where state = 'waiting';
-create index lane_at_once on makegood.lane (app, name, at_once) where state = 'waiting';
+create index lane_at_once on makegood.lane (app, name, at_once) where state = 'waiting' and at_once > 1;
 create index lane_held on makegood.lane (app, name) where state = 'held';
 create index lane_name on makegood.lane (name, task);
 

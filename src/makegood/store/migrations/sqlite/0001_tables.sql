@@ -106,7 +106,7 @@ create table makegood_lane (
     primary key (task, name)
 ) without rowid;
 create index makegood_lane_waiting on makegood_lane (app, name, seq, task) where state = 'waiting';
-create index makegood_lane_at_once on makegood_lane (app, name, at_once) where state = 'waiting';
+create index makegood_lane_at_once on makegood_lane (app, name, at_once) where state = 'waiting' and at_once > 1;
 create index makegood_lane_held on makegood_lane (app, name) where state = 'held';
 create index makegood_lane_name on makegood_lane (name, task);
 
