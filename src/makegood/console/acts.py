@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from makegood.base.counts import counted
 from makegood.base.text import kept
+from makegood.client import signals
 from makegood.client.handle import TaskHandle
 from makegood.console.outcomes import ActOutcome, Outcomes
 from makegood.console.signal_forms import FormField, fields_of, value_of
@@ -159,10 +160,7 @@ async def _signal(task: TaskHandle[Any], visit: Visit) -> Answer:
     value = signal_value(fields_of(detail.signal_types.get(name, "")), visit)
     who, why = who_of(visit), why_of(visit)
     answer = await task.signal(name, value, id=visit.field("id") or None, who=who, why=why)
-    if answer.conflict:
-        raise ActRefusedError(
-            f"somebody has sent {name} with another value meanwhile", act="signal", state=detail.task.state
-        )
+    signals.refuse_conflict(answer, name)
     act = Act(answer.id, who, why)
     if not answer.created:
         return Answer(act, "signal", "noop", f"{name} was sent already", detail.task.state)

@@ -61,6 +61,8 @@ from makegood.errors import (
     AlertNotFoundError,
     BulkNotFoundError,
     ConfigError,
+    KeyConflict,
+    LaneTakenError,
     PayloadError,
     ScheduleNotFoundError,
     SchemaMismatchError,
@@ -522,7 +524,7 @@ def _status(failure: Exception) -> tuple[int, str]:
             return failure.status, failure.title
         case AlertNotFoundError() | BulkNotFoundError() | ScheduleNotFoundError() | TaskNotFoundError():
             return 404, "Not found"
-        case ActRefusedError() | SignalRefused():
+        case ActRefusedError() | KeyConflict() | LaneTakenError() | SignalRefused():
             return 409, "Refused"
         case ConfigError() | PayloadError():
             return 400, "Not understood"

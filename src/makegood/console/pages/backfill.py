@@ -11,8 +11,7 @@ import msgspec
 
 from makegood.base import ids, zones
 from makegood.base.counts import counted
-from makegood.base.wall_times import moment
-from makegood.client.schedules import MOST_BACKFILL, moments_with_tasks
+from makegood.client.schedules import MOST_BACKFILL, moments_between, moments_with_tasks
 from makegood.console.pages.schedules import moment_texts
 from makegood.console.pages.wording import PageVerdict
 from makegood.console.reads import Reads
@@ -95,12 +94,8 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def _rows(reads: Reads, view: ScheduleView, extent: BackfillRange, now: float) -> list[BackfillRow]:
-    (begin, _), (end, _) = moment(extent.since, name="since"), moment(extent.until, name="until")
-    if end > now:
-        raise ConfigError(
-            f"until={extent.until:%Y-%m-%d %H:%M} is not over yet: the schedule itself fires what is to come"
-        )
-    pairs = await moments_with_tasks(reads.store, view, begin, end, extent.limit)
+    moments = moments_between(view, extent.since, extent.until, extent.limit, now)
+    pairs = await moments_with_tasks(reads.store, view, moments)
     return [BackfillRow(moment_texts(each), "" if task is None else ids.show(task)) for each, task in pairs]
 
 

@@ -198,7 +198,7 @@ class FleetMember:
             self.world.history.note("circuit", self.name, agent=address, state=state)
 
         circuit._become = noted  # type: ignore[method-assign]  # noqa: SLF001 - of this one circuit
-        circuit.ended = end_call  # type: ignore[method-assign]
+        vars(circuit)["ended"] = end_call
         self.world.history.note("circuit", self.name, agent=address, state="closed")
 
     def _delivering(
