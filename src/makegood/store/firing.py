@@ -32,6 +32,7 @@ from makegood.moments.moment import ScheduleMoment
 from makegood.payload.codec import UNREADABLE
 from makegood.store.records import Submission
 from makegood.store.schedule_records import (
+    NO_MOMENTS,
     Advance,
     DueSchedule,
     FiredMoment,
@@ -67,18 +68,23 @@ class Firing:
         return works
 
     def _work(self, due: DueSchedule, calendar: float) -> ScheduleWork:
-        failures = 1
         try:
             schedule = due.stored()
-            failures = schedule.progress.failures + 1
-            advance = advanced(schedule, calendar, self._left)
-            drafts = tuple(
-                draft_of(due.app, due.name, schedule.plan, each, self._draw()) for each in advance.fires
-            )
         except UNREADABLE as fault:
-            return ScheduleWork(due, trouble=str(fault), failures=failures, wait=wait_after(failures))
+            return _trouble(due, fault, 1)
+        try:
+            advance = advanced(schedule, calendar, self._left)
+        except NO_MOMENTS as fault:
+            return _trouble(due, fault, schedule.progress.failures + 1)
+        drafts = tuple(
+            draft_of(due.app, due.name, schedule.plan, each, self._draw()) for each in advance.fires
+        )
         self._left -= max(1, len(drafts) + sum(advance.skips.values()))
         return ScheduleWork(due, schedule, advance, drafts)
+
+
+def _trouble(due: DueSchedule, fault: Exception, failures: int) -> ScheduleWork:
+    return ScheduleWork(due, trouble=str(fault), failures=failures, wait=wait_after(failures))
 
 
 def wait_after(failures: int) -> float:

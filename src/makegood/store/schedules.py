@@ -23,6 +23,7 @@ from makegood.store import alerts, rows
 from makegood.store.firing import advanced, by_calendar, dealt_with, next_of
 from makegood.store.records import Submission, Submitted
 from makegood.store.schedule_records import (
+    NO_MOMENTS,
     DueSchedule,
     FiringPass,
     ScheduleFiring,
@@ -266,10 +267,13 @@ async def retime(
     for due in due_rows:
         try:
             schedule = due.stored()
-            progress = by_calendar(schedule.progress, now)
-            moment, next_at = next_of(schedule.spec, progress)
         except UNREADABLE:
             continue  # the firing raises the alert
+        progress = by_calendar(schedule.progress, now)
+        try:
+            moment, next_at = next_of(schedule.spec, progress)
+        except NO_MOMENTS:
+            continue
         if moment != schedule.moment and not progress.failures:
             buffer_at = None if progress.buffer is None else progress.since
             state = _encode(progress), moment, next_at, buffer_at, schedule.last_task
@@ -407,7 +411,8 @@ def _with_pause(schedule: StoredSchedule, calendar: float) -> ScheduleProgress:
 async def resume(tx: Tx, place: FiringPlace, act: Act, app: str, name: str) -> bool:
     """Resume a schedule; False if it was not paused. The moments of the pause are skipped.
 
-    A pause that is over stays in the row until the Supervisor has counted its moments.
+    A pause that is over stays in the row until the Supervisor has counted its moments; so does one with more
+    moments than one pass deals with.
     """
     schedule = await _stored(tx, app, name)
     now = await calendar_of(tx, place.calendar)
@@ -415,7 +420,9 @@ async def resume(tx: Tx, place: FiringPlace, act: Act, app: str, name: str) -> b
         return False
     advance = advanced(schedule, now)
     progress = advance.progress
-    if advance.keeps:  # the Supervisor fires it, and counts those of the pause behind it
+    if (
+        advance.keeps or advance.more
+    ):  # the Supervisor fires what waits, and counts those of the pause behind it
         progress = _with_pause(msgspec.structs.replace(schedule, progress=progress), now)
     elif progress.since < now:
         progress = dealt_with(progress, now)

@@ -262,6 +262,8 @@ def resume(cli: Cli, /, *, name: str, app: str | None, why: str, who: str | None
 
     resumes, view = carried_out(cli, work)
     outcome = f"fires next at {_utc(view.next_firing)}" if resumes else "was not paused"
+    if resumes and view.next_firing is not None and view.next_firing < datetime.now(UTC).timestamp():
+        outcome = "is resumed: the leading Supervisor counts the moments of its pause, then it fires"
     cli.out.result(as_json.schedule(view), f"schedule {view.app}/{view.name} {outcome}")
 
 

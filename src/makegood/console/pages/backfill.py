@@ -17,7 +17,6 @@ from makegood.console.pages.wording import PageVerdict
 from makegood.console.reads import Reads
 from makegood.console.visits import number_in
 from makegood.errors import ConfigError, ScheduleNotFoundError
-from makegood.payload.codec import UNREADABLE
 from makegood.store.schedule_records import ScheduleView
 
 LISTED: Final = 100
@@ -76,7 +75,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         local = datetime.fromtimestamp(now, zones.zone(view.timezone))
         if asks and not refusal:
             rows = await _rows(reads, view, BackfillRange.read(query, view.timezone), now)
-    except (ConfigError, *UNREADABLE) as wrong:
+    except ConfigError as wrong:
         refusal, local = str(wrong), datetime.fromtimestamp(now, UTC)
     new = sum(not row.task for row in rows)
     return {
