@@ -19,7 +19,7 @@ from makegood.model.messages import Act
 from makegood.model.plan import StepPlan, Template
 from makegood.model.schedule import ScheduleDraft, SchedulePlan, spec_of
 from makegood.moments.cron import Cron
-from makegood.store import firing, schedules
+from makegood.store import schedules
 from makegood.store.firing import Firing
 from makegood.store.protocol import Store
 from makegood.store.schedule_records import DueSchedule, FiringPass, ScheduleView, ScheduleWork
@@ -321,7 +321,7 @@ async def test_a_defect_of_the_engine_is_not_taken_for_a_row_that_cannot_be_read
 
     await apply(store, a_schedule())
     await world.elapse(MONTH)
-    monkeypatch.setattr(firing, "advanced", defective)
+    monkeypatch.setattr("makegood.store.firing.advanced", defective)
     with pytest.raises(TypeError, match="a defect"):
         await fire(store, await term(store, ttl=1e9), numbers)
 
