@@ -9,7 +9,7 @@ import msgspec
 
 from makegood.base.ids import checked_name
 from makegood.errors import DefinitionError
-from makegood.payload.codec import check_fits, decode, decoder, encode
+from makegood.payload.codec import PAYLOAD_LIMIT, check_fits, decoder, encode, with_defaults
 from makegood.payload.envelopes import Codec
 from makegood.payload.pydantic_models import is_model
 from makegood.payload.unchecked_rules import refuse_unkept
@@ -96,10 +96,9 @@ class Signal(Generic[T]):
         subject = f"the value of signal {self.name}"
         body = encode(value, subject=subject)
         check_fits(body, self.type, value, subject)
-        if isinstance(value, dict | list):  # JSON, as people type it: with the defaults that it leaves out
+        if isinstance(value, dict | list):  # JSON, as people type it
             refuse_unknown(value, self.type, subject)
-            body = encode(decode(body, self.type, subject), subject=subject)
-        return body
+        return with_defaults(body, self.type, value, subject, PAYLOAD_LIMIT)
 
     def of(
         self,
