@@ -134,8 +134,8 @@ def advanced(schedule: StoredSchedule, calendar: float, most: int = MOST) -> Adv
     for each in live:
         policy.meet(each, calendar)
     pauses_left = progress.pauses if is_paused else pauses
-    if not agenda.is_more and not agenda.keeps:
-        pauses_left = ()
+    if not agenda.is_more and not agenda.keeps:  # a calendar that was set back comes to its end once more
+        pauses_left = tuple(pause for pause in pauses_left if pause[1] > calendar)
     last = policy.fires[-1] if policy.fires else FiredMoment(progress.last_key, progress.last_moment)
     return Advance(
         ScheduleProgress(

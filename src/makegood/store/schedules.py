@@ -211,7 +211,9 @@ async def _cancel(tx: Tx, works: Sequence[ScheduleWork]) -> None:
         if work.advance is not None and work.advance.cancels and task is not None:
             name = f"{work.due.app}/{work.due.name}"
             act = Act(f"schedule/{name}/{task}", f"schedule {name}", "its next moment has come")
-            letters.append((task, rows.message(TaskMessage("cancel", act=act)), work.due.name))
+            letters.append(
+                (task, rows.message(TaskMessage("cancel", act=act, by_schedule=True)), work.due.name)
+            )
     if letters:
         await tx.many(_CANCEL, letters, ATTRIBUTE)
         tx.topics.add("inbox")
@@ -402,9 +404,13 @@ async def pause(tx: Tx, place: FiringPlace, act: Act, app: str, name: str, *, le
 
 
 def _with_pause(schedule: StoredSchedule, calendar: float) -> ScheduleProgress:
-    """Return the progress of a schedule whose pause ends now, if it is not over."""
+    """Return the progress of a schedule whose pause ends now, if it is not over.
+
+    No pause that is over lasts beyond now, not even if the calendar was set back.
+    """
     assert schedule.pausing is not None
-    pauses = *schedule.progress.pauses, schedule.pausing.span(calendar)
+    spans = *schedule.progress.pauses, schedule.pausing.span(calendar)
+    pauses = tuple((begin, min(end, calendar)) for begin, end in spans if begin < min(end, calendar))
     return msgspec.structs.replace(schedule.progress, pauses=pauses)
 
 
