@@ -8,8 +8,9 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from makegood.base.ids import checked_name
+from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.errors import DefinitionError
-from makegood.payload.codec import PAYLOAD_LIMIT, check_fits, decoder, encode, with_defaults
+from makegood.payload.codec import check_fits, decoder, encode, with_defaults
 from makegood.payload.envelopes import Codec
 from makegood.payload.pydantic_models import is_model
 from makegood.payload.unchecked_rules import refuse_unkept

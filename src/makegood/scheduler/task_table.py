@@ -163,6 +163,12 @@ class TaskTable:
         self.in_memory[held_task.task.id] = held_task
         self.arm(held_task.task.id, waits)
 
+    def look_at_moments(self) -> None:
+        """Look at all steps that sleep until a moment: the calendar was set."""
+        for task, held_task in self.in_memory.items():
+            waits = self.timers.left(task, 0.0)
+            self.arm(task, {idx: 0.0 for idx in waits if saga.is_until(held_task.steps[idx].plan)})
+
     def arm(self, task: int, waits: Mapping[int, float]) -> None:
         """Set timers: in how many seconds each step is due."""
         now, held_task = self.clock.monotonic(), self.in_memory.get(task)
