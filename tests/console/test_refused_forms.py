@@ -18,7 +18,7 @@ FIELD = re.compile(
 )
 
 
-def written(text: str) -> dict[str, tuple[str, bool]]:
+def fields_in(text: str) -> dict[str, tuple[str, bool]]:
     """Return the fields of the form of an answer: what each holds, and whether it is said to be wrong."""
     fields = {}
     for _, attributes, body, says in FIELD.findall(text.partition('id="again"')[2]):
@@ -35,7 +35,10 @@ async def test_a_signal_whose_value_is_not_json_is_kept(tmp_path: Path) -> None:
         form = {"signal": "payment", "id": "s-1", "value-0": '{"cents": 1200', "reason": "by <phone>"}
         answer = await act(console, otto, path, **form)
         assert answer.status == 400
-        assert written(answer.text) == {"value-0": ('{"cents": 1200', True), "reason": ("by <phone>", False)}
+        assert fields_in(answer.text) == {
+            "value-0": ('{"cents": 1200', True),
+            "reason": ("by <phone>", False),
+        }
         assert '<input type="hidden" name="signal" value="payment">' in answer.text
         assert 'name="csrf"' in answer.text.partition('id="again"')[2]
         answer = await act(console, otto, path, **form | {"value-0": '{"cents": 1200}'})
@@ -60,9 +63,9 @@ async def test_acts_on_a_task_are_kept(tmp_path: Path, path: str, form: dict[str
         await console.app.client.store.tasks.submit([draft(5)])
         answer = await act(console, console.browser("ada"), f"/tasks/{ids.show(5)}/{path}", **form)
         assert 400 <= answer.status < 500, answer.text
-        typed = {name: text for name, text in form.items() if name not in ("step", "outcome")}
-        fields = written(answer.text)
-        assert {name: text for name, (text, _) in fields.items()} == typed
+        texts = {name: text for name, text in form.items() if name not in ("step", "outcome")}
+        fields = fields_in(answer.text)
+        assert {name: text for name, (text, _) in fields.items()} == texts
         if wrong:
             assert [name for name, (_, is_wrong) in fields.items() if is_wrong] == [wrong]
 
@@ -83,7 +86,7 @@ async def test_acts_on_a_schedule_are_kept(
         hidden = {"app": "shop", "name": "bill/4711"}
         answer = await act(console, console.browser("otto"), f"/schedules/{path}", **hidden, **form)
         assert answer.status == 400
-        assert written(answer.text) == {name: (text, name == wrong) for name, text in form.items()}
+        assert fields_in(answer.text) == {name: (text, name == wrong) for name, text in form.items()}
         assert '<input type="hidden" name="name" value="bill/4711">' in answer.text
 
 
@@ -98,7 +101,7 @@ async def test_an_act_on_many_tasks_is_kept(tmp_path: Path) -> None:
         }
         answer = await act(console, console.browser("otto"), "/bulk", **form)
         assert answer.status == 400
-        fields = written(answer.text)
+        fields = fields_in(answer.text)
         assert fields == {"signal": ("approval", False), "value-0": ("yes", True), "reason": ("all", False)}
 
 
@@ -108,7 +111,7 @@ async def test_an_act_that_the_rules_refuse_is_kept(tmp_path: Path) -> None:
         form = {"step": "charge", "outcome": "undone", "reason": "the bank says so"}
         answer = await act(console, console.browser("ada"), f"/tasks/{task.id}/settle", **form)
         assert answer.status == 409
-        assert written(answer.text) == {"reason": ("the bank says so", False)}
+        assert fields_in(answer.text) == {"reason": ("the bank says so", False)}
         assert f'<a class="btn" href="/tasks/{task.id}">Back</a>' in answer.text
 
 
@@ -126,4 +129,4 @@ async def test_what_a_visitor_may_not_do_is_not_shown_as_a_form(tmp_path: Path) 
     async with a_console(tmp_path) as console:
         await console.app.client.store.tasks.submit([draft(5)])
         answer = await act(console, console.browser("vera"), f"/tasks/{ids.show(5)}/undo", reason="please")
-        assert (answer.status, written(answer.text)) == (403, {})
+        assert (answer.status, fields_in(answer.text)) == (403, {})

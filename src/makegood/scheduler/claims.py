@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Collection
 
-from makegood.base.clock import WallJumps
 from makegood.base.sizes import shown
 from makegood.scheduler.task_table import TaskTable
 from makegood.store.records import Claim
@@ -39,7 +38,6 @@ class Claims:
         self._wakeups = tasks.wakeups
         self._hold = hold
         self._linger = linger
-        self._jumps = WallJumps(tasks.clock)
         self._last_look = -math.inf
         """When tasks that sleep were last looked for, on the monotonic clock."""
         self._full = False
@@ -119,8 +117,7 @@ class Claims:
             self.next_start = None
             self._wakeups.pending = self._wakeups.sleepers = True
         elif now - self._last_look > self._wakeups.longest_rest:
-            if self._jumps.come():
-                self.tasks.look_at_moments()
+            self.tasks.follow_the_calendar()
             self._wakeups.pending = self._wakeups.sleepers = True
 
     def sleeps(self, seconds: float) -> None:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from makegood import saga
-from makegood.base.clock import Clock
+from makegood.base.clock import Clock, WallJumps
 from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.saga import NOTHING_DUE, Due
@@ -130,6 +130,7 @@ class TaskTable:
         self._store_clock = store_clock
         self._review = Review(clock.monotonic())
         self._shapes = saga.Shapes()
+        self._jumps = WallJumps(clock)
 
     def deliver(self, task: int, message: TaskMessage, node: int) -> bool:
         """Take a reply in memory; False when the task is not held (any more): the store must carry it."""
@@ -163,8 +164,10 @@ class TaskTable:
         self.in_memory[held_task.task.id] = held_task
         self.arm(held_task.task.id, waits)
 
-    def look_at_moments(self) -> None:
-        """Look at all steps that sleep until a moment: the calendar was set."""
+    def follow_the_calendar(self) -> None:
+        """Look at all steps that sleep until a moment if the wall clock was set since the last call."""
+        if not self._jumps.come():
+            return
         for task, held_task in self.in_memory.items():
             waits = self.timers.left(task, 0.0)
             self.arm(task, {idx: 0.0 for idx in waits if saga.is_until(held_task.steps[idx].plan)})
