@@ -131,6 +131,7 @@ class Claims:
         seconds until the next task that sleeps is due, if the claim looked for such.
         """
         if claim.sleepers:
+            self.tasks.follow_the_calendar()
             self._last_look, self.next_start = self.tasks.clock.monotonic(), None
             if next_start is not None:
                 self.sleeps(next_start)

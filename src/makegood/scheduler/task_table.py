@@ -175,10 +175,14 @@ class TaskTable:
     def arm(self, task: int, waits: Mapping[int, float]) -> None:
         """Set timers: in how many seconds each step is due."""
         now, held_task = self.clock.monotonic(), self.in_memory.get(task)
+        follows = False
         for idx, wait in waits.items():
             self.timers.set(task, idx, now + wait)
-            if held_task is not None and saga.is_wait(held_task.steps[idx].plan):
+            if held_task is not None and saga.is_wait(plan := held_task.steps[idx].plan):
                 self.timers.ends[task, idx] = self._store_clock() + wait
+                follows = follows or saga.is_until(plan)
+        if follows:  # a clock that is set back and right again between two looks would look as before
+            self.follow_the_calendar()
 
     def fire(self) -> None:
         """Let steps continue whose timers are due, and waits whose moment has come by the store's clock too:
