@@ -36,6 +36,10 @@ class _Circuit:
     """Attempts that called and have no answer."""
     canaries: set[Attempt] = field(default_factory=set)
     """Those of them that were taken since it became half-open."""
+    repeats: dict[Attempt, float] = field(default_factory=dict)
+    """When each of them was tried again first: it had failed by then."""
+    ends: dict[tuple[int, int], float] = field(default_factory=dict)
+    """When a call of each step ended whose reply has not been sent."""
     silences: dict[Attempt, Event] = field(default_factory=dict)
     """All attempts without an answer, also of earlier phases."""
     answer_at: float = -math.inf
@@ -47,7 +51,7 @@ class _Agent:
     """What the service of one agent has answered, over all processes."""
 
     first: dict[tuple[int, int], float] = field(default_factory=dict)
-    """When each step that fails failed first."""
+    """When each step that fails failed first: in its first try."""
     probe_answers: dict[tuple[int, int], float] = field(default_factory=dict)
     """When the probe of each such step was last answered."""
     last: dict[tuple[int, int], float] = field(default_factory=dict)
@@ -55,8 +59,8 @@ class _Agent:
     answers: dict[tuple[int, int], float] = field(default_factory=dict)
     """When each step was last answered."""
 
-    def failed(self, attempt: Attempt, event: Event) -> None:
-        self.first.setdefault(attempt[:2], event.at)
+    def failed(self, attempt: Attempt, event: Event, first: float) -> None:
+        self.first.setdefault(attempt[:2], first)
         self.last[attempt[:2]] = event.at
 
     def answered(self, attempt: Attempt, event: Event) -> None:
@@ -93,7 +97,9 @@ class OpenMeansShut(Rule):
         "adds no failure to a step"
     )
     part: ClassVar[tuple[str, str] | None] = ("circuit", "no agent has a breaker")
-    kinds: ClassVar[frozenset[str]] = frozenset({"circuit", "call", "reply", "accepted", "counted", "judged"})
+    kinds: ClassVar[frozenset[str]] = frozenset(
+        {"circuit", "call", "outcome", "reply", "accepted", "counted", "judged"}
+    )
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
@@ -110,6 +116,8 @@ class OpenMeansShut(Rule):
             self._became(event)
         elif event.kind == "call":
             self._called(event, world)
+        elif event.kind == "outcome":
+            self._ended(event, world)
         elif event.kind == "reply":
             self._answered(event, world)
         elif event.kind == "accepted" and event["reply"] == "gave_up":
@@ -126,6 +134,7 @@ class OpenMeansShut(Rule):
         circuit = self._circuits.setdefault((event.node, event["agent"]), _Circuit(event))
         if event["state"] == "closed" and circuit.event["state"] != "release":
             circuit.flying.clear()  # the process has restarted
+            circuit.ends.clear()
         circuit.event = event
         if event["state"] == "open":
             circuit.opening = event
@@ -140,7 +149,8 @@ class OpenMeansShut(Rule):
         if dispatch is None or plan is None or circuit is None:
             return
         attempt = (task.id, idx, event["attempt"])
-        circuit.flying.setdefault(attempt, event)
+        if circuit.flying.setdefault(attempt, event) is not event:
+            circuit.repeats.setdefault(attempt, event.at)
         if circuit.event["state"] not in ("open", "half-open") or not _taken_since(dispatch, circuit.event):
             return
         self.saw()
@@ -152,6 +162,14 @@ class OpenMeansShut(Rule):
             self.wrong(text, circuit.event)
         circuit.canaries.add(attempt)
         circuit.silences[attempt] = circuit.event
+
+    def _ended(self, event: Event, world: HistoryState) -> None:
+        """Note when a call ended. Of a task that was removed since, nothing else is known."""
+        circuit, step = self._circuits[event.node, event["agent"]], (event.task, event["idx"])
+        circuit.ends[step] = event.at
+        if event["outcome"] == "answered" and not world.task(event.task).plans:
+            circuit.answer_at = event.at
+            self._agents.setdefault(event["agent"], _Agent()).answered((*step, 0), event)
 
     def _of(self, node: str, agent: str) -> _Circuit | None:
         for (process, address), circuit in self._circuits.items():
@@ -168,30 +186,40 @@ class OpenMeansShut(Rule):
         circuit = None if plan is None else self._of(event.node, plan.agent)
         if circuit is None or dispatch is None:
             return
-        call = circuit.flying.pop(attempt, None)
+        call, end = circuit.flying.pop(attempt, None), circuit.ends.pop(attempt[:2], event.at)
+        first = circuit.repeats.pop(attempt, end)
         circuit.canaries.discard(attempt)
         trial, opening = circuit.silences.pop(attempt, None), circuit.opening
         began = call or dispatch.taking or dispatch.event
         agent = self._agents.setdefault(circuit.event["agent"], _Agent())
         if event["reply"] == "gave_up":
             if call is not None:
-                self._gave_up(attempt, event, circuit, call, trial)
+                self._gave_up(attempt, event, circuit, call, trial=trial, end=end)
                 if agent.may_blame(attempt, event):
                     self._excuses.pop(attempt, None)
-                agent.failed(attempt, event)
+                agent.failed(attempt, event, first)
         elif event["reply"] != "later" and (opening is None or began.at >= opening.at):
             circuit.answer_at = event.at
             agent.answered(attempt, event)
 
     def _gave_up(
-        self, attempt: Attempt, event: Event, circuit: _Circuit, began: Event, trial: Event | None
+        self,
+        attempt: Attempt,
+        event: Event,
+        circuit: _Circuit,
+        began: Event,
+        *,
+        trial: Event | None,
+        end: float,
     ) -> None:
-        """Note that this failure must not be counted, if that is so."""
+        """Note that this failure must not be counted, if that is so. ``end``: when the call ended, for its
+        circuit.
+        """
         opening, failure = circuit.opening, self._failures.get(attempt[:2])
         self._failures[attempt[:2]] = event
         if trial is not None:
             self._excuses[attempt] = ("it was the trial call", trial)
-        elif opening is not None and began.at < opening.at - EPSILON and opening.at < event.at - EPSILON:
+        elif opening is not None and began.at < opening.at - EPSILON and opening.at < end - EPSILON:
             self._excuses[attempt] = ("it was under way when the circuit opened", opening)
         elif failure is not None and attempt[2] > 1 and circuit.answer_at < failure.at - SLACK:
             self._excuses[attempt] = ("the service had answered nobody since the step failed last", failure)

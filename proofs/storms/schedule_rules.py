@@ -118,7 +118,9 @@ class EachMomentOnce(Rule):
                 continue
             self.saw()
             walk, progress = self._walk(life.last, self._leader), life.last["progress"]
-            late = walk.moments(progress, life.last["spec"]["times"]["end"])
+            late: Sequence[WalkedMoment] = walk.moments(progress, life.last["spec"]["times"]["end"])
+            if life.last["pause"][0] is not None:
+                late = life.paused(late)
             if late:
                 self.wrong(f"in the end nobody has dealt with {late[0].key}", life.last)
 

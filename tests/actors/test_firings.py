@@ -130,3 +130,21 @@ async def test_a_process_with_the_app_writes_its_schedules_and_the_leader_fires_
 
         await until(is_processed)
         assert [handle.name for handle in await node.client.schedules()] == ["bad", "good"]
+
+
+async def test_a_wall_clock_that_is_set_forward_is_noticed_without_a_read_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The schedule is due hours from now; no wake-up comes, and the rest would be an hour."""
+    monkeypatch.setattr(supervisor_firings, "JUMP_LOOK", 0.01)
+    clock = HandClock()
+    store = SQLiteStore(tmp_path / "store.db", clock=clock, poll=None)
+    await store.open(migrate=True)
+    firings = Firings(store, lambda: None, asyncio.Event(), clock=clock, rng=random.Random(1), every=3600.0)
+    rest = asyncio.ensure_future(firings._rest(asyncio.Event(), 3600.0))  # noqa: SLF001 - how long it rests
+    for _ in range(5):
+        await moment()
+    assert not rest.done(), "time that passes is no jump"
+    clock.wall_seconds += 5 * 3600.0
+    await asyncio.wait_for(rest, 60.0)
+    await store.close()

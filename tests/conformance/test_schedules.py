@@ -293,6 +293,39 @@ async def test_a_pause_keeps_moments_from_before_it(
     assert (await view(store)).skips == {"paused": 1}
 
 
+@pytest.mark.parametrize("options", [{"every": 60.0}, {"cron": "* * * * *"}])
+async def test_all_moments_of_a_long_pause_are_counted(
+    store: Store, world: World, numbers: Iterator[int], options: dict[str, Any]
+) -> None:
+    """A schedule of each minute was paused for two days: more moments than one pass deals with."""
+    grant = await term(store, ttl=1e9)
+    await apply(store, a_schedule(coalesce=False, **options))
+    await store.schedules.pause(ACT, "shop", "monthly", None)
+    await world.elapse(2 * DAY)
+    assert await store.schedules.resume(ACT, "shop", "monthly")
+    for _ in range(10):
+        await fire(store, grant, numbers)
+    now = await view(store)
+    assert abs(now.skips["paused"] - 2 * 24 * 60) <= 1
+    assert (sorted(now.skips), now.paused_at) == (["paused"], None)
+    assert now.firings <= 1, "a minute may begin while the test runs"
+    assert now.next_moment is not None
+    assert now.next_moment > now.since
+
+
+async def test_a_defect_of_the_engine_is_not_taken_for_a_row_that_cannot_be_read(
+    store: Store, world: World, numbers: Iterator[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defective(*_: object) -> None:
+        raise TypeError("a defect")
+
+    await apply(store, a_schedule())
+    await world.elapse(MONTH)
+    monkeypatch.setattr("makegood.store.firing.advanced", defective)
+    with pytest.raises(TypeError, match="a defect"):
+        await fire(store, await term(store, ttl=1e9), numbers)
+
+
 async def test_who_resumes_a_schedule_gets_the_moments_from_before_the_pause(
     store: Store, world: World, numbers: Iterator[int]
 ) -> None:

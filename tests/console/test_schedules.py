@@ -134,7 +134,20 @@ async def test_a_program_reads_and_acts_on_schedules(tmp_path: Path) -> None:
         assert (await got(otto, PATH))["last_task"] == task
         now = datetime.now(UTC)
         body = {"since": (now - timedelta(days=70)).isoformat(), "until": now.isoformat()}
+        dry = body | {"dry_run": True}
+        preview = json.loads((await sent(otto, f"{PATH}/backfill", dry)).text)["tasks"]
         tasks = json.loads((await sent(otto, f"{PATH}/backfill", body)).text)["tasks"]
+        assert preview == [{"task": None, "created": True}] * len(tasks)
+        preview = json.loads((await sent(otto, f"{PATH}/backfill", dry)).text)["tasks"]
+        assert preview == [each | {"created": False} for each in tasks]
+        for change in (
+            {"until": "2999-01-01T00:00:00Z"},
+            {"since": now.isoformat(), "until": body["since"]},
+            {"limit": 1},
+        ):
+            real, dry_run = [await sent(otto, f"{PATH}/backfill", each | change) for each in (body, dry)]
+            assert real.status == 400
+            assert (dry_run.status, dry_run.text) == (400, real.text)
         assert [each["created"] for each in tasks] in ([True, True], [True, True, True])
         again = json.loads((await sent(otto, f"{PATH}/backfill", body)).text)["tasks"]
         assert again == [each | {"created": False} for each in tasks]

@@ -127,7 +127,7 @@ async def test_two_who_answer_at_the_same_moment_are_one_answer(tmp_path: Path) 
             hx_request="true",
         )
         assert refusal.status == 409
-        assert "somebody has sent approval with another value meanwhile" in refusal.text
+        assert "with another value, or for another step: nothing was sent" in refusal.text
 
 
 @pytest.mark.parametrize(
@@ -171,15 +171,13 @@ async def test_a_program_sends_signals_through_the_api(tmp_path: Path) -> None:
         assert (await sent(console.browser("vera"), path, body)).status == 403
         assert (await sent(otto, path, body, **{"x-csrf-token": "no"})).status == 403
         answer = json.loads((await sent(otto, path, body)).text)
-        assert answer == {
-            "task": task.id,
-            "signal": "payment",
-            "id": "p-1",
-            "created": True,
-            "conflict": False,
-        }
-        again = json.loads((await sent(otto, path, body | {"value": [2]})).text)
-        assert (again["created"], again["conflict"]) == (False, True)
+        assert answer == {"task": task.id, "signal": "payment", "id": "p-1", "created": True}
+        again: Got = await sent(otto, path, body)
+        assert (again.status, json.loads(again.text)) == (200, answer | {"created": False})
+        conflict: Got = await sent(otto, path, body | {"value": [2]})
+        problem = json.loads(conflict.text)
+        assert (conflict.status, problem["status"]) == (409, 409)
+        assert "knows a signal 'payment' of the id 'p-1' with another value" in problem["detail"]
         refusal: Got = await sent(otto, path, {"name": "aproval"})
         assert refusal.status == 409
         assert (await sent(otto, path, {"nam": "payment"})).status == 422
@@ -194,20 +192,19 @@ async def test_a_program_sends_signals_through_the_api(tmp_path: Path) -> None:
 
 
 async def test_the_request_on_the_page_of_the_console_sends_a_signal(tmp_path: Path) -> None:
-    """Sent again it is known; with another value it is a conflict, with the status 200."""
+    """Sent again it is known; with another value it is a conflict, with the status 409."""
     page = (Path(__file__).parents[2] / "docs/operate/console.md").read_text(encoding="utf-8")
     ((text, path),) = re.findall(r"-d '([^']+)' \\\n +http://127.0.0.1:8640/api/v1(/tasks/TASK/signal)", page)
     body = json.loads(text) | {"name": "payment"}  # of this task, which takes any value
     async with waiting(tmp_path) as (console, task):
         otto, path = console.browser("otto"), path.replace("TASK", task.id)
-        for change, created, conflict in (
-            ({}, True, False),
-            ({}, False, False),
-            ({"value": {"yes": False}}, False, True),
+        for change, status, created in (
+            ({}, 200, True),
+            ({}, 200, False),
+            ({"value": {"yes": False}}, 409, None),
         ):
             got: Got = await sent(otto, path, body | change)
-            answer = json.loads(got.text)
-            assert (got.status, answer["created"], answer["conflict"]) == (200, created, conflict), got.text
+            assert (got.status, json.loads(got.text).get("created")) == (status, created), got.text
 
 
 @dataclass

@@ -69,23 +69,27 @@ async def test_lengths_do_not_follow_a_clock_that_jumps(world: World, folder: Pa
                 assert time.monotonic() - begin >= LENGTH
 
 
-async def test_a_start_comes_when_the_calendar_of_the_store_says_so(world: World, folder: Path) -> None:
+@pytest.mark.parametrize("linger", [0.0, 9 * HOUR], ids=["let go", "in memory"])
+async def test_a_start_comes_when_the_calendar_of_the_store_says_so(
+    world: World, folder: Path, linger: float
+) -> None:
     """On SQLite a moment has not come on a clock that was set back, and comes at once when it is set right or forward; no sleep until
     a moment ends before it either. On PostgreSQL the server's clock decides.
     """
     machine, is_sqlite = Machine(world, folder), world.url.startswith("sqlite")
     async with world:
-        await world.started(machine.start("host", 0.0))
+        await world.started(machine.start("host", linger))
         near, far = (datetime.now(UTC) + timedelta(seconds=each) for each in (LENGTH, HOUR))
-        sleep = await world.client.submit(until, near)
+        sleep, far_sleep = [await world.client.submit(until, moment) for moment in (near, far)]
         first, second = [await world.client.submit(begun.plan(), at=moment) for moment in (near, far)]
-        for task in (sleep, first, second):
+        for task in (sleep, far_sleep, first, second):
             await machine.asleep(task)
         machine.jump(-5 * HOUR)
         mark = await world.client.submit(nap)
         await world.ended(mark, "processed")  # the moment of the first two has come, and a little more
         if is_sqlite:
-            assert [(await world.view(task)).state for task in (sleep, first)] == ["sleeping"] * 2
+            assert (await world.view(first)).state == "sleeping"
+            assert (await world.view(sleep)).state == ("processing" if linger else "sleeping")
             machine.jump(0.0)
         else:
             await world.ended(sleep, "processed")
@@ -94,9 +98,11 @@ async def test_a_start_comes_when_the_calendar_of_the_store_says_so(world: World
         machine.jump(5 * HOUR)
         if is_sqlite:
             await world.ended(second, "processed")
+            await world.ended(far_sleep, "processed")
         else:
             await world.ended(await world.client.submit(nap), "processed")
             assert (await world.view(second)).state == "sleeping"
+            assert (await far_sleep.status()).task.state in ("sleeping", "processing")
 
 
 async def test_a_schedule_repeats_no_moment_when_the_clock_jumps(world: World, folder: Path) -> None:

@@ -118,6 +118,16 @@ def guard_in_local_time(m: pytest.MonkeyPatch) -> None:
     m.setattr(ScheduleMoment, "is_after", is_after)
 
 
+@mutant(replace(TICKING, timetable=Timetable(schedules=(DAILY, replace(DAILY, name="tock")), laws=(GAP,))))
+def pause_swallows_moments(m: pytest.MonkeyPatch) -> None:
+    """A pause takes along the moments from before it that nobody has fired: they are neither fired nor counted."""
+
+    def within(agenda: Any, pauses: Any, _pausing: Any) -> Any:
+        return agenda._replace(due=[each for each in agenda.due if firing._is_in(pauses, each.begin)])
+
+    m.setattr(firing, "_within", within)
+
+
 def upgraded(world: StormWorld) -> None:
     """Let the host of the Supervisor get new zone rules during the storm, if it has the old ones."""
     clockwork = world.clockwork

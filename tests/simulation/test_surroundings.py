@@ -148,6 +148,20 @@ def test_a_circuit_opens_half_opens_and_closes_in_a_storm() -> None:
     assert states == {"closed", "open", "half-open", "release"}
 
 
+@pytest.mark.parametrize("seed", [13, 21, 25, 30, 56, 161])
+@pytest.mark.usefixtures("storms")
+def test_agents_of_two_processes_do_not_count_what_their_service_is_to_blame_for(seed: int) -> None:
+    """A probe that the other process made was taken for an answer to others, and so were counted failures of a step with a
+    probe (13, 25, 56). The checker took an attempt's last try for its first failure (21, 161), and a reply that had to wait for
+    the one that was being sent for a call under way (30).
+    """
+    swarm = replace(
+        calm(tasks=4, layout=LAYOUTS[3]),
+        storm=20.0, services={"service fails": 0.8}, around=Around(guarded=True),
+    )  # fmt: skip
+    assert Storms().run(seed, swarm).findings == []
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("only", ["poisoned", "poisoned_with_probe"])
 @pytest.mark.usefixtures("storms")

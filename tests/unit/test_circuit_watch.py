@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+import makegood as mg
 from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.intake import Intake
 from makegood.agent.slots import Slots
@@ -31,13 +32,18 @@ class Heard:
         self.excused += requests
 
 
+@mg.App("shop").agent("bank").action(complete_within="1m", undo=mg.NOTHING)
+def charge() -> None:
+    """The action of each call."""
+
+
 class World:
     """An agent whose circuit opens at the first failure."""
 
     def __init__(self) -> None:
         self.clock, self.channel, self.changes = HandClock(), Heard(), list[str]()
         self.informed = list[str]()
-        self.slots = Slots("shop/bank", {}, 2, Circuit(Breaker(failures=1, reset=10), 2))
+        self.slots = Slots("shop/bank", {"charge": charge}, 2, Circuit(Breaker(failures=1, reset=10), 2))
         self.intake = Intake(beside_scheduler=False)
         self.watch = CircuitWatch(
             cast("Channel", self.channel), self.intake,

@@ -7,6 +7,7 @@ import attrs
 import msgspec
 import pytest
 
+import makegood as mg
 from makegood.payload.codec import decode, decoder, encode
 from makegood.payload.missing_defaults import completer
 
@@ -180,3 +181,28 @@ class Sheet(msgspec.Struct, Generic[T]):
 )  # fmt: skip
 def test_defaults_of_generic_classes_are_not_lost(annotation: Any, data: bytes) -> None:
     assert b'"size":10' in encode(decode(data, annotation, subject="it"), subject="it")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "whole"),
+    [
+        (Item, {"sku": "a"}, b'{"sku":"a","count":1}'),
+        (list[Item], [{"sku": "a"}], b'[{"sku":"a","count":1}]'),
+        (dict[str, Item], {"x": {"sku": "a"}}, b'{"x":{"sku":"a","count":1}}'),
+        (Item | None, {"sku": "a"}, b'{"sku":"a","count":1}'),
+        (Item, Item("a"), b'{"sku":"a","count":1}'),
+        (dict[str, int], {"b": 1, "a": 2}, b'{"b":1,"a":2}'),
+        (Any, {"sku": "a"}, b'{"sku":"a"}'),
+    ],
+)
+def test_a_result_that_is_plain_json_gets_the_defaults_of_its_type(
+    annotation: Any, value: Any, whole: bytes
+) -> None:
+    """A later step may read a member that an action did not name."""
+
+    def make() -> Any:
+        """Make one."""
+
+    make.__annotations__["return"] = annotation
+    action = mg.App("shop").agent("desk").action(complete_within="5s", undo=mg.NOTHING)(make)
+    assert action._encoded(value) == whole

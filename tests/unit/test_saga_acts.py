@@ -463,3 +463,21 @@ def test_a_resubmission_of_an_undone_task_asks_under_keys_that_nobody_has_seen()
     assert case.act("resubmit")[0] == "applied"
     case.say(TaskMessage("claim"))
     assert [request.first_sent for request in case.last.requests] == [0.0]
+
+
+@pytest.mark.parametrize("make", [held, incomplete])
+def test_the_cancel_of_a_schedule_leaves_a_task_in_error_to_its_operator(make: Callable[[], Case]) -> None:
+    """It was sent while the task was under way, and came after its end."""
+    case = make()
+    states = case.states
+    case.say(TaskMessage("cancel", act=Act("a-1", "schedule shop/nightly"), by_schedule=True))
+    (answer,) = case.last.answers
+    assert (answer.verdict, case.task.state, case.states) == ("noop", "error", states)
+    assert "an operator decides" in answer.outcome
+
+
+def test_the_cancel_of_a_schedule_stops_a_task_that_is_under_way() -> None:
+    case = processing()
+    case.say(TaskMessage("cancel", act=Act("a-1", "schedule shop/nightly"), by_schedule=True))
+    (answer,) = case.last.answers
+    assert (answer.verdict, case.task.goal) == ("applied", "undo")

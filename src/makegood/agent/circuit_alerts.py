@@ -211,6 +211,7 @@ class Circuits(Actor):
         now = self._clock.monotonic()
         alive = {view.id for view in self._alive(views)}
         answers: list[float] = []
+        action_answers: list[float] = []
         failing: list[FailingStep] = []
         for view in views:
             heartbeat_at = now - (view.info.ttl - view.remaining)
@@ -219,9 +220,13 @@ class Circuits(Actor):
                     continue
                 if info.heard is not None:
                     answers.append(heartbeat_at - info.heard)
+                if info.heard_action is not None:
+                    action_answers.append(heartbeat_at - info.heard_action)
                 if view.id in alive:
                     failing += [replace(each, last=heartbeat_at - each.last) for each in info.failing]
-        self._circuits[address].evidence.learn(max(answers, default=None), failing)
+        self._circuits[address].evidence.learn(
+            max(answers, default=None), max(action_answers, default=None), failing
+        )
 
     def _alive(self, views: Sequence[NodeView]) -> list[NodeView]:
         return [view for view in views if not (view.is_stopped or view.dead) and view.remaining > 0]

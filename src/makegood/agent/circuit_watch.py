@@ -58,7 +58,7 @@ class CircuitWatch:
 
     async def inform(self, slots: Slots, request: Request) -> None:
         """Before a step that has failed is asked again, read what other processes know of its service."""
-        if slots.circuit is not None and slots.circuit.evidence.matters(_caller(request)):
+        if slots.circuit is not None and slots.circuit.evidence.matters(_caller(slots, request)):
             await self._inform(slots.address)
 
     def judge(
@@ -77,7 +77,7 @@ class CircuitWatch:
         outcome = _outcome(attempt, message, now)
         counts = circuit.ended(
             ticket, outcome, now, self._rng.random(),
-            since=attempt.since, caller=_caller(attempt.request), first_failure=attempt.failed_try,
+            since=attempt.since, caller=_caller(slots, attempt.request), first_failure=attempt.failed_try,
         )  # fmt: skip
         counts = counts or outcome != "failed"
         after = circuit.state
@@ -116,11 +116,11 @@ class CircuitWatch:
             (node, task, message.idx, message.attempt) for node, task, message in unsent if message.excused
         ]
         for attempt in running:
-            circuit = slots[address(attempt.request.app, attempt.request.agent)].circuit
-            ticket = attempt.ticket
+            own = slots[address(attempt.request.app, attempt.request.agent)]
+            circuit, ticket = own.circuit, attempt.ticket
             if circuit is None or ticket is None:
                 continue
-            if not circuit.counts(ticket, attempt.since, _caller(attempt.request)):
+            if not circuit.counts(ticket, attempt.since, _caller(own, attempt.request)):
                 self._excuse(attempt)
 
     async def excuse(self) -> None:
@@ -138,9 +138,10 @@ class CircuitWatch:
             raise
 
 
-def _caller(request: Request) -> CallingStep:
+def _caller(slots: Slots, request: Request) -> CallingStep:
     """Return the step that a request is about."""
-    return CallingStep(request.task, request.idx, request.step, request.doing, request.failures)
+    probe = slots.actions[request.action]._policy.probe
+    return CallingStep(request.task, request.idx, request.step, request.doing, request.failures, probe)
 
 
 def _outcome(attempt: Attempt, message: TaskMessage | None, now: float) -> Outcome:

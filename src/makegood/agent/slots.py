@@ -113,18 +113,22 @@ class Slots:
     def info(self, now: float) -> AgentInfo:
         """Return what the process publishes of this agent."""
         mean = self.seconds / self.calls if self.calls else 0.0
-        state, reset, most, answer_age = "", 0.0, self.size, None
+        state, reset, most = "", 0.0, self.size
+        answer_age = action_answer_age = None
         failing: tuple[FailingStep, ...] = ()
         if self.circuit is not None:
             state, reset, most = self.circuit.state, self.circuit.remaining(now), self.circuit.most
             evidence = self.circuit.evidence
-            answer_age = None if evidence.answer_at is None else round(now - evidence.answer_at, 3)
+            answer_age, action_answer_age = (
+                None if at is None else round(now - at, 3)
+                for at in (evidence.answer_at, evidence.action_answer_at)
+            )
             failing = tuple(
                 replace(each, last=round(now - each.last, 3)) for each in evidence.failing[:_SHOWN]
             )
         return AgentInfo(
             self.address, self.size, self.running, self.calls, self.failures, mean, self.success if self.calls else None,
-            state, round(reset, 3), most, self.rate, self.overdue, answer_age, failing,
+            state, round(reset, 3), most, self.rate, self.overdue, answer_age, failing, action_answer_age,
         )  # fmt: skip
 
     def failed_before(self, request: Request, now: float) -> float:

@@ -17,6 +17,8 @@ FIRST: Final = -62_135_596_800.0
 LAST: Final = 253_402_300_799.0
 """The last second of the year 9999: the last date."""
 DAY: Final = 86_400.0
+_JUMP: Final = 0.5
+"""Seconds by which a wall clock is set at least; less is its drift, between two looks."""
 
 
 class Clock(Protocol):
@@ -62,6 +64,22 @@ def date_text(seconds: float, form: str, *, local: bool = False) -> str:
         return "?"
     at = datetime.fromtimestamp(seconds, UTC)
     return (at.astimezone() if local else at).strftime(form)
+
+
+class WallJumps:
+    """Notices that a machine's wall clock was set."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead = self._now()
+
+    def _now(self) -> float:
+        return self._clock.wall() - self._clock.monotonic()
+
+    def come(self) -> bool:
+        """Return whether it was set by more than half a second since the last call."""
+        before, self._ahead = self._ahead, self._now()
+        return abs(self._ahead - before) > _JUMP
 
 
 class SystemClock:

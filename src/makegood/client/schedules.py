@@ -29,14 +29,24 @@ _SIMILAR = 1000
 """Schedules that are compared with a name that is not there, at most."""
 
 
-async def moments_with_tasks(
-    store: Store, view: ScheduleView, begin: float, end: float, limit: int
-) -> list[tuple[ScheduleMoment, int | None]]:
-    """Return the moments of a schedule in a range, both ends included, each with its task, if it has one.
+def moments_between(
+    view: ScheduleView, since: datetime, until: datetime, limit: int, now: float
+) -> list[ScheduleMoment]:
+    """Return the moments of a schedule that a backfill of a range is about, both ends included.
 
-    Raises ``ConfigError`` as ``ScheduleView.between`` does.
+    Raises ``ConfigError`` for a range with more than ``limit`` moments, that ends before it begins, or that
+    is not over at ``now``.
     """
-    moments = view.between(begin, end, limit)
+    (begin, _), (end, _) = moment(since, name="since"), moment(until, name="until")
+    if end > now:
+        raise ConfigError(f"until={until} is not over yet: the schedule itself fires what is to come")
+    return view.between(begin, end, limit)
+
+
+async def moments_with_tasks(
+    store: Store, view: ScheduleView, moments: Sequence[ScheduleMoment]
+) -> list[tuple[ScheduleMoment, int | None]]:
+    """Return moments of a schedule, each with its task, if it has one."""
     keys = [each.key(view.name) for each in moments]
     tasks = await store.tasks.keyed(view.app, view.workflow, keys)
     return [(each, tasks.get(key)) for each, key in zip(moments, keys, strict=True)]
@@ -181,11 +191,8 @@ class ScheduleHandle:
         before it begins, or that is not over yet.
         """
         checked_count(limit, "limit")
-        (begin, _), (end, _) = moment(since, name="since"), moment(until, name="until")
-        if end > self._access.clock.wall():
-            raise ConfigError(f"until={until} is not over yet: the schedule itself fires what is to come")
-        view = await self.status()
-        moments = view.between(begin, end, limit)
+        view, now = await self.status(), self._access.clock.wall()
+        moments = moments_between(view, since, until, limit, now)
         fires = [FiredMoment(each.key(self.name), each.local.isoformat()) for each in moments]
         tasks: list[TaskHandle[Any]] = []
         for first in range(0, len(fires), _AT_ONCE):
@@ -210,3 +217,16 @@ class ScheduleHandle:
             TaskHandle(self._access.tasks, answer.id, None, created=answer.is_new, exists=True)
             for answer in answers
         ]
+
+
+async def preview_backfill(
+    handle: ScheduleHandle, since: datetime, until: datetime, limit: int
+) -> list[tuple[ScheduleMoment, int | None]]:
+    """Return the moments that a backfill would submit tasks for, each with its task, if it has one.
+
+    It submits nothing, and raises what the backfill raises for the range.
+    """
+    access = handle._access  # noqa: SLF001 - the clock and the store that the backfill itself uses
+    view, now = await handle.status(), access.clock.wall()
+    moments = moments_between(view, since, until, limit, now)
+    return await moments_with_tasks(access.tasks.opened_store.ready(), view, moments)

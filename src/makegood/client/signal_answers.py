@@ -26,7 +26,6 @@ from makegood.declare.action import Action
 from makegood.declare.signal import Signal
 from makegood.errors import (
     ConfigError,
-    SignalRefused,
     StepFailedError,
     TaskNotFoundError,
     WaitExpiredError,
@@ -86,12 +85,7 @@ async def ask(
     limit = None if timeout is None else seconds(timeout, name="timeout")
     target = await _target(opened_store, await _number(opened_store, to), until, name)
     receipt = await signals.send(opened_store, acts, to, signal, value, **options)
-    if receipt.conflict:
-        raise SignalRefused(
-            f"task {receipt.task} knows a signal {name!r} of the id {receipt.id!r} with another value, or for another step: nothing was sent",
-            task_id=receipt.task,
-            signal=name,
-        )
+    signals.refuse_conflict(receipt, name)
     try:
         async with asyncio.timeout(limit):
             body = await _body(opened_store, waiters, target, receipt, name)

@@ -188,6 +188,18 @@ async def send_all(
     return await page_by_page(opened_store, condition, limit, progress, send_to_all)
 
 
+def refuse_conflict(receipt: Signalled, name: str) -> None:
+    """Raise ``SignalRefused`` if the task knows a signal of that id with another value, or for another
+    step.
+    """
+    if receipt.conflict:
+        raise SignalRefused(
+            f"task {receipt.task} knows a signal {name!r} of the id {receipt.id!r} with another value, or for another step: nothing was sent",
+            task_id=receipt.task,
+            signal=name,
+        )
+
+
 async def send(
     opened_store: OpenedStore,
     acts: Acts,

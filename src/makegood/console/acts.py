@@ -13,9 +13,10 @@ from starlette.responses import Response
 
 from makegood.base.counts import counted
 from makegood.base.text import kept
+from makegood.client import signals
 from makegood.client.handle import TaskHandle
 from makegood.console.outcomes import ActOutcome, Outcomes
-from makegood.console.signal_forms import FormField, fields_of, value_of
+from makegood.console.signal_forms import FieldError, FormField, fields_of, value_of
 from makegood.console.users import Role
 from makegood.console.visits import Denied, Route, Visit, act, number_in
 from makegood.errors import (
@@ -124,7 +125,8 @@ def why_of(visit: Visit, *, mandatory: bool = False) -> str:
     """Return the reason that the form gives. Raises ``Denied`` if it is ``mandatory`` and missing."""
     reason = visit.field("reason")
     if mandatory and not reason:
-        raise Denied(400, "A reason is needed", "Say how you know: the audit keeps it with your name.")
+        text = "Say how you know: the audit keeps it with your name."
+        raise Denied(400, "A reason is needed", text, field="reason")
     return kept(reason)
 
 
@@ -139,7 +141,7 @@ def _said(visit: Visit, *, mandatory: bool = False) -> dict[str, Any]:
 
 
 async def _edit(task: TaskHandle[Any], visit: Visit) -> Answer:
-    inputs = json_in(visit.form.get("input", ""), "The input")
+    inputs = json_in(visit, "input", "The input")
     return await task.resubmit(
         step=visit.field("step") or None, inputs=inputs, **_said(visit, mandatory=True)
     )
@@ -147,7 +149,7 @@ async def _edit(task: TaskHandle[Any], visit: Visit) -> Answer:
 
 async def _settle(task: TaskHandle[Any], visit: Visit) -> Answer:
     outcome = visit.field("outcome")
-    value = json_in(visit.form.get("value", "") or "null", "The result") if outcome == "done" else None
+    value = json_in(visit, "value", "The result", "null") if outcome == "done" else None
     return await task.settle(
         visit.field("step"), outcome=outcome, value=value, **_said(visit, mandatory=True)
     )
@@ -159,10 +161,7 @@ async def _signal(task: TaskHandle[Any], visit: Visit) -> Answer:
     value = signal_value(fields_of(detail.signal_types.get(name, "")), visit)
     who, why = who_of(visit), why_of(visit)
     answer = await task.signal(name, value, id=visit.field("id") or None, who=who, why=why)
-    if answer.conflict:
-        raise ActRefusedError(
-            f"somebody has sent {name} with another value meanwhile", act="signal", state=detail.task.state
-        )
+    signals.refuse_conflict(answer, name)
     act = Act(answer.id, who, why)
     if not answer.created:
         return Answer(act, "signal", "noop", f"{name} was sent already", detail.task.state)
@@ -173,16 +172,17 @@ def signal_value(fields: tuple[FormField, ...], visit: Visit) -> Any:
     """Return the value of a signal that a form holds. Raises ``Denied``."""
     try:
         return value_of(fields, visit.form)
-    except ValueError as wrong:
-        raise Denied(400, "Not understood", f"{wrong}.") from None
+    except FieldError as wrong:
+        raise Denied(400, "Not understood", f"{wrong}.", field=wrong.field) from None
 
 
-def json_in(text: str, label: str) -> Any:
-    """Return a value that a form holds as JSON. Raises ``Denied``."""
+def json_in(visit: Visit, field: str, label: str, default: str = "") -> Any:
+    """Return a value that a field holds as JSON; ``default``: in place of an empty one. Raises ``Denied``."""
+    text = visit.form.get(field, "") or default
     try:
         return msgspec.json.decode(shallow(text.encode(), label))
     except UNREADABLE as wrong:
-        raise Denied(400, "Not JSON", f"{label} is not JSON: {wrong}") from None
+        raise Denied(400, "Not JSON", f"{label} is not JSON: {wrong}", field=field) from None
 
 
 _FORMS: Final[Mapping[str, tuple[Role, str, Do]]] = {

@@ -19,10 +19,10 @@ from makegood.base import ids, zones
 from makegood.base.clock import iso
 from makegood.base.sizes import KIB, MIB
 from makegood.base.text import refuse_unstorable
-from makegood.client import as_json
+from makegood.client import as_json, signals
 from makegood.client.handle import TaskHandle
 from makegood.client.remedies import remedies
-from makegood.client.schedules import MOST_BACKFILL, ScheduleHandle
+from makegood.client.schedules import MOST_BACKFILL, ScheduleHandle, preview_backfill
 from makegood.console.access import body_of
 from makegood.console.acts import PATIENCE, raise_test, task_of, who_of
 from makegood.console.covering import MOST as MOST_COVERED
@@ -141,6 +141,7 @@ class BackfillBody(msgspec.Struct, forbid_unknown_fields=True):
     since: Annotated[datetime, Meta(tz=True)]
     until: Annotated[datetime, Meta(tz=True)]
     limit: Annotated[int, Meta(ge=1, le=MOST_BACKFILL, description="Refuse more moments.")] = MOST_BACKFILL
+    dry_run: Annotated[bool, Meta(description="Only return what it would do; a new task has no id.")] = False
     reason: Reason = ""
 
 
@@ -446,13 +447,8 @@ class Api:
             )  # fmt: skip
         finally:
             visit.reads.forget()
-        return {
-            "task": task.id,
-            "signal": body.name,
-            "id": answer.id,
-            "created": answer.created,
-            "conflict": answer.conflict,
-        }
+        signals.refuse_conflict(answer, body.name)
+        return {"task": task.id, "signal": body.name, "id": answer.id, "created": answer.created}
 
     async def _acted(
         self,
@@ -614,6 +610,11 @@ class Api:
 
     async def _backfill(self, visit: Visit) -> Any:
         body, handle = await _body(visit, BackfillBody), await _schedule_of(visit)
+        if body.dry_run:
+            pairs = await preview_backfill(handle, body.since, body.until, body.limit)
+            return {
+                "tasks": [{"task": task and ids.show(task), "created": task is None} for _, task in pairs]
+            }
         tasks = await handle.backfill(
             body.since, body.until, limit=body.limit, why=body.reason, who=who_of(visit)
         )

@@ -8,7 +8,7 @@ import logging
 import secrets
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 
@@ -48,6 +48,7 @@ from makegood.console.outcomes import COOKIE as SAID
 from makegood.console.pages.alerts import needing
 from makegood.console.reads import SHARED, Reads
 from makegood.console.redaction import Redact, Redaction
+from makegood.console.refused_forms import refused
 from makegood.console.render import Renderer, Shell, theme_of
 from makegood.console.routes import routes
 from makegood.console.schedule_forms import ScheduleForms
@@ -61,6 +62,8 @@ from makegood.errors import (
     AlertNotFoundError,
     BulkNotFoundError,
     ConfigError,
+    KeyConflict,
+    LaneTakenError,
     PayloadError,
     ScheduleNotFoundError,
     SchemaMismatchError,
@@ -349,6 +352,8 @@ class ConsoleApp:
         if route.writes and route.kind != "api":
             form = _fields(await body_of(request, MOST_FORM if caller else MOST_LOGIN))
         self.access.examine(route, request, caller, form)
+        if route.kind == "act":
+            exchange.form = form
         visit = Visit(request, visitor, origin, exchange.id, self.client, self._reads, form)
         if route.kind != "file":
             await self.open()
@@ -464,12 +469,19 @@ class ConsoleApp:
         if exchange.kind in ("api", "stream"):
             body = {"type": "about:blank", "title": title, "status": status, "detail": str(failure)}
             return JSONResponse(body, status, headers, media_type="application/problem+json")
+        wrong, back = getattr(failure, "field", ""), getattr(failure, "back", "")
+        form = None if status in (401, 403) else refused(exchange.form, str(failure), wrong)
         if exchange.request.headers.get(BY_SCRIPT):
             toast = {"toast": Toast("need", title, str(failure))}
+            if form is not None and form.wrong:
+                headers["makegood-field"] = form.wrong
             return HTMLResponse(
                 self._renderer.page(Shell(base=exchange.origin.base), "toast.html", toast), status, headers
             )
-        context = {"status": status, "title": title, "text": str(failure)}
+        path = _path(exchange.request, exchange.origin)
+        context = {
+            "status": status, "title": title, "text": str(failure), "form": form, "path": path, "back": back,
+        }  # fmt: skip
         shell = self._shell(exchange.origin.base, exchange.visitor, theme=theme_of(exchange.request))
         return HTMLResponse(self._renderer.page(shell, "problem.html", context), status, headers)
 
@@ -491,6 +503,8 @@ class _Exchange:
     id: str
     kind: str = "page"
     visitor: Visitor = NOBODY
+    form: Mapping[str, str] = field(default_factory=dict)
+    """Of an act: what its form holds."""
 
     def fields(self) -> dict[str, str]:
         """Return what the access log says of it."""
@@ -522,7 +536,7 @@ def _status(failure: Exception) -> tuple[int, str]:
             return failure.status, failure.title
         case AlertNotFoundError() | BulkNotFoundError() | ScheduleNotFoundError() | TaskNotFoundError():
             return 404, "Not found"
-        case ActRefusedError() | SignalRefused():
+        case ActRefusedError() | KeyConflict() | LaneTakenError() | SignalRefused():
             return 409, "Refused"
         case ConfigError() | PayloadError():
             return 400, "Not understood"

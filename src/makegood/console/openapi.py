@@ -30,7 +30,7 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "Session": "user:text role:text csrf:text",
     "Done": "done:text",
     "Answer": "task:id verdict:text outcome:text state:text?",
-    "Signalled": "task:id signal:text id:text created:yes conflict:yes",
+    "Signalled": "task:id signal:text id:text created:yes",
     "Signal": "name:text id:text at:time who:text? step:text? used:text? kept:yes",
     "Task": "id:id app:text workflow:text key:text? state:text goal:text submission:whole priority:whole cause:text failure_count:whole "
     "locked_by:whole? epoch:whole correlation_id:text? created:time? starts:time? ended:time? complete_by:time? result:any",
@@ -85,7 +85,7 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "Moment": "moment:time local:time mark:text?",
     "ScheduleDetail": "+Schedule upcoming:[Moment] zone_rules:ZoneRules?",
     "Triggered": "task:id",
-    "Launched": "task:id created:yes",
+    "Launched": "task:id? created:yes",
     "Backfill": "tasks:[Launched]",
     "BulkAct": "id:text kind:text who:text why:text counted:whole limit:whole? rate:number? state:text at:time ended:time? sent:whole "
     "applied:whole noop:whole refused:whole waiting:whole progress:number stopped_by:text more:yes signal:text",
@@ -103,7 +103,7 @@ _PROBLEMS: Final[Mapping[str, str]] = {
     "401": "Nobody is logged in.",
     "403": "The role does not allow it, or the token is missing.",
     "404": "There is no such thing.",
-    "409": "It is not allowed now; the reason says who was first.",
+    "409": "It is not allowed now, and the reason says who was first; or the same name has other content.",
     "405": "The address is used by another method.",
     "413": "The body is too long.",
     "415": "The body is not JSON.",

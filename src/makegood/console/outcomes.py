@@ -11,9 +11,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from makegood.console.refused_forms import refused
 from makegood.console.render import Renderer, Shell
 from makegood.console.sessions import Logins
-from makegood.console.visits import Visit, Whence
+from makegood.console.visits import Denied, Visit, Whence
 
 COOKIE: Final = "makegood_said"
 BY_SCRIPT: Final = "hx-request"
@@ -49,7 +50,12 @@ class Outcomes:
         self._renderer = renderer
 
     def respond(self, visit: Visit, outcome: ActOutcome) -> Response:
-        """Answer an act: with a toast for the page's script, with the page for a browser without it."""
+        """Answer an act: with a toast for the page's script, with the page for a browser without it.
+
+        Raises ``Denied`` for a form that was refused if somebody typed into it: the answer holds that text.
+        """
+        if outcome.tone == "need" and outcome.status >= 400 and refused(visit.form, outcome.text) is not None:
+            raise Denied(outcome.status, outcome.title, outcome.text, back=outcome.back)
         toast = Toast(outcome.tone, outcome.title, outcome.text)
         if visit.request.headers.get(BY_SCRIPT):
             text = self._renderer.page(Shell(base=visit.origin.base), "toast.html", {"toast": toast})

@@ -71,6 +71,14 @@ class FormField:
         return value
 
 
+class FieldError(ValueError):
+    """What is wrong with what a field holds. ``field``: its name in the form."""
+
+    def __init__(self, text: str, field: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
 def fields_of(schema: str) -> tuple[FormField, ...]:
     """Return the fields of a form for values of a JSON schema: one of JSON where it is unknown, or of a kind
     that has no form.
@@ -88,12 +96,19 @@ def fields_of(schema: str) -> tuple[FormField, ...]:
 
 
 def value_of(fields: tuple[FormField, ...], form: Mapping[str, str]) -> Any:
-    """Return the value that a form holds. Raises ``ValueError``."""
+    """Return the value that a form holds. Raises ``FieldError``."""
     if len(fields) == 1 and not fields[0].member:
-        value = fields[0].read(_text(fields[0], form))
+        value = _read(fields[0], form)
         return None if value is msgspec.UNSET else value
-    members = {field.member: field.read(_text(field, form)) for field in fields}
+    members = {field.member: _read(field, form) for field in fields}
     return {name: value for name, value in members.items() if value is not msgspec.UNSET}
+
+
+def _read(field: FormField, form: Mapping[str, str]) -> Any:
+    try:
+        return field.read(_text(field, form))
+    except ValueError as wrong:
+        raise FieldError(str(wrong), field.name) from None
 
 
 def _text(field: FormField, form: Mapping[str, str]) -> str:

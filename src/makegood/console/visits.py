@@ -31,12 +31,18 @@ connections of strangers before this one.
 
 
 class Denied(MakegoodError):  # noqa: N818 - an answer, reads as a word
-    """A request that is answered with an error page. ``status``: its HTTP status; ``title``: its heading."""
+    """A request that is answered with an error page. ``status``: its HTTP status; ``title``: its heading.
 
-    def __init__(self, status: int, title: str, text: str) -> None:
+    ``field``: the field of a form that is wrong; ``back``: the page that the form is on, below the console's
+    own path; "" for each if that is not known.
+    """
+
+    def __init__(self, status: int, title: str, text: str, *, field: str = "", back: str = "") -> None:
         super().__init__(text)
         self.status = status
         self.title = title
+        self.field = field
+        self.back = back
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from makegood.model.plan import Ref, Template
 from makegood.model.policy import Policy, Recover, Retry
 from makegood.model.rates import per_second
 from makegood.model.task import about
-from makegood.payload.codec import check_fits, encode, misfit, shown
+from makegood.payload.codec import check_fits, encode, misfit, shown, with_defaults
 from makegood.payload.envelopes import Codec, withholds
 
 P = ParamSpec("P")
@@ -432,6 +432,9 @@ class Action(Generic[P, R]):
         decoders = self._kept_fitted or self._fitted()
         if not decoders.always("return", type(value)):
             check_fits(data, decoders.returns, value, self._result)
+            data = with_defaults(
+                data, decoders.returns, value, self._result, self.agent.registry.payload_limit
+            )
         return data
 
     def _decoded(self, value: bytes) -> Any:

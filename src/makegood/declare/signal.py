@@ -8,8 +8,9 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from makegood.base.ids import checked_name
+from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.errors import DefinitionError
-from makegood.payload.codec import check_fits, decode, decoder, encode
+from makegood.payload.codec import check_fits, decoder, encode, with_defaults
 from makegood.payload.envelopes import SCHEMA, Codec
 from makegood.payload.pydantic_models import is_model
 from makegood.payload.unchecked_rules import refuse_unkept
@@ -94,10 +95,9 @@ class Signal(Generic[T]):
         subject = f"the value of signal {self.name}"
         body = encode(value, subject=subject)
         check_fits(body, self.type, value, subject)
-        if isinstance(value, dict | list):  # JSON, as people type it: with the defaults that it leaves out
+        if isinstance(value, dict | list):  # JSON, as people type it
             refuse_unknown(value, self.type, subject)
-            body = encode(decode(body, self.type, subject), subject=subject)
-        return body
+        return with_defaults(body, self.type, value, subject, PAYLOAD_LIMIT)
 
     def of(
         self,

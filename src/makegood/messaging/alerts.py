@@ -130,15 +130,17 @@ class AlertSender(Actor):
         try:
             for what in ("raised", "ended"):
                 if telling.is_start if what == "raised" else alert.ended is not None:
-                    message_id, body = event(alert, what, self._store.identity)
+                    try:
+                        message_id, body = event(alert, what, self._store.identity)
+                    except UNREADABLE:  # it can be sent neither now nor later
+                        log.exception("alert %s is unreadable, and is not sent", alert.id)
+                        return 0.0
                     await webhook.post(message_id, body, kind="application/cloudevents+json")
         except DeliveryError as fault:
             wait = min(FIRST_PAUSE * 2.0 ** min(telling.tries, 30), LONGEST_PAUSE)
             wait *= self._rng.uniform(0.9, 1.1)
             log.warning("alert %d was not delivered, once more in %.0f s: %s", alert.id, wait, fault)
             return wait
-        except UNREADABLE:  # it can be sent neither now nor later
-            log.exception("alert %s is unreadable, and is not sent", alert.id)
         except Exception:  # a defect: the other alerts that were sent with it must not be sent again for it
             log.exception("alert %d was not delivered", alert.id)
             return LONGEST_PAUSE

@@ -23,8 +23,8 @@ import msgspec
 from makegood.model.task import Doing
 
 ONCE: Final = 2
-"""Counted failures of a step, after which the service certainly has answered a call between them: without an
-answer only its first one counts.
+"""Counted failures of a step without a probe, after which the service certainly has answered a call of
+another step between them: without an answer only its first one counts.
 """
 
 TWICE: Final = 3
@@ -46,6 +46,16 @@ class CallingStep(msgspec.Struct, frozen=True, array_like=True):
     doing: Doing = "do"
     failures: int = 0
     """Its failures that counted before this call, in this direction, without deaths of processes."""
+    has_probe: bool = False
+    """Whether its action has a probe. Then failures count after answers to that probe, which are no answers
+    to others.
+    """
+
+    def has_failed(self, times: int) -> bool:
+        """Return whether so many of its failures have counted that others must have been answered between
+        them.
+        """
+        return self.failures >= times and not self.has_probe
 
     @property
     def key(self) -> "Key":
@@ -73,10 +83,12 @@ class Evidence:
     def __init__(self) -> None:
         self.answer_at: float | None = None
         """When the service last answered this process."""
+        self.action_answer_at: float | None = None
+        """When it last answered an action or an undo: that step does not fail any more."""
         self._answers = 0
         self._answer_to: Key | None = None
         self._other_answer_at: float | None = None  # to another step than that one
-        self._answer_elsewhere = -math.inf
+        self._answer_elsewhere = self._action_answer_elsewhere = -math.inf
         self._failing: dict[Key, tuple[CallingStep, float]] = {}
         self._first: dict[Key, tuple[float, int]] = {}  # when, and after how many answers
         self._failing_elsewhere: list[FailingStep] = []
@@ -88,6 +100,8 @@ class Evidence:
         if key != self._answer_to or key is None:
             self._other_answer_at, self._answer_to = self.answer_at, key
         self.answer_at = now
+        if caller is None or caller.doing != "probe":
+            self.action_answer_at = now
         self._answers += 1
         self._failing.clear()
         self._failing_elsewhere.clear()
@@ -106,10 +120,16 @@ class Evidence:
             if len(self._first) > _MOST:
                 del self._first[next(iter(self._first))]
 
-    def learn(self, answer_at: float | None, failing: Iterable[FailingStep]) -> None:
-        """Record what other processes know: when the service last answered one, and who fails there."""
+    def learn(
+        self, answer_at: float | None, action_answer_at: float | None, failing: Iterable[FailingStep]
+    ) -> None:
+        """Record what other processes know: when the service last answered one, when it answered one of them
+        an action or an undo, and which steps fail there.
+        """
         if answer_at is not None:
             self._answer_elsewhere = max(self._answer_elsewhere, answer_at)
+        if action_answer_at is not None:
+            self._action_answer_elsewhere = max(self._action_answer_elsewhere, action_answer_at)
         self._failing = {key: it for key, it in self._failing.items() if it[1] > self._answer_elsewhere}
         last = self.last_answer
         self._failing_elsewhere = [each for each in failing if each.last > last]
@@ -133,9 +153,11 @@ class Evidence:
         return self._answers - self._first.get(key, (0.0, self._answers))[1]
 
     def answered_another(self, caller: CallingStep) -> float:
-        """Return when the service last answered another step than this one."""
+        """Return when the service last answered another step than this one, which fails. A probe that another
+        process made may have been this step's own.
+        """
         here = self._other_answer_at if caller.key == self._answer_to else self.answer_at
-        return max(self._answer_elsewhere, -math.inf if here is None else here)
+        return max(self._action_answer_elsewhere, -math.inf if here is None else here)
 
     def callers(self) -> list[CallingStep]:
         """Return the steps that have failed since the service last answered, each once."""
@@ -155,7 +177,7 @@ class Evidence:
             certain = {
                 each.step.key
                 for each in (*failing, own)
-                if each.step.failures >= TWICE or each.answers >= enough
+                if each.step.has_failed(TWICE) or each.answers >= enough
             }
             return len(certain) == count
-        return caller.failures >= ONCE or self.answered_another(caller) > self._first.get(key, (math.inf,))[0]
+        return caller.has_failed(ONCE) or self.answered_another(caller) > self._first.get(key, (math.inf,))[0]

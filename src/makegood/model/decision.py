@@ -100,6 +100,8 @@ class Decision(msgspec.Struct):
     """Notifications of the task's submitter, in order; only for tasks with a ``reply``."""
     wakes: float | None = None
     """The task goes to sleep: seconds until it is to be claimed again, ``inf`` for by a message only."""
+    by_calendar: bool = False
+    """These seconds end at a moment of the calendar, also if that is set forward or back meanwhile."""
     release: bool = False
     """The task is at rest or released: its lock is cleared."""
     extends: float = 0.0

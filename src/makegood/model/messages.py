@@ -171,6 +171,10 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """With a reply: seconds from the moment when the attempt heard that nobody needs it to its end; None: it
     did not hear of it.
     """
+    by_schedule: bool = False
+    """With ``cancel``: a schedule makes room for its next moment. It has no say in a task that an operator
+    has to decide about.
+    """
     node: int = 0
     """The process that ran the attempt, with ``expired`` and with replies through the store. Written last,
     where the stores look for it.

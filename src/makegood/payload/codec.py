@@ -270,6 +270,27 @@ def check_fits(data: bytes, annotation: Any, value: object, subject: str) -> Non
         ) from None
 
 
+def with_defaults(data: bytes, annotation: Any, value: object, subject: str, limit: int) -> bytes:
+    """Return ``data``, the JSON of ``value``, which fits its annotation, with the defaults that it leaves
+    out.
+
+    JSON as people type it, such as a dict in place of a dataclass, leaves members out; and a step that reads
+    one member of a value reads JSON, and knows no class whose default it is.
+    """
+    if not isinstance(value, dict | list | tuple) or not _has_defaults(annotation):
+        return data
+    return encode(decode(data, annotation, subject), limit, subject)
+
+
+@functools.lru_cache(maxsize=512)
+def _has_defaults(annotation: Any) -> bool:
+    """Whether a member of a type may have a default."""
+    return any(
+        isinstance(part, kinds.CustomType) or any(not each.required for each in getattr(part, "fields", ()))
+        for part in parts(kinds.type_info(readable(annotation, _decoder)))
+    )
+
+
 def decoder(annotation: Any, subject: str) -> Callable[[bytes], Any]:
     """Return a function that decodes like ``decode``, prepared once; it raises ``msgspec.MsgspecError``.
 

@@ -34,7 +34,7 @@ from makegood.saga.decisions import decide, progressed, put_to_error
 from makegood.saga.fast_path import Shapes
 from makegood.saga.first_decision import begin
 from makegood.saga.held import apply, hold, predecessors, repair
-from makegood.saga.rules import is_in_flight, is_wait, owner
+from makegood.saga.rules import is_in_flight, is_until, is_wait, owner
 from makegood.saga.suspension import NOTHING_DUE, Due
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "decide",
     "hold",
     "is_in_flight",
+    "is_until",
     "is_wait",
     "owner",
     "predecessors",

@@ -69,8 +69,9 @@ def holds(work: DecisionBuilder, condition: Condition, limit: int = sizes.PAYLOA
 def _value(work: DecisionBuilder, template: Template | None, limit: int) -> object:
     if template is None:
         raise MissingValueError("a side of the condition is missing from the plan")
+    body = work.fill(template, limit)
     try:
-        return msgspec.json.decode(work.fill(template, limit))
+        return msgspec.json.decode(body)
     except codec.UNREADABLE as unreadable:
         raise MissingValueError(f"a side of the condition is not JSON: {unreadable}") from None
 

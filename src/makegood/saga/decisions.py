@@ -17,7 +17,7 @@ from makegood.saga.decision_builder import DecisionBuilder
 from makegood.saga.fast_path import straight
 from makegood.saga.forward import advance, dispatch, look_at_all, turn
 from makegood.saga.replies import late, reply, retry
-from makegood.saga.suspension import NOTHING_DUE, Due, rest, suspend
+from makegood.saga.suspension import NOTHING_DUE, Due, suspend, suspend_in_flight
 from makegood.saga.undo import (
     backward,
     clear,
@@ -67,7 +67,7 @@ class _Folding:
     claim = False
     poison = False
     releases = False
-    rests = False
+    makes_room = False
     verdicts: frozenset[tuple[int, int]] = frozenset()
     results: Sequence[tuple[TaskMessage, ActResult, bytes | None]] = ()
 
@@ -109,7 +109,7 @@ class _Folding:
         elif kind == "dead":
             self.releases = True
         elif kind == "rest":
-            self.rests = len(self.messages) == 1  # else it is not quiet
+            self.makes_room = len(self.messages) == 1  # else it is not quiet
         elif kind in _SIMPLE:
             _SIMPLE[kind](work, message)
         elif kind == "signal":
@@ -202,8 +202,8 @@ class _Folding:
         if work.task.state == "undoing":
             backward(work)
             rest_when_undone(work)
-        if self.rests and work.task.state in ("processing", "undoing"):
-            rest(work, due, work.at.linger)
+        if self.makes_room and work.task.state in ("processing", "undoing"):
+            suspend_in_flight(work, due, work.at.linger)
         elif due or work.out.timers or work.task.signals:
             suspend(work, due, work.at.linger)
         if work.out.used_requests:  # answered in the same batch, after the task had turned

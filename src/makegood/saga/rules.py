@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from makegood.base.durations import shown
 from makegood.base.service_keys import MOST_ROUNDS, longest_key
 from makegood.model.messages import TaskMessage
-from makegood.model.plan import WAITS, StepPlan
+from makegood.model.plan import UNTIL, WAITS, StepPlan
 from makegood.model.policy import Choice, Policy, verdict
 from makegood.model.shape import KeptSignal
 from makegood.model.states import AT_REST
@@ -45,6 +45,11 @@ def is_control(plan: StepPlan) -> bool:
     effect anywhere.
     """
     return plan.kind != "action"
+
+
+def is_until(plan: StepPlan) -> bool:
+    """Whether it sleeps until a moment of the calendar."""
+    return plan.kind == "sleep" and plan.action == UNTIL
 
 
 def is_wait(plan: StepPlan) -> bool:

@@ -4,7 +4,7 @@ While nothing of a task is in flight, only a timer or a message can move it. Its
 are, so no Scheduler has to keep it in memory: it goes to sleep, and whoever claims it at its moment, or for a
 message, continues as after any take-over.
 
-A Scheduler that is nearly full lets a task go that waits for requests in flight, too: it *rests*. Replies to
+A Scheduler that is nearly full lets a task go that waits for requests in flight, too. Replies to
 a task that nobody holds, and the Supervisor's judgement of a late one, are rows of its inbox, which wake it.
 """
 
@@ -32,7 +32,7 @@ def suspend(work: DecisionBuilder, due: Due, linger: float, reason: Reason = "su
     return _sleep(work, _wait_left(work, due), linger, reason)
 
 
-def rest(work: DecisionBuilder, due: Due, linger: float) -> bool:
+def suspend_in_flight(work: DecisionBuilder, due: Due, linger: float) -> bool:
     """Let a task sleep although requests of it are in flight, until a message comes, unless a timer of it
     fires within ``linger`` seconds; returns whether it sleeps.
     """
@@ -46,6 +46,8 @@ def _sleep(work: DecisionBuilder, seconds: float | None, linger: float, reason: 
     if seconds is None or seconds <= linger:
         return False
     work.out.wakes = seconds
+    waiting = [step.plan for step in work.steps() if step.waiting]
+    work.out.by_calendar = bool(waiting) and all(map(rules.is_until, waiting))
     work.move_task("sleeping", reason)
     return True
 

@@ -15,9 +15,10 @@ import msgspec
 
 from makegood.base.wall_times import AHEAD, by_present_rules, kept_moment
 from makegood.errors import ConfigError, MissingValueError
-from makegood.model.plan import MOST_DELAY, UNTIL
+from makegood.model.plan import MOST_DELAY
 from makegood.model.states import Reason
 from makegood.model.task import Step
+from makegood.saga import rules
 from makegood.saga.decision_builder import NULL, DecisionBuilder
 
 _LENGTH = msgspec.json.Decoder(timedelta | float)
@@ -69,7 +70,7 @@ def _left(work: DecisionBuilder, step: Step) -> float:
     """Return the seconds for which a sleep rests from now; 0 or less if it is over."""
     if step.plan.kind != "sleep":
         return 0.0
-    if step.plan.action != UNTIL:
+    if not rules.is_until(step.plan):
         return 0.0 if step.plan.idx in work.agenda.due else length(_value(work, step))
     at, has_zone = moment(_value(work, step))
     left = at - work.at.calendar

@@ -117,6 +117,7 @@ class Claims:
             self.next_start = None
             self._wakeups.pending = self._wakeups.sleepers = True
         elif now - self._last_look > self._wakeups.longest_rest:
+            self.tasks.follow_the_calendar()
             self._wakeups.pending = self._wakeups.sleepers = True
 
     def sleeps(self, seconds: float) -> None:
@@ -130,6 +131,7 @@ class Claims:
         seconds until the next task that sleeps is due, if the claim looked for such.
         """
         if claim.sleepers:
+            self.tasks.follow_the_calendar()
             self._last_look, self.next_start = self.tasks.clock.monotonic(), None
             if next_start is not None:
                 self.sleeps(next_start)

@@ -104,13 +104,16 @@ class StoreReader:
 
 
 def restored(task: Loaded) -> tuple[HeldTask, list[TaskMessage]]:
-    """Return a task that was read, ready to be held, and the messages that wait for it, in order."""
+    """Return a task that was read, ready to be held, and the messages that wait for it, in order.
+
+    A sleep until a moment is looked at whatever its timer says: the calendar may have been set since.
+    """
     held_task = saga.hold(task.task, task.steps, task.signals)
     messages = saga.repair(held_task, task.messages)
     due = [
         TaskMessage("retry", idx)
         for idx, wait in task.due.items()
-        if wait <= 0 and held_task.steps[idx].waiting
+        if held_task.steps[idx].waiting and (wait <= 0 or saga.is_until(held_task.steps[idx].plan))
     ]
     claim = [TaskMessage("lane_taken")] if task.lane_taken else []
     if task.task.state in UNBEGUN and not task.sleeps:

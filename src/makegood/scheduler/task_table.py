@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from makegood import saga
-from makegood.base.clock import Clock
+from makegood.base.clock import Clock, WallJumps
 from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.saga import NOTHING_DUE, Due
@@ -130,6 +130,7 @@ class TaskTable:
         self._store_clock = store_clock
         self._review = Review(clock.monotonic())
         self._shapes = saga.Shapes()
+        self._jumps = WallJumps(clock)
 
     def deliver(self, task: int, message: TaskMessage, node: int) -> bool:
         """Take a reply in memory; False when the task is not held (any more): the store must carry it."""
@@ -163,13 +164,25 @@ class TaskTable:
         self.in_memory[held_task.task.id] = held_task
         self.arm(held_task.task.id, waits)
 
+    def follow_the_calendar(self) -> None:
+        """Look at all steps that sleep until a moment if the wall clock was set since the last call."""
+        if not self._jumps.come():
+            return
+        for task, held_task in self.in_memory.items():
+            waits = self.timers.left(task, 0.0)
+            self.arm(task, {idx: 0.0 for idx in waits if saga.is_until(held_task.steps[idx].plan)})
+
     def arm(self, task: int, waits: Mapping[int, float]) -> None:
         """Set timers: in how many seconds each step is due."""
         now, held_task = self.clock.monotonic(), self.in_memory.get(task)
+        follows = False
         for idx, wait in waits.items():
             self.timers.set(task, idx, now + wait)
-            if held_task is not None and saga.is_wait(held_task.steps[idx].plan):
+            if held_task is not None and saga.is_wait(plan := held_task.steps[idx].plan):
                 self.timers.ends[task, idx] = self._store_clock() + wait
+                follows = follows or saga.is_until(plan)
+        if follows:  # a clock that is set back and right again between two looks would look as before
+            self.follow_the_calendar()
 
     def fire(self) -> None:
         """Let steps continue whose timers are due, and waits whose moment has come by the store's clock too:

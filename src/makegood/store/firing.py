@@ -32,6 +32,7 @@ from makegood.moments.moment import ScheduleMoment
 from makegood.payload.codec import UNREADABLE
 from makegood.store.records import Submission
 from makegood.store.schedule_records import (
+    NO_MOMENTS,
     Advance,
     DueSchedule,
     FiredMoment,
@@ -67,18 +68,23 @@ class Firing:
         return works
 
     def _work(self, due: DueSchedule, calendar: float) -> ScheduleWork:
-        failures = 1
         try:
             schedule = due.stored()
-            failures = schedule.progress.failures + 1
-            advance = advanced(schedule, calendar, self._left)
-            drafts = tuple(
-                draft_of(due.app, due.name, schedule.plan, each, self._draw()) for each in advance.fires
-            )
         except UNREADABLE as fault:
-            return ScheduleWork(due, trouble=str(fault), failures=failures, wait=wait_after(failures))
+            return _trouble(due, fault, 1)
+        try:
+            advance = advanced(schedule, calendar, self._left)
+        except NO_MOMENTS as fault:
+            return _trouble(due, fault, schedule.progress.failures + 1)
+        drafts = tuple(
+            draft_of(due.app, due.name, schedule.plan, each, self._draw()) for each in advance.fires
+        )
         self._left -= max(1, len(drafts) + sum(advance.skips.values()))
         return ScheduleWork(due, schedule, advance, drafts)
+
+
+def _trouble(due: DueSchedule, fault: Exception, failures: int) -> ScheduleWork:
+    return ScheduleWork(due, trouble=str(fault), failures=failures, wait=wait_after(failures))
 
 
 def wait_after(failures: int) -> float:
@@ -128,8 +134,8 @@ def advanced(schedule: StoredSchedule, calendar: float, most: int = MOST) -> Adv
     for each in live:
         policy.meet(each, calendar)
     pauses_left = progress.pauses if is_paused else pauses
-    if not agenda.is_more and not agenda.keeps:
-        pauses_left = ()
+    if not agenda.is_more and not agenda.keeps:  # a calendar that was set back comes to its end once more
+        pauses_left = tuple(pause for pause in pauses_left if pause[1] > calendar)
     last = policy.fires[-1] if policy.fires else FiredMoment(progress.last_key, progress.last_moment)
     return Advance(
         ScheduleProgress(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +16,11 @@ from makegood.store.records import Submission
 _spec = msgspec.json.Decoder(ScheduleSpec).decode
 _plan = msgspec.json.Decoder(SchedulePlan).decode
 _progress = msgspec.json.Decoder(ScheduleProgress).decode
+
+NO_MOMENTS: Final = (ConfigError, ValueError, ArithmeticError)
+"""Exceptions of computing moments from stored times: a zone that this machine does not know, an instant
+beyond the calendar.
+"""
 
 
 class Pausing(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from makegood.store import alerts, rows
 from makegood.store.firing import advanced, by_calendar, dealt_with, next_of
 from makegood.store.records import Submission, Submitted
 from makegood.store.schedule_records import (
+    NO_MOMENTS,
     DueSchedule,
     FiringPass,
     ScheduleFiring,
@@ -210,7 +211,9 @@ async def _cancel(tx: Tx, works: Sequence[ScheduleWork]) -> None:
         if work.advance is not None and work.advance.cancels and task is not None:
             name = f"{work.due.app}/{work.due.name}"
             act = Act(f"schedule/{name}/{task}", f"schedule {name}", "its next moment has come")
-            letters.append((task, rows.message(TaskMessage("cancel", act=act)), work.due.name))
+            letters.append(
+                (task, rows.message(TaskMessage("cancel", act=act, by_schedule=True)), work.due.name)
+            )
     if letters:
         await tx.many(_CANCEL, letters, ATTRIBUTE)
         tx.topics.add("inbox")
@@ -266,10 +269,13 @@ async def retime(
     for due in due_rows:
         try:
             schedule = due.stored()
-            progress = by_calendar(schedule.progress, now)
-            moment, next_at = next_of(schedule.spec, progress)
         except UNREADABLE:
             continue  # the firing raises the alert
+        progress = by_calendar(schedule.progress, now)
+        try:
+            moment, next_at = next_of(schedule.spec, progress)
+        except NO_MOMENTS:
+            continue
         if moment != schedule.moment and not progress.failures:
             buffer_at = None if progress.buffer is None else progress.since
             state = _encode(progress), moment, next_at, buffer_at, schedule.last_task
@@ -398,16 +404,21 @@ async def pause(tx: Tx, place: FiringPlace, act: Act, app: str, name: str, *, le
 
 
 def _with_pause(schedule: StoredSchedule, calendar: float) -> ScheduleProgress:
-    """Return the progress of a schedule whose pause ends now, if it is not over."""
+    """Return the progress of a schedule whose pause ends now, if it is not over.
+
+    No pause that is over lasts beyond now, not even if the calendar was set back.
+    """
     assert schedule.pausing is not None
-    pauses = *schedule.progress.pauses, schedule.pausing.span(calendar)
+    spans = *schedule.progress.pauses, schedule.pausing.span(calendar)
+    pauses = tuple((begin, min(end, calendar)) for begin, end in spans if begin < min(end, calendar))
     return msgspec.structs.replace(schedule.progress, pauses=pauses)
 
 
 async def resume(tx: Tx, place: FiringPlace, act: Act, app: str, name: str) -> bool:
     """Resume a schedule; False if it was not paused. The moments of the pause are skipped.
 
-    A pause that is over stays in the row until the Supervisor has counted its moments.
+    A pause that is over stays in the row until the Supervisor has counted its moments; so does one with more
+    moments than one pass deals with.
     """
     schedule = await _stored(tx, app, name)
     now = await calendar_of(tx, place.calendar)
@@ -415,7 +426,9 @@ async def resume(tx: Tx, place: FiringPlace, act: Act, app: str, name: str) -> b
         return False
     advance = advanced(schedule, now)
     progress = advance.progress
-    if advance.keeps:  # the Supervisor fires it, and counts those of the pause behind it
+    if (
+        advance.keeps or advance.more
+    ):  # the Supervisor fires what waits, and counts those of the pause behind it
         progress = _with_pause(msgspec.structs.replace(schedule, progress=progress), now)
     elif progress.since < now:
         progress = dealt_with(progress, now)

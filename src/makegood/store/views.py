@@ -88,6 +88,8 @@ class AgentInfo(msgspec.Struct, frozen=True):
     """Steps that have failed in this process since the service last answered it, ten at most; their moments
     are seconds ago.
     """
+    heard_action: float | None = None
+    """As ``heard``, without the answers to probes."""
 
 
 class SchedulerTally(msgspec.Struct, frozen=True, omit_defaults=True):

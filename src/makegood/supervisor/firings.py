@@ -16,7 +16,7 @@ from collections.abc import Callable
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base import zones
-from makegood.base.clock import Clock
+from makegood.base.clock import Clock, WallJumps
 from makegood.base.ids import TaskIdSource, show
 from makegood.base.pacing import event_within
 from makegood.election import Term
@@ -37,6 +37,9 @@ POLL = 5.0
 
 BUFFER_POLL = 1.0
 """The same while a moment waits for a task to end."""
+
+JUMP_LOOK = 1.0
+"""Seconds between two looks whether the wall clock was set, which is the calendar on SQLite."""
 
 RULES_EVERY = 60.0
 """Seconds between two looks at the version of the zone rules."""
@@ -65,6 +68,7 @@ class Firings(Actor):
         self._term = term
         self._leads = leads
         self._clock = clock
+        self._jumps = WallJumps(clock)
         self._rng = rng
         self._poll = max(every, POLL)
         self._draw = TaskIdSource(clock, rng).draw
@@ -83,9 +87,16 @@ class Firings(Actor):
                     self._rules = None
                     await self._leads.wait()
                 rest = await setbacks.turn(self._turn, log, "the store is away; schedules wait: %s")
-                await event_within(wake, BUFFER_POLL if rest is None else rest)
+                await self._rest(wake, BUFFER_POLL if rest is None else rest)
         finally:
             end()
+
+    async def _rest(self, wake: asyncio.Event, seconds: float) -> None:
+        """Wait for a wake-up, a jump of the wall clock, or so many seconds."""
+        while not await event_within(wake, min(seconds, JUMP_LOOK)):
+            seconds -= JUMP_LOOK
+            if self._jumps.come() or seconds <= 0:
+                return
 
     async def _turn(self) -> float:
         term = self._term()

@@ -61,6 +61,8 @@ The kinds, with their fields:
   retention removed a task
 - swept: overdue: tasks that should have been removed by then, and are there
 - circuit: agent, state: the new state of a process's circuit
+- outcome: agent, idx, doing, outcome ("answered", "failed", "later", "neither"): a circuit learns how a call
+  ended, before its reply is sent
 - counted: idx, failures: a failure was counted for a step
 - alert: alert (its kind), step, text
 - act: what ("cancel", "undo", "resubmit", "settle", "wake"), verdict, reason

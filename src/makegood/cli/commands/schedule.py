@@ -18,7 +18,7 @@ from makegood.cli.import_app import load_app
 from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
-from makegood.client.schedules import ScheduleHandle, moments_with_tasks
+from makegood.client.schedules import ScheduleHandle, preview_backfill
 from makegood.moments.clock_effects import AHEAD, clock_effects
 from makegood.moments.cron import Cron
 from makegood.moments.moment import ScheduleMoment, in_utc
@@ -262,6 +262,8 @@ def resume(cli: Cli, /, *, name: str, app: str | None, why: str, who: str | None
 
     resumes, view = carried_out(cli, work)
     outcome = f"fires next at {_utc(view.next_firing)}" if resumes else "was not paused"
+    if resumes and view.next_firing is not None and view.next_firing < datetime.now(UTC).timestamp():
+        outcome = "is resumed: the leading Supervisor counts the moments of its pause, then it fires"
     cli.out.result(as_json.schedule(view), f"schedule {view.app}/{view.name} {outcome}")
 
 
@@ -315,14 +317,14 @@ def backfill(
 
     async def look(client: Client) -> list[tuple[ScheduleMoment, int | None]]:
         handle, begin, end = await bounds(client)
-        return await moments_with_tasks(client.store, handle.view, begin.timestamp(), end.timestamp(), limit)
+        return await preview_backfill(handle, begin, end, limit)
 
     async def work(client: Client) -> list[TaskHandle[Any]]:
         handle, begin, end = await bounds(client)
         return await handle.backfill(begin, end, limit=limit, why=why, who=who)
 
     if dry_run:
-        with naming_options("limit"):
+        with naming_options("since", "until", "limit"):
             pairs = looked(cli, look)
         names = [None if task is None else ids.show(task) for _, task in pairs]
         cli.out.listed(

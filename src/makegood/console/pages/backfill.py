@@ -11,14 +11,12 @@ import msgspec
 
 from makegood.base import ids, zones
 from makegood.base.counts import counted
-from makegood.base.wall_times import moment
-from makegood.client.schedules import MOST_BACKFILL, moments_with_tasks
+from makegood.client.schedules import MOST_BACKFILL, moments_between, moments_with_tasks
 from makegood.console.pages.schedules import moment_texts
 from makegood.console.pages.wording import PageVerdict
 from makegood.console.reads import Reads
 from makegood.console.visits import number_in
 from makegood.errors import ConfigError, ScheduleNotFoundError
-from makegood.payload.codec import UNREADABLE
 from makegood.store.schedule_records import ScheduleView
 
 LISTED: Final = 100
@@ -77,7 +75,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         local = datetime.fromtimestamp(now, zones.zone(view.timezone))
         if asks and not refusal:
             rows = await _rows(reads, view, BackfillRange.read(query, view.timezone), now)
-    except (ConfigError, *UNREADABLE) as wrong:
+    except ConfigError as wrong:
         refusal, local = str(wrong), datetime.fromtimestamp(now, UTC)
     new = sum(not row.task for row in rows)
     return {
@@ -95,12 +93,8 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def _rows(reads: Reads, view: ScheduleView, extent: BackfillRange, now: float) -> list[BackfillRow]:
-    (begin, _), (end, _) = moment(extent.since, name="since"), moment(extent.until, name="until")
-    if end > now:
-        raise ConfigError(
-            f"until={extent.until:%Y-%m-%d %H:%M} is not over yet: the schedule itself fires what is to come"
-        )
-    pairs = await moments_with_tasks(reads.store, view, begin, end, extent.limit)
+    moments = moments_between(view, extent.since, extent.until, extent.limit, now)
+    pairs = await moments_with_tasks(reads.store, view, moments)
     return [BackfillRow(moment_texts(each), "" if task is None else ids.show(task)) for each, task in pairs]
 
 

@@ -17,8 +17,7 @@ from makegood.console.pages.cluster import leading
 from makegood.console.pages.wording import PageVerdict, behind, lasted
 from makegood.console.reads import Reads
 from makegood.moments.moment import ScheduleMoment
-from makegood.payload.codec import UNREADABLE
-from makegood.store.schedule_records import ScheduleView
+from makegood.store.schedule_records import NO_MOMENTS, ScheduleView
 from makegood.story.steps import listed
 
 PAGE: Final = 50
@@ -49,7 +48,7 @@ def upcoming(view: ScheduleView, count: int) -> tuple[list[ScheduleMoment], str]
     """Return the next moments of a schedule, or why this machine cannot compute them."""
     try:
         return view.upcoming(count), ""
-    except UNREADABLE as fault:
+    except NO_MOMENTS as fault:
         return [], str(fault)
 
 

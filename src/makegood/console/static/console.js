@@ -193,6 +193,9 @@
       if (text.trim().startsWith("<div class=\"toast")) {
         await window.htmx.swap({ text, target: $("toasts"), sourceElement: $("toasts"), swap: "beforeend" });
       } else { location.reload(); return; }
+      each("[aria-invalid]", (field) => field.removeAttribute("aria-invalid"), form);
+      const wrong = form.elements[answer.headers.get("makegood-field")];
+      if (wrong) { wrong.setAttribute("aria-invalid", "true"); wrong.focus(); }
       if (answer.ok) {
         form.closest("[popover]")?.hidePopover?.();
         form.reset();

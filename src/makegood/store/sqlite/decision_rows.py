@@ -126,6 +126,7 @@ where id in (select x.value from json_each(?1) x)
 _GROUPS = {
     "task": _TASK,
     "asleep": _TASK.replace("set ", "set start_at = null, start_wall = null, ", 1),
+    "asleep until": _TASK.replace("set ", "set start_at = null, start_wall = '', ", 1),
     "step_row": f"""{_STEP.format(result="?5")} where idx = ?2 and task in (select x.value from json_each(?1) x)""",  # noqa: S608
     "added": """
 insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
@@ -357,7 +358,8 @@ class Writing:
             row = task_row(d, self.node, begins=task.id in self.begins, extension=d.extends)
             name, ready_seq = "task", self._draw() if row[11] else None
             if d.wakes is not None:
-                name, ready_seq = "asleep", moment_of(now, d.wakes)
+                name, clock = ("asleep until", self.tx.calendar) if d.by_calendar else ("asleep", now)
+                ready_seq = moment_of(clock, d.wakes)
             self.groups[name, *row[1:11], ready_seq, *row[12:], now].append(task.id)
 
     def _draw(self) -> int:

@@ -154,8 +154,8 @@ class _Taking:
     def _give(self, waiting: Sequence[Row], agent_pace: Pace | None, take: str) -> int:
         claim_rows: list[Row] = []
         for task, idx, attempt, within, body, _, sent_at in waiting:
+            delay = 0.0 if agent_pace is None else agent_pace.delay(len(claim_rows))
             try:
-                delay = 0.0 if agent_pace is None else agent_pace.delay(len(claim_rows))
                 request: Request = rows.read_request(body, within + delay, self.tx.now - sent_at, self.tx.now)
                 complete_by = self.tx.now + delay + within
             except UNREADABLE as fault:

@@ -167,6 +167,7 @@ _SENTENCES: Mapping[str, str | Callable[[Event, tuple[str, ...]], str]] = Mappin
         "alert": "ALERT {alert}: {text}",
         "act": "operator's {what}: {verdict}, {reason}",
         "circuit": "the circuit of {agent} is {state}",
+        "outcome": "the call for {it} ends: {outcome}",
         "counted": "counts failure {failures} of {it}",
         "removed": lambda event, _: f"removed, {event['now'] - event['ended']:.1f} s after it was {event['state']}",
         "posted": "message {id} is in the queue {queue}, its sender is told",

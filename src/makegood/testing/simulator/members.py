@@ -11,7 +11,8 @@ from typing import Any, Protocol, cast
 
 from makegood.client.client import Client
 from makegood.errors import StoreUnavailableError
-from makegood.model.breaker import Circuit, State
+from makegood.model.blame import CallingStep
+from makegood.model.breaker import Circuit, Outcome, State
 from makegood.model.messages import TaskMessage
 from makegood.node.node import Node
 from makegood.options import Options
@@ -177,13 +178,27 @@ class FleetMember:
                 self._watch(slots.address, slots.circuit)
 
     def _watch(self, address: str, circuit: Circuit) -> None:
-        become = circuit._become  # noqa: SLF001 - it has no other listener
+        become, end = circuit._become, circuit.ended  # noqa: SLF001 - it has no other listener
+
+        def end_call(ticket: int, outcome: Outcome, now: float, *jitter: float, **details: Any) -> bool:
+            caller: CallingStep = details["caller"]
+            self.world.history.note(
+                "outcome",
+                self.name,
+                caller.task,
+                agent=address,
+                idx=caller.idx,
+                doing=caller.doing,
+                outcome=outcome,
+            )
+            return end(ticket, outcome, now, *jitter, **details)
 
         def noted(state: State, now: float) -> None:
             become(state, now)
             self.world.history.note("circuit", self.name, agent=address, state=state)
 
         circuit._become = noted  # type: ignore[method-assign]  # noqa: SLF001 - of this one circuit
+        vars(circuit)["ended"] = end_call
         self.world.history.note("circuit", self.name, agent=address, state="closed")
 
     def _delivering(

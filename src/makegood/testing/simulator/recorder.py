@@ -41,7 +41,7 @@ _TRIGGERS: tuple[Trigger, ...] = (
      "new.id, old.epoch, new.epoch, new.locked_by, new.lost, old.state, new.state, old.locked_by, new.cause"),
     ("sleeps", "update of start_at", "makegood_task", "new.id"),
     ("began", "update of state", "makegood_task", "old.id, old.start_at, old.start_wall"),
-    ("suspended", "update of ready_seq", "makegood_task", "new.id, new.ready_seq"),
+    ("suspended", "update of ready_seq", "makegood_task", "new.id, new.ready_seq, new.start_wall"),
     ("event", "insert", "makegood_event", "new.task, new.node, new.moves, new.note"),
     ("used", "delete", "makegood_inbox", "old.task, old.kind, old.seq, old.body"),
     ("signal", "insert", "makegood_signal", "new.task, new.name, new.id, new.step, new.seq"),
@@ -353,9 +353,13 @@ class Recorder:
     def _suspended(self, changes: LoggedChanges, connection: sqlite3.Connection) -> None:
         """Note when a task that was let go is to wake, and which tasks are kept that only wait for long."""
         rests = {task for task, _, body, *_ in changes.of("event") if _rests(body)}
-        for task, ready_seq, *_ in changes.of("suspended"):
+        for task, ready_seq, wall, *_ in changes.of("suspended"):
             ((due,),) = connection.execute(_FIRST_TIMER, (task,)).fetchall()
-            wakes = None if ready_seq == NO_MOMENT else ready_seq / 1e6 - changes.now
+            wakes = (
+                None
+                if ready_seq == NO_MOMENT
+                else ready_seq / 1e6 - (changes.now if wall is None else changes.calendar)
+            )
             due = None if due is None else due - changes.now
             self._note("suspended", task, wakes=wakes, due=due, rests=task in rests)
         if changes.verb != "commit":
