@@ -93,13 +93,17 @@ class OpenMeansShut(Rule):
         "adds no failure to a step"
     )
     part: ClassVar[tuple[str, str] | None] = ("circuit", "no agent has a breaker")
-    kinds: ClassVar[frozenset[str]] = frozenset({"circuit", "call", "reply", "accepted", "counted", "judged"})
+    kinds: ClassVar[frozenset[str]] = frozenset(
+        {"circuit", "call", "ends", "reply", "accepted", "counted", "judged"}
+    )
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
         self._circuits: dict[tuple[str, str], _Circuit] = {}
         self._excuses: dict[Attempt, tuple[str, Event]] = {}
         self._counts: list[Event] = []
+        self._ends: dict[Attempt, Event] = {}
+        """When attempts ended whose replies wait until their notes are sent."""
         self._acceptances: dict[tuple[float, str, int, int], tuple[str, Event]] = {}
         self._failures: dict[tuple[int, int], Event] = {}
         self._agents: dict[str, _Agent] = {}
@@ -110,6 +114,8 @@ class OpenMeansShut(Rule):
             self._became(event)
         elif event.kind == "call":
             self._called(event, world)
+        elif event.kind == "ends":
+            self._ends[event.task, event["idx"], event["attempt"]] = event
         elif event.kind == "reply":
             self._answered(event, world)
         elif event.kind == "accepted" and event["reply"] == "gave_up":
@@ -188,10 +194,11 @@ class OpenMeansShut(Rule):
     ) -> None:
         """Note that this failure must not be counted, if that is so."""
         opening, failure = circuit.opening, self._failures.get(attempt[:2])
+        ended_at = self._ends.get(attempt, event).at
         self._failures[attempt[:2]] = event
         if trial is not None:
             self._excuses[attempt] = ("it was the trial call", trial)
-        elif opening is not None and began.at < opening.at - EPSILON and opening.at < event.at - EPSILON:
+        elif opening is not None and began.at < opening.at - EPSILON and opening.at < ended_at - EPSILON:
             self._excuses[attempt] = ("it was under way when the circuit opened", opening)
         elif failure is not None and attempt[2] > 1 and circuit.answer_at < failure.at - SLACK:
             self._excuses[attempt] = ("the service had answered nobody since the step failed last", failure)

@@ -14,6 +14,7 @@ from makegood.base import zones
 from makegood.client.client import Client
 from makegood.errors import StoreUnavailableError
 from makegood.model.attempt import Attempt
+from makegood.model.messages import TaskMessage
 from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store import Store
@@ -129,6 +130,15 @@ class StormMember(FleetMember):
             run = runs.setdefault(attempt, value)
             world.history.note("wrote", self.name, request.task, **about, n=value, run=run)
             take(attempt, value)
+
+        end = attempts._reports.end  # noqa: SLF001 - of this one process
+
+        def watched_end(attempt: Attempt, answer: TaskMessage | None, now: float) -> None:
+            if attempt in runs:
+                note("ends", attempt)
+            end(attempt, answer, now)
+
+        attempts._reports.end = watched_end  # type: ignore[method-assign]  # noqa: SLF001 - as above
 
         def watched(requests: Collection[tuple[int, int, int]], node: int) -> None:
             before = {attempt for attempt in attempts.running if attempt.cancelled}

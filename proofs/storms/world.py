@@ -71,6 +71,8 @@ class StormWorld(SimulatedWorld):
             drawn_orders = laned(app, drawn_orders, self.swarm.laned, random.Random(f"{seed} laned"))
         if self.swarm.asking:
             drawn_orders = asking(app, drawn_orders, self.swarm.asking, random.Random(f"{seed} asking"))
+        if self.swarm.noting:
+            drawn_orders = [order._replace(notes=True) for order in drawn_orders]
         self.customers = RandomCustomers(self, drawn_orders)
         self.operator = RandomOperator(self, random.Random(f"{seed} operator"))
         self._noting = random.Random(f"{seed} noting")

@@ -1,6 +1,7 @@
 """Notes of running actions: they reach the history in order, while the action runs, from whichever process."""
 
 import asyncio
+import json
 import threading
 from typing import Any
 
@@ -203,3 +204,56 @@ def test_an_older_scheduler_reads_a_note_as_a_late_reply_that_brings_nothing() -
     body = rows.message(TaskMessage("late", 0, "do", 1, note=note))
     assert rows.read_message(body, 1).note == note
     assert msgspec.json.decode(body, type=OlderMessage) == OlderMessage("late", 0, "do", 1)
+
+
+# -- for the submitter -------------------------------------------------------------------------------------------------
+
+
+async def notices(client: mg.Client) -> list[dict[str, Any]]:
+    """Return the notices in the queue of the submitter, once the last one is there."""
+    events: list[dict[str, Any]] = []
+    async with asyncio.timeout(40):
+        while not events or events[-1]["type"] != "dev.makegood.task.processed.v1":
+            queue = client.queue("web")
+            for message in await queue.receive(100):
+                events.append(json.loads(message.body))
+                assert await queue.acknowledge(message)
+    return events
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_a_submitter_who_wants_them_gets_notes_between_the_states_under_one_count(
+    store: Store, other: Store, *, apart: bool
+) -> None:
+    work = Copying()
+    async with nodes(work.app, store, other if apart else None) as (scheduler, _):
+        task = await scheduler.client.submit(work.backup, 40, reply_to="queue:web", notes=True)
+        await first_notes(task)
+        work.ends.set()
+        events = await notices(scheduler.client)
+        assert [event["type"].split(".")[3] for event in events] == [
+            "received", "processing", "note", "note", "processed",
+        ]  # fmt: skip
+        assert [event["data"]["sequence"] for event in events] == [1, 2, 3, 4, 5]
+        data = [event["data"] for event in events if "note" in event["data"]]
+        assert [each["state"] for each in data] == ["processing", "processing"]
+        assert [each["note"]["value"] for each in data] == ["0 of 40", {"copied": 40}]
+        assert data[0]["note"] | {"value": None} == {
+            "step": "copy", "attempt": 1, "doing": "do", "value": None, "skipped": 0,
+        }  # fmt: skip
+
+
+async def test_a_submitter_who_does_not_ask_gets_states_alone(store: Store) -> None:
+    work = Copying()
+    work.ends.set()
+    async with Node(work.app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(work.backup, 40, reply_to="queue:web")
+        events = await notices(node.client)
+        assert [event["data"]["state"] for event in events] == ["received", "processing", "processed"]
+        assert len(await notes(task)) == 2
+        with pytest.raises(mg.ConfigError, match="reply_to="):
+            await node.client.submit(work.backup, 40, notes=True)
+        plan = work.backup.plan(1).with_(reply_to="queue:web", notes=True)
+        (many,) = await node.client.submit_many([plan.with_(notes=False)])
+        await many.result("40s")
+        assert "note" not in [event["type"].split(".")[3] for event in await notices(node.client)]

@@ -16,6 +16,7 @@ from makegood.errors import StoreUnavailableError
 from makegood.model.attempt import Attempt
 from makegood.model.messages import TaskMessage
 from makegood.model.note import Note, pause
+from makegood.model.task import ReplyTo
 from tests.unit.saga_case import Case, action, changes
 from tests.unit.test_begin_spacing import LoopClock, attempt, on_virtual_time
 from tests.unit.test_begin_spacing import pause as passing
@@ -66,6 +67,20 @@ def test_a_note_names_the_step_of_its_message_whatever_it_says_itself() -> None:
     message = replace(note_of(case, 0, "x"), note=Note(7, 9, "undo", "x"))
     assert case.say(message).notes == [Note(0, 1, "do", "x")]
     assert case.say(replace(message, idx=3)).notes == []
+
+
+def test_a_notice_of_a_note_takes_the_next_number_and_none_is_made_of_a_late_one() -> None:
+    case = Case(action(0), reply=ReplyTo("queue:web", None, True), told="received", notified=1)
+    decision = case.say(note_of(case, 0, "half"), case.reply(0, "done"))
+    assert [(n.sequence, n.type.split(".")[3], n.step) for n in decision.notices] == [
+        (3, "note", "s0"), (4, "processed", ""),
+    ]  # fmt: skip
+    other = Case(action(0), reply=ReplyTo("queue:web"), told="received", notified=1)
+    assert other.say(note_of(other, 0, "half")).notices == []
+    failing = Case(action(0), reply=ReplyTo("queue:web", None, True), told="received", notified=1)
+    late = note_of(failing, 0, "too late")
+    failing.silence(0)
+    assert failing.say(late).notices == []
 
 
 # -- the pace ----------------------------------------------------------------------------------------------------------

@@ -80,7 +80,10 @@ def note(work: DecisionBuilder, message: TaskMessage, words: Note) -> None:
         return
     is_late = not rules.current(step, message)
     about = {"idx": message.idx, "attempt": message.attempt, "doing": message.doing}
-    work.out.notes.append(replace(words, **about, late=is_late))
+    words = replace(words, **about, late=is_late)
+    work.out.notes.append(words)
+    if not is_late:
+        work.notify_of(step, words)
 
 
 def retry(work: DecisionBuilder, message: TaskMessage) -> None:
