@@ -7,7 +7,7 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from makegood.agent.attempts import Attempts
 from makegood.base import zones
@@ -120,6 +120,16 @@ class StormMember(FleetMember):
             else:
                 note("runs on", attempt)
 
+        runs: dict[Attempt, int] = {}  # the number of the first note of each
+        take = attempts.note
+
+        def written(attempt: Attempt, value: Any) -> None:
+            request = attempt.request
+            about = {"idx": request.idx, "doing": request.doing, "attempt": request.attempt}
+            run = runs.setdefault(attempt, value)
+            world.history.note("wrote", self.name, request.task, **about, n=value, run=run)
+            take(attempt, value)
+
         def watched(requests: Collection[tuple[int, int, int]], node: int) -> None:
             before = {attempt for attempt in attempts.running if attempt.cancelled}
             cancel(requests, node)
@@ -128,6 +138,7 @@ class StormMember(FleetMember):
                 if attempt.was_stopped:
                     world.loop.call_later(_ENDS_WITHIN, partial(look, attempt, again=True))
 
+        attempts.note = written  # type: ignore[method-assign]  # as below
         attempts.cancel = watched  # type: ignore[method-assign]  # of this one process
 
 

@@ -52,13 +52,9 @@ class StormRecorder(Recorder):
         for task, lane, seq, at_once, state, *_ in changes.of("lane"):
             self._note("lane", task, lane=lane, seq=seq, at_once=at_once, state=state)
         for task, sequence, body, queue, *_ in changes.of("notice"):
-            self._note(
-                "notice",
-                task,
-                sequence=sequence,
-                state=msgspec.json.decode(body)["data"]["state"],
-                queue=queue,
-            )
+            data = msgspec.json.decode(body)["data"]
+            state = "note" if "note" in data else data["state"]
+            self._note("notice", task, sequence=sequence, state=state, queue=queue)
         for task, state, unsent, unheard, ended_at, *_ in changes.of("removed"):
             self._note(
                 "removed", task, state=state, unsent=unsent, unheard=unheard, ended=ended_at, now=changes.now

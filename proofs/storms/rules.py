@@ -24,6 +24,10 @@ class _Submitter:
 
     asked: bool = False
     """Whether it wants notices, as the client says."""
+    notes: bool = False
+    """Whether it wants notes."""
+    lines: int = 0
+    """Notes in the history of its task that came in time."""
     due: list[tuple[str, Event]] = field(default_factory=list)
     """What it should receive: a state and the commit that reached it."""
     written: list[Event] = field(default_factory=list)
@@ -36,7 +40,8 @@ class _Submitter:
 class EachEndIsTold(Rule):
     """L3: the submitter receives a notice for each state of its task.
 
-    Each is written in the transaction of the change and numbered without gaps. Each arrives at least once,
+    Each is written in the transaction of the change and numbered without gaps. If the submitter wants notes,
+    those that came in time have theirs under the same numbers. Each arrives at least once,
     the first time in order, and the last one is the end. Only a receiver that was given up with an alert may
     miss the rest.
     """
@@ -44,7 +49,9 @@ class EachEndIsTold(Rule):
     name: ClassVar[str] = "L3"
     says: ClassVar[str] = "each end is told at least once, by one distinct notice"
     part: ClassVar[tuple[str, str] | None] = ("notice", "no submitter wanted to be told")
-    kinds: ClassVar[frozenset[str]] = frozenset({"submitted", "moved", "notice", "notified", "alert"})
+    kinds: ClassVar[frozenset[str]] = frozenset(
+        {"submitted", "moved", "noted", "notice", "notified", "alert"}
+    )
 
     def __init__(self, report: Report) -> None:
         super().__init__(report)
@@ -58,6 +65,9 @@ class EachEndIsTold(Rule):
         who = self._of(event.task)
         if event.kind == "submitted":
             who.asked = who.asked or bool(event.fields.get("reply_to"))
+            who.notes = who.notes or (who.asked and bool(event.fields.get("notes")))
+        elif event.kind == "noted":
+            who.lines += not event["late"]
         elif event.kind == "moved":
             for move in event["moves"]:
                 last = who.due[-1][0] if who.due else "received"
@@ -77,6 +87,9 @@ class EachEndIsTold(Rule):
         n = len(who.written)
         if event["sequence"] != n:
             self.wrong(f"notice {event['sequence']} was written as the {n}. of its task")
+        if event["state"] == "note":
+            return
+        n = sum(notice["state"] != "note" for notice in who.written)
         state, commit = (
             ("received", event) if n == 1 else who.due[n - 2] if n - 2 < len(who.due) else ("", event)
         )
@@ -106,9 +119,11 @@ class EachEndIsTold(Rule):
         for task, who in self._submitters.items():
             if not (who.asked or who.written):
                 continue
-            for n, (state, commit) in enumerate(
-                who.due[max(0, len(who.written) - 1) :], len(who.written) + 1
-            ):
+            notes = sum(notice["state"] == "note" for notice in who.written)
+            if notes != (who.lines if who.notes else 0):
+                self.wrong(f"of {who.lines} notes {notes} were written for the submitter", task=task)
+            states = len(who.written) - notes
+            for n, (state, commit) in enumerate(who.due[max(0, states - 1) :], len(who.written) + 1):
                 self.wrong(
                     f"the task came to {state}, and notice {max(n, 2)} of it was never written", commit
                 )

@@ -40,6 +40,10 @@ class StormServiceWorld(ServiceWorld, Protocol):
         """Report that a fault point is reached; returns what struck there."""
         ...
 
+    def report(self) -> None:
+        """Let the running action write a note, in some worlds."""
+        ...
+
     def trouble(self, able: tuple[str, ...]) -> str | None:
         """Return what goes wrong with a call, if anything."""
         ...
@@ -109,6 +113,7 @@ class StormService(Service):
 
     async def _ask(self, doing: str) -> Any:
         world, call = self.world, current_call()
+        world.report()
         await world.point(f"{doing} before call", "kill", "stop")
         call.check()
         process = current_process()
@@ -146,13 +151,16 @@ class StormService(Service):
             if self.kind != "bare" and world.trouble(("service called twice",)):
                 again = replace(request, answered=None, trouble=None)
                 self._send(again, world.draw() * 3.0)
+        world.report()
         patience = None if world.draw() < 0.3 else world.draw() * 3.0
         try:
             async with asyncio.timeout(patience if not answers else None):
                 answer = await future
         except TimeoutError:
             raise ServiceError(f"{self.name}: no answer in {patience:.1f} s") from None
+        world.report()
         await world.point(f"{doing} after call", "kill", "stop")
+        world.report()
         if isinstance(answer, Exception):
             raise answer
         return answer

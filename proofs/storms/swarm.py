@@ -13,6 +13,8 @@ _ASKING = 0.2
 """The share of worlds in which tasks wait for signals."""
 _DELAYING = 0.2
 """The share of worlds in which tasks begin later."""
+_NOTING = 0.1
+"""The share of worlds in which actions write notes."""
 _LANED = 0.2
 """The share of worlds in which tasks wait for lanes."""
 
@@ -29,6 +31,8 @@ class StormSwarm(swarm.Swarm):
     """The share of orders whose tasks wait for signals."""
     laned: float = 0.0
     """The share of orders whose tasks have lanes."""
+    noting: float = 0.0
+    """The share of the moments of a call at which its action writes a note."""
     timetable: Timetable | None = None
     """The schedules; None: there are none."""
 
@@ -43,12 +47,15 @@ def drawn(seed: int) -> StormSwarm:
     asking = rng.uniform(0.3, 1.0) if rng.random() < _ASKING else 0.0
     rng = random.Random(f"{seed} lanes")
     laned = rng.uniform(0.4, 1.0) if rng.random() < _LANED else 0.0
+    rng = random.Random(f"{seed} notes")
+    noting = rng.uniform(0.3, 1.0) if rng.random() < _NOTING else 0.0
     return StormSwarm(
         **options,
         around=surroundings.draw(seed),
         delayed=delayed,
         asking=asking,
         laned=laned,
+        noting=noting,
         timetable=timetable.draw(seed, settings.storm),
     )
 

@@ -34,7 +34,7 @@ def note(history: History, node: str, by: str, body: bytes) -> None:
     """Note that a notice has arrived. ``by``: the queue or the receiver."""
     data: dict[str, Any] = msgspec.json.decode(body)["data"]
     history.note(
-        "notified", node, parse(data["task"]), sequence=data["sequence"], state=data["state"],
+        "notified", node, parse(data["task"]), sequence=data["sequence"], state="note" if "note" in data else data["state"],
         submission=data["submission"], by=by,
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 
+from makegood.declare.call import current_call
 from makegood.testing.simulator.customers import Order
 from makegood.testing.simulator.faults import Plan
 from makegood.testing.simulator.quiescence import Eye, WorldAtRest
@@ -70,8 +71,12 @@ class StormWorld(SimulatedWorld):
             drawn_orders = laned(app, drawn_orders, self.swarm.laned, random.Random(f"{seed} laned"))
         if self.swarm.asking:
             drawn_orders = asking(app, drawn_orders, self.swarm.asking, random.Random(f"{seed} asking"))
+        if self.swarm.noting:
+            drawn_orders = [order._replace(notes=True) for order in drawn_orders]
         self.customers = RandomCustomers(self, drawn_orders)
         self.operator = RandomOperator(self, random.Random(f"{seed} operator"))
+        self._noting = random.Random(f"{seed} noting")
+        self._notes = 0
         self.clockwork: ScheduleOperator | None = None
         if self.swarm.timetable is not None:
             folder = self._ground.folder / "zones"
@@ -102,6 +107,12 @@ class StormWorld(SimulatedWorld):
     def trouble(self, able: tuple[str, ...]) -> str | None:
         """Return what goes wrong with a call of a service."""
         return self.strike("service", able)
+
+    def report(self) -> None:
+        """Let the running action write a note, in worlds of notes, each time with another number."""
+        if self.swarm.noting and self._noting.random() < self.swarm.noting:
+            self._notes += 1
+            current_call().note(self._notes)
 
     def _happen(self, kind: str, rng: random.Random) -> None:
         if kind == "operator":

@@ -64,6 +64,7 @@ class EncodedShop:
 
         @stock.action(complete_within="20s", retry=retry, recover=recover)
         async def reserve(order: Order, card: str) -> Hold:
+            mg.current_call().note(f"reserving {CANARY}")
             called("reserve", (order, card))
             return Hold(f"hold {CANARY}", order)
 
@@ -84,6 +85,7 @@ class EncodedShop:
         @stock.action(complete_within="20s", undo=mg.NOTHING)
         def pick(name: str, order: Order, first: str) -> Line:
             called("pick", (name, order, first))
+            mg.current_call().note({"text": CANARY, "first": first})
             return Line(name, f"{first} {CANARY}")
 
         @stock.action(complete_within="20s", undo=mg.NOTHING)

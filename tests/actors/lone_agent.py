@@ -30,6 +30,7 @@ class Waiting:
         self.looks = 0
         self.alive = 1
         self.answered: list[int] = []
+        self.notes: list[str] = []
         self.wake: Callable[[], None] = lambda: None
         self.again: list[float] = []
 
@@ -48,6 +49,10 @@ class Waiting:
         """Note who has answered."""
         self.answered += [task for task, _ in replies]
         return [True] * len(replies)
+
+    async def note(self, notes: Sequence[tuple[int, TaskMessage]]) -> None:
+        """Keep what is noted."""
+        self.notes += [message.note.text for _, message in notes if message.note is not None]
 
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
         """Nothing is extended here."""

@@ -63,6 +63,11 @@ async def test_a_task_of_every_kind_of_step_runs_and_leaves_nothing_in_plain(
         assert [pick["line"]["sku"] for pick in calls["send"][1]] == ["x", "y"]
         with pytest.raises(mg.CodecError, match="no codec"):
             await client.task(task.id).result()
+        notes = [note.value async for event in task.events(follow=False) for note in event.notes]
+        assert notes[0] == f"reserving {CANARY}"
+        assert {"text": CANARY, "first": CANARY} in notes
+        views = [note async for event in client.task(task.id).events(follow=False) for note in event.notes]
+        assert all(note.value.startswith("mg1:") for note in views)
         text = await dump(world)
         refuse_canary(text, "a row")
         assert len(envelopes(text)) > 10

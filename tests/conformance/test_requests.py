@@ -6,8 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from makegood.errors import TaskNotFoundError
+from makegood.model.attempt_end import AttemptEnd
 from makegood.model.decision import Decision
 from makegood.model.messages import Act, Answer, TaskMessage
+from makegood.model.note import Note
 from makegood.store.protocol import Store
 from makegood.store.views import AgentInfo, Filter
 from tests.conformance.builders import (
@@ -306,6 +308,32 @@ async def test_replies_of_one_call_are_judged_one_by_one(store: Store) -> None:
     assert await store.requests.answer(payments, replies) == [True, True, False, True, True, False]
     assert sorted((await store.tasks.inbox(scheduler.node, 10)).messages) == [1, 2, 3, 4, 5]
     assert await store.requests.answer(payments, []) == []
+
+
+async def test_notes_wait_for_the_scheduler_in_order_before_the_reply(store: Store) -> None:
+    """Those of a task that does not exist any more are dropped, and cost nobody else's."""
+    scheduler = await running(store, 1)
+    payments = await agent(store)
+    (request,) = await store.requests.take(payments, [offer(1)])
+    notes = [Note(0, 1, "do", "a"), Note(0, 1, "do", {"b": [1, None]}, 3)]
+    messages = [TaskMessage("late", 0, "do", 1, note=note) for note in notes]
+    await store.requests.note([(1, messages[0]), (99, messages[0]), (1, messages[1])])
+    assert await store.requests.answer(payments, [reply(request)]) == [True]
+    messages = (await store.tasks.inbox(scheduler.node, 10)).messages[1]
+    assert [message.note for message in messages] == [*notes, None]
+    assert [message.kind for message in messages] == ["late", "late", "done"]
+
+
+async def test_notes_of_a_decision_are_in_the_history(store: Store) -> None:
+    """Beside moves and ends of attempts, or alone; each reader gets them apart from those."""
+    scheduler = await running(store, 1)
+    (snapshot,) = await store.tasks.load(scheduler.node, [1])
+    notes = [Note(0, 1, "do", "a"), Note(0, 1, "do", {"b": 1}, 3), Note(2, 4, "undo", "c", late=True)]
+    decision = Decision(snapshot.task, snapshot.task, notes=notes, attempts=[AttemptEnd(0, 1, "do", "later")])
+    await scheduler.commit(decision)
+    event = (await store.tasks.history(1))[-1]
+    assert (list(event.notes), event.attempts) == (notes, (AttemptEnd(0, 1, "do", "later"),))
+    assert (await store.tasks.recent(1)).events[-1] == event
 
 
 async def test_a_request_handed_over_in_memory_may_be_answered_through_the_store(store: Store) -> None:

@@ -64,6 +64,8 @@ async def test_a_console_with_the_codec_shows_values_to_everybody_who_may_log_in
         page = (await console.browser("vera").get(f"/tasks/{good}")).text
         assert CANARY in page
         assert f"sent {CANARY}" in (await console.browser("vera").get(f"/api/v1/tasks/{good}")).text
+        for path in (f"/tasks/{good}", f"/api/v1/tasks/{good}/history"):
+            assert f"reserving {CANARY}" in (await console.browser("vera").get(path)).text
     async with a_console(tmp_path, codec=Encrypted({"k2": b"2" * 32})) as console:
         page = (await console.browser("vera").get(f"/tasks/{good}")).text
         refuse_canary(page, "a page for another key")
@@ -82,15 +84,17 @@ def test_commands_show_values_with_the_codec_only(tmp_path: Path) -> None:
     assert place.call("store", "migrate").exit_code == 0
     good, _, stuck = asyncio.run(tasks(place.url))
     for words in (
-        ("task", "show", good), ("task", "show", good, "--uncovered"), ("task", "show", good, "--json"), ("task", "history", stuck), ("task", "show", stuck),
+        ("task", "show", good), ("task", "show", good, "--uncovered"), ("task", "show", good, "--json"), ("task", "history", stuck), ("task", "history", good), ("task", "show", stuck),
         ("task", "list", "--json"), ("alerts", "--json"), ("audit", "--json"), ("task", "undo", "--preview", good),
     ):  # fmt: skip
         result = place.call(*words)
         assert result.exit_code == 0, result.output
         refuse_canary(result.output, " ".join(words))
     assert SHOWN in place.call("task", "show", good).output
+    assert SHOWN in place.call("task", "history", good).output
     for name in ("secret_codec:codec", "secret_codec:shop"):
         assert CANARY in place.call("task", "show", good, "--codec", name).output
+        assert f"reserving {CANARY}" in place.call("task", "history", good, "--codec", name).output
         assert f"sent {CANARY}" in place.call("task", "show", good, "--json", "--codec", name).output
     for name, text in (("secret_codec:plain", "has no codec"), ("secret_codec:KEYS", "does not exist")):
         refusal = place.call("task", "show", good, "--codec", name)

@@ -3,6 +3,7 @@
 from makegood.console.moves import HistoryRow, history_rows
 from makegood.election.protocol import PastTerm
 from makegood.model.attempt_end import AttemptEnd
+from makegood.model.note import Note
 from makegood.model.states import Move
 from makegood.store.views import AuditView, EventView
 
@@ -34,6 +35,18 @@ def test_moves_of_one_commit_that_are_alike_are_one_line() -> None:
         ("book, pack", "waiting", "running"), ("line[0] to [5] (4 of them)", "running", "done"),
     ]  # fmt: skip
     assert [row.begins for row in moves] == [True, True]
+
+
+def test_a_note_is_a_remark_of_its_step_before_what_its_commit_moved() -> None:
+    """Its value is covered where the page is drawn, as any payload."""
+    entry = EventView(
+        10, 7, 1.0, 1, [Move("s", "running", "done", "reply")], notes=(Note(0, 2, "undo", "half", 3),)
+    )
+    table = history_rows([entry], (), nodes=NODES, steps={0: "copy"})
+    assert [(row.what, row.payload, row.why) for row in table] == [
+        ("the undo of copy", b'"half"', "note of attempt 2 (3 before it skipped)"), ("s", None, "reply"),
+    ]  # fmt: skip
+    assert rows(entry, show="acts") == []
 
 
 def test_the_supervisor_that_led_wrote_what_no_scheduler_wrote() -> None:

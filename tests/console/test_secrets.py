@@ -43,6 +43,8 @@ def refuse() -> None:
 @desk.action(complete_within="5s", undo=mg.NOTHING, retry=mg.NEVER)
 def sign_up(name: str, passphrase: str, order: dict[str, Any]) -> dict[str, Any]:
     """Open an account; the error of a bad one shows what services' errors show."""
+    mg.current_call().note(f"asked (password={C}-err)")
+    mg.current_call().note({"password": C, "asked": "twice"})
     if order.get("bad"):
         try:
             refuse()
@@ -123,6 +125,8 @@ async def test_nobody_but_an_administrator_sees_them(
                 await bad.result(timeout="60s")
             status = await good.status()
             assert status.names == ("user", "password", "order", "secrets")
+            notes = [note.value async for event in good.events(follow=False) for note in event.notes]
+            assert notes[1] == {"password": C, "asked": "twice"}
         api = [
             f"/api/v1/tasks/{task.id}{end}"
             for task in (good, bad)
@@ -138,6 +142,8 @@ async def test_nobody_but_an_administrator_sees_them(
                 assert C not in response.text, path
         page = (await console.browser("vera").get(pages[0])).text
         assert "<h3>password</h3>" in page
+        assert "twice" in page
+        assert "twice" in (await console.browser("vera").get(f"/api/v1/tasks/{good.id}/history")).text
         assert "pinned" in page
         assert COVER in page
         ada = console.browser("ada")

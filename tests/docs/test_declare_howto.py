@@ -39,6 +39,10 @@ class Running:
     deadline = 1e12
     retries = 0
     first_sent = 1_800_000_000.0
+    is_over = False
+
+    def note(self, value: object) -> None:
+        raise AssertionError
 
     @property
     def cancelled(self) -> bool:

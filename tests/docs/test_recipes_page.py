@@ -51,7 +51,7 @@ SIMPLE: dict[str, tuple[str, tuple[Any, ...], Any]] = {
 OTHERS = {
     "ask-a-person", "wait-for-a-moment", "start-later", "run-on-a-schedule",  # tests/docs/test_workaround_recipes.py, too
     "webhook-service", "follow-up-an-email", "stripe", "carry-the-tenant", "django-orm", "sentry",
-    "follow-a-batch",
+    "follow-a-batch", "a-conversation",  # tests/docs/test_conversation_recipe.py
     "one-at-a-time", "transfer-between-accounts", "refuse-a-double-click", "newest-wins", "limit-per-tenant",  # tests/docs/test_lane_recipes.py
 }  # fmt: skip
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from makegood.errors import ConfigError
 from makegood.model.messages import Act, TaskMessage
-from makegood.store import rows
+from makegood.model.note import Note
+from makegood.store import open_store, rows
 from tests.doors.guarded_shop import Guarded, guarded_shop
 
 __all__ = ["guarded_shop"]
@@ -281,6 +283,27 @@ def test_an_agent_reads_answers_of_its_own_steps_only(shop: Guarded) -> None:
         "insert into makegood.event (task, at, node, moves, note) values (1, 0, null, '', '') returning *"
     )
     assert refusal_of(shop, STOCK, insert) == BARRED
+
+
+def test_an_agent_writes_notes_of_its_own_steps_only(shop: Guarded) -> None:
+    """They travel as late replies do, so no role needs another right for them."""
+
+    async def note(idx: int) -> None:
+        store = open_store(shop.as_(STOCK))
+        await store.open()
+        try:
+            words = Note(idx, 1, "do", "half")
+            await store.requests.note([(VICTIM, TaskMessage("late", idx, "do", 1, note=words))])
+        finally:
+            await store.close()
+
+    asyncio.run(note(0))
+    with pytest.raises(ConfigError):
+        asyncio.run(note(1))
+    ((body,),) = shop.sql("select body from makegood.inbox")
+    message = rows.read_message(bytes(body), 1)
+    assert message.note is not None
+    assert message.note.value == "half"
 
 
 async def _run(shop: Guarded, kind: str, sql: str, *values: Any) -> None:

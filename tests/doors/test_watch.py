@@ -3,6 +3,7 @@
 from makegood.cli.render.ladder import Rung, event_lines, fold, in_order, ladder, probe_answers
 from makegood.cli.render.output import plain
 from makegood.model.attempt_end import AttemptEnd
+from makegood.model.note import Note
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Policy
 from makegood.model.states import Move, StepState
@@ -242,6 +243,14 @@ def test_the_preview_says_what_stays_and_what_is_uncertain() -> None:
     assert "must not be repeated" in said("in_doubt", Policy(within=1.0, never=True))
     assert "waits for" in said("running")
     assert said("undo_failed") == "its undo is tried again"
+
+
+def test_a_note_is_a_line_before_what_its_commit_moved() -> None:
+    notes = (Note(0, 1, "do", "12 of 40"), Note(0, 1, "do", {"copied": 40}, 3, late=True))
+    event = EventView(1, 2, 1.0, 1, [Move("copy", "running", "done", "reply")], notes=notes)
+    lines = [plain(line).split("  ", 1)[1] for line in event_lines(event, steps={0: "copy"}, width=8)]
+    assert lines[:2] == ["copy      12 of 40", 'copy      {"copied":40}  3 before it skipped, came too late']
+    assert lines[2].startswith("copy      running")
 
 
 def test_the_answer_of_a_probe_is_a_line_of_its_own_although_nothing_moves() -> None:

@@ -145,6 +145,14 @@ class Story:
         if reply:
             self.note("reply", "a1", task, idx=idx, doing=doing, attempt=attempt, reply=reply)
 
+    def notes(self, task: int, idx: int, attempt: int) -> None:
+        """An attempt wrote four notes, of which two are kept."""
+        about = {"idx": idx, "doing": "do", "attempt": attempt}
+        for n in range(10 * task + 1, 10 * task + 5):
+            self.history.note("wrote", "a1", task, **about, n=n, run=10 * task)
+        for n, skips in ((10 * task + 1, 0), (10 * task + 4, 2)):
+            self.history.note("noted", "s1", task, **about, n=n, skipped=skips, late=False)
+
     # -- whole lives ---------------------------------------------------------------------------------------------------
 
     def begin(self, task: int) -> None:
@@ -154,6 +162,7 @@ class Story:
             task, ("task", "pending", "processing"), (0, "waiting", "ready"), (0, "ready", "running"), claim=1, requests=[(0, "do", 1)]
         )  # fmt: skip
         self.ask(task, 0, 1, reply="done")
+        self.notes(task, 0, 1)
         self.commit(
             task, (0, "running", "done"), (1, "waiting", "ready"), (1, "ready", "running"), acceptance=(0, "do", 1, "done"),
             requests=[(1, "do", 1)],

@@ -28,6 +28,7 @@ from tests.simulation import (
     mutants_keeps,
     mutants_lanes,
     mutants_more,
+    mutants_notes,
     mutants_rewind,
     mutants_rules,
     mutants_schedules,
@@ -52,6 +53,7 @@ MUTANTS = (
     | named_in(mutants_schedules)
     | named_in(mutants_cancels)
     | named_in(mutants_lanes)
+    | named_in(mutants_notes)
 )
 """All of them, by name."""
 

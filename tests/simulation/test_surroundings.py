@@ -216,6 +216,7 @@ def test_one_world_of_five_has_something_around_it_and_nothing_is_drawn_in_the_o
         "delayed": 0.0,
         "asking": 0.0,
         "laned": 0.0,
+        "noting": 0.0,
         "timetable": None,
     }
     assert "web1" not in world.members

@@ -18,6 +18,10 @@ class Generous:
         attempt.deadline += more
         return True
 
+    def note(self, attempt: Attempt, value: object) -> None:
+        """Nothing notes anything here."""
+        raise NotImplementedError
+
 
 def attempt(phase: Phase = "waiting", within: float = 10.0) -> Attempt:
     """Return an attempt with its deadline at ``within``."""

@@ -44,6 +44,10 @@ class NoMore:
         """Refuse."""
         return False
 
+    def note(self, attempt: Attempt, value: object) -> None:
+        """Nothing notes anything here."""
+        raise NotImplementedError
+
 
 async def answer(
     args: bytes, doing: Any = "do", *, deadline: float = 60.0, of: Action[..., Any] | None = None

@@ -38,6 +38,10 @@ class Nobody:
         """Refuse."""
         return False
 
+    def note(self, attempt: Attempt, value: object) -> None:
+        """Nothing notes anything here."""
+        raise NotImplementedError
+
 
 def attempt() -> Attempt:
     return Attempt(

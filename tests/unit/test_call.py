@@ -14,7 +14,7 @@ from makegood.base import ids
 from makegood.base.clock import Clock
 from makegood.base.service_keys import KeyedRequest, length_of, request_of
 from makegood.declare.call import Call, Token, current_call, enter
-from makegood.errors import CallCancelled, CompleteByPassed, ConfigError, DefinitionError
+from makegood.errors import CallCancelled, CompleteByPassed, ConfigError, DefinitionError, PayloadError
 from makegood.model.messages import Request
 from tests.clocks import HandClock
 
@@ -46,6 +46,8 @@ class Attempt:
         self.first_sent = 1_800_000_000.25
         self.grants = grants
         self.asked: list[float] = []
+        self.notes: list[object] = []
+        self.is_over = False
         self.is_cancelled = self.is_cancelled_meanwhile = False
         request = Request(
             task=TASK, idx=2, doing=doing, attempt=5, app="shop", agent="payments", action="charge", step="charge-2", round=3,
@@ -57,6 +59,9 @@ class Attempt:
     @property
     def cancelled(self) -> bool:
         return self.is_cancelled
+
+    def note(self, value: object) -> None:
+        self.notes.append(value)
 
     async def rest(self, seconds: float) -> None:
         self.asked.append(seconds)
@@ -157,6 +162,23 @@ def test_headers_say_all_of_it() -> None:
         "Makegood-Scope",
         "Makegood-Remaining",
     }
+
+
+async def test_a_note_is_taken_on_the_event_loop_whichever_thread_writes_it() -> None:
+    attempt = Attempt()
+    attempt.call.note("12 of 40 files")
+    await asyncio.to_thread(attempt.call.note, {"copied": 12})
+    await asyncio.sleep(0)
+    attempt.call.note("pin=4711 at https://me:hunter2@api.example")
+    assert attempt.notes[:2] == ["12 of 40 files", {"copied": 12}]
+    assert "4711" not in str(attempt.notes[2])
+    assert "hunter2" not in str(attempt.notes[2])
+    with pytest.raises(PayloadError, match="the note"):
+        attempt.call.note("x" * 2047)
+    attempt.is_over = True
+    with pytest.raises(CompleteByPassed, match="has ended"):
+        await asyncio.to_thread(attempt.call.note, "too late")
+    assert len(attempt.notes) == 3
 
 
 def test_where_the_call_stands() -> None:

@@ -63,6 +63,9 @@ class _NoMore:
     async def extend(self, attempt: Attempt, more: float) -> bool:
         return False
 
+    def note(self, attempt: Attempt, value: object) -> None:
+        raise NotImplementedError
+
 
 async def answer_of(action: Action[..., Any], began: asyncio.Event) -> TaskMessage:
     """Run an action, let it hear once it has begun, and return its answer."""

@@ -12,7 +12,7 @@ from makegood.agent.intake import Intake
 from makegood.agent.slots import Slots
 from makegood.channels.protocol import Channel
 from makegood.errors import StoreUnavailableError
-from makegood.model.attempt import Attempt, Extender, Phase
+from makegood.model.attempt import Attempt, Phase, Runner
 from makegood.model.breaker import UNCOUNTED, Breaker, Circuit
 from makegood.model.messages import MessageKind, Request, TaskMessage
 from tests.clocks import HandClock
@@ -66,7 +66,7 @@ class World:
         request = Request(task, 0, "do", 1, "shop", "bank", "charge", "charge", 1, 60.0, b"{}")
         now = self.clock.monotonic()
         ticket = self.slots.circuit.began(now)
-        return Attempt(request, node, now + 60.0, now, cast("Extender", None), phase=phase, ticket=ticket)
+        return Attempt(request, node, now + 60.0, now, cast("Runner", None), phase=phase, ticket=ticket)
 
 
 @pytest.mark.parametrize(

@@ -184,12 +184,12 @@ class NoAgents:
 
 
 def in_memory(message: TaskMessage) -> bool:
-    """Return whether a message is a reply that came in memory."""
-    return message.seq == 0 and message.kind in REPLIES
+    """Return whether a message is a reply or a note that came in memory."""
+    return message.seq == 0 and (message.kind in REPLIES or message.note is not None)
 
 
 def resend(pool: SlotPool, node: int, inbox: Mapping[int, Sequence[TaskMessage]]) -> None:
-    """Leave replies from memory in the store, for the task's next owner, or to be recorded as late."""
+    """Leave replies and notes from memory in the store: the next owner takes them, or they are late."""
     for task, messages in inbox.items():
         for message in filter(in_memory, messages):
             pool.resend(node, task, message)

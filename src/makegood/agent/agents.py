@@ -88,7 +88,7 @@ class Agents(Actor):
         self._setups = OpenSetups(slots, setups or {}, on_ready=self.intake.look, alerts=alerts, rng=rng)
         self.attempts = Attempts(
             channel, slots, self.intake, circuits,
-            setups=self._setups.values, identity=identity, on_answer=self._answered, observe=observe, clock=clock, rng=rng,
+            setups=self._setups.values, identity=identity, on_answer=self._answered, on_note=self._pass_on, observe=observe, clock=clock, rng=rng,
             sealed_calls=SealedCalls(alerts, clock),
         )  # fmt: skip
         self._replies = ReplySender(channel, Setbacks("agents (answering)", alerts, rng), rng)
@@ -157,7 +157,9 @@ class Agents(Actor):
         self.attempts.begin(request, self.node, began, handed_at)
 
     def resend(self, node: int, task: int, message: TaskMessage) -> None:
-        """Send through the store a reply that a Scheduler of this process could not use."""
+        """Send through the store a reply or a note that a Scheduler of this process could not use."""
+        if message.note is not None:
+            self.attempts.let_follow(task, message)
         self._replies.send(node, task, message)
 
     def _answered(self, attempt: Attempt, message: TaskMessage, now: float) -> None:
@@ -165,8 +167,15 @@ class Agents(Actor):
         node, task = attempt.node, attempt.request.task
         if message.error is not None:
             message = replace(message, took=round(now - attempt.began, 6))
-        if now > attempt.deadline or node != self.node or not self.deliver(task, message, node):
+        by_store = now > attempt.deadline or attempt.by_store or node != self.node
+        if by_store or not self.deliver(task, message, node):
             self.resend(node, task, replace(message, took=round(now - attempt.began, 6), node=node))
+
+    def _pass_on(self, attempt: Attempt, message: TaskMessage) -> None:
+        """Give a note to this process's Scheduler, else to the store: then the answer goes there too."""
+        node, task = attempt.node, attempt.request.task
+        if attempt.by_store or node != self.node or not self.deliver(task, message, node):
+            self.resend(node, task, replace(message, node=node))
 
     # -- life ------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from makegood.agent.attempt_runner import AttemptRunner, gave_up, not_begun, not
 from makegood.agent.begin_spacing import BeginSpacing
 from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.intake import Intake
+from makegood.agent.reports import Reports
 from makegood.agent.sealed_calls import SealedCalls
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
@@ -37,7 +38,7 @@ log = logging.getLogger("makegood.agent")
 
 class Attempts:
     """Runs attempts. ``setups``: those that are open, by name. ``identity``: the store's. ``on_answer``:
-    called with each answer and its moment.
+    called with each answer and its moment. ``on_note``: called with each note, before the answer.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Attempts:
         setups: Mapping[str, Any],
         identity: Callable[[], Identity],
         on_answer: Callable[[Attempt, TaskMessage, float], None],
+        on_note: Callable[[Attempt, TaskMessage], None],
         observe: Callable[[Answering], Answering] | None,
         clock: Clock,
         rng: random.Random,
@@ -62,11 +64,11 @@ class Attempts:
         self._intake = intake
         self._circuits = circuits
         self._identity = identity
-        self._on_answer = on_answer
         self.clock = clock
         self._alarm = Alarm(clock, self.halt)
         self._threads = DaemonThreads(max(1, sum(s.size for s in slots.values())), "action")
         self._home = HomeLoop("these agents")
+        self._reports = Reports(on_note, on_answer, clock, self._home)
         for each in slots.values():
             each.spacing = None if each.rate is None else BeginSpacing(each.rate, clock)
         runner = AttemptRunner(
@@ -130,6 +132,7 @@ class Attempts:
                     )
                 )  # fmt: skip
                 message = await self.runner.answer(attempt, action)
+                await self._reports.settle(attempt)
         except asyncio.CancelledError:
             log.debug(
                 "step %s of task %s: halted at its deadline",
@@ -157,8 +160,7 @@ class Attempts:
                 self._intake.idle()
             if slots.backlog or slots.needs_look:
                 self._intake.freed(slots)
-        if message is not None:
-            self._on_answer(attempt, message, now)
+        self._reports.end(attempt, message, now)
 
     async def _due(self, attempt: Attempt, slots: Slots, spacing: BeginSpacing | None) -> None:
         """Wait until the function of an attempt may begin."""
@@ -252,6 +254,17 @@ class Attempts:
             return False
         attempt.deadline = max(attempt.deadline, deadline)
         return True
+
+    def let_follow(self, task: int, note: TaskMessage) -> None:
+        """Let the reply of the attempt that wrote a note follow it through the store."""
+        for attempt in self.running:
+            request = attempt.request
+            if (request.task, request.idx, request.attempt) == (task, note.idx, note.attempt):
+                attempt.by_store = True
+
+    def note(self, attempt: Attempt, value: Any) -> None:
+        """Take a note of an attempt; it is sent as often as notes are kept."""
+        self._reports.note(attempt, value)
 
     def name_what_runs(self, limit: float) -> None:
         """Log the attempts that a drain of ``limit`` seconds did not wait for: nothing else will report

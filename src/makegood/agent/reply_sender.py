@@ -1,4 +1,4 @@
-"""Sends replies through the store where no Scheduler of this process takes them in memory."""
+"""Sends replies and notes through the store where no Scheduler of this process takes them in memory."""
 
 import asyncio
 import logging
@@ -19,12 +19,12 @@ _MOST_REPLIES, _MOST_BYTES = 1000, 4 * MIB
 """Replies, and their bytes, that are sent together."""
 
 Entry = tuple[int, int, TaskMessage]
-"""A reply: the number of the process that made it, its task, the message."""
+"""A reply or a note: the number of the process that made it, its task, the message."""
 
 
 class ReplySender:
     """Sends replies in batches; a reply that the store cannot take now is kept until it is accepted or
-    late.
+    late. A note is sent before what came after it.
     """
 
     def __init__(self, channel: Channel, setbacks: Setbacks, rng: random.Random) -> None:
@@ -50,9 +50,12 @@ class ReplySender:
             while self.waiting:
                 batch = _batch(self.waiting[:1] if self._one_by_one else self.waiting)
                 try:
-                    verdicts = await self._channel.answer(
-                        batch[0][0], [(task, message) for _, task, message in batch]
-                    )
+                    node, messages = batch[0][0], [(task, message) for _, task, message in batch]
+                    verdicts: Sequence[bool] = ()
+                    if _is_note(batch[0]):
+                        await self._channel.note(messages)
+                    else:
+                        verdicts = await self._channel.answer(node, messages)
                 except StoreUnavailableError as away:
                     log.warning("%d replies wait for the store: %s", len(self.waiting), away)
                     await asyncio.sleep(pauses.draw())
@@ -84,12 +87,18 @@ class ReplySender:
 
 
 def _batch(waiting: Sequence[Entry]) -> Sequence[Entry]:
-    """Return the replies of one node that are sent together: at least one."""
+    """Return the replies, or the notes, of one node that are sent together: at least one."""
     node, entries, size = waiting[0][0], list[Entry](), 0
     for entry in waiting[:_MOST_REPLIES]:
+        if _is_note(entry) != _is_note(waiting[0]):  # a reply must not pass a note
+            break
         size += len(entry[2].value or b"")
         if size > _MOST_BYTES and entries:
             break
         if entry[0] == node:
             entries.append(entry)
     return entries
+
+
+def _is_note(entry: Entry) -> bool:
+    return entry[2].note is not None

@@ -7,6 +7,7 @@ before its keys loses no task.
 """
 
 import logging
+from functools import partial
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from makegood.base.ids import show
 from makegood.base.text import without_backticks, words
 from makegood.declare.action import Action
 from makegood.declare.call import enter, known_call
-from makegood.declare.sealed_values import closed, closed_error, opened
+from makegood.declare.sealed_values import closed, closed_error, closed_note, opened
 from makegood.errors import CodecError, MakegoodError, MissingValueError
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Alert, Request, TaskMessage
@@ -75,6 +76,8 @@ class SealedCalls:
         attempt.request, attempt.withholds = plain, registry.withholds
         if (call := known_call()) is not None:
             enter(replace(call, _request=replace(plain, trace=call._request.trace)))  # noqa: SLF001 - the same call
+        if codec is not None:
+            attempt.seal = partial(closed_note, codec, request)
         message = await runner.answer(attempt, action)
         if message is None or codec is None:
             return message

@@ -22,6 +22,12 @@ class Channel(Protocol):
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Deliver replies (task, message). Returns True for each reply that came in time."""
 
+    async def note(self, notes: Sequence[tuple[int, TaskMessage]]) -> None:
+        """Deliver notes (task, message) of attempts under way, in order and before any reply that follows.
+
+        Unlike a reply, a note that the channel loses or repeats is lost or repeated in the history.
+        """
+
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
         """Move an attempt's deadline to ``seconds`` from now.
 

@@ -21,6 +21,10 @@ class StoreChannel:
         """Insert reply rows addressed to the tasks."""
         return await self._store.requests.answer(node, replies)
 
+    async def note(self, notes: Sequence[tuple[int, TaskMessage]]) -> None:
+        """Insert rows addressed to the tasks."""
+        await self._store.requests.note(notes)
+
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
         """Move the request row's deadline."""
         return await self._store.requests.extend(node, task, idx, attempt, seconds)

@@ -185,8 +185,9 @@ def event(view: EventView) -> Shape:
     ]
     kind = "moves" if view.moves else "note"
     ends = [picked(end, _ENDS) for end in view.attempts]
-    names = "event seq task at node moves note attempts"
-    return picked(view, names, event=kind, task=ids.show(view.task), moves=moves, attempts=ends)
+    notes = [picked(note, "idx attempt doing value skipped late") for note in view.notes]
+    names = "event seq task at node moves note attempts notes"
+    return picked(view, names, event=kind, task=ids.show(view.task), moves=moves, attempts=ends, notes=notes)
 
 
 def alert(view: AlertView) -> Shape:

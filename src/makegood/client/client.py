@@ -177,6 +177,7 @@ class Client(ClientLanes, ClientMessages):
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
+        notes: bool | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Mapping[str, str | int | bool] | None = None,
@@ -194,6 +195,7 @@ class Client(ClientLanes, ClientMessages):
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
+        notes: bool | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Mapping[str, str | int | bool] | None = None,
@@ -210,6 +212,7 @@ class Client(ClientLanes, ClientMessages):
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
+        notes: bool | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Mapping[str, str | int | bool] | None = None,
@@ -224,12 +227,12 @@ class Client(ClientLanes, ClientMessages):
         ``KeyConflict``. Once the task has ended and ``retention`` (30 days by default) has passed, its key is
         free: the same call is then a new task. ``priority``: 0 to 9, 9 first. ``correlation_id`` is kept with
         the task for the caller. ``reply_to``: where to send notices of the task's states, "queue:NAME" or a
-        webhook's "https://…". ``delay``: begin after this length of time; until then the task sleeps, and
-        costs no process anything. ``at``: begin at this moment, an aware datetime, in place of ``delay``; one
-        that has passed delays nothing. ``attributes``: by which people find the task, such as ``{"customer":
-        "ada"}``: 16 at most, texts, whole numbers or booleans, kept as text. ``lane``: the task's lane, or
-        several, in place of those that its workflow names. A task that already has the key keeps all of these
-        as they were first submitted.
+        webhook's "https://…"; ``notes=True``: also the notes of its actions (``call.note``). ``delay``: begin
+        after this length of time; until then the task sleeps, and costs no process anything. ``at``: begin at
+        this moment, an aware datetime, in place of ``delay``; one that has passed delays nothing.
+        ``attributes``: by which people find the task, such as ``{"customer": "ada"}``: 16 at most, texts,
+        whole numbers or booleans, kept as text. ``lane``: the task's lane, or several, in place of those that
+        its workflow names. A task that already has the key keeps all of these as they were first submitted.
 
         Raises ``DefinitionError`` or ``SubmissionError`` for misuse, ``LaneTakenError`` for a workflow with
         ``when_taken="refuse"``, and ``StoreUnavailableError`` when nothing could be written: it is then
@@ -248,6 +251,7 @@ class Client(ClientLanes, ClientMessages):
             priority,
             correlation_id,
             reply_to,
+            notes=notes,
             delay=delay,
             at=at,
             attributes=attributes,
@@ -266,6 +270,7 @@ class Client(ClientLanes, ClientMessages):
         priority: int | None = None,
         correlation_id: Callable[[T], str | None] | None = None,
         reply_to: str | None = None,
+        notes: bool | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Callable[[T], Mapping[str, str | int | bool] | None] | None = None,
@@ -284,6 +289,7 @@ class Client(ClientLanes, ClientMessages):
         priority: int | None = None,
         correlation_id: Callable[[Plan[R]], str | None] | None = None,
         reply_to: str | None = None,
+        notes: bool | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Callable[[Plan[R]], Mapping[str, str | int | bool] | None] | None = None,
@@ -302,6 +308,7 @@ class Client(ClientLanes, ClientMessages):
         priority: int | None = None,
         correlation_id: Any = None,
         reply_to: str | None = None,
+        notes: bool | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Any = None,
@@ -318,9 +325,8 @@ class Client(ClientLanes, ClientMessages):
         ``async for task in client.submit_many(...)`` yields the handles in order;
         ``await client.submit_many(...)`` returns all of them. Nothing is submitted before that. ``inputs``
         may be any iterable, or an asynchronous one. ``key``, ``correlation_id``, ``attributes`` and
-        ``lane`` are functions of the input; ``reply_to``, ``delay`` and ``at`` are the same for all. The rest
-        is as in
-        ``submit``. A call with keys that failed half way can simply be repeated.
+        ``lane`` are functions of the input; ``reply_to``, ``notes``, ``delay`` and ``at`` are the same for
+        all. The rest is as in ``submit``. A call with keys that failed half way can simply be repeated.
 
         >>> async def import_orders(client, orders):
         ...     async for task in client.submit_many(place_order, orders, key=lambda order: order.id):
@@ -333,6 +339,7 @@ class Client(ClientLanes, ClientMessages):
             priority=priority,
             correlation_id=correlation_id,
             reply_to=reply_to,
+            notes=notes,
             delay=delay,
             at=at,
             attributes=attributes,

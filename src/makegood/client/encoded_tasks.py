@@ -5,7 +5,7 @@ It opens them for whoever has the codec, and encodes what an operator states.
 
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from makegood.declare.sealed_values import (
     has_readable_result,
     input_field,
     is_sealed,
+    note_context,
     result_field,
 )
 from makegood.errors import CodecError, ConfigError, MissingValueError
@@ -118,8 +119,8 @@ async def _opened(value: Awaitable[bytes], data: bytes) -> bytes:
 async def legible_event(
     codec: Codec | None, task: int, names: Mapping[int, str], event: EventView
 ) -> EventView:
-    """Return a row of a task's history with the texts of errors, and the reasons of ``mg.fail``, decoded, as
-    far as the codec can.
+    """Return a row of a task's history with the texts of errors and notes, and the reasons of ``mg.fail``,
+    decoded, as far as the codec can.
 
     ``names``: of the steps, by index.
     """
@@ -129,13 +130,18 @@ async def legible_event(
         opener = Opener(codec, "", show(task))
         moves = [await _legible_move(opener, move) for move in event.moves]
         event = replace(event, moves=moves)
-    if not any((end.traceback or "").startswith(_MARK) for end in event.attempts):
+    has_errors = any((end.traceback or "").startswith(_MARK) for end in event.attempts)
+    if not (has_errors or event.notes):
         return event
     ends = [
         replace(end, traceback=await _legible_text(codec, task, names.get(end.idx, ""), end.traceback or ""))
         for end in event.attempts
     ]
-    return replace(event, attempts=tuple(ends))
+    notes = [
+        replace(note, value=await _legible(codec, note.value, note_context(task, names.get(note.idx, ""))))
+        for note in event.notes
+    ]
+    return replace(event, attempts=tuple(ends), notes=tuple(notes))
 
 
 async def _legible_move(opener: Opener, move: Move) -> Move:
@@ -146,13 +152,17 @@ async def _legible_move(opener: Opener, move: Move) -> Move:
 
 
 async def _legible_text(codec: Codec, task: int, step: str, text: str) -> str | None:
-    if not text.startswith(_MARK):
-        return text or None
+    return str(await _legible(codec, text, error_context(task, step))) if text else None
+
+
+async def _legible(codec: Codec, value: Any, context: Context) -> Any:
+    """Return a value decoded; itself, if it is not encoded or cannot be decoded."""
+    if not isinstance(value, str) or not value.startswith(_MARK):
+        return value
     try:
-        data = await envelopes.decode(codec, f'"{text}"'.encode(), error_context(task, step))
-        return msgspec.json.decode(data, type=str)
+        return msgspec.json.decode(await envelopes.decode(codec, f'"{value}"'.encode(), context))
     except (CodecError, msgspec.MsgspecError):
-        return text
+        return value
 
 
 async def stored_result(codec: Codec | None, task: TaskView, step: StepView, body: bytes) -> bytes:

@@ -50,20 +50,22 @@ def with_options(
     correlation_id: str | None,
     reply_to: str | None = None,
     *,
+    notes: bool | None = None,
     delay: Duration | None = None,
     at: datetime | None = None,
     attributes: Mapping[str, Attribute] | None = None,
     lane: Lane | None = None,
 ) -> Plan[Any]:
     """Return the plan with its options. Raises ``ConfigError``."""
-    if not (delay is None and at is None and attributes is None and lane is None):
-        plan = plan.with_(delay=delay, at=at, attributes=attributes, lane=lane)
+    if not (notes is None and delay is None and at is None and attributes is None and lane is None):
+        plan = plan.with_(notes=notes, delay=delay, at=at, attributes=attributes, lane=lane)
     if not (key is None and priority is None and correlation_id is None and reply_to is None):
         plan = plan.with_(key=key, priority=priority, correlation_id=correlation_id, reply_to=reply_to)
     elif (
         plan.key is None
         and plan.correlation_id is None
         and plan.reply_to is None
+        and not plan.notes
         and type(plan.priority) is int
         and plan.priority == 0
     ):
@@ -75,6 +77,10 @@ def with_options(
         if text is not None and (not isinstance(text, str) or len(text) > most):
             raise ConfigError(f"{name}={text!r:.60}: a text of up to {most} characters")
     notices.reply(plan.reply_to, plan.correlation_id)  # raises for an address that can never be notified
+    if plan.notes and plan.reply_to is None:
+        raise ConfigError(
+            "notes=True: name where to send them with reply_to=; task.events() has them in any case"
+        )
     refuse_unstorable(PayloadError, "; nothing was written", key=plan.key, correlation_id=plan.correlation_id)
     if plan.key == "":
         raise ConfigError("key='': a text that is not empty, or None for a task without a key")
@@ -105,7 +111,7 @@ def draft_of(plan: Plan[Any], task_id: int) -> Submission:
     return Submission(
         task_id, plan.app, plan.workflow, Shape.of(plan.steps), plan.inputs, plan.returns, fingerprint, plan.key, plan.priority,
         plan.correlation_id, plan.within, plan.undo_within, plan.on_failure,
-        reply_to=plan.reply_to, names=plan.names, start=plan.start, attributes=plan.attributes, signals=plan.signals, lanes=plan.lanes,
+        reply_to=plan.reply_to, names=plan.names, start=plan.start, attributes=plan.attributes, signals=plan.signals, lanes=plan.lanes, notes=plan.notes,
     )  # fmt: skip
 
 

@@ -47,6 +47,7 @@ class Many:
         priority: int | None = None,
         correlation_id: Any = None,
         reply_to: str | None = None,
+        notes: bool | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Any = None,
@@ -70,7 +71,7 @@ class Many:
         self._key = key
         self._priority = priority
         self._correlation_id = correlation_id
-        self._reply_to = reply_to
+        self._reply = reply_to, notes
         Start.of(delay, at)  # raises for a wrong one before anything is submitted
         self._delay, self._at = delay, at
         self._attributes = attributes
@@ -92,7 +93,8 @@ class Many:
                 key,
                 self._priority,
                 correlation_id,
-                self._reply_to,
+                self._reply[0],
+                notes=self._reply[1],
                 delay=self._delay,
                 at=self._at,
                 attributes=attributes,

@@ -375,9 +375,10 @@ class Api:
     async def _history(self, visit: Visit) -> Any:
         task = await task_of(visit)
         after, limit = _whole(visit, "after", 0, 2**62, 0), _whole(visit, "limit", 1, MOST, MOST)
-        part = await visit.client.store.tasks.events_after(task.id, after, limit, EVENT_BYTES)
+        stored = await visit.client.store.tasks.events_after(task.id, after, limit, EVENT_BYTES)
+        part = await visit.reads.legible_events(task.id, stored)
         return lambda: {
-            "events": [as_json.event(view) for view in part.events],
+            "events": [as_json.event(self._redaction.event(view)) for view in part.events],
             "next": part.events[-1].seq if part.more and part.events else None,
         }
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from makegood.model.attempt_end import AttemptEnd
+from makegood.model.note import Note
 from makegood.model.states import Move
 from makegood.model.task import about
 from makegood.store.views import AuditView, EventView, PastTerm
@@ -28,14 +30,16 @@ class HistoryRow:
     who: str
     what: str
     kind: str
-    """move, decision, act, late."""
+    """move, decision, act, late, note."""
     why: str = ""
     before: str = ""
     after: str = ""
     begins: bool = False
     """Whether it is the first of its commit."""
     says: bool = False
-    """Whether it is a remark: an act, a late reply."""
+    """Whether it is a remark: an act, a late reply, a note."""
+    payload: bytes | None = None
+    """JSON that follows ``what``: a note's."""
     after_seq: int | None = None
     """Of moves that were left out: they come after this sequence."""
 
@@ -88,11 +92,25 @@ def _event(
         kind = "move" if move.reason in CALM and not move.of_task else "decision"
         before, after = (state.replace("_", " ") for state in (move.before, move.after))
         rows.append(HistoryRow(event.at, author, names, kind, move.why, before, after))
-    return rows + [
-        HistoryRow(event.at, author, _late(end, steps), "late", "late reply", says=True)
-        for end in event.attempts
-        if end.late
-    ]
+    notes = [_note(event.at, author, note, steps) for note in event.notes]
+    return (
+        notes
+        + rows
+        + [
+            HistoryRow(event.at, author, _late(end, steps), "late", "late reply", says=True)
+            for end in event.attempts
+            if end.late
+        ]
+    )
+
+
+def _note(at: float, author: str, note: Note, steps: Mapping[int, str]) -> HistoryRow:
+    request = about(note.doing, steps.get(note.idx, f"step {note.idx}"))
+    facts = f" ({note.facts})" if note.facts else ""
+    value = msgspec.json.encode(note.value)
+    return HistoryRow(
+        at, author, request, "note", f"note of attempt {note.attempt}{facts}", says=True, payload=value
+    )
 
 
 def _late(end: AttemptEnd, steps: Mapping[int, str]) -> str:

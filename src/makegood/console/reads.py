@@ -126,10 +126,14 @@ class Reads:
         return await self.shared(("events", task, before), lambda: self._recent(task, before))
 
     async def _recent(self, task: int, before: int | None) -> TaskEvents:
-        part = await self.store.tasks.recent(task, before)
+        return await self.legible_events(task, await self.store.tasks.recent(task, before))
+
+    async def legible_events(self, task: int, part: TaskEvents) -> TaskEvents:
+        """Return a part of a task's history with errors and notes decoded, if the console has the codec."""
         if self._codec is None:
             return part
         steps = {end.idx for event in part.events for end in event.attempts}
+        steps |= {note.idx for event in part.events for note in event.notes}
         names = await self.store.tasks.step_names(task, sorted(steps))
         return replace(
             part, events=[await legible_event(self._codec, task, names, event) for event in part.events]

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from makegood.base.secret_names import COVER, is_secret, last_word, without_secrets
 from makegood.base.terminal_text import visible
 from makegood.payload.envelopes import describe
-from makegood.store.views import TaskDetail, TaskView
+from makegood.store.views import EventView, TaskDetail, TaskView
 
 MOST: Final = 20_000
 """The most characters of a payload that a page shows."""
@@ -97,6 +97,13 @@ class Redaction:
             steps=[replace(step, result=self.raw(step.result)) for step in detail.steps],
             inputs=tuple(self.raw(value, name) or b"" for name, value in detail.named_inputs),
         )
+
+    def event(self, event: EventView) -> EventView:
+        """Return a row of a task's history whose notes are covered as by ``raw``."""
+        if not event.notes:
+            return event
+        notes = [replace(note, value=self._covered(note.value, "")) for note in event.notes]
+        return replace(event, notes=tuple(notes))
 
     def view(self, view: TaskView) -> TaskView:
         """Return a task whose result is covered as by ``raw``."""

@@ -19,10 +19,12 @@ from makegood.base import durations, ids, service_keys
 from makegood.base.arguments import judge_calls
 from makegood.base.clock import Clock
 from makegood.base.contexts import running_loop
+from makegood.base.secret_names import without_secrets
 from makegood.errors import CallCancelled, CompleteByPassed, ConfigError, DefinitionError
 from makegood.keys import PLAIN, Preset
 from makegood.model.messages import Request
-from makegood.payload.codec import decode
+from makegood.model.note import MOST_OCTETS
+from makegood.payload.codec import decode, encode
 
 _SLACK = 1.0  # seconds that a thread waits for an extension beyond its deadline
 
@@ -75,6 +77,13 @@ class Bounds(Protocol):
 
     async def extend(self, more: float) -> bool:
         """Ask the store to move the deadline to ``more`` seconds from now; return whether it agreed."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the attempt is over."""
+
+    def note(self, value: Any) -> None:
+        """Keep a note; on the event loop."""
 
 
 @judge_calls(ConfigError)
@@ -306,6 +315,34 @@ class Call(msgspec.Struct, eq=False):
             return self._on_loop(self._extend_or_raise(more), self.left)
         except TimeoutError:
             raise self._no_more_time() from None
+
+    def note(self, note: object) -> None:
+        """Report progress: a text such as "12 of 40 files copied", or another value that JSON can hold.
+
+        It becomes a line of the task's history (``task.events()``, ``makegood task history``, the console).
+        It returns at once, in threads too; a note is durable soon after. Of one attempt makegood keeps about
+        one note a second, each hundredth of its time once it has run for longer than 100 s, and the last one
+        before it ends: a note that another one overtakes is not kept, and the next says how many were
+        skipped. Raises ``PayloadError`` for more than 2,048 bytes of JSON, and for what JSON cannot hold;
+        ``CompleteByPassed`` if the attempt has ended.
+        """
+        value = msgspec.json.decode(encode(note, MOST_OCTETS, "the note"))
+        if isinstance(value, str):
+            value = without_secrets(value)
+        if self._bounds.is_over:
+            raise self._has_ended()
+        if self._loop is None or running_loop() is self._loop:
+            self._bounds.note(value)
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._bounds.note, value)
+        except RuntimeError:  # the event loop has ended
+            raise self._has_ended() from None
+
+    def _has_ended(self) -> CompleteByPassed:
+        return CompleteByPassed(
+            f"the attempt of step {self.step} of task {self.task_id} has ended: a note of it would be of nothing that runs"
+        )
 
     def _on_loop(self, work: Coroutine[Any, Any, None], most: float) -> Awaitable[None]:
         """Run ``work`` on the agent's event loop. There, return it, to be awaited; a thread blocks.

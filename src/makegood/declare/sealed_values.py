@@ -17,7 +17,7 @@ template inside a template.
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -239,3 +239,17 @@ async def closed_error(codec: Codec, request: Request, text: str) -> str | None:
         return (await envelopes.encode(codec, msgspec.json.encode(text), context)).decode().strip('"')
     except Exception:  # noqa: BLE001 - the answer matters more than its text
         return None
+
+
+def note_context(task: int, step: str) -> Context:
+    """Return the context of a note of a step's attempt."""
+    return Context(show(task), f"note of {step}")
+
+
+async def closed_note(codec: Codec, request: Request, value: Any) -> str:
+    """Return the value of a note encoded; that it cannot be encoded now, if so."""
+    context = note_context(request.task, request.step)
+    try:
+        return (await envelopes.encode(codec, msgspec.json.encode(value), context)).decode().strip('"')
+    except Exception as fault:  # noqa: BLE001 - the call matters more than its notes
+        return f"(a note that cannot be encoded: {type(fault).__name__})"

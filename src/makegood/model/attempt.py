@@ -27,8 +27,8 @@ answer counts like any other.
 
 import asyncio
 import math
-from collections.abc import Callable
-from typing import Literal, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -45,11 +45,14 @@ _PATIENT = 0.05
 """The same as a share of complete_within: a long timeout ends less sharply than a short one."""
 
 
-class Extender(Protocol):
-    """Who may give an attempt more time: the agents that run it."""
+class Runner(Protocol):
+    """The agents that run an attempt."""
 
     async def extend(self, attempt: "Attempt", more: float) -> bool:
         """Ask the store for so many seconds from now on; return whether it agreed."""
+
+    def note(self, attempt: "Attempt", value: Any) -> None:
+        """Take a note. On the event loop."""
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -63,8 +66,8 @@ class Attempt(msgspec.Struct, eq=False):
     """The attempt's complete-by."""
     began: float
     """When the request was taken; after a delay, when the delay was over."""
-    extender: Extender
-    """Who is asked for an extension."""
+    runner: Runner
+    """Who is asked for an extension, and takes its notes."""
     first_sent: float = 0.0
     """As in ``Request``, and filled in."""
     phase: Phase = "waiting"
@@ -95,6 +98,10 @@ class Attempt(msgspec.Struct, eq=False):
     """Set when it hears; None: nothing waits for that."""
     withholds: bool = False
     """Texts of its errors are encoded: in plain, only the class of an exception is kept."""
+    seal: Callable[[Any], Awaitable[Any]] | None = None
+    """Encodes the value of a note; None: its task's values are not encoded."""
+    by_store: bool = False
+    """A note of it went through the store. So its reply does too: it must not arrive before."""
     work: "asyncio.Task[None] | None" = None
     """The task that runs it; None once it has ended."""
 
@@ -202,4 +209,15 @@ class Attempt(msgspec.Struct, eq=False):
 
     async def extend(self, more: float) -> bool:
         """Ask the store for so many seconds from now on; see ``call.Bounds``."""
-        return await self.extender.extend(self, more)
+        return await self.runner.extend(self, more)
+
+    # -- notes -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is over."""
+        return self.phase == "ended"
+
+    def note(self, value: Any) -> None:
+        """Keep a note of its progress; see ``call.Bounds``."""
+        self.runner.note(self, value)

@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from makegood.model.note import Note
+
 _PROBE_ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "happened": "it happened", "not_happened": "it did not happen", "refused": "it did not happen, and cannot any more",
@@ -35,6 +37,13 @@ class AttemptEnd(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     """The end of the error's traceback, as Python prints it."""
     late: bool = False
     """Nobody waited for this reply any more: it changed nothing."""
+    note: Note | None = None
+    """In the store alone: a note, kept as the end of no step's attempt, which older versions pass over."""
+
+
+def kept_note(note: Note) -> AttemptEnd:
+    """Return a note as it is kept beside the ends of attempts."""
+    return AttemptEnd(-1, 0, "do", "note", note=note)
 
 
 def probe_answer(kind: str, error: str | None) -> str:

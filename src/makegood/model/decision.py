@@ -14,6 +14,7 @@ import msgspec
 
 from makegood.model.attempt_end import AttemptEnd
 from makegood.model.messages import Alert, Answer, Request
+from makegood.model.note import Note
 from makegood.model.notices import Notice
 from makegood.model.shape import KeptSignal, ShapeStep
 from makegood.model.states import Move
@@ -124,6 +125,8 @@ class Decision(msgspec.Struct):
     """How attempts ended, for the history: those that failed or were answered through the store, and late
     replies.
     """
+    notes: Sequence[Note] = ()
+    """Notes of attempts, for the history, in order."""
     shape_step: ShapeStep | None = None
     """What this Decision shares with those of other tasks that have the very same ``ShapeStep``: all but
     task, result, arguments and ``seqs``.
@@ -152,3 +155,4 @@ class OpenDecision(Decision):
     used_signals: list[tuple[str, str, int]] = []
     kept_signals: list[KeptSignal] = []
     attempts: list[AttemptEnd] = []
+    notes: list[Note] = []

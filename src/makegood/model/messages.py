@@ -11,6 +11,7 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from makegood.model.attempt_end import AttemptEnd
+from makegood.model.note import Note
 from makegood.model.task import Doing, about
 
 Outcome = Literal["done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"]
@@ -27,7 +28,7 @@ MessageKind = Literal[
     "expired",  # the Supervisor judged the silence of an attempt; failures carries the count
     "withdrawn",  # a request that no agent had taken was withdrawn
     "retry",  # a step's timer is due
-    "late",  # a reply that came after its attempt was judged: kept for the undo, changes nothing else
+    "late",  # a reply that came after its attempt was judged: kept for the undo, changes nothing else; or a note
     "task_expired",  # the task's own complete-by has passed
     "poison",  # the task lost its Scheduler three times in a row: to error with an alert
     "signal",  # somebody sent a value that a step waits for, or will wait for
@@ -174,6 +175,10 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     by_schedule: bool = False
     """With ``cancel``: a schedule makes room for its next moment. It has no say in a task that an operator
     has to decide about.
+    """
+    note: Note | None = None
+    """With ``late``: what a running attempt says of its progress, and no reply. Schedulers of a version that
+    knows no notes take it for a late reply that brings nothing.
     """
     node: int = 0
     """The process that ran the attempt, with ``expired`` and with replies through the store. Written last,

@@ -1,5 +1,5 @@
-"""Notifications of a task's submitter: one *notice* for each state that the task reaches, numbered from 1
-without gaps.
+"""Notifications of a task's submitter: one *notice* for each state that the task reaches, and for each note
+of its actions if the submitter wants them, numbered from 1 without gaps.
 
 The rules make notices, and the store writes them in the transaction of the state change. They leave as
 CloudEvents 1.0 in JSON, the same for a queue of the store and for a webhook. The store adds what only it
@@ -8,7 +8,7 @@ knows, the ``head``: its own id and the time.
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -18,6 +18,7 @@ from makegood.base import ids
 from makegood.base.host_port import is_host
 from makegood.errors import ConfigError, DefinitionError
 from makegood.model.attributes import LONGEST_INDEXED
+from makegood.model.note import Note
 from makegood.model.states import TEXTS, Reason
 from makegood.model.task import ReplyTo, Step, TaskRecord, standing
 
@@ -69,11 +70,28 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
     """Names of the undone steps."""
     standing: tuple[tuple[str, str], ...] = ()
     """(step, state) of steps whose effect is, or may be, still in place."""
+    note: Note | None = None
+    """What an action noted: then ``state`` is the one that was reported last."""
+    step: str = ""
+    """The name of its step."""
+
+    @property
+    def type(self) -> str:
+        """The type of its event."""
+        return TYPE.format(state=self.state if self.note is None else "note")
 
 
 class _InPlace(msgspec.Struct, frozen=True):
     step: str
     state: str
+
+
+class _Note(msgspec.Struct, frozen=True, rename={"skips": "skipped"}):
+    step: str
+    attempt: int
+    doing: str
+    value: Any
+    skips: int
 
 
 class _Data(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +109,7 @@ class _Data(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | msgspec.UnsetType = msgspec.UNSET
     undone: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     standing: tuple[_InPlace, ...] | msgspec.UnsetType = msgspec.UNSET
+    note: _Note | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -147,10 +166,24 @@ def notice_of(task: TaskRecord, steps: Callable[[], Sequence[Step]]) -> Notice |
     )
 
 
+def notice_of_note(task: TaskRecord, step: str, note: Note) -> Notice | None:
+    """Return the notice of a note of the step of this name; None if nobody wants notes."""
+    reply = task.reply
+    if reply is None or not reply.notes:
+        return None
+    return Notice(
+        task.id, task.notified + 1, task.told or "received", reply, task.app, task.workflow, task.key, task.submission,  # type: ignore[arg-type]  # the state of a notice
+        note=note, step=step,
+    )  # fmt: skip
+
+
 def event(notice: Notice) -> str:
     """Return a notice as the text of a CloudEvent, without its opening brace and its head."""
     rest: dict[str, object] = {}
-    if notice.state == "processed":
+    note = notice.note
+    if note is not None:
+        rest["note"] = _Note(notice.step, note.attempt, note.doing, note.value, note.skipped)
+    elif notice.state == "processed":
         rest["result"] = msgspec.Raw(notice.result or b"null")
     elif notice.state in ENDS:
         rest["cause"] = notice.cause
@@ -162,7 +195,7 @@ def event(notice: Notice) -> str:
         workflow=notice.workflow, key=notice.key, correlation_id=correlation_id, **rest,  # type: ignore[arg-type]
     )  # fmt: skip
     message = _Event(
-        type=TYPE.format(state=notice.state),
+        type=notice.type,
         source=f"/makegood/{notice.app}/{notice.workflow}",
         subject=task,
         sequence=f"{notice.sequence:010}",

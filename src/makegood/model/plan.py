@@ -271,6 +271,8 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     """The signals that its steps wait for."""
     lanes: Lanes = NO_LANES
     """The lanes that its task waits for."""
+    notes: bool = False
+    """Whether ``reply_to`` gets the notes of its actions too."""
     sealing: Sealing | None = None
     """Encodes it once its task's id is drawn; None: its app has no codec."""
 
@@ -287,6 +289,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
         priority: int | None = None,
         correlation_id: str | None = None,
         reply_to: str | None = None,
+        notes: bool | None = None,
         delay: Duration | None = None,
         at: datetime | None = None,
         attributes: Mapping[str, Attribute] | None = None,
@@ -319,6 +322,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
             self.attributes if attributes is None else pairs(attributes),
             self.signals,
             self.lanes if lane is None else replace(self.lanes, names=lane_names(lane)),
+            self.notes if notes is None else notes,
             self.sealing,
         )
 

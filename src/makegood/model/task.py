@@ -122,6 +122,8 @@ class ReplyTo(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """"queue:NAME" or a URL."""
     correlation_id: str | None = None
     """Sent along with every notice."""
+    notes: bool = False
+    """Whether the notes of its actions are wanted too."""
 
 
 class TaskRecord(msgspec.Struct, frozen=True):

@@ -17,7 +17,8 @@ from makegood.base import sizes
 from makegood.errors import IllegalTransitionError, MissingValueError
 from makegood.model.decision import NEVER, At, OpenDecision
 from makegood.model.messages import Alert, Request, TaskMessage
-from makegood.model.notices import notice_of
+from makegood.model.note import Note
+from makegood.model.notices import notice_of, notice_of_note
 from makegood.model.plan import INPUTS, Ref, StepPlan, Template
 from makegood.model.shape import HeldTask, KeptSignal
 from makegood.model.states import Move, Reason, StepState, TaskState, check_step, check_task
@@ -224,6 +225,13 @@ class DecisionBuilder:
         if notice is not None:
             self.out.notices.append(notice)
             self.task = replace(self.task, told=notice.state, notified=notice.sequence)
+
+    def notify_of(self, step: Step, note: Note) -> None:
+        """Tell the submitter of a note, if notes are wanted."""
+        notice = notice_of_note(self.task, step.name, note)
+        if notice is not None:
+            self.out.notices.append(notice)
+            self.task = replace(self.task, notified=notice.sequence)
 
     def _pass(self, idx: int) -> None:
         self.left -= 1

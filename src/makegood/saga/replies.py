@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from makegood.errors import IllegalTransitionError
 from makegood.model.messages import REPLIES, TaskMessage, attempt_end, cancel_noted
+from makegood.model.note import Note
 from makegood.model.states import TEXTS, UNBEGUN, Reason, StepState
 from makegood.model.task import FailureTally, Step
 from makegood.saga import rules
@@ -51,6 +52,9 @@ def _note_end(work: DecisionBuilder, message: TaskMessage) -> None:
 
 def late(work: DecisionBuilder, message: TaskMessage) -> None:
     """Keep a reply that changes nothing; its value is offered to the undo as ``call.late_result``."""
+    if message.note is not None:
+        note(work, message, message.note)
+        return
     if message.kind not in REPLIES and message.kind != "late":
         return
     if message.kind != "late":  # the store wrote the other kind into the history when it came
@@ -67,6 +71,19 @@ def late(work: DecisionBuilder, message: TaskMessage) -> None:
     )
     if step is not None and undo_may_need_it and rules.late_of_this_round(step, message.attempt):
         work.put(replace(step, late=message.value))
+
+
+def note(work: DecisionBuilder, message: TaskMessage, words: Note) -> None:
+    """Keep a note in the history; it changes nothing else."""
+    step = work.find(message.idx)
+    if step is None:
+        return
+    is_late = not rules.current(step, message)
+    about = {"idx": message.idx, "attempt": message.attempt, "doing": message.doing}
+    words = replace(words, **about, late=is_late)
+    work.out.notes.append(words)
+    if not is_late:
+        work.notify_of(step, words)
 
 
 def retry(work: DecisionBuilder, message: TaskMessage) -> None:

@@ -102,7 +102,7 @@ def queued(batch: Iterable[Notice]) -> list[tuple[int, int, str, str, str, str, 
     """Return task, sequence, label, event, queue, kind, correlation id of notices to queues of the store."""
     return [
         (
-            n.task, n.sequence, notices.label(n), notices.event(n), queue, notices.TYPE.format(state=n.state),
+            n.task, n.sequence, notices.label(n), notices.event(n), queue, n.type,
             n.reply.correlation_id,
         )
         for queue, n in to_queues(batch)

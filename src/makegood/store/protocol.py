@@ -254,6 +254,12 @@ class Requests(Protocol):
         the task has not ended and the reply is ``done``.
         """
 
+    async def note(self, notes: Sequence[tuple[int, TaskMessage]]) -> None:
+        """Put notes (task, message) in the tasks' inboxes, in order; nothing for a task that was removed.
+
+        A Scheduler writes each into the history: as late, if its attempt was answered or judged before.
+        """
+
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
         """Move the attempt's deadline to ``seconds`` from now, never earlier.
 

@@ -65,6 +65,8 @@ class Submission(msgspec.Struct, frozen=True):
     """The signals that its steps wait for."""
     lanes: Lanes = NO_LANES
     """The lanes that it waits for. Then nobody holds it from the beginning."""
+    notes: bool = False
+    """Whether ``reply_to`` gets the notes of its actions too."""
 
     @property
     def octets(self) -> int:
@@ -74,7 +76,7 @@ class Submission(msgspec.Struct, frozen=True):
     @property
     def reply(self) -> ReplyTo | None:
         """Whom to notify of the task's states."""
-        return None if self.reply_to is None else ReplyTo(self.reply_to, self.correlation_id)
+        return None if self.reply_to is None else ReplyTo(self.reply_to, self.correlation_id, self.notes)
 
     @property
     def told(self) -> str:

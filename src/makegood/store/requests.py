@@ -20,6 +20,7 @@ _LEAVE = for_each(
     "insert into makegood.inbox (task, kind, at, body) select x.task, x.kind, {now}, x.body {rows}",
     task="bigint", kind="text", body="bytea",
 )  # fmt: skip
+_KNOWN = Sql("select id from makegood.task where id = any ($1::bigint[])")
 _EXTEND = Sql("""
 update makegood.request set complete_by = greatest(complete_by, {now} + $5::float8)
 where task = $2 and idx = $3 and attempt = $4 and kind <> 'timer' and taken_by = $1 and not answered and complete_by >= {now}
@@ -42,6 +43,12 @@ async def leave(tx: Tx, messages: Sequence[tuple[int, TaskMessage]]) -> None:
     await tx.many(_LEAVE, [(task, m.kind, rows.message(m)) for task, m in messages])
     if messages:
         tx.topics.add("inbox")
+
+
+async def note(tx: Tx, notes: Sequence[tuple[int, TaskMessage]]) -> None:
+    """Put notes in the inboxes of their tasks, those of tasks that were removed aside."""
+    ids = {id_ for (id_,) in await tx.rows(_KNOWN, [*dict.fromkeys(task for task, _ in notes)])}
+    await leave(tx, [(task, message) for task, message in notes if task in ids])
 
 
 async def extend(tx: Tx, node: int, key: tuple[int, int, int], seconds: float) -> bool:
@@ -102,6 +109,7 @@ class RequestVerbs(Verbs):
         """Move an attempt's deadline to ``seconds`` from now."""
         return await _extend(self, node, (task, idx, attempt), seconds)
 
+    note = writing(note)
     give_back = writing(give_back)
     excuse = asking(excuse)
     cancels = reading(cancels)

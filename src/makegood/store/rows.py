@@ -17,10 +17,11 @@ from makegood.base.ids import show
 from makegood.base.sizes import MIB
 from makegood.base.stored_values import record_of, text
 from makegood.base.wall_times import by_present_rules
-from makegood.model.attempt_end import AttemptEnd
+from makegood.model.attempt_end import AttemptEnd, kept_note
 from makegood.model.breaker import SHUT
 from makegood.model.decision import Decision
 from makegood.model.messages import ACTS, Act, Alert, Answer, Request, TaskMessage, attempt_end, lateness
+from makegood.model.note import Note
 from makegood.model.plan import Signals, StepPlan, Template
 from makegood.model.shape import KeptSignal
 from makegood.model.states import AT_REST, CONTROL_MOVES, ENDED, STEP_MOVES, Goal, Move, TaskReason
@@ -223,14 +224,18 @@ def event(row: Iterable[Any]) -> EventView:
     seq, task, at, node, move_data, note, end_data = row
     unreadable: list[str] = []
     entries = seen(read_moves, move_data, "this entry", unreadable) or []
-    attempt_ends = seen(read_attempts, end_data, "how its attempts ended", unreadable) or ()
+    records = seen(read_attempts, end_data, "how its attempts ended", unreadable) or ()
+    attempt_ends = tuple([end for end in records if end.note is None])
     late = [lateness(end, f"step {end.idx}") for end in attempt_ends if end.late]
-    notes = "; ".join([*late, *([text(note)] if note else ()), *unreadable])
-    return record_of(EventView, (seq, task, at, node, entries, notes, attempt_ends))
+    texts = "; ".join([*late, *([text(note)] if note else ()), *unreadable])
+    notes = tuple([end.note for end in records if end.note is not None])
+    return record_of(EventView, (seq, task, at, node, entries, texts, attempt_ends, 0, notes))
 
 
-def attempts(ends: Sequence[AttemptEnd]) -> bytes:
-    """Return how attempts ended as JSON; empty for none."""
+def attempts(ends: Sequence[AttemptEnd], notes: Sequence[Note] = ()) -> bytes:
+    """Return how attempts ended, and what they noted, as JSON; empty for none."""
+    if notes:
+        ends = [*map(kept_note, notes), *ends]
     return _encode(ends) if ends else b""
 
 

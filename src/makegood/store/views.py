@@ -21,6 +21,7 @@ from makegood.model.attempt_end import AttemptEnd
 from makegood.model.attributes import Attribute
 from makegood.model.blame import FailingStep
 from makegood.model.messages import Act, AlertKind, MessageKind
+from makegood.model.note import Note
 from makegood.model.plan import StepPlan, Template
 from makegood.model.states import Goal, Move, StepState, TaskState
 from makegood.model.task import STANDING
@@ -483,6 +484,8 @@ class EventView(msgspec.Struct, frozen=True):
     """
     octets: int = 0
     """Bytes of its moves and attempts, if they were left out for their size."""
+    notes: tuple[Note, ...] = ()
+    """What actions wrote of their progress (``call.note``), in order."""
 
 
 class StepPage(msgspec.Struct, frozen=True):

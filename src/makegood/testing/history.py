@@ -37,6 +37,8 @@ The kinds, with their fields:
   out)
 - cancelled: idx, attempt, by: nobody needs a request any more that a process has taken
 - hears: idx, attempt: an attempt hears of that;  runs on: idx, attempt: it was cancelled, and goes on
+- wrote: idx, doing, attempt, n, run: an attempt writes its note ``n``; each run of an attempt has a number
+- noted: idx, doing, attempt, n, skipped, late: a note is in the history
 - call: service, step, doing, attempt, key, token, remaining: a service call begins; ``remaining`` is by the
   agent's clock
 - effect: service, key, doing, token, net (effects in place after it), changed, outcome ("ok", "refused",

@@ -594,13 +594,15 @@ def history(cli: Cli, /, *, task_id: str, follow: bool, all: bool) -> None:  # n
             await _stream(cli, task, whole=all)
             return
         if cli.json:
-            cli.out.document([as_json.event(event) async for event in task.events(follow=False)])
+            cli.out.document(
+                [as_json.event(Redaction().event(event)) async for event in task.events(follow=False)]
+            )
             return
         steps = {step.idx: step.name for step in (await task.status()).steps}
         lines: deque[Line] = deque(maxlen=None if all else MOST_MOVES)
         count = 0
-        async for encoded_event in _events(client, task.number):
-            event = await legible_event(cli.codec, task.number, steps, encoded_event)
+        async for stored_event in _events(client, task.number):
+            event = Redaction().event(await legible_event(cli.codec, task.number, steps, stored_event))
             for line in event_lines(event, steps=steps, unicode=cli.out.unicode):
                 lines.append(line if all else _shortened(line))
                 count += 1
@@ -672,7 +674,8 @@ async def _stream(cli: Cli, task: TaskHandle[Any], *, whole: bool = False) -> No
     """Write each event of a task as it comes, until the task is at rest; ``whole``: however large it is."""
     steps = {step.idx: step.name for step in (await task.status()).steps}
     width = max(map(len, ("task", *steps.values())))
-    async for event in task.events(follow=True):
+    async for raw_event in task.events(follow=True):
+        event = Redaction().event(raw_event)
         if cli.json:
             cli.out.record(as_json.event(event))
         else:

@@ -210,13 +210,22 @@ def probe_answers(events: Iterable[EventView], steps: Mapping[int, str]) -> dict
 def event_lines(
     event: EventView, *, steps: Mapping[int, str] = NO_NAMES, unicode: bool = True, width: int = 16
 ) -> list[Line]:
-    """Return one event as lines, one per move: when, who, from which state to which, why.
+    """Return one event as lines, one per note and move: when, who, from which state to which, why.
 
     A probe's answer that moved nothing has a line of its own, if ``steps`` names its step.
     """
     arrow = "→" if unicode else "->"
     at = (f"{clock_time(event.at)}  ", "dim")
     lines: list[Line] = [
+        [
+            at,
+            (f"{steps.get(note.idx, f'step {note.idx}'):<{width}}  ", ""),
+            (note.text, ""),
+            (f"  {note.facts}" if note.facts else "", "dim"),
+        ]
+        for note in event.notes
+    ]
+    lines += [
         [
             at,
             (f"{who:<{width}}  ", "bold" if who == "task" else ""),

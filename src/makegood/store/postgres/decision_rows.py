@@ -135,9 +135,10 @@ class Writing:
                 self._request(id_, request, decision.handed_at if is_handed_over else None)
             for idx, wait in decision.timers.items():
                 self._add("timer", id_, idx, wait)
-        if decision.answers or decision.attempts or decision.kept_signals:
+        if decision.answers or decision.attempts or decision.notes or decision.kept_signals:
             note = rows.note(decision.answers, decision.kept_signals, decision.task.state)
-            self._add("noted", id_, rows.moves(decision.moves), note, rows.attempts(decision.attempts))
+            ends = rows.attempts(decision.attempts, decision.notes)
+            self._add("noted", id_, rows.moves(decision.moves), note, ends)
         elif decision.moves:
             self.parts["event"].append((id_, self._moved(decision.moves)))
         for seq in decision.seqs:

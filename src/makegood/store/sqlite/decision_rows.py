@@ -262,10 +262,10 @@ class Writing:
                 self._step(d, idx, s)
         if d.requests:
             self._requests(d)
-        if d.answers or d.attempts or d.kept_signals:
+        if d.answers or d.attempts or d.notes or d.kept_signals:
             note = rows.note(d.answers, d.kept_signals, d.task.state)
             self.rows["noted"].append((
-                id_, self.tx.now, self.node, encoded(*d.moves), note, rows.attempts(d.attempts)
+                id_, self.tx.now, self.node, encoded(*d.moves), note, rows.attempts(d.attempts, d.notes)
             ))  # fmt: skip
         elif d.moves:
             self._move(d)

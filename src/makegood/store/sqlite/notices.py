@@ -43,7 +43,7 @@ def sending(batch: Sequence[Notice], store: Row, now: float) -> list[tuple[str, 
     bodies: list[Row] = [(n.task, n.sequence, blob(body(n))) for n in to_web]
     messages = [
         Outgoing(
-            queue=queue, id=f"{store_id}-{generation}-{notices.label(n)}", body=body(n), kind=notices.TYPE.format(state=n.state),
+            queue=queue, id=f"{store_id}-{generation}-{notices.label(n)}", body=body(n), kind=n.type,
             correlation_id=n.reply.correlation_id, task=n.task, sequence=n.sequence, expires=KEPT,
         )
         for queue, n in to_queues(batch)

@@ -20,6 +20,7 @@ PASSED = frozenset({"done", "skipped"})
 _ORDER = (
     ("lane",),
     ("claimed",),
+    ("noted",),
     ("accepted", "withdrawn", "late", "refused", "counted"),
     ("act",),
     ("began", "slept"),

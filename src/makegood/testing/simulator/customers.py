@@ -23,6 +23,8 @@ class Order(NamedTuple):
     priority: int = 0
     reply_to: str | None = None
     """Where its submitter receives notices."""
+    notes: bool = False
+    """Whether it receives notes too."""
     attributes: Mapping[str, str] | None = None
     is_message: bool = False
     """Whether it is sent as a message."""
@@ -65,6 +67,7 @@ class Customers:
                     key=order.key,
                     priority=order.priority,
                     reply_to=order.reply_to,
+                    notes=order.notes and order.reply_to is not None,
                     delay=delay,
                     at=at,
                     attributes=order.attributes,
@@ -79,6 +82,7 @@ class Customers:
             self._world.history.note(
                 "submitted", door.name, handle.number, key=order.key, steps=steps, no_return=no_return,
                 on_failure=plan.on_failure, created=handle.created, reply_to=order.reply_to,
+                notes=order.notes,
             )  # fmt: skip
         number = self.acks.setdefault(order.key, handle.number)
         if number != handle.number:

@@ -42,7 +42,7 @@ _TRIGGERS: tuple[Trigger, ...] = (
     ("sleeps", "update of start_at", "makegood_task", "new.id"),
     ("began", "update of state", "makegood_task", "old.id, old.start_at, old.start_wall"),
     ("suspended", "update of ready_seq", "makegood_task", "new.id, new.ready_seq, new.start_wall"),
-    ("event", "insert", "makegood_event", "new.task, new.node, new.moves, new.note"),
+    ("event", "insert", "makegood_event", "new.task, new.node, new.moves, new.note, new.attempts"),
     ("used", "delete", "makegood_inbox", "old.task, old.kind, old.seq, old.body"),
     ("signal", "insert", "makegood_signal", "new.task, new.name, new.id, new.step, new.seq"),
     ("heard", "update", "makegood_signal", "new.task, new.name, new.id, new.body is not null, new.used"),
@@ -169,6 +169,7 @@ class Recorder:
         self._moves(changes)
         self._signals(changes)
         self._requests(changes)
+        self._notes(changes)
         self._said(changes)
         self._around(changes)
         self._suspended(changes, tx.connection)
@@ -336,6 +337,13 @@ class Recorder:
         task, idx, attempt, doing, node, complete_by, *_ = row
         by, within = self.names.get(node, "?"), complete_by - now
         self._note("taken", task, idx=idx, doing=doing, attempt=attempt, by=by, within=within)
+
+    def _notes(self, changes: LoggedChanges) -> None:
+        """Note what attempts have written into the history."""
+        for task, _, _, _, ends, *_ in changes.of("event"):
+            for note in [end.note for end in rows.read_attempts(ends) if end.note is not None]:
+                about = {"idx": note.idx, "doing": note.doing, "attempt": note.attempt}
+                self._note("noted", task, **about, n=note.value, skipped=note.skipped, late=note.late)
 
     def _said(self, changes: LoggedChanges) -> None:
         for task, kind, step, text, *_ in changes.of("alert"):
