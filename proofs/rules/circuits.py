@@ -106,8 +106,6 @@ class OpenMeansShut(Rule):
         self._circuits: dict[tuple[str, str], _Circuit] = {}
         self._excuses: dict[Attempt, tuple[str, Event]] = {}
         self._counts: list[Event] = []
-        self._ends: dict[Attempt, Event] = {}
-        """When attempts ended whose replies wait until their notes are sent."""
         self._acceptances: dict[tuple[float, str, int, int], tuple[str, Event]] = {}
         self._failures: dict[tuple[int, int], Event] = {}
         self._agents: dict[str, _Agent] = {}
@@ -218,7 +216,6 @@ class OpenMeansShut(Rule):
         circuit.
         """
         opening, failure = circuit.opening, self._failures.get(attempt[:2])
-        ended_at = self._ends.get(attempt, event).at
         self._failures[attempt[:2]] = event
         if trial is not None:
             self._excuses[attempt] = ("it was the trial call", trial)
