@@ -6,15 +6,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from makegood.base.host_lists import closest, entry
 from makegood.base.public_networks import public
 from makegood.base.webhook_signature import WebhookAddress, address
+from makegood.brokers.protocol import RefusedTargetError
 from makegood.errors import ConfigError, DeliveryError
 from makegood.model import notices
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a host, best first."""
-
-
-class RefusedTargetError(DeliveryError):
-    """An address that must not be posted to. Trying again does not help."""
 
 
 class Hosts:

@@ -29,8 +29,9 @@ from makegood.base.durations import retry_after
 from makegood.base.ids import show
 from makegood.base.pacing import event_within
 from makegood.base.text import words
+from makegood.brokers.protocol import RefusedTargetError
 from makegood.errors import DeliveryError, StoreUnavailableError
-from makegood.messaging.hosts import Hosts, RefusedTargetError
+from makegood.messaging.hosts import Hosts
 from makegood.messaging.poster import HTTPPoster, NoPoster, Poster
 from makegood.model.notices import name_of
 from makegood.options import Options

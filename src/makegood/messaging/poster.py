@@ -15,9 +15,10 @@ from makegood.base.clock import Clock
 from makegood.base.host_lists import Secrets
 from makegood.base.name_lookups import Lookups
 from makegood.base.webhook_signature import MAKE, TIMEOUT, address, key_of
+from makegood.brokers.protocol import RefusedTargetError
 from makegood.errors import ConfigError, DeliveryError
 from makegood.messaging.alert_webhook import LOOKUP, WebhookMessage, post
-from makegood.messaging.hosts import Hosts, RefusedTargetError, Resolve, _host
+from makegood.messaging.hosts import Hosts, Resolve, _host
 from makegood.model import notices
 from makegood.model.notices import Cause
 
