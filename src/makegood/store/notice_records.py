@@ -80,11 +80,12 @@ class ListenerView(msgspec.Struct, frozen=True):
 
 
 def host(url: str) -> str:
-    """Return the host of a webhook's URL, as ``HostDue`` and per-host limits name it;
-    "" for any other text.
+    """Return the host of a webhook's URL, or the broker of an address ("amqp:main"), as ``HostDue`` and
+    per-host limits name it; "" for any other text.
     """
     try:
-        return notices.parted(url).hostname or ""
+        address = notices.at_broker(url)
+        return notices.parted(url).hostname or "" if address is None else address.broker
     except ConfigError:
         return ""
 

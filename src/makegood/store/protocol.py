@@ -16,7 +16,16 @@ from makegood.store.alerts import AlertVerbs
 from makegood.store.notice_operations import NoticeVerbs
 from makegood.store.oversight import OversightVerbs
 from makegood.store.protocol_parts import LaneLists, Signalling
-from makegood.store.queue_records import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
+from makegood.store.queue_records import (
+    DeadLetter,
+    Handed,
+    MessageView,
+    Outgoing,
+    QueueView,
+    Receipt,
+    Returned,
+    Sent,
+)
 from makegood.store.records import (
     IDLE,
     NO_LIMIT,
@@ -430,6 +439,12 @@ class Queues(Protocol):
         message of any size. Raises ``PayloadError`` for values that the database refuses. After an error
         nothing was sent. Concurrent sends may not see each other, and all be accepted.
         ``queue_records.Depths`` describes when bytes are summed.
+        """
+
+    async def keep_dead_letters(self, letters: Sequence[DeadLetter]) -> list[Sent]:
+        """Add messages as dead letters, each with an alert, in one commit; no limit of a queue counts.
+
+        If a queue knows the id, it keeps what it has. Bodies may be any bytes. Raises ``PayloadError``.
         """
 
     async def receive_messages(
