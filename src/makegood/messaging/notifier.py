@@ -39,6 +39,8 @@ from makegood.options import Options
 from makegood.payload.codec import UNREADABLE
 from makegood.store.notice_records import Due, HostDue, Sending
 from makegood.store.protocol import Store
+from makegood.store.views import SenderInfo
+from makegood.telemetry.hooks import Observer
 
 log = logging.getLogger("makegood.notifier")
 
@@ -248,7 +250,15 @@ class Notifier(Actor):
         """There from a drain on: set once nothing is under way."""
 
     @classmethod
-    def of(cls, store: Store, options: Options, *, clock: Clock, rng: random.Random) -> Self:
+    def of(
+        cls,
+        store: Store,
+        options: Options,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        telemetry: Observer | None = None,
+    ) -> Self:
         """Return a notifier with these ``options``.
 
         Raises ``ConfigError`` when they name a host without a secret.
@@ -263,10 +273,16 @@ class Notifier(Actor):
             poster.warn()
         if hosts.places:
             poster = BrokerPoster(
-                options.broker_targets, hosts, poster, cause=options.webhook_cause, timeout=timeout
-            )
+                options.broker_targets, hosts, poster,
+                cause=options.webhook_cause, timeout=timeout, telemetry=telemetry,
+            )  # fmt: skip
         patience, poll = Patience(options.webhook_tries), None if poll is None else 5 * poll
         return cls(store, poster, hosts, clock=clock, rng=rng, patience=patience, timeout=timeout, poll=poll)
+
+    def senders(self) -> tuple[SenderInfo, ...]:
+        """Return what this process publishes about the brokers to which it sends."""
+        poster = self.delivery.poster
+        return poster.infos() if isinstance(poster, BrokerPoster) else ()
 
     def renamed(self, node: int) -> None:
         """Take notices under this number."""

@@ -10,7 +10,7 @@ import msgspec
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.errors import PayloadError, QueueFullError
 from makegood.payload.codec import UNREADABLE, sized
-from makegood.store.protocol import Queues
+from makegood.store.protocol_parts import Queues
 from makegood.store.queue_records import Outgoing, Sent
 
 E = TypeVar("E")

@@ -21,7 +21,7 @@ import hashlib
 import logging
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -44,6 +44,7 @@ from makegood.payload.envelopes import Codec, message_context
 from makegood.store.protocol import Store
 from makegood.store.queue_records import DeadLetter, Outgoing
 from makegood.store.views import SourceInfo
+from makegood.telemetry.hooks import Observer
 
 log = logging.getLogger("makegood.relay")
 
@@ -89,6 +90,7 @@ class SourceRelay(Actor):
         codec: Codec | None = None,
         identify: Callable[[Delivery], str | None] | None = None,
         may_reply: Callable[[BrokerAddress], bool] = lambda _: False,
+        telemetry: Observer | None = None,
     ) -> None:
         self.address = address
         self.queue = queue
@@ -101,6 +103,7 @@ class SourceRelay(Actor):
         self._codec = codec
         self._identify = identify
         self._may_reply = may_reply
+        self._telemetry = telemetry
         self._source: Source | None = None
         self._pairs: list[tuple[Delivery, Outgoing]] = []
         """Deliveries that are not committed yet, with their messages."""
@@ -209,7 +212,7 @@ class SourceRelay(Actor):
             except MakegoodError as why:
                 self._refusals.append((delivery, str(why)))
         again = sum(delivery.count > 1 for delivery in deliveries)
-        self._info = replace(self._info, redelivered=self._info.redelivered + again)
+        self._count("redelivered", again)
 
     async def _commit(self, source: Source) -> None:
         """Send what was taken to the queue, then acknowledge what the queue has."""
@@ -228,7 +231,7 @@ class SourceRelay(Actor):
         new = sum(answer.created for _, answer in fed.sent)
         if deliveries:
             self._pauses.reset()
-            self._info = replace(self._info, taken=self._info.taken + new)
+            self._count("taken", new)
             await source.acknowledge(deliveries)
             log.debug("%s: %d taken, %d of them new", self.address, len(deliveries), new)
 
@@ -249,10 +252,10 @@ class SourceRelay(Actor):
             keeper = f"the dead letters of queue {self.queue}"
         self._refusals = []
         delivery, why = refusals[-1]
-        count = self._info.refused + len(refusals)
-        self._info = replace(self._info, refused=count, error=why)
+        self._count("refused", len(refusals))
+        self._info = replace(self._info, error=why)
         text = (
-            f"{counted(count, 'message')} of {self.address} could not be taken since this process began; the latest, "
+            f"{counted(self._info.refused, 'message')} of {self.address} could not be taken since this process began; the latest, "
             f"{delivery.id or 'without an id'}: {why}; they are in {keeper}"
         )
         log.error("%s", text)
@@ -344,6 +347,13 @@ class SourceRelay(Actor):
         if "source_away" in self._alerts:
             await self._store.alerts.ease([Alert("source_away", step=str(self.address))], "it answers again")
             self._alerts.discard("source_away")
+
+    def _count(self, outcome: Literal["taken", "refused", "redelivered"], count: int) -> None:
+        """Add to one of the counts that this process publishes."""
+        if count:
+            self._info = replace(self._info, **{outcome: getattr(self._info, outcome) + count})
+            if self._telemetry is not None:
+                self._telemetry.source_messages(str(self.address), outcome, count)
 
     async def _alert(self, kind: Any, text: str) -> None:
         if kind not in self._alerts or kind == "source_refused":

@@ -49,7 +49,7 @@ from makegood.node.signals import Signals
 from makegood.options import Options
 from makegood.scheduler.scheduler import Scheduler
 from makegood.store import Store, open_store, store_given
-from makegood.store.views import AgentInfo, NodeInfo
+from makegood.store.views import AgentInfo, NodeInfo, SourceInfo
 from makegood.supervisor.deaths import Deaths
 from makegood.supervisor.supervisor import Pass, Supervisor
 from makegood.telemetry.hooks import Observer
@@ -356,6 +356,10 @@ class Node:
         agents = self._agents
         return () if agents is None else agents.infos()
 
+    def _sources(self) -> tuple[SourceInfo, ...]:
+        """Return what is to be said of the places at brokers from which this process takes orders."""
+        return tuple(relay.info() for relay in self._source_relays)
+
     def leads(self) -> bool | None:
         """Return whether this process's Supervisor leads; None when the process runs no Supervisor."""
         supervisor = self._actor(Supervisor)
@@ -410,7 +414,8 @@ class Node:
             None if scheduler is None else scheduler.tally(),
             kinds=(*KINDS, LANE) if "scheduler" in self.roles else (),
             process=self._parts.process,
-            sources=tuple(relay.info() for relay in self._source_relays),
+            sources=self._sources(),
+            senders=() if self._notifier is None else self._notifier.senders(),
             is_successor=self._parts.has_own_name and self._heartbeat.registrations == 1,
         )
 

@@ -169,6 +169,7 @@ def _source_relays(parts: Parts) -> list[SourceRelay]:
                 codec=None if inbox is None else inbox.registry.codec,
                 identify=None if inbox is None else inbox.identify,
                 may_reply=lambda place: any(covers(pattern, place) for pattern in places),
+                telemetry=parts.telemetry,
             )
         )
     return relays
@@ -237,7 +238,9 @@ def _scheduler(parts: Parts, agents: Agents | None) -> Scheduler | None:
 def _notifier(parts: Parts) -> Notifier | None:
     if "scheduler" not in parts.roles:
         return None
-    notifier = Notifier.of(parts.store, parts.options, clock=parts.clock, rng=parts.rng)
+    notifier = Notifier.of(
+        parts.store, parts.options, clock=parts.clock, rng=parts.rng, telemetry=parts.telemetry
+    )
     parts.client.submitter.only_to(notifier.shares.hosts.check)
     return notifier
 

@@ -111,6 +111,18 @@ class SourceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds for which the broker has not answered this process; None: it answers."""
 
 
+class SenderInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a process publishes about a broker to which it sends notices."""
+
+    broker: str
+    """Such as "amqp:main"."""
+    sent: int = 0
+    """Notices that the broker has confirmed since the process started."""
+    failed: int = 0
+    error: str = ""
+    """The last error since the last success, "" for none."""
+
+
 class SchedulerTally(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a Scheduler has done since its process started."""
 
@@ -145,6 +157,8 @@ class NodeInfo(msgspec.Struct, frozen=True):
     """By which others of its host see that it is gone; None: unknown."""
     sources: tuple[SourceInfo, ...] = ()
     """The places at brokers from which it takes orders."""
+    senders: tuple[SenderInfo, ...] = ()
+    """The brokers to which it has sent notices."""
     is_successor: bool = False
     """It began under a name that its operator gave it: whoever had the name before is dead. False if the name
     is made of the host's, and once it was declared dead itself.
