@@ -76,8 +76,9 @@ class MemoryBroker:
 class MemorySource:
     """A source on a ``MemoryBroker``."""
 
+    where = "memory"
+
     def __init__(self, broker: MemoryBroker) -> None:
-        self.where = "memory"
         self.keeps_refusals = broker.keeps_refusals
         self._broker = broker
         self._connection: object | None = None
@@ -88,6 +89,11 @@ class MemorySource:
         if self._connection is None:
             self._connection = object()
         return ()
+
+    async def check(self) -> Sequence[Requirement]:
+        """Return that all is well."""
+        self._broker.check()
+        return [Requirement("ok", "it can be read")]
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         """Return what nobody has."""
