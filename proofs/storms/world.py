@@ -23,6 +23,7 @@ from proofs.storms.eye import StormEye
 from proofs.storms.lanes import laned
 from proofs.storms.members import Consumer, StormMember, slots_lost, tells
 from proofs.storms.operator import RandomOperator
+from proofs.storms.order_broker import RelayMember, StormBroker
 from proofs.storms.recorder import StormRecorder
 from proofs.storms.rules import RULES
 from proofs.storms.services import Kind, StormService
@@ -74,6 +75,7 @@ class StormWorld(SimulatedWorld):
         if self.swarm.noting:
             drawn_orders = [order._replace(notes=True) for order in drawn_orders]
         self.customers = RandomCustomers(self, drawn_orders)
+        self.broker = StormBroker(seed)
         self.operator = RandomOperator(self, random.Random(f"{seed} operator"))
         self._noting = random.Random(f"{seed} noting")
         self._notes = 0
@@ -103,6 +105,8 @@ class StormWorld(SimulatedWorld):
                 self._clocked(f"web{n + 1}", (), Consumer)
             for n in range(surroundings.inboxes if surroundings.sent else 0):
                 self._add(f"in{n + 1}", ("inbox",))
+            for n in range(surroundings.relays):
+                self._clocked(f"relay{n + 1}", (), RelayMember)
 
     def trouble(self, able: tuple[str, ...]) -> str | None:
         """Return what goes wrong with a call of a service."""
@@ -144,6 +148,8 @@ class StormWorld(SimulatedWorld):
             driver.cancel()
         await asyncio.gather(*drivers, return_exceptions=True)
         self.heal()
+        self.broker.away = False
+        self.broker.break_connections()  # an acknowledgement that was lost is noticed by no one before
         await self._come_to_rest(eye, customers)
         customers.cancel()
         leaks = [slots for member in self.members.values() for slots in slots_lost(member)]
@@ -165,7 +171,7 @@ class StormWorld(SimulatedWorld):
             await asyncio.sleep(_LOOK)
             if not (customers.done() and self._operators_are_idle()):
                 continue
-            if eye.busy():
+            if eye.busy() or self.broker.backlog():
                 if self.swarm.laned and eye.waits_for_release() and self._calls_have_landed():
                     self.operator.release_all()
                 continue

@@ -40,7 +40,8 @@ what was wrong, where, and what to do::
     │  ├─ StaleWriteError           a compare-and-set lost
     │  ├─ FencedOffError            the lease's epoch moved
     │  └─ IllegalTransitionError    a defect of makegood, never the user's
-    ├─ DeliveryError                a webhook was not delivered; .status .retry_after
+    ├─ DeliveryError                a notice or an alert was not delivered; .status .retry_after
+    ├─ BrokerUnavailableError       transient; the relay rests and continues
     ├─ LeadershipLostError          the term is over: stop, and contend again
     ├─ ConfigError                  a setting, a duration, a store URL, a cron text, a time zone
     └─ ClosedError                  a client was used that is not open, or closed while its caller waited
@@ -220,7 +221,7 @@ class ScheduleNotFoundError(MakegoodError):
 
 
 class DeliveryError(MakegoodError):
-    """A webhook was not delivered."""
+    """A notice or an alert was not delivered."""
 
     def __init__(self, message: str, *, status: int = 0, retry_after: str | None = None) -> None:
         super().__init__(message)
@@ -228,6 +229,10 @@ class DeliveryError(MakegoodError):
         """The receiver's HTTP status; 0 if it could not be reached."""
         self.retry_after = retry_after
         """The header in which the receiver asks for a pause."""
+
+
+class BrokerUnavailableError(MakegoodError):
+    """A broker cannot be reached, or does not answer now. What was taken and not acknowledged comes again."""
 
 
 class ActRefusedError(MakegoodError):

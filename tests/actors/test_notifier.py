@@ -15,8 +15,9 @@ import pytest
 import makegood as mg
 from makegood.base.clock import SystemClock
 from makegood.base.name_lookups import SHARE
+from makegood.brokers.protocol import RefusedTargetError
 from makegood.errors import ConfigError, DeliveryError
-from makegood.messaging.hosts import Hosts, RefusedTargetError
+from makegood.messaging.hosts import Hosts
 from makegood.messaging.notifier import ABANDONED, ON_PROBATION, PER_ENTRY, Notifier, Patience
 from makegood.messaging.poster import HTTPPoster
 from makegood.model.messages import Act
@@ -45,6 +46,9 @@ class Receivers:
     gone: set[str] = field(default_factory=set)
     under_way: int = 0
     most: int = 0
+
+    async def close(self) -> None:
+        """Do nothing."""
 
     async def post(self, url: str, message_id: str, body: bytes) -> None:
         """Take an event, as the receiver of its address would."""

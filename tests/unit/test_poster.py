@@ -23,9 +23,10 @@ from makegood.base.clock import SystemClock
 from makegood.base.host_lists import Secrets
 from makegood.base.name_lookups import Lookups
 from makegood.base.webhook_signature import signature
+from makegood.brokers.protocol import RefusedTargetError
 from makegood.errors import ConfigError, DeliveryError
 from makegood.messaging.alert_webhook import Webhook
-from makegood.messaging.hosts import Hosts, RefusedTargetError
+from makegood.messaging.hosts import Hosts
 from makegood.messaging.poster import HTTPPoster
 from makegood.model import notices
 from makegood.model.notices import Notice

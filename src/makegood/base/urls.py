@@ -17,7 +17,7 @@ MASK: Final = "***"
 SERVERS: Final = frozenset(
     {
         "postgresql", "postgres", "azure-blob", "etcd", "etcd+https", "kubernetes", "nats", "tls", "redis", "rediss",
-        "zookeeper",
+        "zookeeper", "amqp", "amqps", "kafka", "kafka+tls", "servicebus", "azure-queue", "sqs",
     }
 )  # fmt: skip
 """Schemes of the servers that makegood connects to."""

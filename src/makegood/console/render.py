@@ -66,6 +66,7 @@ NAVIGATION: Final[tuple[tuple[str, str, str], ...]] = (
     ("", "", ""),
     ("schedules", "Schedules", "waiting"),
     ("lanes", "Lanes", "lock"),
+    ("brokers", "Brokers", "send"),
     ("bulk", "Bulk acts", "bulk"),
     ("audit", "Audit", "audit"),
     ("stores", "Store", "db"),

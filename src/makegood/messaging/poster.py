@@ -15,9 +15,10 @@ from makegood.base.clock import Clock
 from makegood.base.host_lists import Secrets
 from makegood.base.name_lookups import Lookups
 from makegood.base.webhook_signature import MAKE, TIMEOUT, address, key_of
+from makegood.brokers.protocol import RefusedTargetError
 from makegood.errors import ConfigError, DeliveryError
 from makegood.messaging.alert_webhook import LOOKUP, WebhookMessage, post
-from makegood.messaging.hosts import Hosts, RefusedTargetError, Resolve, _host
+from makegood.messaging.hosts import Hosts, Resolve, _host
 from makegood.model import notices
 from makegood.model.notices import Cause
 
@@ -37,6 +38,9 @@ class Poster(Protocol):
         Raises ``DeliveryError``, and ``RefusedTargetError`` when trying again does not help.
         """
 
+    async def close(self) -> None:
+        """Let go of connections."""
+
 
 class NoPoster:
     """Posts nothing: for a process whose list of hosts is empty."""
@@ -44,6 +48,9 @@ class NoPoster:
     async def post(self, url: str, message_id: str, body: bytes) -> None:  # noqa: ARG002 - as every Poster
         """Raise ``RefusedTargetError``."""
         raise RefusedTargetError(f"{notices.shown(url)}: webhook_hosts is empty")
+
+    async def close(self) -> None:
+        """Do nothing."""
 
 
 class HTTPPoster:
@@ -117,3 +124,6 @@ class HTTPPoster:
             if failure.status == _GONE:
                 raise RefusedTargetError(f"{failure}: it wants nothing more", status=_GONE) from None
             raise
+
+    async def close(self) -> None:
+        """Do nothing: each post has a connection of its own."""

@@ -1,0 +1,217 @@
+"""The relay from a broker: what it delivers is committed into a queue of the store, then acknowledged.
+
+    take ──► send_messages (one commit, ids remembered for 14 days) ──► acknowledge ──► take …
+                  │ no room, or the store is away
+                  └──► pause: keep what was delivered, take nothing more; commit again later
+
+The relay may be killed at each arrow. The broker delivers again what was not acknowledged, and the queue
+knows its id: one message, and so one task. Any number of relays may read one source.
+
+A delivery that no queue can take (it is no JSON, is too large, or its id is known with another body) is
+refused: the broker keeps it as a dead letter of its own where it has such, and the store keeps it otherwise,
+as a dead letter of the queue. Either way the next one follows.
+
+A message without an id of its own may be sent twice by its sender's or the broker's repetition, and nothing
+in it says so. It is sent under a drawn id, with the header ``WITHOUT_ID``; the inbox takes it only if the
+task's plan has a key.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from makegood.actor.actor import Actor
+from makegood.actor.setbacks import Setbacks
+from makegood.base.pacing import Pauses, event_within
+from makegood.base.text import words
+from makegood.brokers import Delivery, Source
+from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
+from makegood.messaging.queue_feed import QueueFeed
+from makegood.messaging.source_messages import SourceMessages
+from makegood.messaging.source_report import SourceReport
+from makegood.store.protocol import Store
+from makegood.store.queue_records import DeadLetter, Outgoing
+
+log = logging.getLogger("makegood.relay")
+
+BATCH: Final = 200
+"""Messages that one commit takes."""
+
+_WAIT: Final = 1.0
+"""Seconds that one take waits for a message."""
+
+
+class SourceRelay(Actor):
+    """Relays what a source delivers into a queue of the store.
+
+    ``open_source`` returns the source for a group of readers; ``messages`` makes messages of deliveries;
+    ``report`` is what people see of it. ``most``, ``most_bytes``: what may wait in the queue.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        open_source: Callable[[str], Source],
+        messages: SourceMessages,
+        report: SourceReport,
+        *,
+        most: int,
+        most_bytes: int,
+        rng: random.Random,
+    ) -> None:
+        self.report = report
+        self._store = store
+        self._open = open_source
+        self._feed = QueueFeed(store.queues, most, most_bytes)
+        self._messages = messages
+        self._rng = rng
+        self._source: Source | None = None
+        self._pairs: list[tuple[Delivery, Outgoing]] = []
+        """Deliveries that are not committed yet, with their messages."""
+        self._refusals: list[tuple[Delivery, str]] = []
+        """Deliveries that no queue can take, and that no dead letters have yet."""
+        self._ending = asyncio.Event()
+        self._rests = asyncio.Event()
+        self._rests.set()
+        self._pauses = Pauses(rng, first=0.1, longest=5.0)
+
+    async def begin(self) -> None:
+        """Open the source, so that a start refuses what is set up wrongly. Raises ``ConfigError``.
+
+        A broker that is away is left to ``run``.
+        """
+        try:
+            await self._opened()
+        except BrokerUnavailableError as fault:
+            log.warning("%s is away; the relay continues when it is back: %s", self._messages.address, fault)
+
+    async def run(self) -> None:
+        """Relay until cancelled."""
+        address = self._messages.address
+        setbacks = Setbacks(f"relay {address}", self._store.alerts, self._rng)
+        away = "what %s delivered waits, and nothing more is taken: %s"
+        try:
+            while not self._ending.is_set():
+                rest = await setbacks.turn(self.turn, log, away, address)
+                if rest and (self._pairs or self._refusals):
+                    await self._hold()
+                await event_within(self._ending, rest)
+            await asyncio.Event().wait()  # it was drained, and is cancelled next
+        finally:
+            await self._let_go()
+
+    async def drain(self, limit: float) -> None:
+        """Take nothing more, and wait up to ``limit`` seconds for what is under way."""
+        self._ending.set()
+        if not await event_within(self._rests, limit):
+            address = self._messages.address
+            log.warning("%s or the store does not answer; what is on its way comes once more", address)
+
+    async def turn(self) -> float:
+        """Take a batch, commit it, and acknowledge it; return the seconds to rest.
+
+        Whatever the broker does, the relay continues. Raises ``StoreUnavailableError``.
+        """
+        self._rests.clear()
+        try:
+            rest = await self._relay()
+            await self.report.back()
+        except (BrokerUnavailableError, ConfigError) as fault:
+            rest = await self._broken(fault)
+        finally:
+            self._rests.set()
+        return rest
+
+    async def _relay(self) -> float:
+        source = await self._opened()
+        if not (self._pairs or self._refusals):
+            await self._prepare(await source.take(BATCH, _WAIT))
+        await self._commit(source)
+        await self._refuse(source)
+        await self.report.look(source)
+        if not self._pairs:
+            return 0.0
+        if self._feed.complaint is not None:
+            self.report.failed(f"{self._feed.complaint}; what waits at the broker stays there")
+        return self._pauses.draw()
+
+    async def _opened(self) -> Source:
+        """Return the source, opened. Raises ``BrokerUnavailableError``, ``ConfigError``."""
+        if self._source is None:
+            self._source = self._open(f"makegood-{self._store.identity.store_id}-{self._messages.queue}")
+        self.report.heed(await self._source.open())
+        return self._source
+
+    async def _prepare(self, deliveries: Sequence[Delivery]) -> None:
+        """Sort deliveries into those with a message to commit, and those of which none can be made."""
+        for delivery in deliveries:
+            try:
+                self._pairs.append((delivery, await self._messages.message(delivery)))
+            except MakegoodError as why:
+                self._refusals.append((delivery, str(why)))
+        self.report.count("redelivered", sum(delivery.count > 1 for delivery in deliveries))
+
+    async def _commit(self, source: Source) -> None:
+        """Send what was taken to the queue, then acknowledge what the queue has."""
+        if not self._pairs:
+            return
+        outcome = await self._feed.send(self._pairs)
+        self._refusals += outcome.refusals
+        self._refusals += [
+            (
+                delivery,
+                f"queue {self._messages.queue} has a message {answer.id} with another value: that one stays",
+            )
+            for delivery, answer in outcome.answers
+            if answer.conflict
+        ]
+        deliveries = [delivery for delivery, answer in outcome.answers if not answer.conflict]
+        done = {id(delivery) for delivery in (*deliveries, *(refusal[0] for refusal in self._refusals))}
+        self._pairs = [pair for pair in self._pairs if id(pair[0]) not in done]
+        if deliveries:
+            self._pauses.reset()
+            self.report.count("taken", sum(answer.created for _, answer in outcome.answers))
+            await source.acknowledge(deliveries)
+
+    async def _refuse(self, source: Source) -> None:
+        """Give messages to the dead letters of the broker, or of the store, each with the reason."""
+        if not self._refusals:
+            return
+        refusals = self._refusals
+        if source.keeps_refusals:
+            for delivery, why in refusals:
+                await source.refuse(delivery, why)
+            keeper = "the broker's own dead letters"
+        else:
+            await self._store.queues.keep_dead_letters(
+                [DeadLetter(self._messages.letter(delivery), why) for delivery, why in refusals]
+            )
+            await source.acknowledge([delivery for delivery, _ in refusals])
+            keeper = f"the dead letters of queue {self._messages.queue}"
+        self._refusals = []
+        await self.report.refusals(refusals, keeper)
+
+    async def _hold(self) -> None:
+        """Take nothing more, and keep what was delivered."""
+        if self._source is not None:
+            try:
+                await self._source.pause()
+            except (BrokerUnavailableError, ConfigError) as fault:
+                await self._broken(fault)
+
+    async def _broken(self, fault: MakegoodError) -> float:
+        """Begin anew with the broker; return how long to rest before. What was taken comes again."""
+        await self._let_go()
+        self._pairs, self._refusals = [], []
+        await self.report.away(fault)
+        return self._pauses.draw()
+
+    async def _let_go(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            try:
+                await source.close()
+            except Exception as fault:  # noqa: BLE001 - it is let go of, whatever it says to that
+                log.debug("%s: closing it: %s", self._messages.address, words(fault, named=True))
