@@ -89,7 +89,11 @@ class RabbitServer:
         }
 
     def _enter(self) -> list[str]:
-        return [] if self._root == Path("/") else ["chroot", str(self._root)]
+        """Return what runs a command in the tree of another Debian, with a /proc that nothing else sees."""
+        if self._root == Path("/"):
+            return []
+        script = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+        return ["unshare", "--mount", "sh", "-c", script, str(self._root)]
 
     def _run(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
         with (self.folder / "output").open("ab") as out:
@@ -105,6 +109,7 @@ class RabbitServer:
         until = time.monotonic() + _START
         while not self._serves():
             if process.poll() is not None or time.monotonic() > until:
+                self.kill()
                 output = (self.folder / "output").read_text(errors="replace")[-1000:]
                 raise StoreUnavailableError(f"the private RabbitMQ did not start: {output}")
             time.sleep(_LOOK)
