@@ -176,6 +176,7 @@ async def test_an_absent_broker_is_an_error_in_time_and_is_found_again(rig: Rig)
     place = (await rig.declare(fresh_place())).place
     async with sending(rig) as sender:
         await sender.send(place, event("e1", body=b"e1"), TIMEOUT)
+        await asyncio.sleep(rig.durable_after)
         many = asyncio.gather(
             *(sender.send(place, event(f"k{n}", body=b"k%d" % n), TIMEOUT) for n in range(200)),
             return_exceptions=True,
