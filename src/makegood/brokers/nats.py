@@ -54,6 +54,7 @@ _SUBJECT: Final = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 _ACK: Final = "$JS.ACK."
 _SHORT_ACK: Final = 9  # words of $JS.ACK.stream.consumer.count.number.consumer's.stored.pending
 _TRIES: Final = 4
+_HEADER_BYTES: Final = 128
 _AGAIN_AFTER: Final = 0.25  # a cluster that elects a leader says "no responders", too
 _NO_STREAM, _NO_CONSUMER, _TOO_LARGE = 10059, 10014, 10054
 _BUSY: Final = 503
@@ -344,10 +345,10 @@ class NatsSender:
         try:
             async with asyncio.timeout(timeout):
                 link = await self._connected()
-                if len(event.body) > link.max_payload:
-                    raise RefusedTargetError(
-                        f"{where}: the event has {len(event.body)} bytes, and the server takes {link.max_payload} (max_payload)"
-                    )
+                size = len(event.body) + _HEADER_BYTES + len(event.id.encode())
+                if size > link.max_payload:  # a server that gets more closes the connection
+                    text = f"the event has {size} bytes with its headers, and the server takes {link.max_payload}"
+                    raise RefusedTargetError(f"{where}: {text} (max_payload)")
                 await self._publish(link, place, event, timeout)
         except TimeoutError as silent:
             raise DeliveryError(f"{where}: no answer within {timeout:g} s") from silent

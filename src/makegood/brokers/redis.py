@@ -603,7 +603,7 @@ def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -
     keys = " ".join(f"'~{key}'" for key in dict.fromkeys([*sources, *places]))
     reads = "+xreadgroup +xack +xautoclaim +xclaim +xpending +xrange +xgroup|create +xgroup|delconsumer +xinfo|groups +xinfo|consumers +eval +time"
     rights = [
-        "+info +type +pttl +xinfo|stream +select",
+        "+client|setname +select +info +type +pttl +xinfo|stream",
         *([reads] if sources else []),
         *(["+xadd"] if places else []),
     ]
