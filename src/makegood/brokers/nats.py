@@ -574,10 +574,19 @@ def open_sender(target: Target) -> NatsSender:
     return NatsSender(target)
 
 
+def _pattern(subject: str) -> str:
+    """Return a subject as NATS writes what it stands for."""
+    if not subject.endswith("*"):
+        return subject
+    words = subject.split(".")[:-1]
+    return ".".join([*words, ">"]) if words else "*"
+
+
 def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -> str:
     """Return the part of the server's configuration that gives a user these rights.
 
-    ``sources``: streams. ``places``: subjects.
+    ``sources``: streams. ``places``: subjects; a * at the end means any further text, as far as NATS has a
+    form for it: of a word's beginning only the words before it are kept.
     """
     publish = [
         f"$JS.{right}"
@@ -591,7 +600,7 @@ def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -
         )
     ]
     if places:
-        publish += [*places, "$JS.API.STREAM.NAMES"]
+        publish += [*map(_pattern, places), "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.*"]
     lines = ",\n          ".join(f'"{subject}"' for subject in publish)
     return f"""\
 # {target.where}: in the server's configuration; then `nats-server --signal reload`.

@@ -58,6 +58,7 @@ class NatsConnection:
         self._where = where
         self._client = _Client()
         self._gates: dict[asyncio.Future[None], str] = {}
+        self._barred: set[str] = set()
         self._changed = asyncio.Event()
         self._reason: Exception | None = None
         self.fault: MakegoodError | None = None
@@ -197,8 +198,10 @@ class NatsConnection:
             gate for gate, subject in self._gates.items() if f'"{subject}"' in text and not gate.done()
         ]
         for gate in concerned:
+            self._barred.add(self._gates[gate])
             gate.set_exception(ConfigError(*error.args))
-        if not concerned:
+        # One comes for each message, also after the first one has ended all calls of that subject.
+        if not concerned and not any(f'"{subject}"' in text for subject in self._barred):
             self.lose(error)
 
     async def _leave(self) -> None:
@@ -225,9 +228,10 @@ def servers_of(target: Target) -> tuple[list[str], dict[str, Any]]:
     """
     subject = f"brokers: the URL of {target.name!r}"
     parts = parts_of(target.url, subject)
-    logins = {login for place in parts.netloc.split(",") if (login := place.rpartition("@")[0])}
+    places = parts.netloc.split(",")
+    logins = {login for place in places if (login := place.rpartition("@")[0])}
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if len(logins) > 1:
+    if len(logins) > 1 or (logins and "@" not in places[0]):
         raise ConfigError(f"{subject} has two logins, or a comma in one: {ENCODE}, and , is %2C")
     if parts.path.strip("/"):
         raise ConfigError(f"{subject} has a path, which NATS does not take: the stream is named in addresses")
@@ -252,5 +256,5 @@ def servers_of(target: Target) -> tuple[list[str], dict[str, Any]]:
         except (ssl.SSLError, OSError) as fault:
             raise ConfigError(f"{subject}: a file of its TLS is not usable: {fault}") from fault
         options["tls"] = context
-    servers = [f"{parts.scheme}://{place.rpartition('@')[2]}" for place in parts.netloc.split(",")]
+    servers = [f"{parts.scheme}://{place.rpartition('@')[2]}" for place in places]
     return servers, options

