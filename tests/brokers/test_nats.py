@@ -110,6 +110,27 @@ async def test_a_deleted_consumer_is_no_quiet_stream(nats: NatsRig) -> None:
         assert len(await taken(source, 1)) == 1
 
 
+async def test_silence_to_a_request_is_looked_into(nats: NatsRig) -> None:
+    """Debian's server does not answer at all when nobody was waiting as the consumer was deleted."""
+    address = await stream(nats)
+    async with reading(nats, address) as source:
+        assert await source.take(10, 0.0) == []
+        async with nats.admin() as js:
+            await js.delete_consumer(address.place, GROUP)
+        with pytest.raises(BrokerUnavailableError, match="gone"):
+            await source.take(10, 0.5)
+
+
+async def test_what_a_reader_held_is_given_back_when_it_closes(nats: NatsRig) -> None:
+    """Long before the consumer's ack_wait is over."""
+    address = await stream(nats)
+    await nats.publish(address.place, drafts(2))
+    async with reading(nats, address) as source:
+        await taken(source, 2)
+    async with reading(nats, address, "two") as source:
+        assert bodies(await source.take(10, module.ACK_WAIT / 3)) == [draft.body for draft in drafts(2)]
+
+
 async def test_a_full_consumer_is_no_fault(nats: NatsRig) -> None:
     """It delivers nothing while so many are unacknowledged (max_ack_pending), and says what a quiet stream says."""
     address = await stream(nats)
