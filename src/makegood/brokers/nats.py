@@ -170,7 +170,7 @@ class NatsSource:
             async with asyncio.timeout(_OPEN):
                 await link.open()
                 stream = await self._asked(link, f"STREAM.INFO.{self._stream}")
-                consumer = await self._consumer_of(link)
+                consumer = await self._found(link) or await self._created(link)
                 self._requirements = _of_stream(stream) + _of_consumer(consumer, self._batch, self._subject)
                 raise_first_error(self._requirements, self.where)
                 self._inbox = await link.listen(self._intake.hear)
@@ -184,6 +184,20 @@ class NatsSource:
         every = consumer["ack_wait"] / _SECOND / 3
         self._keeping = asyncio.get_running_loop().create_task(_keep(link, self._intake, every))
         return self._requirements
+
+    async def check(self) -> Sequence[Requirement]:
+        """Check the stream, and the consumer if it exists."""
+        link = NatsConnection(self._target, self.where)
+        try:
+            async with asyncio.timeout(_OPEN):
+                await link.open()
+                result = _of_stream(await self._asked(link, f"STREAM.INFO.{self._stream}"))
+                consumer = await self._found(link)
+        except TimeoutError as silent:
+            raise BrokerUnavailableError(f"{self.where}: no answer within {_OPEN:g} s") from silent
+        finally:
+            await link.close()
+        return result + (_of_consumer(consumer, self._batch, self._subject) if consumer else [])
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         """Ask for as many messages as may be taken, and return what comes first, with what came beside it."""
@@ -287,11 +301,15 @@ class NatsSource:
             )
         return BrokerUnavailableError(f"{self.where}: the consumer {self._consumer!r} is gone ({complaint})")
 
-    async def _consumer_of(self, link: NatsConnection) -> dict[str, Any]:
-        """Return the configuration of the consumer, which is created if need be."""
+    async def _found(self, link: NatsConnection) -> dict[str, Any] | None:
+        """Return the configuration of the consumer, None if it does not exist."""
         with contextlib.suppress(_ApiError):
             info = await self._asked(link, f"CONSUMER.INFO.{self._stream}.{self._consumer}")
             return info["config"]  # type: ignore[no-any-return]
+        return None
+
+    async def _created(self, link: NatsConnection) -> dict[str, Any]:
+        """Create the consumer."""
         wish = {
             "durable_name": self._consumer, "ack_policy": "explicit", "deliver_policy": "all",
             "ack_wait": round(ACK_WAIT * _SECOND), "max_deliver": -1, "max_ack_pending": max(_MOST_PENDING, 5 * self._batch),
@@ -342,6 +360,7 @@ class NatsSender:
             raise RefusedTargetError(
                 f"{where}: nothing can be sent to a subject with * or >, or an empty word"
             )
+        begun_at = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(timeout):
                 link = await self._connected()
@@ -351,11 +370,12 @@ class NatsSender:
                     raise RefusedTargetError(f"{where}: {text} (max_payload)")
                 await self._publish(link, place, event, timeout)
         except TimeoutError as silent:
-            raise DeliveryError(f"{where}: no answer within {timeout:g} s") from silent
-        except BrokerUnavailableError as away:
-            raise DeliveryError(str(away)) from away
-        except ConfigError as wrong:
-            raise RefusedTargetError(str(wrong)) from wrong
+            error = DeliveryError(f"{where}: no answer within {timeout:g} s")
+            if self._link is not None and self._link.answered_at < begun_at:
+                self._link.lose(BrokerUnavailableError(f"{self.where}: it does not answer"))
+            raise error from silent
+        except (BrokerUnavailableError, ConfigError) as fault:
+            raise DeliveryError(f"{where}: {fault}") from fault
 
     async def _publish(self, link: NatsConnection, place: str, event: OutgoingEvent, timeout: float) -> None:
         where = f"{self.where}/{place}"
@@ -396,6 +416,8 @@ class NatsSender:
     async def _checked(self, link: NatsConnection, place: str) -> list[Requirement]:
         try:
             names = (await _api(link, "STREAM.NAMES", json.dumps({"subject": place}).encode()))["streams"]
+            if not names and _NAME.fullmatch(place) is not None and await _is_stream(link, place):
+                return [Requirement("ok", f"{place} is a stream; notices go to one of its subjects.")]
             if not names:
                 return [
                     Requirement(
@@ -444,6 +466,15 @@ async def _api(link: NatsConnection, call: str, body: bytes = b"") -> dict[str, 
     if error := answer.get("error"):
         raise _ApiError(error)
     return answer
+
+
+async def _is_stream(link: NatsConnection, name: str) -> bool:
+    """Whether there is a stream of that name; an address of a source has one."""
+    try:
+        await _api(link, f"STREAM.INFO.{name}")
+    except _ApiError:
+        return False
+    return True
 
 
 async def _keep(link: NatsConnection, intake: _Intake, every: float) -> None:

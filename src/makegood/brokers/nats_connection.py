@@ -61,6 +61,8 @@ class NatsConnection:
         self._barred: set[str] = set()
         self._changed = asyncio.Event()
         self._reason: Exception | None = None
+        self.answered_at = 0.0
+        """When it last answered, on the event loop's clock."""
         self.fault: MakegoodError | None = None
         """Why it cannot be used any more."""
 
@@ -156,6 +158,7 @@ class NatsConnection:
                 gate.result()
             if not call.done():
                 raise self.lose(BrokerUnavailableError(f"{self._where}: no answer within {timeout:g} s"))
+            self.answered_at = asyncio.get_running_loop().time()
             try:
                 return call.result()
             except failed.NoRespondersError:

@@ -112,6 +112,18 @@ class RedisSource:
         self._keeping = asyncio.get_running_loop().create_task(self._keep(line))
         return self._requirements
 
+    async def check(self) -> Sequence[Requirement]:
+        """Check the server and the stream."""
+        line = RedisConnection(self._target, self.where)
+        try:
+            async with asyncio.timeout(_OPEN):
+                await line.open()
+                return await _checked(line, self.where, self._key, self._group)
+        except TimeoutError as silent:
+            raise BrokerUnavailableError(f"{self.where}: no answer within {_OPEN:g} s") from silent
+        finally:
+            await line.close()
+
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         """Return what comes first: its own pending entries, those of dead processes, then new ones."""
         line = self._opened()
@@ -381,10 +393,8 @@ class RedisSender:
             if self._line is not None:
                 self._line.lose(BrokerUnavailableError(f"{self.where}: no answer within {timeout:g} s"))
             raise DeliveryError(f"{where}: no answer within {timeout:g} s") from silent
-        except BrokerUnavailableError as away:
-            raise DeliveryError(str(away)) from away
-        except ConfigError as wrong:
-            raise RefusedTargetError(f"{where}: {wrong}") from wrong
+        except (BrokerUnavailableError, ConfigError) as fault:
+            raise DeliveryError(f"{where}: {fault}") from fault
         except CommandError as refusal:
             kind = DeliveryError if is_passing(refusal) else RefusedTargetError
             raise kind(f"{where}: Redis does not take it ({refusal})") from refusal

@@ -23,7 +23,7 @@ from tests.brokers.rigs.private_server import PrivateServer
 
 USER, PASSWORD, ADMIN = "makegood", "orders-2-hunter", "a-dmin-pass"
 CONSUMER = "readers"
-ACK_WAIT = 5.0
+ACK_WAIT = 4.0
 
 
 def debian() -> str:
@@ -53,7 +53,7 @@ class NatsRig:
     checks_rights = True
     redelivery = ACK_WAIT
     secrets = (PASSWORD,)
-    most_bytes = MIB - 1024  # max_payload is for headers and body together
+    most_bytes = MIB - 133  # with the headers of an event whose id has five letters
     find = staticmethod(debian)
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from tests.brokers.rig import Draft, Received
 from tests.brokers.rigs.private_server import PrivateServer
 
 USER, PASSWORD = "makegood", "orders-2-hunter"
-IDLE = 5.0
+IDLE = 4.0
 _ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -57,7 +57,7 @@ class RedisRig:
     checks_rights = True
     redelivery = 2 * IDLE
     secrets = (PASSWORD,)
-    most_bytes = 8 * MIB
+    most_bytes = MIB
     find = staticmethod(redis_server)
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class RedisRig:
             acl.write_text("user default on nopass ~* &* +@all\n")
         return [
             self.find(), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", "",
-            "--appendonly", "yes", "--appendfsync", "always", "--aclfile", str(acl),
+            "--appendonly", "yes", "--appendfsync", "always", "--proto-max-bulk-len", str(MIB), "--aclfile", str(acl),
         ]  # fmt: skip
 
     def start(self) -> None:
