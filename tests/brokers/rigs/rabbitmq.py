@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 import aiormq
+import trustme
 from pamqp import commands
 
 from examples.orders.free_port import free_port
@@ -45,19 +46,26 @@ class RabbitServer:
                 "no RabbitMQ on this machine: install it (Debian: apt-get install rabbitmq-server)"
             )
         self.folder = Path(tempfile.mkdtemp(prefix="makegood-rabbitmq-"))
-        self.port, self.api, self._epmd_port, self._dist = (free_port() for _ in range(4))
+        self.port, self.tls_port, self.api, self._epmd_port, self._dist = (free_port() for _ in range(5))
         self._processes: list[subprocess.Popen[bytes]] = []
         self._guard: subprocess.Popen[bytes] | None = None
         atexit.register(self.close)
         (self.folder / "plugins").write_text("[rabbitmq_management].\n")
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(self.folder / "authority.pem")
+        authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(
+            self.folder / "server.pem"
+        )
+        pem = self.folder / "server.pem"
         (self.folder / "rabbitmq.conf").write_text(
+            f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}\nssl_options.certfile = {pem}\nssl_options.keyfile = {pem}\n"
             f"listeners.tcp.1 = 127.0.0.1:{self.port}\nmanagement.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {self.api}\n"
             f"collect_statistics_interval = 200\nmax_message_size = {2 * MIB}\n"
         )
         self._epmd = self._run(["epmd", "-address", "127.0.0.1", "-port", str(self._epmd_port)])
 
-    def _run(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
-        env = {
+    def _environment(self) -> dict[str, str]:
+        return {
             **os.environ,
             "HOME": str(self.folder),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
@@ -70,13 +78,15 @@ class RabbitServer:
             "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
             "RABBITMQ_NODENAME": f"makegood{self.port}@localhost",
             "RABBITMQ_PID_FILE": str(self.folder / "pid"),
-            # What a queue holds is counted now, and not every five seconds.
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-rabbit quorum_tick_interval 200",
+            # What a quorum queue holds is counted each second, not every five. Shorter ticks keep it from electing a leader.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-rabbit quorum_tick_interval 1000 -rabbit channel_tick_interval 1000",
             "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes the server, and does not wait for it
         }
+
+    def _run(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
         with (self.folder / "output").open("ab") as out:
             return subprocess.Popen(
-                words, cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                words, cwd=self.folder, env=self._environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )  # fmt: skip
 
     def start(self) -> None:
@@ -113,6 +123,13 @@ class RabbitServer:
             guard.kill()
             guard.wait()
             guard.stdin.close()
+
+    def control(self, *words: str) -> None:
+        """Run ``rabbitmqctl``."""
+        command = [str(self._program.with_name("rabbitmqctl")), *words]
+        subprocess.run(
+            command, cwd=self.folder, env=self._environment(), check=True, capture_output=True, timeout=60
+        )
 
     @property
     def is_running(self) -> bool:
