@@ -103,11 +103,11 @@ async def test_entries_whose_delivery_was_lost_come_first_at_the_next_start(
             assert await pending(redis, address.place) == {"one": 1}
             await redis.publish(address.place, drafts(1, "new"))
             await opened(source)
-            got = await taken(source, 3)
+            deliveries = await taken(source, 3)
         finally:
             await source.close()
-    assert bodies(got) == [draft.body for draft in (*drafts(2, "lost"), *drafts(1, "new"))]
-    assert [delivery.count for delivery in got] == [2, 1, 1]
+    assert bodies(deliveries) == [draft.body for draft in (*drafts(2, "lost"), *drafts(1, "new"))]
+    assert [delivery.count for delivery in deliveries] == [2, 1, 1]
 
 
 async def _blocks(rig: RedisRig) -> bool:
@@ -137,14 +137,14 @@ async def test_a_trimmed_entry_is_a_fault_and_not_an_empty_order(redis: RedisRig
     async with redis.admin() as client:
         await client.xtrim(address.place, maxlen=1, approximate=False)
     async with reading(redis, address) as source:
-        got = await taken(source, 3)
-        assert [(bool(one.fault), one.body) for one in got] == [
+        deliveries = await taken(source, 3)
+        assert [(bool(one.fault), one.body) for one in deliveries] == [
             (True, b""),
             (True, b""),
             (False, before[2].body),
         ]
-        assert "trimmed" in got[0].fault
-        await source.acknowledge(got)
+        assert "trimmed" in deliveries[0].fault
+        await source.acknowledge(deliveries)
         assert await pending(redis, address.place) == {"one": 0}
 
 
@@ -157,9 +157,9 @@ async def test_an_entry_that_was_trimmed_after_its_reader_died_is_a_fault(redis:
     async with redis.admin() as client:
         await client.xtrim(address.place, maxlen=1, approximate=False)
     async with reading(redis, address, "two") as source:
-        got = await taken(source, 3)
-        assert sorted(bool(one.fault) for one in got) == [False, True, True]
-        await source.acknowledge(got)
+        deliveries = await taken(source, 3)
+        assert sorted(bool(one.fault) for one in deliveries) == [False, True, True]
+        await source.acknowledge(deliveries)
         assert set((await pending(redis, address.place)).values()) == {0}
 
 
@@ -181,13 +181,13 @@ async def test_what_is_held_is_not_claimed_by_others(redis: RedisRig) -> None:
     address = await redis.declare(fresh_place())
     await redis.publish(address.place, drafts(3))
     async with reading(redis, address) as source, reading(redis, address, "two") as other:
-        held = await taken(source, 2, limit=2)
+        deliveries = await taken(source, 2, limit=2)
         await source.pause()
         assert bodies(await other.take(10, 1.0)) == [drafts(3)[2].body]
         async with asyncio.timeout(60):
             for _ in range(round(2 * IDLE)):
                 assert await other.take(10, 1.0) == []
-        await source.acknowledge(held)
+        await source.acknowledge(deliveries)
         async with redis.admin() as client:
             summary = await client.xpending_range(address.place, GROUP, "-", "+", 10)
         assert [one["times_delivered"] for one in summary] == [1]
@@ -233,7 +233,7 @@ async def test_entries_of_any_size_are_read_in_pieces(redis: RedisRig) -> None:
     large = [draft.__class__(draft.body.ljust(1 << 20), draft.id) for draft in drafts(30)]
     await redis.publish(address.place, large)
     async with reading(redis, address) as source:
-        sizes = []
+        sizes: list[int] = []
         while sum(sizes) < 30:
             batch = await source.take(200, 1.0)
             sizes.append(len(batch))
@@ -245,32 +245,37 @@ async def test_entries_of_any_size_are_read_in_pieces(redis: RedisRig) -> None:
 # -- what an entry says --------------------------------------------------------------------------------------
 
 
-def delivery_of(**fields: str | bytes) -> Delivery:
+def of(**fields: str | bytes) -> Delivery:
     """Return the delivery of an entry with these fields."""
     flat = [word if isinstance(word, bytes) else word.encode() for pair in fields.items() for word in pair]
-    return module._delivery("orders", "1795967799190-0", flat, 1)
+    return module.delivery_of("orders", "1795967799190-0", flat, 1)
 
 
 def test_the_body_is_the_field_data_or_payload_or_the_only_one_or_all() -> None:
-    assert delivery_of(data=b"\xff", payload="p", trace="t").body == b"\xff"
-    assert delivery_of(payload="p", sku="a").body == b"p"
-    assert delivery_of(order='{"id": 1}').body == b'{"id": 1}'
-    assert delivery_of(sku="a", count="2").body == b'{"sku": "a", "count": "2"}'
+    assert of(data=b"\xff", payload="p", trace="t").body == b"\xff"
+    assert of(payload="p", sku="a").body == b"p"
+    assert of(order='{"id": 1}').body == b'{"id": 1}'
+    assert of(sku="a", count="2").body == b'{"sku": "a", "count": "2"}'
     assert (
-        delivery_of(sku="a", count=b"\xff").fault
+        of(sku="a", count=b"\xff").fault
         == "a field of the entry is not text in UTF-8, and it has no field data"
     )
 
 
 def test_the_other_fields_are_headers_and_some_have_a_meaning() -> None:
-    got = delivery_of(
+    deliveries = of(
         data="{}", ce_id="o-1", ce_type="order", correlation_id="c", reply_to="answers", blob=b"\xff"
     )
-    assert (got.id, got.kind, got.correlation_id, got.reply_to) == ("o-1", "order", "c", "answers")
-    assert "blob" not in got.headers
-    assert got.headers["ce_id"] == "o-1"
-    assert got.sent_at == 1795967799.19
-    plain = delivery_of(data="{}", id="business-1")
+    assert (deliveries.id, deliveries.kind, deliveries.correlation_id, deliveries.reply_to) == (
+        "o-1",
+        "order",
+        "c",
+        "answers",
+    )
+    assert "blob" not in deliveries.headers
+    assert deliveries.headers["ce_id"] == "o-1"
+    assert deliveries.sent_at == 1795967799.19
+    plain = of(data="{}", id="business-1")
     assert (plain.id, plain.headers) == ("orders/1795967799190-0", {"id": "business-1"})
 
 
@@ -336,9 +341,9 @@ async def test_a_replica_is_an_outage_until_it_is_promoted(redis: RedisRig) -> N
         try:
             with pytest.raises(BrokerUnavailableError, match="replica"):
                 await source.open()
-            with pytest.raises(DeliveryError, match="READONLY") as refused:
+            with pytest.raises(DeliveryError, match="READONLY") as error:
                 await sender.send(address.place, event(), 20)
-            assert not isinstance(refused.value, RefusedTargetError)
+            assert not isinstance(error.value, RefusedTargetError)
         finally:
             await client.execute_command("REPLICAOF", "NO", "ONE")
         await source.open()
@@ -350,9 +355,9 @@ async def test_a_full_server_is_tried_again(redis: RedisRig) -> None:
     address = await redis.declare(fresh_place())
     async with sending(redis.target) as sender:
         async with setting(redis, **{"maxmemory-policy": "noeviction", "maxmemory": "1"}):
-            with pytest.raises(DeliveryError, match="OOM") as refused:
+            with pytest.raises(DeliveryError, match="OOM") as error:
                 await sender.send(address.place, event(), 20)
-            assert not isinstance(refused.value, RefusedTargetError)
+            assert not isinstance(error.value, RefusedTargetError)
         await sender.send(address.place, event(), 20)
 
 
@@ -397,9 +402,9 @@ async def test_a_sender_s_event_is_one_order_of_a_reader_however_often_it_is_sen
         for _ in range(2):
             await sender.send(address.place, event(0, b'{"id": "task-1/0"}'), 20)
     async with reading(redis, address) as source:
-        got = await taken(source, 2)
-    assert [(one.id, one.body) for one in got] == [("task-1/0", b'{"id": "task-1/0"}')] * 2
-    assert got[0].headers["content-type"] == "application/cloudevents+json"
+        deliveries = await taken(source, 2)
+    assert [(one.id, one.body) for one in deliveries] == [("task-1/0", b'{"id": "task-1/0"}')] * 2
+    assert deliveries[0].headers["content-type"] == "application/cloudevents+json"
 
 
 @pytest.mark.parametrize(

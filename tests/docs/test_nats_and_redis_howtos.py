@@ -1,10 +1,9 @@
 """The pages on orders from NATS and from Redis Streams do what they say, on a private server."""
 
-import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ TYPED = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
-def server(request: pytest.FixtureRequest) -> Iterator[Callable[[ServerKind], LeaseServer]]:
+def server(request: pytest.FixtureRequest) -> Callable[[ServerKind], LeaseServer]:
     """Returns a private server of a kind."""
 
     def start(kind: ServerKind) -> LeaseServer:
@@ -31,7 +30,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Callable[[ServerKind], Le
         request.addfinalizer(running.close)
         return running
 
-    yield start
+    return start
 
 
 @pytest.mark.parametrize(

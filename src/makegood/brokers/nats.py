@@ -76,7 +76,7 @@ class _Intake:
 
     def __init__(self) -> None:
         self.buffer: deque[Delivery] = deque()
-        self.held: dict[tuple[str, str], str] = {}
+        self.replies: dict[tuple[str, str], str] = {}
         """By number and moment in the stream, where to acknowledge what is not acknowledged yet."""
         self.credit = 0
         """Messages that may still come for the request under way."""
@@ -104,12 +104,12 @@ class _Intake:
     def _note(self, message: Msg) -> None:
         words = message.reply.split(".")
         at = 4 if len(words) == _SHORT_ACK else 6
-        count, number, _, stored, pending = words[at : at + 5]
+        count, number, _, moment, pending = words[at : at + 5]
         self.credit = max(0, self.credit - 1)
         self.has_more = pending != "0"
-        key = (number, stored)
-        is_known = key in self.held
-        self.held[key] = message.reply
+        key = (number, moment)
+        is_known = key in self.replies
+        self.replies[key] = message.reply
         if is_known:
             return  # it was delivered again while it is held: only the place to acknowledge it has moved
         headers = {name: text for name, text in (message.headers or {}).items() if isinstance(text, str)}
@@ -117,10 +117,10 @@ class _Intake:
             Delivery(
                 receipt=key,
                 body=message.data,
-                id=headers.get("Nats-Msg-Id") or f"{words[at - 2]}-{number}-{stored}",
+                id=headers.get("Nats-Msg-Id") or f"{words[at - 2]}-{number}-{moment}",
                 headers=headers,
                 kind=headers.get("ce_type") or headers.get("ce-type", ""),
-                sent_at=int(stored) / _SECOND,
+                sent_at=int(moment) / _SECOND,
                 count=int(count),
             )
         )
@@ -244,7 +244,7 @@ class NatsSource:
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge each. The connection keeps their order, so that the last one's answer covers all."""
         link = self._opened()
-        replies = [reply for one in deliveries if (reply := self._intake.held.pop(one.receipt, None))]
+        replies = [reply for one in deliveries if (reply := self._intake.replies.pop(one.receipt, None))]
         for reply in replies[:-1]:
             await link.publish(reply, b"+ACK")
         if replies:
@@ -270,8 +270,8 @@ class NatsSource:
     async def close(self) -> None:
         """Give back what is held, so that it is delivered at once, and leave."""
         link = self._link
-        if link is not None and link.fault is None and self._intake.held:
-            *others, last = self._intake.held.values()
+        if link is not None and link.fault is None and self._intake.replies:
+            *others, last = self._intake.replies.values()
             with contextlib.suppress(BrokerUnavailableError, ConfigError, failed.NoRespondersError):
                 for reply in others:
                     await link.publish(reply, b"-NAK")
@@ -427,11 +427,11 @@ class NatsSender:
                     )
                 ]
             return _of_stream(await _api(link, f"STREAM.INFO.{names[0]}"), is_sent_to=True)
-        except ConfigError as barred:
+        except ConfigError as fault:
             return [
                 Requirement(
                     "warning",
-                    f"The stream of {place} cannot be checked: {barred}.",
+                    f"The stream of {place} cannot be checked: {fault}.",
                     "Grant the rights that `makegood broker permissions` prints.",
                 )
             ]
@@ -484,7 +484,7 @@ async def _keep(link: NatsConnection, intake: _Intake, every: float) -> None:
     ):  # whoever uses the connection next hears of it
         while True:
             await asyncio.sleep(every)
-            for reply in list(intake.held.values()):
+            for reply in list(intake.replies.values()):
                 await link.publish(reply, b"+WPI")
 
 

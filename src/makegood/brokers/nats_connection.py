@@ -58,8 +58,8 @@ class NatsConnection:
         self._where = where
         self._client = _Client()
         self._gates: dict[asyncio.Future[None], str] = {}
-        self._barred: set[str] = set()
-        self._changed = asyncio.Event()
+        self._barred_subjects: set[str] = set()
+        self._change_event = asyncio.Event()
         self._reason: Exception | None = None
         self.answered_at = 0.0
         """When it last answered, on the event loop's clock."""
@@ -103,7 +103,7 @@ class NatsConnection:
             for gate in self._gates:
                 if not gate.done():
                     gate.set_exception(type(error)(*error.args))
-            self._changed.set()
+            self._change_event.set()
             self._abort()
         return error
 
@@ -111,10 +111,10 @@ class NatsConnection:
         """Wait for a message that is listened to, or for a fault; False: neither came."""
         try:
             async with asyncio.timeout(timeout):
-                await self._changed.wait()
+                await self._change_event.wait()
         except TimeoutError:
             return False
-        self._changed.clear()
+        self._change_event.clear()
         return True
 
     async def listen(self, hear: Callable[[Msg], None]) -> str:
@@ -123,7 +123,7 @@ class NatsConnection:
 
         async def note(message: Msg) -> None:
             hear(message)
-            self._changed.set()
+            self._change_event.set()
 
         # Without limits: past one, nats-py drops messages. What may come is bounded by what is asked for.
         await self._client.subscribe(f"{inbox}.*", cb=note, pending_bytes_limit=0, pending_msgs_limit=0)
@@ -197,14 +197,12 @@ class NatsConnection:
         error = ConfigError(
             f"{self._where}: NATS refuses it ({scrubbed(str(fault), self._target.url)}): grant the rights that `makegood broker permissions` prints"
         )
-        concerned = [
-            gate for gate, subject in self._gates.items() if f'"{subject}"' in text and not gate.done()
-        ]
-        for gate in concerned:
-            self._barred.add(self._gates[gate])
+        gates = [gate for gate, subject in self._gates.items() if f'"{subject}"' in text and not gate.done()]
+        for gate in gates:
+            self._barred_subjects.add(self._gates[gate])
             gate.set_exception(ConfigError(*error.args))
         # One comes for each message, also after the first one has ended all calls of that subject.
-        if not concerned and not any(f'"{subject}"' in text for subject in self._barred):
+        if not gates and not any(f'"{subject}"' in text for subject in self._barred_subjects):
             self.lose(error)
 
     async def _leave(self) -> None:

@@ -79,7 +79,7 @@ class RedisSource:
         self._line: RedisConnection | None = None
         self._requirements: Sequence[Requirement] = ()
         self._buffer: deque[Delivery] = deque()
-        self._held: dict[str, None] = {}
+        self._pending: dict[str, None] = {}
         self._own_after: str | None = "0"
         """After which of its own pending entries it reads on; None: it has read them all."""
         self._claim_after = "0-0"
@@ -150,9 +150,9 @@ class RedisSource:
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge all at once."""
         line = self._opened()
-        ids = [one.receipt for one in deliveries if one.receipt in self._held]
+        ids = [one.receipt for one in deliveries if one.receipt in self._pending]
         for entry in ids:
-            del self._held[entry]
+            del self._pending[entry]
         if ids:
             await self._run(line, "XACK", self._key, self._group, *ids)
 
@@ -192,7 +192,7 @@ class RedisSource:
         if self._is_open() and line is not None:
             with contextlib.suppress(BrokerUnavailableError, ConfigError, CommandError, TimeoutError):
                 async with asyncio.timeout(_CLOSE):
-                    for ids in _chunks(self._held):
+                    for ids in _chunks(self._pending):
                         await line.call(
                             "XCLAIM",
                             self._key,
@@ -275,10 +275,10 @@ class RedisSource:
         largest = 0
         for name, fields in entries:
             entry = name.decode()
-            if entry in self._held:
+            if entry in self._pending:
                 continue
-            self._held[entry] = None
-            delivery = _delivery(self._key, entry, fields, counts.get(entry, 1))
+            self._pending[entry] = None
+            delivery = delivery_of(self._key, entry, fields, counts.get(entry, 1))
             largest = max(largest, len(delivery.body))
             self._buffer.append(delivery)
         self._largest = largest or self._largest
@@ -306,7 +306,7 @@ class RedisSource:
         ):  # the next call hears of it
             while True:
                 await asyncio.sleep(self.idle / 3)
-                for ids in _chunks(self._held):
+                for ids in _chunks(self._pending):
                     await line.call("XCLAIM", self._key, self._group, self._name, 0, *ids, "JUSTID")
 
     # -- faults ------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ class RedisSource:
         self._reads = self._line = None
         await _closed(reads, line)
         self._buffer.clear()
-        self._held.clear()
+        self._pending.clear()
         self._own_after = "0"
         self._claim_after = "0-0"
 
@@ -437,7 +437,7 @@ async def _closed(*lines: RedisConnection | None) -> None:
             await line.close()
 
 
-def _delivery(key: str, entry: str, fields: Sequence[bytes] | None, count: int) -> Delivery:
+def delivery_of(key: str, entry: str, fields: Sequence[bytes] | None, count: int) -> Delivery:
     """Return an entry as a delivery.
 
     The body is the field ``data``, else ``payload``, else the only field, else all fields as JSON.
@@ -479,10 +479,10 @@ async def _checked(line: RedisConnection, where: str, key: str, group: str | Non
     """
     try:
         info = _info(await line.call("INFO"))
-    except ConfigError as barred:
+    except ConfigError as fault:
         info = {}
         result = [
-            Requirement("warning", f"The server cannot be checked: {barred}.", "Grant the right to INFO.")
+            Requirement("warning", f"The server cannot be checked: {fault}.", "Grant the right to INFO.")
         ]
     except CommandError as refusal:
         raise _meant(refusal, where) from refusal

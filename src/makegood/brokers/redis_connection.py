@@ -206,10 +206,10 @@ def _connection(target: Target) -> Connection:
     subject = f"brokers: the URL of {target.name!r}"
     parts = parts_of(target.url, subject)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
-    known = ("maxlen", *_TLS_FILES)
+    parameter_names = ("maxlen", *_TLS_FILES)
     database = parts.path.strip("/")
-    if unknown := sorted(parameters.keys() - set(known)):
-        raise ConfigError(f"{subject} has the parameter {unknown[0]!r}: Redis takes {', '.join(known)}")
+    if unknown := sorted(parameters.keys() - set(parameter_names)):
+        raise ConfigError(f"{subject} has the parameter {unknown[0]!r}: Redis takes {', '.join(parameter_names)}")
     if "," in parts.netloc:
         raise ConfigError(f"{subject} names more than one server: name the one that is written to")
     if database and not database.isdecimal():

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from makegood.brokers import BrokerAddress, Target, address_of, permissions
 from makegood.errors import ConfigError
 from proofs.servers import program
 from tests.brokers.rig import Draft, Received
-from tests.brokers.rigs.private_server import PrivateServer
+from tests.brokers.rigs.private_server import PrivateServer, pause
+from tests.waiting import until
 
 USER, PASSWORD, ADMIN = "makegood", "orders-2-hunter", "a-dmin-pass"
 CONSUMER = "readers"
@@ -52,7 +52,7 @@ class NatsRig:
     takes_empty = True
     checks_rights = True
     redelivery = ACK_WAIT
-    secrets = (PASSWORD,)
+    secrets: Sequence[str] = (PASSWORD,)
     most_bytes = MIB - 133  # with the headers of an event whose id has five letters
     find = staticmethod(debian)
 
@@ -77,7 +77,7 @@ class NatsRig:
 
     def kill(self) -> None:
         """Kill it once acknowledgements have reached its disk: one that it confirmed within the last 0.1 s is forgotten."""
-        time.sleep(0.5)
+        pause(0.5)
         self.server.kill()
 
     def stop(self) -> None:
@@ -172,9 +172,7 @@ class NatsRig:
         """Let the server read its configuration, and wait until the user's password is the new one."""
         self.write(password)
         self.server.send(signal.SIGHUP)
-        async with asyncio.timeout(30):
-            while not await self._lets_in(password):
-                await asyncio.sleep(0.05)
+        await until(lambda: self._lets_in(password), "the server to read its configuration")
 
     async def _lets_in(self, password: str) -> bool:
         client = Client()

