@@ -68,7 +68,7 @@ async def test_the_authority_decides(server: tuple[str, PrivateServer], certific
     known = f"?{parameter}={certificate}/cert.pem"
     with pytest.raises(ConfigError, match=f"certificate.*{parameter}=FILE"):
         await source(kind, f"{scheme}://127.0.0.1:{running.port}").open()
-    with pytest.raises(ConfigError, match="certificate|not valid for"):
+    with pytest.raises(ConfigError, match=r"certificate|not valid for"):
         await source(kind, f"{scheme}://localhost:{running.port}{known}").open()
     with pytest.raises(ConfigError, match=f"there is no stream|There is no stream {PLACE}"):
         await source(kind, f"{scheme}://127.0.0.1:{running.port}{known}").open()
