@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from makegood.base.sizes import MIB
 from makegood.brokers.address import BrokerAddress
 from makegood.brokers.kinds import Target
 from makegood.brokers.protocol import (
@@ -32,6 +33,9 @@ from makegood.brokers.protocol import (
 )
 from makegood.brokers.redis_connection import ANSWER, CommandError, RedisConnection, is_passing, trim_of
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
+
+LONGEST: Final = 16 * MIB
+"""Bytes of the longest event that is sent. Redis itself takes 512 MiB, and hangs up on more."""
 
 _OPEN: Final = 9.0
 _CLOSE: Final = 1.0
@@ -372,6 +376,9 @@ class RedisSender:
     async def send(self, place: str, event: OutgoingEvent, timeout: float) -> None:
         """Append an entry with the fields ``ce_id``, ``task``, ``content-type`` and ``data``."""
         where = f"{self.where}/{place}"
+        if len(event.body) > LONGEST:
+            text = f"the event has {len(event.body)} bytes, and makegood sends at most {LONGEST} to Redis"
+            raise RefusedTargetError(f"{where}: {text}")
         trim = ("MAXLEN", "~", self._trim) if self._trim else ()
         fields = (
             "ce_id",

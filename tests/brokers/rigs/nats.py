@@ -82,7 +82,7 @@ class NatsRig:
 
     def stop(self) -> None:
         """Stop it with SIGSTOP."""
-        self.server.send(signal.SIGSTOP)
+        self.server.stop()
 
     def resume(self) -> None:
         """Let it continue."""

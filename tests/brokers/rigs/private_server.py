@@ -60,6 +60,14 @@ class PrivateServer:
         if self._process is not None:
             self._process.send_signal(number)
 
+    def stop(self) -> None:
+        """Stop it with SIGSTOP, and wait until each of its threads has stopped."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        tasks = Path(f"/proc/{self._process.pid}/task")
+        while any(task.read_text().rpartition(")")[2].split()[0] != "T" for task in tasks.glob("*/stat")):
+            pause(_LOOK)
+
     def restart(self) -> None:
         """Stop it in good order, and start it again."""
         assert self._process is not None

@@ -11,9 +11,8 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from makegood.base.sizes import MIB
 from makegood.brokers import BrokerAddress, Target, address_of, permissions
-from makegood.brokers.redis import RedisSource
+from makegood.brokers.redis import LONGEST, RedisSource
 from makegood.errors import ConfigError
 from proofs.servers import program
 from tests.brokers.rig import Draft, Received
@@ -56,7 +55,7 @@ class RedisRig:
     checks_rights = True
     redelivery = 2 * IDLE
     secrets: Sequence[str] = (PASSWORD,)
-    most_bytes = MIB
+    most_bytes = LONGEST
     find = staticmethod(redis_server)
 
     def __init__(self) -> None:
@@ -70,7 +69,7 @@ class RedisRig:
             acl.write_text("user default on nopass ~* &* +@all\n")
         return [
             self.find(), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", "",
-            "--appendonly", "yes", "--appendfsync", "always", "--proto-max-bulk-len", str(MIB), "--aclfile", str(acl),
+            "--appendonly", "yes", "--appendfsync", "always", "--aclfile", str(acl),
         ]  # fmt: skip
 
     def start(self) -> None:
@@ -96,7 +95,7 @@ class RedisRig:
 
     def stop(self) -> None:
         """Stop it with SIGSTOP."""
-        self.server.send(signal.SIGSTOP)
+        self.server.stop()
 
     def resume(self) -> None:
         """Let it continue."""
