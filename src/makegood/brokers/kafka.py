@@ -71,7 +71,7 @@ _FOREVER: Final = 2**31 - 1
 _MOST_SENT: Final = 2**30
 """Bytes: the broker decides what is too large, not the client."""
 _REFUSALS: Final = (
-    kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError, kafka_errors.TopicAuthorizationFailedError,
+    kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError,
     kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError,
 )  # fmt: skip
 """What sending again does not change."""

@@ -10,6 +10,7 @@ from tests.brokers.rig import Rig
 RIGS: dict[str, str] = {
     "rabbitmq-classic": "tests.brokers.rigs.rabbitmq:ClassicRig",
     "rabbitmq-quorum": "tests.brokers.rigs.rabbitmq:QuorumRig",
+    "kafka": "tests.brokers.rigs.kafka:KafkaRig",
 }
 """By name: the module and the class of each rig."""
 

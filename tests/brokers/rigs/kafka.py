@@ -16,6 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from examples.orders.free_port import free_port
+from makegood.base.sizes import MIB
 from makegood.brokers import BrokerAddress, Target, address_of
 from tests.brokers.rig import Draft, Received
 from tests.brokers.rigs.private_process import PrivateProcess
@@ -100,7 +101,14 @@ class KafkaRig:
         await asyncio.to_thread(self._produce, place, drafts, more)
 
     def _produce(self, place: str, drafts: Sequence[Draft], more: dict[str, Any]) -> None:
-        producer = Producer({"bootstrap.servers": self._server, "linger.ms": 0, **more.pop("settings", {})})
+        producer = Producer(
+            {
+                "bootstrap.servers": self._server,
+                "linger.ms": 0,
+                "message.max.bytes": 2 * MIB,
+                **more.pop("settings", {}),
+            }
+        )
         for draft in drafts:
             headers: list[tuple[str, str | bytes | None]] = list(draft.headers.items())
             headers += [("ce_id", draft.id)] if draft.id is not None else []

@@ -14,6 +14,12 @@ from typing import Any
 
 import confluent_kafka
 
+_SYNC_GROUP = b"\0\x0e"
+_BEHIND = 0.1
+_PRODUCE = b"\0\0"
+_MOST_BYTES = 1_500_000
+_TOO_LARGE = 10
+
 
 class MockCluster:
     """One broker that keeps topics, groups and transactions in memory."""
@@ -48,16 +54,37 @@ class MockCluster:
 class Forwarder:
     """Connections to the cluster, which can be broken."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, cluster: MockCluster) -> None:
+        self._cluster = cluster
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward a connection."""
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._cluster.port)
         self._writers |= {writer, far_writer}
-        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer), return_exceptions=True)
+        await asyncio.gather(
+            self._ask(reader, far_writer), _answer(far_reader, writer), return_exceptions=True
+        )
         self._writers -= {writer, far_writer}
+
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward requests.
+
+        The mock cluster refuses the SyncGroup of a member that comes behind its leader's, which no broker does:
+        the leader's is held up for a moment. And it has no limit for messages, which every broker has.
+        """
+        try:
+            while True:
+                size = await reader.readexactly(4)
+                request = await reader.readexactly(int.from_bytes(size))
+                if request[:2] == _SYNC_GROUP and _assigns(request):
+                    await asyncio.sleep(_BEHIND)
+                elif request[:2] == _PRODUCE and len(request) > _MOST_BYTES:
+                    self._cluster.fail(int.from_bytes(_PRODUCE), _TOO_LARGE)
+                writer.write(size + request)
+                await writer.drain()
+        finally:
+            writer.close()
 
     def sever(self) -> None:
         """Break them all."""
@@ -65,7 +92,16 @@ class Forwarder:
             writer.transport.abort()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def _assigns(sync: bytes) -> bool:
+    """Return whether a SyncGroup, in version 3, shares out partitions."""
+    at = 8
+    for skip in (0, 4, 0, 0):  # client, group and its generation, member, instance
+        length = int.from_bytes(sync[at : at + 2], signed=True)
+        at += 2 + max(0, length) + skip
+    return int.from_bytes(sync[at : at + 4]) > 0
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while data := await reader.read(65_536):
             writer.write(data)
@@ -77,7 +113,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def main(port: int, control: str) -> None:
     """Serve until killed."""
     cluster = MockCluster(port)
-    forwarder = Forwarder(cluster.port)
+    forwarder = Forwarder(cluster)
 
     async def obey(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         command: str
