@@ -304,7 +304,12 @@ class _Session:
         self.consumer.seek(tp, begin)
 
     async def commit(self) -> None:
-        """Commit the offsets up to which all is acknowledged, where they are new."""
+        """Commit the offsets up to which all is acknowledged, where they are new.
+
+        Not while the group shares out its partitions: aiokafka gives up its membership when that is refused.
+        """
+        if self.unassigned is not None:
+            return
         assigned = self.consumer.assignment()
         offsets = {}
         for tp, part in self._partitions.items():
