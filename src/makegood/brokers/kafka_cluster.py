@@ -256,7 +256,12 @@ class Cluster:
                     connection = await create_conn(
                         host.strip("[]"), int(port), request_timeout_ms=ANSWER * 1000, **login
                     )
-            except (OSError, TimeoutError, ValueError, kafka_errors.KafkaError) as fault:
+            except KeyError as fault:  # aiokafka, where a wrong password is answered in words of SCRAM
+                error = explained(
+                    kafka_errors.SaslAuthenticationFailed(repr(fault)), self.target, self.target.where
+                )
+                raise error from None
+            except (OSError, TimeoutError, kafka_errors.KafkaError) as fault:
                 error = explained(fault, self.target, self.target.where)
                 if isinstance(error, ConfigError):
                     raise error from None

@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -147,7 +147,8 @@ class KafkaRig:
                 for _ in range(low, high):
                     message = consumer.poll(_WAIT)
                     assert message is not None
-                    headers = {name: (value or b"").decode() for name, value in message.headers() or []}
+                    pairs = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+                    headers = {name: (value or b"").decode() for name, value in pairs}
                     key = message.key()
                     result.append(
                         Received(

@@ -27,7 +27,7 @@ class MockCluster:
     def __init__(self, port: int) -> None:
         packages = Path(confluent_kafka.__file__).parent.parent
         [library] = packages.glob("confluent_kafka.libs/librdkafka*.so*")
-        self._library = ctypes.CDLL(library)
+        self._library = ctypes.CDLL(str(library))
         for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_mock_cluster_new"):
             getattr(self._library, name).restype = ctypes.c_void_p
         self._library.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
