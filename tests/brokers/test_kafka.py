@@ -135,7 +135,7 @@ async def test_offsets_of_a_topic_that_is_gone_do_not_hide_the_new_ones_messages
             assert bodies(got) == [draft.body for draft in drafts(8)]
             await source.acknowledge(got)
         topic = await cluster.topic(address.place)
-        assert await cluster.committed(group, address.place, [0]) == {0: (8, f"topic {topic.id}")}
+        assert await cluster.group_offsets(group, address.place, [0]) == {0: (8, f"topic {topic.id}")}
     finally:
         await cluster.close()
 
@@ -259,7 +259,13 @@ async def test_a_pause_longer_than_the_session_costs_no_membership(mock: KafkaRi
         before = await taken(source, 20)
         await source.pause()
         await mock.publish(address.place, drafts(1, "late"))
-        await asyncio.sleep(4.0)  # the session is 3 seconds
+        clock = asyncio.get_running_loop().time
+        later = clock() + 4.0  # the session is 3 seconds
+
+        async def is_later() -> bool:
+            return clock() > later
+
+        await until(is_later, "the end of a session", PATIENCE)
         await source.acknowledge(before)
         assert await mock.waiting(address, GROUP) == 1
         assert bodies(await taken(source, 1)) == [drafts(1, "late")[0].body]

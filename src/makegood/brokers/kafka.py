@@ -120,28 +120,28 @@ def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -
     return "\n".join(lines)
 
 
-class _Taken:
+class _Mark:
     """A record that was fetched, until it and all before it are acknowledged. Its delivery's receipt."""
 
-    __slots__ = ("done", "offset")
+    __slots__ = ("is_done", "offset")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
-        self.done = False
+        self.is_done = False
 
 
 class _Partition:
     """What was fetched of a partition, while it is this reader's."""
 
-    __slots__ = ("committed", "next", "pending", "seen", "silent")
+    __slots__ = ("commit_offset", "next", "pending", "polled_at", "silent")
 
     def __init__(self) -> None:
-        self.pending: deque[_Taken] = deque()
+        self.pending: deque[_Mark] = deque()
         """In the order of fetching, from the first that is not acknowledged."""
         self.next: int | None = None
         """The offset behind the last one that was fetched."""
-        self.committed: int | None = None
-        self.seen: int | None = None
+        self.commit_offset: int | None = None
+        self.polled_at: int | None = None
         """When the broker last said what there is, as aiokafka puts it."""
         self.silent = 0.0
         """Seconds of waiting since that changed."""
@@ -153,11 +153,11 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
     def __init__(self, session: "_Session") -> None:
         self._session = session
 
-    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:  # noqa: ARG002 - aiokafka's interface
+    def on_partitions_revoked(self, partitions: Iterable[Any]) -> None:  # noqa: ARG002 - aiokafka's interface
         self._session.unassigned = 0.0
 
-    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        self._session.assign(assigned)
+    def on_partitions_assigned(self, partitions: Iterable[Any]) -> None:
+        self._session.assign(partitions)
 
 
 class _Session:
@@ -180,12 +180,12 @@ class _Session:
         self._buffer: deque[tuple[Any, Delivery]] = deque()
         self._checked_at = 0.0
 
-    def assign(self, assigned: Iterable[Any]) -> None:
+    def assign(self, partitions: Iterable[Any]) -> None:
         """Keep what was fetched of partitions that stay, and forget that of others.
 
         aiokafka would read those that stay from the committed offset on, what was taken already too.
         """
-        self._partitions = {tp: self._partitions.get(tp) or _Partition() for tp in assigned}
+        self._partitions = {tp: self._partitions.get(tp) or _Partition() for tp in partitions}
         for tp, part in self._partitions.items():
             part.silent = 0.0
             begin = self._begins.get(tp.partition) if part.next is None else part.next
@@ -207,13 +207,13 @@ class _Session:
             self.consumer.resume(*self.consumer.assignment())
         if not self._buffer:
             await self._fetch(limit, wait)
-        taken: list[Delivery] = []
+        deliveries: list[Delivery] = []
         size = 0
-        while self._buffer and len(taken) < limit and size < MOST_BYTES:
+        while self._buffer and len(deliveries) < limit and size < MOST_BYTES:
             _, delivery = self._buffer.popleft()
-            taken.append(delivery)
+            deliveries.append(delivery)
             size += len(delivery.body)
-        return taken
+        return deliveries
 
     async def _fetch(self, limit: int, wait: float) -> None:
         clock = asyncio.get_running_loop().time
@@ -233,9 +233,9 @@ class _Session:
             # Nothing may wait between here and `getmany`: what it returned, aiokafka counts as read.
             part = self._partitions.setdefault(tp, _Partition())
             for record in batch:
-                taken = _Taken(record.offset)
-                part.pending.append(taken)
-                self._buffer.append((tp, _delivery(record, self.topic_id, taken)))
+                mark = _Mark(record.offset)
+                part.pending.append(mark)
+                self._buffer.append((tp, _delivery(record, self.topic_id, mark)))
             part.next = batch[-1].offset + 1
         if records or clock() - self._checked_at > _CHECK_EVERY:
             await self._check_topic()
@@ -265,9 +265,9 @@ class _Session:
             return
         for tp in self.consumer.assignment():
             part = self._partitions.setdefault(tp, _Partition())
-            seen = self.consumer.last_poll_timestamp(tp)
-            part.silent = 0.0 if seen != part.seen else part.silent + waited
-            part.seen = seen
+            polled_at = self.consumer.last_poll_timestamp(tp)
+            part.silent = 0.0 if polled_at != part.polled_at else part.silent + waited
+            part.polled_at = polled_at
             if part.silent > _SILENCE:
                 raise kafka_errors.KafkaTimeoutError(
                     f"partition {tp.partition} has not answered for {part.silent:.0f} seconds"
@@ -296,11 +296,11 @@ class _Session:
         else:
             return  # in range meanwhile
         part = self._partitions.setdefault(tp, _Partition())
-        taken = _Taken(offset)
-        part.pending.append(taken)
+        mark = _Mark(offset)
+        part.pending.append(mark)
         part.next = begin
         id_ = f"{self.topic_id or tp.topic}/{tp.partition}/{offset}/gap"
-        self._buffer.append((tp, Delivery(receipt=taken, body=b"", id=id_, fault=why)))
+        self._buffer.append((tp, Delivery(receipt=mark, body=b"", id=id_, fault=why)))
         self.consumer.seek(tp, begin)
 
     async def commit(self) -> None:
@@ -310,12 +310,12 @@ class _Session:
         """
         if self.unassigned is not None:
             return
-        assigned = self.consumer.assignment()
+        current = self.consumer.assignment()
         offsets = {}
         for tp, part in self._partitions.items():
-            while part.pending and part.pending[0].done:
+            while part.pending and part.pending[0].is_done:
                 part.pending.popleft()
-            if tp not in assigned:
+            if tp not in current:
                 continue
             if part.pending:
                 offset = part.pending[0].offset
@@ -323,7 +323,7 @@ class _Session:
                 offset = await self.consumer.position(tp)  # beyond the marks of transactions, too
             else:
                 continue
-            if offset != part.committed:
+            if offset != part.commit_offset:
                 offsets[tp] = offset
         if not offsets:
             return
@@ -336,7 +336,7 @@ class _Session:
             return  # the group shares out its partitions anew: the next commit repeats it
         for tp, offset in offsets.items():
             if part := self._partitions.get(tp):  # type: ignore[assignment]  # mypy knows it from the loop above
-                part.committed = offset
+                part.commit_offset = offset
 
     async def close(self, *, leave: bool) -> None:
         """Let go. ``leave``: say so to the group, if it listens, so that others take over at once."""
@@ -370,7 +370,7 @@ class KafkaSource:
         """Join the group. See ``Source.open``."""
         if self._session is not None:
             return self._session.requirements
-        async with self._connected() as cluster:
+        async with self._connection() as cluster:
             topic, begins, requirements = await self._examine(cluster)
             if begins and await cluster.commit(self._group, self._address.place, begins, _NOTE + topic.id):
                 # A process that ends before its first message does not leave the beginning to the next one.
@@ -382,12 +382,12 @@ class KafkaSource:
 
     async def check(self) -> Sequence[Requirement]:
         """Return what ``open`` would. See ``Source.check``."""
-        async with self._connected() as cluster:
+        async with self._connection() as cluster:
             return (await self._examine(cluster))[2]
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         """Return the next deliveries. See ``Source.take``."""
-        async with self._joined() as session:
+        async with self._membership() as session:
             try:
                 return await session.take(limit, wait)
             except kafka_errors.CorruptRecordException as fault:
@@ -395,9 +395,9 @@ class KafkaSource:
 
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Commit the offsets up to which everything is acknowledged. See ``Source.acknowledge``."""
-        async with self._joined() as session:
+        async with self._membership() as session:
             for delivery in deliveries:
-                delivery.receipt.done = True
+                delivery.receipt.is_done = True
             await session.commit()
 
     async def refuse(self, delivery: Delivery, why: str) -> None:  # noqa: ARG002 - the interface
@@ -408,17 +408,17 @@ class KafkaSource:
 
     async def pause(self) -> None:
         """Fetch nothing more, and remain a member of the group. See ``Source.pause``."""
-        async with self._joined() as session:
+        async with self._membership() as session:
             session.pause()
 
     async def backlog(self) -> Backlog:
         """Return how many messages the group has not acknowledged. See ``Source.backlog``."""
         place = self._address.place
-        async with self._connected() as cluster:
+        async with self._connection() as cluster:
             leaders = (await cluster.topic(place)).leaders
             firsts = await cluster.offsets(place, leaders, EARLIEST)
             lasts = await cluster.offsets(place, leaders, LATEST)
-            offsets = await cluster.committed(self._group, place, leaders)
+            offsets = await cluster.group_offsets(self._group, place, leaders)
         begins = {part: max(first, offsets.get(part, (first, ""))[0]) for part, first in firsts.items()}
         return Backlog(sum(max(0, last - begins[part]) for part, last in lasts.items()))
 
@@ -429,7 +429,7 @@ class KafkaSource:
             await session.close(leave=True)
 
     @asynccontextmanager
-    async def _joined(self) -> AsyncIterator[_Session]:
+    async def _membership(self) -> AsyncIterator[_Session]:
         """The session; after a fault of it there is none."""
         session = self._session
         if session is None:
@@ -442,7 +442,7 @@ class KafkaSource:
             raise explained(fault, self._target, self.where) from fault
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Cluster]:
+    async def _connection(self) -> AsyncIterator[Cluster]:
         """A connection for questions, and ten seconds for them."""
         cluster = Cluster(self._target, f"makegood-{self._reader.name}")
         try:
@@ -462,7 +462,7 @@ class KafkaSource:
         place = self._address.place
         topic = await cluster.topic(place)
         leaders, note = topic.leaders, _NOTE + topic.id
-        offsets = await cluster.committed(self._group, place, leaders)
+        offsets = await cluster.group_offsets(self._group, place, leaders)
         foreign = [part for part, (_, said) in offsets.items() if said.startswith(_NOTE) and said != note]
         start = self._address.parameters.get("start")
         if not offsets and start is None:
@@ -639,7 +639,7 @@ async def _stop(producer: Any) -> None:
     await asyncio.gather(stopping, return_exceptions=True)
 
 
-def _delivery(record: Any, topic_id: str, taken: _Taken) -> Delivery:
+def _delivery(record: Any, topic_id: str, mark: _Mark) -> Delivery:
     headers = {}
     for name, value in record.headers:
         with suppress(UnicodeDecodeError):
@@ -649,7 +649,7 @@ def _delivery(record: Any, topic_id: str, taken: _Taken) -> Delivery:
         with suppress(UnicodeDecodeError):
             headers.setdefault("kafka_key", record.key.decode())
     return Delivery(
-        receipt=taken,
+        receipt=mark,
         body=record.value or b"",
         id=headers.get("ce_id") or own,
         headers=headers,
@@ -668,8 +668,8 @@ def _requirements_of_ids(
     if not topic.id:
         what = "this broker is older than Kafka 2.8 and gives topics no ids: if the topic is deleted and filled anew with the same times, its messages are taken for known ones"
         findings.append(Requirement("warning", f"{place}: {what}", "upgrade the brokers"))
-    kept = (settings or {}).get("retention.ms", "0")
-    if has_start and (not kept.isdecimal() or int(kept) > _REMEMBERED):
+    retention = (settings or {}).get("retention.ms", "0")
+    if has_start and (not retention.isdecimal() or int(retention) > _REMEMBERED):
         what = "start= is said, and messages are kept for more than 14 days: should Kafka forget the group, older ones would become orders again"
         findings.append(
             Requirement("warning", f"{place}: {what}", "leave out start= once the group has begun to read")

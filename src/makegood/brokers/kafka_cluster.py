@@ -321,7 +321,7 @@ class Cluster:
                 offsets[part["partition"]] = part["offset"]
         return offsets
 
-    async def committed(
+    async def group_offsets(
         self, group: str, topic: str, partitions: Collection[int]
     ) -> dict[int, tuple[int, str]]:
         """Return the offset and the note that a group has committed for each partition, where it has."""
@@ -474,13 +474,13 @@ def _retention(place: str, settings: Mapping[str, str], alter: str) -> list[Requ
             f"retention.bytes is {bytes_}: a partition that is longer loses its oldest messages, read or not"
         )
         findings.append(Requirement("warning", f"{place}: {what}", f"{alter} retention.bytes=-1"))
-    kept = settings.get("retention.ms", "-1")
-    if "delete" in policy and kept.isdecimal():
-        short = int(kept) < _DAY
+    retention = settings.get("retention.ms", "-1")
+    if "delete" in policy and retention.isdecimal():
+        short = int(retention) < _DAY
         findings.append(
             Requirement(
                 "warning" if short else "ok",
-                f"{place}: messages that nobody reads for {int(kept) / _DAY:.3g} days expire (retention.ms)",
+                f"{place}: messages that nobody reads for {int(retention) / _DAY:.3g} days expire (retention.ms)",
                 f"{alter} retention.ms={7 * _DAY}" if short else "",
             )
         )

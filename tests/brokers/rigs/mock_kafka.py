@@ -78,7 +78,10 @@ class Forwarder:
                 size = await reader.readexactly(4)
                 request = await reader.readexactly(int.from_bytes(size))
                 if request[:2] == _SYNC_GROUP and _assigns(request):
-                    await asyncio.sleep(_BEHIND)
+                    loop = asyncio.get_running_loop()
+                    others = loop.create_future()  # on connections of their own
+                    loop.call_later(_BEHIND, others.set_result, None)
+                    await others
                 elif request[:2] == _PRODUCE and len(request) > _MOST_BYTES:
                     self._cluster.fail(int.from_bytes(_PRODUCE), _TOO_LARGE)
                 writer.write(size + request)
