@@ -119,9 +119,9 @@ class _Queue:
         self._address = address
         self._reader = reader
         self._link: Link | None = None
-        self._checked: Sequence[Requirement] = ()
-        self._arrived: deque[Delivery] = deque()
-        self._held: dict[int, None] = {}
+        self._requirements: Sequence[Requirement] = ()
+        self._buffer: deque[Delivery] = deque()
+        self._tags: dict[int, None] = {}
         """Tags of all that was delivered and not settled, in the broker's order."""
         self._consumer: str | None = None
         self._seen = 0.0
@@ -131,15 +131,15 @@ class _Queue:
 
     async def open(self) -> Sequence[Requirement]:
         if self._link is not None and self._link.is_open:
-            return self._checked
+            return self._requirements
         self._drop()
         async with deadline(self._place, self.where, _OPEN):
             link = await connect(self._place, "makegood " + self._reader.name)
             try:
                 await link.declared(self._address.place)
                 setup = await setup_of(self._place, self._address.place)
-                self._checked = requirements(self.where, setup, link.version)
-                _refuse_errors(self._checked)
+                self._requirements = requirements(self.where, setup, link.version)
+                _refuse_errors(self._requirements)
                 self.keeps_refusals = self._keeps(setup)
                 link.watch(self.where, self._bell.set)
                 self._link = link
@@ -148,7 +148,7 @@ class _Queue:
                 link.abort()
                 self._drop()
                 raise
-        return self._checked
+        return self._requirements
 
     def _keeps(self, setup: Setup) -> bool:
         keeper = self._address.parameters.get(DEAD_LETTERS)
@@ -161,37 +161,37 @@ class _Queue:
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         link = await self._ready()
-        # Behind a pause the next consumer is given a whole prefetch more: none is begun while this one is full.
-        if self._consumer is None and len(self._held) < self._reader.batch:
+        # Behind a pause the next consumer is given a whole prefetch more: none begins while this one is full.
+        if self._consumer is None and len(self._tags) < self._reader.batch:
             await self._finished(self._consume(link))
-        if not self._arrived and wait > 0:
+        if not self._buffer and wait > 0:
             await self._arrival(link, wait)
         self._raise_if_broken(link)
         batch: list[Delivery] = []
         size = 0
-        while self._arrived and len(batch) < limit and size < MOST_BYTES:
-            batch.append(self._arrived.popleft())
+        while self._buffer and len(batch) < limit and size < MOST_BYTES:
+            batch.append(self._buffer.popleft())
             size += len(batch[-1].body)
         return batch
 
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         link = await self._ready()
-        tags = {d.receipt.tag for d in deliveries if d.receipt.link is link} & self._held.keys()
+        tags = {d.receipt.tag for d in deliveries if d.receipt.link is link} & self._tags.keys()
         last = 0
-        for tag in self._held:
+        for tag in self._tags:
             if tag not in tags:
                 break
             last = tag
         for tag in tags:
-            del self._held[tag]
+            del self._tags[tag]
         if tags:
             await self._finished(link.acknowledge(last, sorted(tag for tag in tags if tag > last)))
 
     async def refuse(self, delivery: Delivery, why: str) -> None:  # noqa: ARG002 - AMQP takes no reason
         link = await self._ready()
         tag = delivery.receipt.tag
-        if delivery.receipt.link is link and tag in self._held:
-            del self._held[tag]
+        if delivery.receipt.link is link and tag in self._tags:
+            del self._tags[tag]
             await self._finished(link.reject(tag))
 
     async def pause(self) -> None:
@@ -203,8 +203,8 @@ class _Queue:
     async def backlog(self) -> Backlog:
         if self._link is not None:
             link = await self._ready()
-            declared = await self._finished(link.declared(self._address.place))
-            return Backlog(waiting=declared.message_count + len(self._held))
+            answer = await self._finished(link.declared(self._address.place))
+            return Backlog(waiting=answer.message_count + len(self._tags))
         async with deadline(self._place, self.where, _OPEN):
             link = await connect(self._place, "makegood backlog")
             try:
@@ -225,8 +225,8 @@ class _Queue:
         if self._call is not None:
             self._call.cancel()
         self._link = self._consumer = self._call = None
-        self._arrived.clear()
-        self._held.clear()
+        self._buffer.clear()
+        self._tags.clear()
 
     async def _consume(self, link: Link) -> None:
         loop = asyncio.get_running_loop()
@@ -235,8 +235,8 @@ class _Queue:
             if self._link is link:
                 self._seen = loop.time()
                 delivery = _delivery(link, message)
-                self._held[delivery.receipt.tag] = None
-                self._arrived.append(delivery)
+                self._tags[delivery.receipt.tag] = None
+                self._buffer.append(delivery)
                 self._bell.set()
 
         self._consumer = await link.consume(self._address.place, arrive, self._reader.batch)
@@ -246,7 +246,7 @@ class _Queue:
         """Wait until something has arrived, the link has broken, or so many seconds are over."""
         loop = asyncio.get_running_loop()
         end = loop.time() + wait
-        while link.is_open and not self._arrived and (left := end - loop.time()) > 0:
+        while link.is_open and not self._buffer and (left := end - loop.time()) > 0:
             self._bell.clear()
             try:
                 async with asyncio.timeout(min(left, max(0.1, self._seen + _QUIET - loop.time()))):
@@ -264,7 +264,7 @@ class _Queue:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await link.cancel(consumer)
-        if not self._held:
+        if not self._tags:
             await link.change_channel()
         await self._consume(link)
 
@@ -285,7 +285,7 @@ class _Queue:
             raise error
 
     async def _finished(self, call: Coroutine[Any, Any, Any] | None) -> Any:
-        """Return what a call answers. If the caller is cancelled it goes on, or aiormq would close the channel."""
+        """Return what a call answers. It outlives a cancelled caller, or aiormq would close the channel."""
         if call is not None:
             self._call = asyncio.create_task(self._limited(call))
         task = self._call
@@ -312,7 +312,7 @@ def _delivery(link: Link, message: DeliveredMessage) -> Delivery:
     assert isinstance(header, commands.Basic.Deliver)
     table = properties.headers or {}
     headers = {name: text for name, value in table.items() if (text := _text(value)) is not None}
-    lost = str(headers.pop(FAULT_HEADER, "")).split(",")
+    gaps = str(headers.pop(FAULT_HEADER, "")).split(",")
     repeats = table.get("x-delivery-count")  # of a quorum queue
     return Delivery(
         receipt=_Receipt(link, int(header.delivery_tag or 0)),
@@ -324,7 +324,7 @@ def _delivery(link: Link, message: DeliveredMessage) -> Delivery:
         reply_to=properties.reply_to or None,
         sent_at=_sent_at(properties, table.get("timestamp_in_ms")),
         count=1 + (repeats if isinstance(repeats, int) else int(bool(header.redelivered))),
-        fault="; ".join(f"its {name} cannot be decoded" for name in lost if name in _NEEDED),
+        fault="; ".join(f"its {name} cannot be decoded" for name in gaps if name in _NEEDED),
     )
 
 

@@ -1,7 +1,7 @@
 """A connection to RabbitMQ with one channel, on which every wait has an end, and what its faults mean.
 
 aiormq reads its frames from a stream of our own: one message whose properties pamqp cannot decode, such as a
-timestamp in milliseconds, would end each connection that it is delivered to, for ever.
+timestamp in microseconds, would end each connection that it is delivered to, for ever.
 """
 
 import asyncio
@@ -151,12 +151,12 @@ async def deadline(place: Place, where: str, seconds: float) -> AsyncIterator[No
     """
     task = asyncio.current_task()
     assert task is not None
-    asked = task.cancelling()
+    cancels = task.cancelling()
     try:
         async with asyncio.timeout(seconds):
             yield
     except asyncio.CancelledError as fault:
-        if task.cancelling() > asked:
+        if task.cancelling() > cancels:
             raise
         raise problem(place, where, fault) from None
     except (
@@ -184,7 +184,7 @@ class _Frames(asyncio.StreamReader):
     def __init__(self) -> None:
         super().__init__(limit=2**18)
         self._rest = b""
-        self.refused: _RefusedError | None = None
+        self.refusal: _RefusedError | None = None
 
     def at_eof(self) -> bool:
         return not self._rest and super().at_eof()
@@ -210,7 +210,7 @@ class _Frames(asyncio.StreamReader):
         elif channel == 0 and kind == 1 and whole[7:11] == b"\0\x0a\0\x32":
             closing = frames.unmarshal(whole)[2]
             if isinstance(closing, commands.Connection.Close):
-                self.refused = _RefusedError(closing.reply_code or 0, closing.reply_text or "")
+                self.refusal = _RefusedError(closing.reply_code or 0, closing.reply_text or "")
         return whole
 
 
@@ -218,7 +218,7 @@ def _readable(payload: bytes) -> ContentHeader:
     """Return the header of a message with those of its properties that can be decoded."""
     header = ContentHeader(body_size=struct.unpack(">HHQ", payload[:12])[2])
     properties = header.properties
-    flags, rest, lost = struct.unpack(">H", payload[12:14])[0], payload[14:], list[str]()
+    flags, rest, gaps = struct.unpack(">H", payload[12:14])[0], payload[14:], list[str]()
     for name in properties.__slots__:
         if not flags & properties.flags[name]:
             continue
@@ -229,9 +229,9 @@ def _readable(payload: bytes) -> ContentHeader:
         try:
             setattr(properties, name, decode.by_type(rest[:size], kind)[1])
         except (ValueError, OverflowError):
-            lost.append(name)
+            gaps.append(name)
         rest = rest[size:]
-    properties.headers = {**(properties.headers or {}), FAULT_HEADER: ",".join(lost)}
+    properties.headers = {**(properties.headers or {}), FAULT_HEADER: ",".join(gaps)}
     return header
 
 
@@ -286,8 +286,8 @@ async def _connect_to(place: Place, host: str, port: int, name: str) -> "Link":
             try:
                 await connection.connect()
             except aiormq.exceptions.InvalidFrameError:
-                if reader.refused is not None:
-                    raise reader.refused from None
+                if reader.refusal is not None:
+                    raise reader.refusal from None
                 raise
             channel = await _channel(connection)
     except BaseException:
@@ -314,7 +314,7 @@ class Link:
         self._connection = connection
         self._channel = channel
         self._writer = writer
-        self._cancelled: BrokerUnavailableError | None = None
+        self._cancellation: BrokerUnavailableError | None = None
         self._on_cancel: Callable[[object], None] = lambda _: None
         self._bell: Callable[[], None] = lambda: None
 
@@ -327,14 +327,14 @@ class Link:
     @property
     def is_open(self) -> bool:
         """Whether it can be used, and its consumer consumes."""
-        return self._cancelled is None and not self._channel.is_closed and not self._connection.is_closed
+        return self._cancellation is None and not self._channel.is_closed and not self._connection.is_closed
 
     @property
     def reason(self) -> BaseException | None:
         """Why it is not open."""
-        closing = self._channel.closing
-        done = closing.done() and not closing.cancelled()
-        return self._cancelled or (closing.exception() if done else None)
+        end = self._channel.closing
+        is_over = end.done() and not end.cancelled()
+        return self._cancellation or (end.exception() if is_over else None)
 
     def watch(self, where: str, bell: Callable[[], None]) -> None:
         """Call ``bell`` when the link is no longer open.
@@ -343,7 +343,7 @@ class Link:
         """
 
         def cancelled(_: object) -> None:
-            self._cancelled = BrokerUnavailableError(
+            self._cancellation = BrokerUnavailableError(
                 f"{where}: RabbitMQ has cancelled this consumer: the queue was deleted or moved, or an acknowledgement took too long"
             )
             bell()

@@ -42,9 +42,9 @@ class Setup(msgspec.Struct, frozen=True):
         """Return a setting, by an argument of the queue or else a policy; None if there is neither."""
         assert self.queue is not None
         policy = self.queue.get("effective_policy_definition") or {}
-        found = (self.queue.get("arguments") or {}).get(f"x-{name}")
+        argument = (self.queue.get("arguments") or {}).get(f"x-{name}")
         # A list is how the API spells an empty object.
-        return policy.get(name) if found is None and isinstance(policy, dict) else found
+        return policy.get(name) if argument is None and isinstance(policy, dict) else argument
 
     @property
     def keeps_refusals(self) -> bool:
