@@ -65,6 +65,7 @@ RUN_BY = {
     "docs/build/migrate-from-temporal.md": "test_migration_pages",
     "docs/build/orders-from-nats.md": "test_nats_and_redis_howtos",
     "docs/build/orders-from-redis-streams.md": "test_nats_and_redis_howtos",
+    "docs/build/orders-from-kafka.md": "test_kafka_howto",
     "docs/build/rate-limits-and-circuit-breakers.md": "test_breaker_howto",
     "docs/build/orders-from-rabbitmq.md": "test_rabbitmq_howto",
     "docs/build/submit-by-message.md": "test_messages_howto",

@@ -14,6 +14,7 @@ RIGS: dict[str, str] = {
     "rabbitmq-quorum": "tests.brokers.rigs.rabbitmq:QuorumRig",
     "redis": "tests.brokers.rigs.redis:RedisRig",
     "valkey": "tests.brokers.rigs.redis:ValkeyRig",
+    "kafka": "tests.brokers.rigs.kafka:KafkaRig",
 }
 """By name: the module and the class of each rig."""
 

@@ -1,0 +1,190 @@
+"""Brokers that speak Kafka's protocol: librdkafka's mock cluster, and tansu.
+
+Neither keeps anything over a restart, and neither knows rights: what only Apache Kafka shows is said by the
+flags, and by ``MAKEGOOD_TEST_KAFKA`` in ``test_kafka``.
+"""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from examples.orders.free_port import free_port
+from makegood.base.sizes import MIB
+from makegood.brokers import BrokerAddress, Target, address_of
+from tests.brokers.rig import Draft, Received
+from tests.brokers.rigs.private_process import PrivateProcess
+
+_WAIT = 30.0
+_TOPIC_DENIED = 29
+
+
+class KafkaRig:
+    """librdkafka's mock cluster, with one broker; a topic has one partition."""
+
+    kind = "kafka"
+    gives_ids = True
+    takes_ids = True
+    takes_empty = True
+    keeps_order = True
+    keeps_over_restart = False
+    has_dead_letters = False
+    has_single_acknowledgements = False
+    checks_rights = True
+    redelivery = 10.0
+    """The session's timeout, and the time to share out the partitions."""
+    most_bytes = 1_000_000
+    secrets: Sequence[str] = ()
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self._process = PrivateProcess(self.port)
+        self._control = str(self._process.folder / "control")
+        self._places: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Start the cluster; all that it had is gone, except that its topics are there."""
+        Path(self._control).unlink(missing_ok=True)
+        script = Path(__file__).with_name("mock_kafka.py")
+        self._process.start([sys.executable, str(script), str(self.port), self._control])
+        for place, partitions in self._places.items():
+            self.command("topic_create", place, partitions, 1)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self._process.kill()
+
+    def stop(self) -> None:
+        """Stop it with SIGSTOP."""
+        self._process.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it continue."""
+        self._process.signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Kill it, and remove its folder."""
+        self._process.close()
+
+    def command(self, *words: str | int) -> None:
+        """Have the cluster carry out a function of librdkafka's mock API."""
+        with socket.socket(socket.AF_UNIX) as way:
+            way.settimeout(_WAIT)
+            way.connect(self._control)
+            way.sendall(json.dumps(words).encode() + b"\n")
+            assert way.recv(16) == b"ok\n"
+
+    @property
+    def target(self) -> Target:
+        """The cluster as the settings name it."""
+        return Target("kafka", "main", f"kafka://127.0.0.1:{self.port}?session=3")
+
+    async def declare(self, place: str, partitions: int = 1) -> BrokerAddress:
+        """Create a topic."""
+        self._places[place] = partitions
+        self.command("topic_create", place, partitions, 1)
+        return address_of(f"kafka:main/{place}?start=earliest&group={place}", {"kafka"})
+
+    async def delete(self, place: str) -> None:
+        """Delete a topic."""
+        del self._places[place]
+        self.command("topic_delete", place)
+
+    async def publish(self, place: str, drafts: Sequence[Draft], **more: Any) -> None:
+        """Produce records, with the id in the header ``ce_id``."""
+        await asyncio.to_thread(self._produce, place, drafts, more)
+
+    def _produce(self, place: str, drafts: Sequence[Draft], more: dict[str, Any]) -> None:
+        # The mock cluster keeps 5 MiB of a partition, counted as they are sent: compressed.
+        settings = {
+            "bootstrap.servers": self._server,
+            "linger.ms": 0,
+            "message.max.bytes": 2 * MIB,
+            "compression.type": "gzip",
+            **more.pop("settings", {}),
+        }
+        producer = Producer(settings)
+        for draft in drafts:
+            headers: list[tuple[str, str | bytes | None]] = list(draft.headers.items())
+            headers += [("ce_id", draft.id)] if draft.id is not None else []
+            producer.produce(place, draft.body, headers=headers, **more)
+        assert producer.flush(_WAIT) == 0
+
+    async def waiting(self, address: BrokerAddress, group: str) -> int:
+        """Return the end of each partition less what the group has committed."""
+        return await asyncio.to_thread(self._lag, address.place, address.parameters.get("group", group))
+
+    def _lag(self, place: str, group: str) -> int:
+        consumer = self._consumer(group)
+        try:
+            lag = 0
+            partitions = [TopicPartition(place, n) for n in range(self._places[place])]
+            for part in consumer.committed(partitions, timeout=_WAIT):
+                low, high = consumer.get_watermark_offsets(part, timeout=_WAIT)
+                lag += high - (part.offset if part.offset >= 0 else low)
+            return lag
+        finally:
+            consumer.close()
+
+    async def read(self, place: str) -> list[Received]:
+        """Read a topic from its beginning."""
+        return await asyncio.to_thread(self._read, place)
+
+    def _read(self, place: str) -> list[Received]:
+        consumer = self._consumer("rig")
+        try:
+            result = []
+            for number in range(self._places[place]):
+                part = TopicPartition(place, number, 0)
+                low, high = consumer.get_watermark_offsets(part, timeout=_WAIT)
+                consumer.assign([TopicPartition(place, number, low)])
+                for _ in range(low, high):
+                    message = consumer.poll(_WAIT)
+                    assert message is not None
+                    pairs = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+                    headers = {name: (value or b"").decode() for name, value in pairs}
+                    key = message.key()
+                    result.append(
+                        Received(
+                            message.value() or b"",
+                            headers.get("ce_id"),
+                            None if key is None else key.decode(),
+                            headers.get("content-type"),
+                        )
+                    )
+            return result
+        finally:
+            consumer.close()
+
+    def _consumer(self, group: str) -> Consumer:
+        return Consumer(
+            {"bootstrap.servers": self._server, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        )  # fmt: skip
+
+    @property
+    def _server(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def dead_letters(self, place: str) -> list[bytes]:
+        """Kafka has none."""
+        raise AssertionError(place)
+
+    async def disconnect(self, place: str) -> None:
+        """Break all connections."""
+        self.command("sever")
+
+    async def revoke(self) -> None:
+        """Deny all topics, as Kafka does without the right to read: the mock cluster knows no users."""
+        for place in self._places:
+            self.command("topic_set_error", place, _TOPIC_DENIED)
+
+    async def grant(self) -> None:
+        """Allow them again."""
+        for place in self._places:
+            self.command("topic_set_error", place, 0)
