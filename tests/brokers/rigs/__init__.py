@@ -1,0 +1,1 @@
+"""The brokers that the suites of sources and senders run on."""
