@@ -68,6 +68,9 @@ class Post:
 
     world: ReceiverWorld
 
+    async def close(self) -> None:
+        """Do nothing."""
+
     async def post(self, url: str, message_id: str, body: bytes) -> None:  # noqa: ARG002 - known by task
         """Deliver a notice to its receiver. Raises ``DeliveryError`` if the receiver does not acknowledge
         it.

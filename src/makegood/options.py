@@ -12,6 +12,8 @@ from makegood.base.durations import IN_PYTHON, Duration, seconds
 from makegood.base.host_lists import entry
 from makegood.base.sizes import Size, size
 from makegood.base.webhook_signature import address, key_of
+from makegood.brokers.address import checked_pattern
+from makegood.brokers.kinds import KINDS, Target, target_for, targets_of
 from makegood.errors import ConfigError
 from makegood.model.notices import Cause
 
@@ -80,6 +82,14 @@ class Options:
     """Time for one post."""
     webhook_tries: int = field(default=12, metadata=_COUNT)
     """Posts before a notice is given up."""
+    brokers: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
+    """The brokers that orders come from and notices go to: their URLs, by the names that addresses such as
+    "amqp:main/orders" contain. A URL may hold a password.
+    """
+    reply_to_brokers: str | None = None
+    """Addresses at brokers that submitters may name in ``reply_to``, separated by spaces; a ``*`` at the end
+    stands for any further text: "amqp:main/notices kafka:main/shop.*".
+    """
     queue_limit: int = field(default=100_000, metadata=_COUNT)
     """Messages that may wait in a queue before ``send`` is refused and its oldest notices are dropped."""
     queue_bytes: Size = field(default="1GiB", metadata=_SIZE)
@@ -137,6 +147,11 @@ class Options:
             entry(host, "webhook_secrets")
             for secret in secrets or [""]:
                 key_of(secret, f"webhook_secrets of {host!r}")
+        for target in self.broker_targets.values():
+            if not target.url.strip():
+                raise ConfigError(f"brokers: the URL of {target.name!r} is empty")
+        for pattern in (self.reply_to_brokers or "").split():
+            target_for(checked_pattern(pattern, KINDS), self.broker_targets, "reply_to_brokers")
         if self.webhook_cause not in _CAUSES:
             raise ConfigError(f"webhook_cause={self.webhook_cause!r}: one of {', '.join(_CAUSES)}")
 
@@ -157,6 +172,11 @@ class Options:
     def _receivers(self) -> dict[str, tuple[str, ...]]:
         """The secrets of each receiver that has its own, by its entry."""
         return {host: tuple(secrets.split()) for host, secrets in (self.webhook_secrets or {}).items()}
+
+    @property
+    def broker_targets(self) -> dict[str, Target]:
+        """The brokers by name. Raises ``ConfigError`` for a URL that names none."""
+        return targets_of(self.brokers or {})
 
     @property
     def _poll_seconds(self) -> float | None:

@@ -47,6 +47,9 @@ class Receivers:
     under_way: int = 0
     most: int = 0
 
+    async def close(self) -> None:
+        """Do nothing."""
+
     async def post(self, url: str, message_id: str, body: bytes) -> None:
         """Take an event, as the receiver of its address would."""
         host = url.split("/")[2]

@@ -13,7 +13,8 @@ import pytest
 import makegood as mg
 from makegood.client import lease_keeper
 from makegood.client.queues import Queue
-from makegood.store.protocol import Queues, Store
+from makegood.store.protocol import Store
+from makegood.store.protocol_parts import Queues
 from makegood.store.sqlite import slices
 from tests.conformance.worlds import SQLiteWorld, World, eventually
 from tests.waiting import moment

@@ -369,7 +369,7 @@ async def test_large_entries_go_in_portions_and_none_is_left(
 async def test_a_queue_is_given_as_many_bytes_as_it_has_room_for(
     store: Store, source: Source, carry: Carry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("makegood.messaging.relay.FULL", 0.0)
+    monkeypatch.setattr("makegood.messaging.queue_feed.FULL", 0.0)
     for n in range(4):
         await source.put(f"o-{n}", '"' + "x" * 398 + '"')
     await source.put("other", "1", queue="others")

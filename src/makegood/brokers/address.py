@@ -27,7 +27,7 @@ class BrokerAddress:
     """What its operator calls the broker."""
     place: str
     """The queue, topic, stream or subject."""
-    parameters: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    parameters: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     """How to read from it; empty for an address that is sent to."""
 
     def __str__(self) -> str:
@@ -41,12 +41,14 @@ class BrokerAddress:
 
     @property
     def queue(self) -> str:
-        """The store's queue for what is taken from it, unless another one is named.
+        """The store's queue for what is taken from it.
 
         >>> address_of("amqp:main/orders", {"amqp"}).queue
         'amqp-main-orders'
+        >>> address_of("amqp:main/orders?queue=orders", {"amqp"}).queue
+        'orders'
         """
-        return _UNFIT.sub("-", f"{self.kind}-{self.name}-{self.place}")[:100]
+        return self.parameters.get("queue") or _UNFIT.sub("-", f"{self.kind}-{self.name}-{self.place}")[:100]
 
 
 def is_address(text: str, kinds: Mapping[str, object]) -> bool:
@@ -57,6 +59,33 @@ def is_address(text: str, kinds: Mapping[str, object]) -> bool:
     """
     kind, colon, _ = text.partition(":")
     return bool(colon) and kind in kinds
+
+
+def checked_pattern(text: str, kinds: Mapping[str, object]) -> BrokerAddress:
+    """Return an entry of ``reply_to_brokers`` as an address whose place may end with a ``*``.
+
+    Raises ``ConfigError`` for any other.
+    """
+    address = address_of(text, kinds, "reply_to_brokers")
+    if address.parameters or "*" in address.place[:-1]:
+        raise ConfigError(
+            f"reply_to_brokers: {text!r}: write KIND:NAME/PLACE; a * may stand at its end, and means any further text"
+        )
+    return address
+
+
+def covers(pattern: BrokerAddress, address: BrokerAddress) -> bool:
+    """Return whether an entry of ``reply_to_brokers`` allows an address.
+
+    >>> kinds = {"amqp": 0}
+    >>> covers(address_of("amqp:a/shop.*", kinds), address_of("amqp:a/shop.eu", kinds))
+    True
+    """
+    if pattern.broker != address.broker:
+        return False
+    if pattern.place.endswith("*"):
+        return address.place.startswith(pattern.place[:-1])
+    return address.place == pattern.place
 
 
 def address_of(text: str, kinds: "Mapping[str, object] | set[str]", subject: str = "") -> BrokerAddress:

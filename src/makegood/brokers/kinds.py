@@ -154,9 +154,9 @@ def open_source(address: BrokerAddress, targets: Mapping[str, Target], reader: R
     is not installed.
     """
     target = target_for(address, targets)
-    parameters = KINDS[address.kind].parameters
+    parameters = {**KINDS[address.kind].parameters, "queue": "the store's queue for what is taken"}
     if unknown := [name for name in address.parameters if name not in parameters]:
-        known = ", ".join(f"{name} ({text})" for name, text in parameters.items()) or "none"
+        known = ", ".join(f"{name} ({text})" for name, text in parameters.items())
         raise ConfigError(f"{address}: there is no parameter {unknown[0]!r}; it takes {known}")
     return cast("Source", _module(target.kind).open_source(target, address, reader))
 

@@ -70,7 +70,7 @@ class Requirement(msgspec.Struct, frozen=True):
     severity: Literal["ok", "warning", "error"]
     """``error``: a source must not be read, or nothing must be sent, until that is changed."""
     what: str
-    """What is so, a sentence."""
+    """What is so, a sentence without its full stop."""
     remedy: str = ""
     """What to do, "" when ok."""
 
@@ -109,6 +109,9 @@ class Source(Protocol):
 
         To open what is open already does nothing.
         """
+
+    async def check(self) -> Sequence[Requirement]:
+        """Return what ``open`` would check, without consuming; leaves nothing open."""
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         """Return the next deliveries in the broker's order: at most ``limit``, and no further one once their

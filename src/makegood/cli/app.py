@@ -66,6 +66,11 @@ NOTICES: Mapping[str, Place] = {
     "retry": ("commands.queue:notices_retry", "Send abandoned notifications again."),
     "drop": ("commands.queue:notices_drop", "Drop abandoned notifications."),
 }
+BROKERS: Mapping[str, Place] = {
+    "list": ("commands.broker:list_", "List sources and receivers: what waits, and the last error."),
+    "check": ("commands.broker:check", "Check whether brokers lose or repeat what they should not."),
+    "permissions": ("commands.broker:permissions_", "Print the rights that a broker grants makegood."),
+}
 STORE: Mapping[str, Place] = {
     "migrate": ("commands.store:migrate", "Bring the store's schema up to date."),
     "grants": ("commands.store:grants", "Print SQL for a PostgreSQL role of its own per kind of process."),
@@ -93,6 +98,7 @@ OPERATING: Mapping[str, Place] = {
     "lane": ("app:lane", "Show who holds lanes and who waits; release them."),
     "queue": ("app:queue", "Send and receive messages; dead letters."),
     "notices": ("app:notices", "Undelivered webhook notifications."),
+    "broker": ("app:broker", "Users' brokers: what waits, checks, rights."),
     "schedule": ("app:schedule", "Show and operate schedules; compute when one fires."),
     "agents": ("commands.agents:agents", "Show the processes that run, and their agents."),
     "leader": ("commands.leader:leader", "Show who leads, and who led."),
@@ -338,6 +344,9 @@ def _group(name: str, commands: Mapping[str, Place], text: str) -> Lazy:
 task = _group("task", TASKS, "Submit, follow and operate tasks.")
 lane = _group(
     "lane", LANES, "Show which tasks hold lanes and which wait; release the lanes of a task in error."
+)
+broker = _group(
+    "broker", BROKERS, "Show users' own brokers, from which orders come and to which notices go; check them."
 )
 queue = _group("queue", QUEUES, "Send and receive messages; see dead letters and replay them.")
 notices = _group("notices", NOTICES, "Show undelivered webhook notifications, and send them again.")

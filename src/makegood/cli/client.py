@@ -35,8 +35,9 @@ def connect(cli: Cli) -> Client:
         telemetry=traces_of(cli),
         codec=cli.codec,
     )
-    if options.webhook_hosts:
-        client.submitter.only_to(Hosts(options.webhook_hosts.split()).check)
+    hosts = Hosts((options.webhook_hosts or "").split(), (options.reply_to_brokers or "").split())
+    if hosts.entries or hosts.places:
+        client.submitter.only_to(hosts.check)
     return client
 
 

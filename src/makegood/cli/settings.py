@@ -31,6 +31,8 @@ from makegood.options import DEFAULT_URL, Options
 
 PREFIX = "MAKEGOOD_"
 _OF_A_SERVICE = re.compile(r"(^|_)(service_host|service_port(_\w+)?|port(_\d+_(tcp|udp|sctp)(_\w+)?)?)$")
+_BROKER = "brokers_"
+"""How the setting of one broker begins in the environment: MAKEGOOD_BROKERS_MAIN."""
 COLORS = ("auto", "always", "never")
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
@@ -173,6 +175,23 @@ def _secrets(value: object, name: str) -> dict[str, str]:
     return secrets
 
 
+def _brokers(value: object, name: str) -> dict[str, str]:
+    """Return the URLs of brokers by name: in a file a table, in the environment NAME=URL, separated by
+    spaces.
+    """
+    if isinstance(value, str):
+        parts = [word.partition("=") for word in value.split()]
+        pairs: list[tuple[str, object]] = [(broker, url) for broker, _, url in parts]
+    else:
+        pairs = list(value.items()) if isinstance(value, dict) else []
+    if not pairs or not all(broker and url for broker, url in pairs):
+        raise ConfigError(
+            f'{name}: write which broker is where: main = "amqps://user@host/vhost" below [brokers] in a file, '
+            f"{PREFIX}BROKERS_MAIN=amqps://user@host/vhost in the environment; @FILE for a URL with a password"
+        )
+    return {broker: _store(url, f"{name}: {broker!r}") for broker, url in pairs}
+
+
 def _users(value: object, name: str) -> dict[str, User]:
     if not isinstance(value, dict):
         raise ConfigError(f'{name}: a table of a file: [console_users], then NAME = "ROLE HASH"')
@@ -262,6 +281,7 @@ KNOWN: Mapping[str, Callable[[object, str], object]] = {
     "webhook_secret": _secret,
     "webhook_secrets": _secrets,
     "webhook_cause": _choice("text", "name", "none"),
+    "brokers": _brokers,
 }
 """Every setting, by its name in a file, with a function that converts a value or raises ``ConfigError``."""
 
@@ -283,7 +303,9 @@ def load(
     ):
         for name, value in table.items():
             origins[name] = _place(origin, name)
-            values[name] = KNOWN[name](value, origins[name])
+            setting = KNOWN[name](value, origins[name])
+            # A broker of the environment is added to those of the file, or takes the place of its namesake.
+            values[name] = {**values.get(name, {}), **setting} if name == "brokers" else setting  # type: ignore[dict-item]
     options = {name: value for name, value in values.items() if name in _OPTIONS}
     rest = {name: value for name, value in values.items() if name not in _OPTIONS}
     if rest.get("require_tls"):
@@ -354,6 +376,7 @@ def _checked(values: Mapping[str, object], where: str) -> dict[str, object]:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
     values: dict[str, object] = {}
+    brokers: dict[str, str] = {}
     for variable, value in environ.items():
         name = variable.removeprefix(PREFIX).lower()
         if not variable.startswith(PREFIX):
@@ -361,8 +384,13 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
         if name in KNOWN:
             if value:
                 values[name] = value
+        elif name.startswith(_BROKER) and not _OF_A_SERVICE.search(name):
+            brokers[name.removeprefix(_BROKER)] = value
         elif _misspelt(name):
             raise ConfigError(f"{variable} is not a setting; {_nearest(name, in_environment=True)}")
+    if brokers:
+        several = values.get("brokers")
+        values["brokers"] = {**({} if several is None else _brokers(several, f"{PREFIX}BROKERS")), **brokers}
     return values
 
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import asdict
 
 from makegood.base import ids
 from makegood.base.clock import iso
@@ -36,6 +37,7 @@ from makegood.store.views import (
     TaskView,
 )
 from makegood.story.batch_progress import BatchProgress
+from makegood.story.brokers import BrokersView
 from makegood.story.waits import waits_of
 
 Shape = dict[str, Any]
@@ -140,6 +142,11 @@ def detail(task_detail: TaskDetail) -> Shape:
         )
         | {"waits": waits_of(task_detail), "lanes": [*map(task_lane, task_detail.lanes)]}
     )
+
+
+def brokers(view: BrokersView) -> Shape:
+    """Return the sources and the receivers at users' brokers."""
+    return {"sources": [*map(asdict, view.sources)], "receivers": [*map(asdict, view.receivers)]}
 
 
 def lane(view: LaneView) -> Shape:

@@ -19,6 +19,7 @@ from makegood.base.durations import Duration, seconds
 from makegood.base.sizes import Size, size
 from makegood.base.text import refuse_unstorable
 from makegood.client import signals
+from makegood.client.brokers import ClientBrokers
 from makegood.client.follow import Follower
 from makegood.client.handle import TaskAccess, TaskHandle, signalled
 from makegood.client.lanes import ClientLanes
@@ -59,7 +60,7 @@ Ts = TypeVarTuple("Ts")
 
 
 @judge_calls(ConfigError, values=True, own=("submit",))
-class Client(ClientLanes, ClientMessages):
+class Client(ClientBrokers, ClientLanes, ClientMessages):
     """A connection to a store, for submitting and operating tasks, and for sending and receiving messages.
 
     ``store`` is a URL (default: MAKEGOOD_STORE, else ``sqlite:///makegood.db``), or an open store, which the

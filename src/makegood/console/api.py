@@ -296,6 +296,7 @@ class Api:
             Endpoint("/schedules/{app}/{name:path}/resume", self._resume, "Let a schedule fire again, from its next moment on.", "Schedule", "operator", Why),
             Endpoint("/schedules/{app}/{name:path}/trigger", self._trigger, "Submit a task of a schedule now, whatever its times, its overlap or a pause say.", "Triggered", "operator", Why),
             Endpoint("/schedules/{app}/{name:path}/backfill", self._backfill, "Submit a task for each moment of a range that has none.", "Backfill", "operator", BackfillBody),
+            get("/brokers", self._brokers, "Brokers that orders come from and notices go to: what waits, and the last error.", "Brokers"),
             get("/lanes", self._lanes, "Lanes that tasks hold or wait for, by app and name.", "Lanes", query=(OF_APP, LANE, AFTER_LANE, LIMIT)),
             get("/bulk", self._bulk_acts, "Bulk acts, newest first.", "BulkActs"),
             Endpoint("/bulk", self._bulk, "Act on all tasks that match; the leading Supervisor works it off.", "BulkAct", "operator", BulkBody),
@@ -619,6 +620,9 @@ class Api:
         )
         visit.reads.forget()
         return {"tasks": [{"task": task.id, "created": task.created} for task in tasks]}
+
+    async def _brokers(self, visit: Visit) -> Any:
+        return as_json.brokers(await visit.client.brokers())
 
     # -- lanes -----------------------------------------------------------------------------------------------
 

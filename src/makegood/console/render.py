@@ -65,6 +65,7 @@ NAVIGATION: Final[tuple[tuple[str, str, str], ...]] = (
     ("", "", ""),
     ("schedules", "Schedules", "waiting"),
     ("lanes", "Lanes", "lock"),
+    ("brokers", "Brokers", "send"),
     ("bulk", "Bulk acts", "bulk"),
     ("audit", "Audit", "audit"),
     ("stores", "Store", "db"),

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from makegood.base.function_layers import is_async
 from makegood.base.ids import checked_queue
 from makegood.base.wrapped_errors import leaves
+from makegood.brokers import BrokerAddress, Delivery
 from makegood.declare.action import Shared
 from makegood.declare.parameters import signature
 from makegood.declare.signal import SignalByKey
@@ -32,6 +33,10 @@ TRIES = Retry(tries=8, wait="1s", factor=4.0, longest="1h")
 """The default number of deliveries of a message, and the waits between them."""
 
 
+WITHOUT_ID = "makegood-without-id"
+"""The header of a message that came from a broker without an id: a repetition of it cannot be known."""
+
+
 class Inbox(Generic[T]):
     """Turns a queue's messages into tasks: declared with ``@app.inbox("orders")``. Calling it calls the
     function.
@@ -47,8 +52,14 @@ class Inbox(Generic[T]):
         retry: Retry,
         lease: float,
         names: Mapping[str, Any] | None,
+        source: BrokerAddress | None = None,
+        identify: Callable[[Delivery], str | None] | None = None,
     ) -> None:
         self.queue = checked_queue(queue)
+        self.source = source
+        """Where the messages come from, if not from the store's own queue alone."""
+        self.identify = identify
+        """Returns the id of a message of ``source``, in place of the broker's."""
         self.where = f"{registry.app}'s inbox {queue}"
         self.fn = fn
         self.registry = registry

@@ -1,4 +1,4 @@
-"""The hosts that a process may post to, as its settings list them."""
+"""The hosts and the places at brokers that a process may send to, as its settings list them."""
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from makegood.base.host_lists import closest, entry
 from makegood.base.public_networks import public
 from makegood.base.webhook_signature import WebhookAddress, address
+from makegood.brokers.address import BrokerAddress, checked_pattern, covers
+from makegood.brokers.kinds import KINDS
 from makegood.brokers.protocol import RefusedTargetError
 from makegood.errors import ConfigError, DeliveryError
 from makegood.model import notices
@@ -15,7 +17,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class Hosts:
-    """Which hosts may be posted to.
+    """Which hosts may be posted to, and which places at brokers.
 
     An entry is a name ("hooks.example.com"), all names below one ("*.example.com"), an address or a network
     ("10.1.0.0/16"), or "localhost". A host that is listed by name must have public addresses, or addresses in
@@ -28,18 +30,17 @@ class Hosts:
     >>> hosts.allow("10.1.2.3"), hosts.allow("shop.example", 443)
     (True, False)
 
-    Raises ``ConfigError`` for an entry that is neither.
+    ``places``: entries of ``reply_to_brokers``. Raises ``ConfigError`` for an entry that is neither.
     """
 
-    def __init__(self, entries: Iterable[str]) -> None:
+    def __init__(self, entries: Iterable[str], places: Iterable[str] = ()) -> None:
         self.entries = tuple(entry(text, "webhook_hosts") for text in entries)
-
-    def __bool__(self) -> bool:
-        """Whether any host is allowed."""
-        return bool(self.entries)
+        self.places = tuple(checked_pattern(text, KINDS) for text in places)
 
     def allow(self, host: str, port: int | None = None) -> bool:
-        """Return whether a host is on the list, at that port; None: at any port."""
+        """Return whether a host is on the list, at that port; None: at any port. Or whether a broker is."""
+        if host in {place.broker for place in self.places}:
+            return True
         return closest(self.entries, _host(host), port) is not None
 
     def share(self, host: str) -> str:
@@ -51,12 +52,23 @@ class Hosts:
         """Raise ``ConfigError`` for a webhook of a host that is not on the list."""
         if notices.queue(reply_to) is not None:
             return
+        if (place := notices.at_broker(reply_to)) is not None:
+            self.refuse_place(place)
+            return
         notices.parted(reply_to)
         to = address(reply_to)
         if not self.allow(to.host, to.port):
             raise ConfigError(
                 f"reply_to={notices.shown(reply_to)!r}: {self._missing(to)} of this process: submitters may name only hosts "
                 "on that list (Options(webhook_hosts=…), MAKEGOOD_WEBHOOK_HOSTS)"
+            )
+
+    def refuse_place(self, place: BrokerAddress) -> None:
+        """Raise ``ConfigError`` for a place at a broker that is not on the list."""
+        if not any(covers(pattern, place) for pattern in self.places):
+            raise ConfigError(
+                f"reply_to={str(place)!r} is not among reply_to_brokers of this process: submitters may name only addresses on that list "
+                "(Options(reply_to_brokers=…), MAKEGOOD_REPLY_TO_BROKERS)"
             )
 
     def refuse(self, to: WebhookAddress) -> None:

@@ -33,10 +33,10 @@ from makegood.client.lease_keeper import LeaseKeeper
 from makegood.client.scheduler_kinds import SchedulerKinds
 from makegood.client.signals import closed, of_message
 from makegood.client.submission import insert, refuse_conflict, refuse_far, with_options
-from makegood.declare.inbox import Inbox, checked_answer, is_final, pause
+from makegood.declare.inbox import WITHOUT_ID, Inbox, checked_answer, is_final, pause
 from makegood.declare.signal import SignalByKey
 from makegood.declare.verdicts import verdict_in
-from makegood.errors import KeyConflict, Later, MakegoodError, StoreUnavailableError
+from makegood.errors import KeyConflict, Later, MakegoodError, PayloadError, StoreUnavailableError
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
 from makegood.payload.envelopes import decode, is_encoded, message_context, withheld
@@ -170,6 +170,11 @@ class Acceptor:
         return LeaseKeeper(hold, what, lease=inbox.lease, tries=inbox.retry.tries)
 
     async def _submit(self, caller: Caller, plan: Plan[Any], message: QueueMessage) -> Submitted:
+        if WITHOUT_ID in message.headers and plan.key is None:
+            raise PayloadError(
+                f"the message from {message.headers[WITHOUT_ID]} has no id, so nobody could know it again if it came twice: give the "
+                "plan a key (`.with_(key=...)`), or let its sender say an id"
+            )
         draft = plan.with_(
             correlation_id=plan.correlation_id or message.correlation_id,
             reply_to=plan.reply_to or message.reply_to,

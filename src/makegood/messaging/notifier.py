@@ -31,6 +31,7 @@ from makegood.base.pacing import event_within
 from makegood.base.text import words
 from makegood.brokers.protocol import RefusedTargetError
 from makegood.errors import DeliveryError, StoreUnavailableError
+from makegood.messaging.broker_poster import BrokerPoster
 from makegood.messaging.hosts import Hosts
 from makegood.messaging.poster import HTTPPoster, NoPoster, Poster
 from makegood.model.notices import name_of
@@ -38,6 +39,8 @@ from makegood.options import Options
 from makegood.payload.codec import UNREADABLE
 from makegood.store.notice_records import Due, HostDue, Sending
 from makegood.store.protocol import Store
+from makegood.store.views import SenderInfo
+from makegood.telemetry.hooks import Observer
 
 log = logging.getLogger("makegood.notifier")
 
@@ -112,8 +115,8 @@ class Shares:
         """Log, once for each host that this process must leave to others, why nothing is sent."""
         for host in sorted(foreign - self._foreign):
             log.warning(
-                "a notice for %s waits: it is not among webhook_hosts here; unless another process sends it, it is given up after %.0f s",
-                host, ABANDONED,
+                "a notice for %s waits: it is not among %s here; unless another process sends it, it is given up after %.0f s",
+                host, "reply_to_brokers" if ":" in host else "webhook_hosts", ABANDONED,
             )  # fmt: skip
         self._foreign = foreign
 
@@ -193,7 +196,8 @@ class Delivery:
     def _allowed(self, host: str) -> None:
         """Raise ``RefusedTargetError`` for a host that no process sends to."""
         if not self._shares.hosts.allow(host):
-            why = f"{host} is not among webhook_hosts of any process that sends"
+            setting = "reply_to_brokers" if ":" in host else "webhook_hosts"
+            why = f"{host} is not among {setting} of any process that sends"
             raise RefusedTargetError(why if host else "its address is no URL that anything is sent to")
 
     def _failed(self, notice: Due, fault: DeliveryError) -> Sending:
@@ -246,21 +250,39 @@ class Notifier(Actor):
         """There from a drain on: set once nothing is under way."""
 
     @classmethod
-    def of(cls, store: Store, options: Options, *, clock: Clock, rng: random.Random) -> Self:
+    def of(
+        cls,
+        store: Store,
+        options: Options,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        telemetry: Observer | None = None,
+    ) -> Self:
         """Return a notifier with these ``options``.
 
         Raises ``ConfigError`` when they name a host without a secret.
         """
-        hosts = Hosts((options.webhook_hosts or "").split())
+        hosts = Hosts((options.webhook_hosts or "").split(), (options.reply_to_brokers or "").split())
         timeout, poll = options.number("webhook_timeout"), options._poll_seconds
         poster: Poster = NoPoster()
-        if hosts:
+        if hosts.entries:
             own, cause = options._receivers, options.webhook_cause
             secrets = (options.webhook_secret or "").split()
             poster = HTTPPoster(hosts, secrets, own=own, cause=cause, clock=clock, timeout=timeout)
             poster.warn()
+        if hosts.places:
+            poster = BrokerPoster(
+                options.broker_targets, hosts, poster,
+                cause=options.webhook_cause, timeout=timeout, telemetry=telemetry,
+            )  # fmt: skip
         patience, poll = Patience(options.webhook_tries), None if poll is None else 5 * poll
         return cls(store, poster, hosts, clock=clock, rng=rng, patience=patience, timeout=timeout, poll=poll)
+
+    def senders(self) -> tuple[SenderInfo, ...]:
+        """Return what this process publishes about the brokers to which it sends."""
+        poster = self.delivery.poster
+        return poster.infos() if isinstance(poster, BrokerPoster) else ()
 
     def renamed(self, node: int) -> None:
         """Take notices under this number."""
@@ -281,6 +303,7 @@ class Notifier(Actor):
                 post.cancel()
             await asyncio.gather(*self.posts, return_exceptions=True)
             self.posts.clear()
+            await self.delivery.poster.close()
 
     async def drain(self, limit: float) -> None:
         """Take nothing more, and wait up to ``limit`` seconds until nothing is under way: for an orderly

@@ -38,6 +38,9 @@ class Poster(Protocol):
         Raises ``DeliveryError``, and ``RefusedTargetError`` when trying again does not help.
         """
 
+    async def close(self) -> None:
+        """Let go of connections."""
+
 
 class NoPoster:
     """Posts nothing: for a process whose list of hosts is empty."""
@@ -45,6 +48,9 @@ class NoPoster:
     async def post(self, url: str, message_id: str, body: bytes) -> None:  # noqa: ARG002 - as every Poster
         """Raise ``RefusedTargetError``."""
         raise RefusedTargetError(f"{notices.shown(url)}: webhook_hosts is empty")
+
+    async def close(self) -> None:
+        """Do nothing."""
 
 
 class HTTPPoster:
@@ -118,3 +124,6 @@ class HTTPPoster:
             if failure.status == _GONE:
                 raise RefusedTargetError(f"{failure}: it wants nothing more", status=_GONE) from None
             raise
+
+    async def close(self) -> None:
+        """Do nothing: each post has a connection of its own."""

@@ -15,18 +15,16 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base.pacing import event_within
-from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.base.text import without_backticks
 from makegood.client.queues import outgoing
-from makegood.errors import PayloadError, QueueFullError
+from makegood.errors import PayloadError
 from makegood.messaging.outbox import Entry, Outbox
+from makegood.messaging.queue_feed import QueueFeed, checked_body
 from makegood.model.messages import Alert
-from makegood.payload.codec import UNREADABLE, sized
+from makegood.payload.codec import UNREADABLE
 from makegood.store.protocol import Store
 from makegood.store.queue_records import Outgoing
 from makegood.store.records import NO_LIMIT
@@ -36,9 +34,6 @@ log = logging.getLogger("makegood.relay")
 BATCH: Final = 200
 FOREVER: Final = 100 * 365 * 86_400.0
 """Seconds for which a key is remembered once its message was acknowledged."""
-
-FULL: Final = 5.0
-"""Seconds for which a full queue is left alone."""
 
 _ALERTS: Final = 1000
 
@@ -62,12 +57,10 @@ class Relay(Actor):
     ) -> None:
         self._store = store
         self._outbox = outbox
-        self._most = most
-        self._most_bytes = most_bytes
+        self._feed = QueueFeed(store.queues, most, most_bytes)
         self._more = False
         self._rng = rng
         self._poll = poll
-        self._full: dict[str, float] = {}
         self._ending = asyncio.Event()
         self._rests = asyncio.Event()
         self._rests.set()
@@ -100,7 +93,7 @@ class Relay(Actor):
 
     async def turn(self) -> int:
         """Carry a batch; returns how many entries were looked at."""
-        async with self._outbox.take(BATCH, self._left_alone()) as taking:
+        async with self._outbox.take(BATCH, self._feed.full()) as taking:
             self._more = taking.more
             if not taking.entries:
                 return 0
@@ -127,44 +120,17 @@ class Relay(Actor):
 
         Entries that a queue refuses are added to ``refusals``.
         """
-        while pairs:
-            try:
-                answers = await self._store.queues.send_messages(
-                    [message for _, message in pairs], self._most, self._most_bytes
-                )
-            except QueueFullError as full:
-                pairs = self._fitting(pairs, full)
-            except PayloadError as why:
-                if len(pairs) == 1:
-                    refusals.append((pairs[0][0], str(why)))
-                    return []
-                half = len(pairs) // 2
-                first = await self._send(pairs[:half], refusals)
-                return first + await self._send(pairs[half:], refusals)
-            else:
-                for (entry, _), answer in zip(pairs, answers, strict=True):
-                    if answer.conflict:
-                        log.warning(
-                            "queue %s has a message %s with another value: that one stays, the entry of %s was not sent",
-                            entry.queue, entry.key, self._outbox.where,
-                        )  # fmt: skip
-                return [entry for entry, _ in pairs]
-        return []
-
-    def _fitting(
-        self, pairs: list[tuple[Entry, Outgoing]], full: QueueFullError
-    ) -> list[tuple[Entry, Outgoing]]:
-        """Return fewer of the entries, in order: of a queue that is full, those that it has room for.
-
-        A queue without any room is left alone for a while.
-        """
-        of_it = [n for n, (entry, _) in enumerate(pairs) if entry.queue == full.queue]
-        # At least one is left out, whatever room there was: other processes fill the queue too.
-        left_out = set(of_it[min(full.room, len(of_it) - 1) :])
-        if len(left_out) == len(of_it):
-            log.warning("%s", full)
-            self._full[full.queue] = asyncio.get_running_loop().time() + FULL
-        return [pair for n, pair in enumerate(pairs) if n not in left_out]
+        fed = await self._feed.send(pairs)
+        refusals += fed.refusals
+        if self._feed.complaint is not None and self._feed.full():
+            log.warning("%s", self._feed.complaint)
+        for entry, answer in fed.sent:
+            if answer.conflict:
+                log.warning(
+                    "queue %s has a message %s with another value: that one stays, the entry of %s was not sent",
+                    entry.queue, entry.key, self._outbox.where,
+                )  # fmt: skip
+        return [entry for entry, _ in fed.sent]
 
     async def _report(self, refusals: Sequence[tuple[Entry, str]]) -> None:
         alerts = [
@@ -188,11 +154,6 @@ class Relay(Actor):
                 [Alert("dead_letter", step=name) for name in names], "fixed, and sent to its queue"
             )
 
-    def _left_alone(self) -> list[str]:
-        now = asyncio.get_running_loop().time()
-        self._full = {queue: until for queue, until in self._full.items() if until > now}
-        return list(self._full)
-
 
 def _named(entry: Entry) -> str:
     """Return the subject of an entry's alert: the row, whichever of its columns, except the key, is fixed."""
@@ -201,12 +162,7 @@ def _named(entry: Entry) -> str:
 
 def _message(entry: Entry) -> Outgoing:
     """Return an entry as a message. Raises ``ConfigError``, ``PayloadError`` for what no queue can take."""
-    what = f"the payload of {entry.key!r}"
-    try:
-        body = sized(entry.payload.encode(), PAYLOAD_LIMIT, what)
-        msgspec.json.decode(body)
-    except UNREADABLE as wrong:
-        raise PayloadError(f"{what} is not JSON: {wrong}") from wrong
+    body = checked_body(entry.payload.encode(), f"the payload of {entry.key!r}")
     return outgoing(
         entry.queue, entry.key, body, reply_to=entry.reply_to,
         correlation_id=entry.correlation_id, remember=FOREVER,

@@ -235,6 +235,8 @@ AlertKind = Literal[
     "no_scheduler",  # tasks are waiting and no process claims them
     "no_leader",  # nobody leads: what is overdue is not found
     "dead_letter",  # a message, or a notification, that could not be delivered
+    "source_away",  # a broker that orders come from does not answer, or refuses us
+    "source_refused",  # messages of a broker that no queue could take: they are dead letters
     "schedule",  # a schedule cannot be fired: the database refuses its task, or its row or zone cannot be read
     "role_failing",  # a role of a process meets an exception at each turn
     "generation",  # the store may have gone back in time: a promotion or a restore
@@ -242,7 +244,9 @@ AlertKind = Literal[
 ]
 
 
-UNTIL_SEEN: frozenset[AlertKind] = frozenset({"generation", "dead_letter", "near_limit", "test"})
+UNTIL_SEEN: frozenset[AlertKind] = frozenset(
+    {"generation", "dead_letter", "source_refused", "near_limit", "test"}
+)
 """Alerts about something that happened, not about a present state: they end when somebody acknowledges
 them.
 """

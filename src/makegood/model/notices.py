@@ -16,6 +16,8 @@ from msgspec.structs import replace
 
 from makegood.base import ids
 from makegood.base.host_port import is_host
+from makegood.brokers.address import BrokerAddress, address_of, is_address
+from makegood.brokers.kinds import KINDS
 from makegood.errors import ConfigError, DefinitionError
 from makegood.model.attributes import LONGEST_INDEXED
 from makegood.model.states import TEXTS, Reason
@@ -95,6 +97,7 @@ class _Data(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Named(msgspec.Struct, frozen=True):
     id: str
+    subject: str = ""
 
 
 _decode_id = msgspec.json.Decoder(_Named).decode
@@ -198,6 +201,11 @@ def name_of(event: bytes) -> str:
     return _decode_id(event).id
 
 
+def subject_of(event: bytes) -> str:
+    """Return the task that an event is about."""
+    return _decode_id(event).subject
+
+
 # -- what leaves the house -----------------------------------------------------------------------------------
 
 
@@ -252,7 +260,7 @@ def reply(reply_to: str | None, correlation_id: str | None) -> ReplyTo | None:
     if reply_to is None:
         return None
     if not isinstance(reply_to, str):
-        raise ConfigError(f'reply_to={reply_to!r}: a text, "queue:NAME" or "https://…"')
+        raise ConfigError(f'reply_to={reply_to!r}: a text, "queue:NAME", "https://…" or "amqp:NAME/queue"')
     if correlation_id is not None and not (
         isinstance(correlation_id, str) and len(correlation_id) <= MOST_TEXT and correlation_id.isprintable()
     ):
@@ -260,7 +268,8 @@ def reply(reply_to: str | None, correlation_id: str | None) -> ReplyTo | None:
             f"correlation_id={correlation_id!r:.60}: pass a text of at most {MOST_TEXT} printable characters; every notice carries it"
         )
     if not reply_to.startswith(QUEUE):
-        parted(reply_to)
+        if at_broker(reply_to) is None:
+            parted(reply_to)
         return ReplyTo(reply_to, correlation_id)
     try:
         ids.checked_queue(reply_to.removeprefix(QUEUE))
@@ -272,6 +281,16 @@ def reply(reply_to: str | None, correlation_id: str | None) -> ReplyTo | None:
 def queue(to: str) -> str | None:
     """Return the queue that an address names, None for a URL."""
     return to.removeprefix(QUEUE) if to.startswith(QUEUE) else None
+
+
+def at_broker(to: str) -> BrokerAddress | None:
+    """Return an address at a broker, None for a queue of the store or a URL. Raises ``ConfigError``."""
+    if not is_address(to, KINDS):
+        return None
+    address = address_of(to, KINDS, "reply_to")
+    if address.parameters:
+        raise ConfigError(f"reply_to={to!r:.200}: leave out what is behind the ?, it is for reading")
+    return address
 
 
 def topic_of(to: str) -> str:
@@ -295,7 +314,7 @@ def parted(url: str) -> SplitResult:
     except ValueError as unreadable:
         raise ConfigError(f"reply_to={url!r} cannot be read: {unreadable}") from None
     if not host or parts.scheme not in ("https", "http"):
-        raise ConfigError(f'reply_to={url!r}: write "queue:NAME" or "https://host/path"')
+        raise ConfigError(f'reply_to={url!r}: write "queue:NAME", "https://host/path" or "amqp:NAME/queue"')
     if parts.scheme == "http" and host not in _LOCAL:
         raise ConfigError(
             f"reply_to={url!r}: only https:// leaves this machine; http:// is for localhost alone"
@@ -316,7 +335,7 @@ def parted(url: str) -> SplitResult:
 
 def shown(to: str) -> str:
     """Return an address without the parts that may be secret: a URL's path and query."""
-    if queue(to) is not None:
+    if queue(to) is not None or is_address(to, KINDS):
         return to
     try:
         parts = urlsplit(to)

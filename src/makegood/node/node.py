@@ -20,12 +20,16 @@ from makegood.base.arguments import judge_calls
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.contexts import HomeLoop
 from makegood.base.text import hostname, refuse_unstorable, session_name
+from makegood.brokers import KINDS as BROKERS
+from makegood.brokers import address_of
+from makegood.brokers.address import is_address
 from makegood.client.client import Client
 from makegood.console import needed
 from makegood.console.options import ConsoleOptions
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.messaging.notifier import Notifier
 from makegood.messaging.outbox import open_outbox
+from makegood.messaging.source_relay import SourceRelay
 from makegood.model.lane import LANE
 from makegood.model.plan import KINDS
 from makegood.node.gc_tuning import Collecting
@@ -45,7 +49,7 @@ from makegood.node.signals import Signals
 from makegood.options import Options
 from makegood.scheduler.scheduler import Scheduler
 from makegood.store import Store, open_store, store_given
-from makegood.store.views import AgentInfo, NodeInfo
+from makegood.store.views import AgentInfo, NodeInfo, SourceInfo
 from makegood.supervisor.deaths import Deaths
 from makegood.supervisor.supervisor import Pass, Supervisor
 from makegood.telemetry.hooks import Observer
@@ -127,10 +131,11 @@ class Node:
     (default: all). ``roles``: default scheduler, agent and supervisor, and "inbox" where the app declares
     one. ``store`` is a URL (default: MAKEGOOD_STORE, else ``sqlite:///makegood.db``) or a store that the
     caller opened. ``outbox``: URL of another database, from whose outbox orders are relayed to queues of the
-    store: the role "relay". ``options``: see ``Options``. ``telemetry``: the observer, such as
-    ``makegood.telemetry.Telemetry(...)``. ``console``: "HOST:PORT" on which this process
-    serves the console, or ``makegood.console.ConsoleOptions``. ``setups``: values in place of the app's
-    setups of these names, which are not opened. ``client`` submits to the same store from this process.
+    store, or a place at a broker, such as "amqp:main/orders": the role "relay". ``options``: see ``Options``.
+    ``telemetry``: the observer, such as ``makegood.telemetry.Telemetry(...)``. ``console``: "HOST:PORT" on
+    which this process serves the console, or ``makegood.console.ConsoleOptions``. ``setups``: values in place
+    of the app's setups of these names, which are not opened. ``client`` submits to the same store from this
+    process.
     """
 
     def __init__(
@@ -151,7 +156,8 @@ class Node:
     ) -> None:
         refuse_unstorable(ConfigError, name=name)
         self.options = options or Options()
-        outbox_store = None if outbox is None else open_outbox(outbox)
+        source = address_of(outbox, BROKERS) if outbox is not None and is_address(outbox, BROKERS) else None
+        outbox_store = None if outbox is None or source is not None else open_outbox(outbox)
         self.roles = roles_of(roles, app, relays=outbox is not None)
         self.name = name or f"{hostname()}-{os.getpid()}"
         clock, rng = clock or SystemClock(), rng or random.Random()
@@ -187,6 +193,7 @@ class Node:
             inboxes=tuple(app.inboxes.values()) if "inbox" in self.roles and app is not None else (),
             schedules=() if app is None else tuple(schedule.draft for schedule in app.schedules.values()),
             outbox=outbox_store,
+            source=source,
             clock=clock,
             rng=rng,
             telemetry=telemetry,
@@ -229,6 +236,8 @@ class Node:
                 await parts.outbox.open()
             await self.client.open()
             self._actors = actors_of(parts, self._heartbeat)
+            for relay in self._source_relays:
+                await relay.begin()
             await self._heartbeat.register()
             if (deaths := self._actor(Deaths)) is not None:
                 with contextlib.suppress(StoreUnavailableError):  # it looks again, and says so
@@ -347,6 +356,10 @@ class Node:
         agents = self._agents
         return () if agents is None else agents.infos()
 
+    def _sources(self) -> tuple[SourceInfo, ...]:
+        """Return what is to be said of the places at brokers from which this process takes orders."""
+        return tuple(relay.info() for relay in self._source_relays)
+
     def leads(self) -> bool | None:
         """Return whether this process's Supervisor leads; None when the process runs no Supervisor."""
         supervisor = self._actor(Supervisor)
@@ -380,6 +393,11 @@ class Node:
         """What sends webhooks from here, once started."""
         return self._actor(Notifier)
 
+    @property
+    def _source_relays(self) -> list[SourceRelay]:
+        """What takes orders from brokers here, once started."""
+        return [actor for actor in self._actors if isinstance(actor, SourceRelay)]
+
     def _actor(self, kind: type[A]) -> A | None:
         return next((actor for actor in self._actors if isinstance(actor, kind)), None)
 
@@ -396,6 +414,8 @@ class Node:
             None if scheduler is None else scheduler.tally(),
             kinds=(*KINDS, LANE) if "scheduler" in self.roles else (),
             process=self._parts.process,
+            sources=self._sources(),
+            senders=() if self._notifier is None else self._notifier.senders(),
             is_successor=self._parts.has_own_name and self._heartbeat.registrations == 1,
         )
 

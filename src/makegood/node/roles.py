@@ -18,17 +18,21 @@ from makegood.agent.circuit_alerts import Circuits
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
 from makegood.base.process_identity import ProcessIdentity
+from makegood.brokers import BrokerAddress, open_source
+from makegood.brokers.address import covers
 from makegood.channels import StoreChannel
 from makegood.client.client import Client
 from makegood.declare.inbox import Inbox
 from makegood.errors import ConfigError, DefinitionError
 from makegood.messaging.alert_webhook import Webhook
 from makegood.messaging.alerts import AlertSender
+from makegood.messaging.hosts import Hosts
 from makegood.messaging.inbox import Inboxes
 from makegood.messaging.leader_watch import LeaderWatch
 from makegood.messaging.notifier import Notifier
 from makegood.messaging.outbox import Outbox
 from makegood.messaging.relay import Relay
+from makegood.messaging.source_relay import SourceRelay
 from makegood.model.breaker import Circuit
 from makegood.model.schedule import ScheduleDraft
 from makegood.node.heartbeat import Heartbeat
@@ -79,6 +83,8 @@ class Parts:
     schedules: Sequence[ScheduleDraft]
     """Those that the app declares."""
     outbox: Outbox | None
+    source: BrokerAddress | None
+    """Where the operator lets this process take orders from, besides the sources of the app's inboxes."""
     clock: Clock
     rng: random.Random
     telemetry: Observer | None
@@ -98,6 +104,7 @@ def actors_of(parts: Parts, heartbeat: Heartbeat) -> list[Actor]:
     every = (
         heartbeat,
         _relay(parts),
+        *_source_relays(parts),
         _inboxes(parts),
         agents,
         _scheduler(parts, agents),
@@ -137,6 +144,35 @@ def _relay(parts: Parts) -> Relay | None:
     most, most_bytes = options.queue_limit, options.size("queue_bytes")
     poll = min(0.5, options._poll_seconds or 0.5)
     return Relay(parts.store, parts.outbox, most=most, most_bytes=most_bytes, rng=parts.rng, poll=poll)
+
+
+def _source_relays(parts: Parts) -> list[SourceRelay]:
+    """Return the relays from brokers: of the app's inboxes, and of the source that the operator names."""
+    options = parts.options
+    targets = options.broker_targets
+    places = Hosts((), (options.reply_to_brokers or "").split()).places
+    sources = {inbox.source: inbox for inbox in parts.inboxes if inbox.source is not None}
+    relays: list[SourceRelay] = []
+    for address in dict.fromkeys([*sources, *([parts.source] if parts.source is not None else [])]):
+        inbox = sources.get(address)
+        relays.append(
+            SourceRelay(
+                parts.store,
+                address,
+                partial(open_source, address, targets),
+                queue=address.queue,
+                name=parts.name,
+                most=options.queue_limit,
+                most_bytes=options.size("queue_bytes"),
+                clock=parts.clock,
+                rng=parts.rng,
+                codec=None if inbox is None else inbox.registry.codec,
+                identify=None if inbox is None else inbox.identify,
+                may_reply=lambda place: any(covers(pattern, place) for pattern in places),
+                telemetry=parts.telemetry,
+            )
+        )
+    return relays
 
 
 def _inboxes(parts: Parts) -> Inboxes | None:
@@ -202,7 +238,9 @@ def _scheduler(parts: Parts, agents: Agents | None) -> Scheduler | None:
 def _notifier(parts: Parts) -> Notifier | None:
     if "scheduler" not in parts.roles:
         return None
-    notifier = Notifier.of(parts.store, parts.options, clock=parts.clock, rng=parts.rng)
+    notifier = Notifier.of(
+        parts.store, parts.options, clock=parts.clock, rng=parts.rng, telemetry=parts.telemetry
+    )
     parts.client.submitter.only_to(notifier.shares.hosts.check)
     return notifier
 
@@ -293,7 +331,9 @@ def roles_of(roles: Iterable[str] | None, app: App | None, *, relays: bool) -> t
     names = tuple(dict.fromkeys([*roles, *(["relay"] if relays else [])]))
     unknown = [role for role in names if role not in (*ROLES, "inbox", "relay")]
     if "relay" in names and not relays:
-        raise ConfigError("the role 'relay' needs the outbox from which it carries: Node(..., outbox=URL)")
+        raise ConfigError(
+            "the role 'relay' needs the outbox or the broker from which it carries: Node(..., outbox=URL)"
+        )
     if unknown or not names:
         raise ConfigError(f"roles={names!r}: any of {', '.join(ROLES)} and inbox, at least one")
     if "agent" in names and app is None:

@@ -7,9 +7,11 @@ from makegood.model.messages import Act, Alert
 from makegood.model.notices import Notice
 from makegood.store import alerts
 from makegood.store.notice_records import (
+    COUNTED,
     Due,
     HostDue,
     ListenerView,
+    ReceiverBacklog,
     Sending,
     dead_letter,
     of_rejection,
@@ -26,6 +28,25 @@ with recursive h (host) as (
 )
 select h.host, (select min(l.due_at) from makegood.listener l where l.host = h.host and l.due_at is not null) - {now} as seconds
 from h where h.host is not null
+""")
+# Dead ones are few, and without a place in the index of hosts.
+_BACKLOGS = Sql("""
+with recursive h (host) as (
+    select min(host) from makegood.listener where due_at is not null
+    union all
+    select (select min(l.host) from makegood.listener l where l.due_at is not null and l.host > h.host) from h where h.host is not null
+)
+select h.host, (select count(*) from (select 1 from makegood.listener l where l.host = h.host and l.due_at is not null limit $1) w),
+    {now} - (select min(l.due_at) from makegood.listener l where l.host = h.host and l.due_at is not null),
+    coalesce((
+        select error from (
+            select l.error from makegood.listener l where l.host = h.host and l.due_at is not null order by l.due_at limit $1
+        ) e where error <> '' limit 1
+    ), '')
+from h where h.host is not null
+""")
+_DEAD_BACKLOGS = Sql("""
+select host, count(*), max(error) from (select host, error from makegood.listener where dead order by task limit $1) d group by host
 """)
 _VIEWS = Sql("""
 select task, url, sent, last, tries, dead, due_at - {now}, error from makegood.listener
@@ -199,6 +220,18 @@ async def _revive(tx: Tx, act: Act, task: int | None, *, drop: bool) -> list[int
     return tasks
 
 
+async def backlogs(tx: ReadTx) -> list[ReceiverBacklog]:
+    """Return what waits for each host or broker, and what was given up."""
+    waiting = {row[0]: tuple(row)[1:] for row in await tx.rows(_BACKLOGS, COUNTED + 1)}
+    dead = {row[0]: tuple(row)[1:] for row in await tx.rows(_DEAD_BACKLOGS, COUNTED + 1)}
+    views: list[ReceiverBacklog] = []
+    for host in sorted({*waiting, *dead}):
+        count, overdue, error = waiting.get(host, (0, None, ""))
+        letters, why = dead.get(host, (0, ""))
+        views.append(record_of(ReceiverBacklog, (host, count, overdue, letters, error or why)))
+    return views
+
+
 class NoticeVerbs(Verbs):
     """Notifications to submitters, on their way to webhooks. ``submit`` and ``commit`` write them
     with the state change.
@@ -211,5 +244,6 @@ class NoticeVerbs(Verbs):
     take_notices = writing(take)
     settle_notices = writing(settle)
     listeners = reading(listeners)
+    backlogs = reading(backlogs)
     retry_notices = writing(retry)
     drop_notices = writing(drop)

@@ -6,7 +6,7 @@ not wait for each other. A notice to a queue is a message in that queue and has 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -79,12 +79,31 @@ class ListenerView(msgspec.Struct, frozen=True):
     """The error of the last try."""
 
 
+COUNTED: Final = 1000
+"""How far the tasks are counted that wait for one receiver."""
+
+
+class ReceiverBacklog(msgspec.Struct, frozen=True):
+    """What waits to be sent to a host, or to a broker."""
+
+    host: str
+    waiting: int
+    """Tasks with notices to send, up to ``COUNTED`` and one more."""
+    overdue: float | None
+    """Seconds since the first of them became due, negative before; None: none is to be sent."""
+    dead: int
+    """Tasks whose notices were given up, up to ``COUNTED`` and one more."""
+    error: str
+    """Why the last try of one of them failed."""
+
+
 def host(url: str) -> str:
-    """Return the host of a webhook's URL, as ``HostDue`` and per-host limits name it;
-    "" for any other text.
+    """Return the host of a webhook's URL, or the broker of an address ("amqp:main"), as ``HostDue`` and
+    per-host limits name it; "" for any other text.
     """
     try:
-        return notices.parted(url).hostname or ""
+        address = notices.at_broker(url)
+        return notices.parted(url).hostname or "" if address is None else address.broker
     except ConfigError:
         return ""
 

@@ -6,7 +6,7 @@ from typing import Final
 from makegood.base.stored_values import record_of, seconds
 from makegood.model.messages import Act, Alert
 from makegood.store import alerts, queue_records
-from makegood.store.queue_records import Handed, MessageView, QueueView, Receipt, Returned, Room
+from makegood.store.queue_records import DeadLetter, Handed, MessageView, QueueView, Receipt, Returned, Room
 from makegood.store.records import NO_LIMIT
 from makegood.store.rows import MOST_TEXT
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading, writing
@@ -83,6 +83,14 @@ update makegood.message set state = 'dead', taken_by = null, ended_at = {{now}},
 where {_OURS} and (taken_by is not null or $4::boolean) returning seq, queue, id, error, task
 """,  # noqa: S608 - our own text
     message="bigint", delivery="int", why="text",
+)  # fmt: skip
+_KILL_NEW = for_each(
+    """
+update makegood.message set state = 'dead', ended_at = {now}, expires_at = null, error = x.why {rows}
+where queue = x.name and id = x.message and state = 'waiting' and tries = 0 and taken_by is null
+returning seq, queue, id, error, task
+""",
+    name="text", message="text", why="text",
 )  # fmt: skip
 _EXPIRED = Sql(
     "select makegood.drop_expired($1)",
@@ -262,6 +270,12 @@ async def kill(tx: Tx, dead: Sequence[Returned], *, on_lease: bool = True) -> se
     letters = await tx.each(_KILL, sorted((*failure.receipt, failure.why) for failure in dead), not on_lease)
     await alerts.dead_letters(tx, [(seq, queue_records.dead_letter(*letter)) for seq, *letter in letters])
     return {seq for seq, *_ in letters}
+
+
+async def kill_new(tx: Tx, letters: Sequence[DeadLetter]) -> None:
+    """Make dead letters of messages that were sent in this transaction."""
+    new = await tx.each(_KILL_NEW, [(each.message.queue, each.message.id, each.why) for each in letters])
+    await alerts.dead_letters(tx, [(seq, queue_records.dead_letter(*letter)) for seq, *letter in new])
 
 
 async def due(tx: ReadTx, queue: str) -> float | None:

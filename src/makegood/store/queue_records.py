@@ -117,6 +117,18 @@ class Sent(msgspec.Struct, frozen=True):
     """Whether the known message has another body. The body is known until that message is acknowledged."""
 
 
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A message that is kept as a dead letter from the beginning: no receiver can make anything of it."""
+
+    message: Outgoing
+    error: str
+
+    @property
+    def why(self) -> str:
+        """Its error as stored."""
+        return kept(self.error)[:MOST_ERROR]
+
+
 class Handed(msgspec.Struct, frozen=True):
     """Messages leased to a receiver."""
 

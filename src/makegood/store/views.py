@@ -90,6 +90,39 @@ class AgentInfo(msgspec.Struct, frozen=True):
     """
 
 
+class SourceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a process publishes about a place at a broker from which it takes orders."""
+
+    address: str
+    queue: str
+    """The store's queue for what is taken."""
+    waiting: int | None = None
+    """Messages at the broker that nobody has acknowledged; None: it does not say."""
+    oldest: float | None = None
+    """Age of the oldest of them in seconds; None: unknown."""
+    taken: int = 0
+    """Messages put into the queue since the process started; a repetition is not counted."""
+    refused: int = 0
+    redelivered: int = 0
+    """Deliveries of which the broker said that they were not the first."""
+    error: str = ""
+    """The last error, "" for none."""
+    away: float | None = None
+    """Seconds for which the broker has not answered this process; None: it answers."""
+
+
+class SenderInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a process publishes about a broker to which it sends notices."""
+
+    broker: str
+    """Such as "amqp:main"."""
+    sent: int = 0
+    """Notices that the broker has confirmed since the process started."""
+    failed: int = 0
+    error: str = ""
+    """The last error since the last success, "" for none."""
+
+
 class SchedulerTally(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a Scheduler has done since its process started."""
 
@@ -122,6 +155,10 @@ class NodeInfo(msgspec.Struct, frozen=True):
     """The kinds of steps that its Scheduler knows; () without one, and of a version that did not say so."""
     process: ProcessIdentity | None = None
     """By which others of its host see that it is gone; None: unknown."""
+    sources: tuple[SourceInfo, ...] = ()
+    """The places at brokers from which it takes orders."""
+    senders: tuple[SenderInfo, ...] = ()
+    """The brokers to which it has sent notices."""
     is_successor: bool = False
     """It began under a name that its operator gave it: whoever had the name before is dead. False if the name
     is made of the host's, and once it was declared dead itself.

@@ -139,6 +139,26 @@ WAIT_SECONDS = Metric(
     "makegood_wait_seconds", "histogram", ("app", "workflow", "step", "outcome"),
     "How long a step waited, for waits that began in this process; step: sleep, or the name of the signal; outcome: moment, signal, timeout, dropped.", _WAIT,
 )  # fmt: skip
+SOURCE_MESSAGES = Metric(
+    "makegood_source_messages_total", "counter", ("source", "outcome"),
+    "Messages of a broker; outcome: taken (into the store's queue), refused (dead letters), redelivered (the broker said that it was not the first time).",
+)  # fmt: skip
+SOURCE_WAITING = Metric(
+    "makegood_source_waiting", "gauge", ("source",),
+    "Messages at a broker that nobody has acknowledged, as it last said to this process.",
+)  # fmt: skip
+SOURCE_OLDEST = Metric(
+    "makegood_source_oldest_seconds", "gauge", ("source",),
+    "The age of the oldest of them, where the broker says it.",
+)  # fmt: skip
+SOURCE_AWAY = Metric(
+    "makegood_source_away_seconds", "gauge", ("source",),
+    "For how long the broker has not answered this process; 0 while it does.",
+)  # fmt: skip
+BROKER_SENDS = Metric(
+    "makegood_broker_sends_total", "counter", ("broker", "outcome"),
+    "Notices sent to brokers; outcome: sent, failed (and tried again, or given up).",
+)  # fmt: skip
 ALERTS = Metric(
     "makegood_alerts", "gauge", ("kind",),
     "Open alerts, by kind. Reported by the leading Supervisor.",
@@ -147,6 +167,6 @@ ALERTS = Metric(
 METRICS: tuple[Metric, ...] = (
     TASKS_ENDED, TASK_SECONDS, UNDOS, TASKS, ATTEMPTS, STEP_SECONDS, START_SECONDS, QUEUE, OLDEST, SLOTS, DECISIONS, SCAN_SECONDS,
     UNDO_STEPS, LATE, CIRCUIT, LEADER, LEADER_CHANGES, FENCED, COMMITS, BATCH, STORE_SECONDS, FIRINGS, SCHEDULE_LATE, DUE_LAG, SIGNALS,
-    WAIT_SECONDS, ALERTS,
+    WAIT_SECONDS, SOURCE_MESSAGES, SOURCE_WAITING, SOURCE_OLDEST, SOURCE_AWAY, BROKER_SENDS, ALERTS,
 )  # fmt: skip
 """All of them, in the order of the reference."""

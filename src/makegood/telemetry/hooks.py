@@ -16,7 +16,7 @@ from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.store.protocol import Store
 from makegood.store.records import Committed, Submission
-from makegood.store.views import AgentInfo
+from makegood.store.views import AgentInfo, SourceInfo
 
 
 class Answering(Protocol):
@@ -64,6 +64,9 @@ class Process(Protocol):
     def _infos(self) -> tuple[AgentInfo, ...]:
         """Return the state of its agents."""
 
+    def _sources(self) -> tuple[SourceInfo, ...]:
+        """Return the state of the places at brokers from which it takes orders."""
+
     def leads(self) -> bool | None:
         """Return whether its Supervisor leads; None if it runs none."""
 
@@ -93,6 +96,12 @@ class Observer(Protocol):
 
     def receiving(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
         """Return a context in which what is done belongs to the trace that a message's headers name."""
+
+    def source_messages(self, source: str, outcome: str, count: int) -> None:
+        """Receive how many messages of a broker were ``taken``, ``refused`` or ``redelivered``."""
+
+    def broker_send(self, broker: str, outcome: str) -> None:
+        """Receive that a notice to a broker was ``sent``, or that its sending ``failed``."""
 
     async def begin(self, process: Process) -> None:
         """Begin to watch, before the store is opened. Raises ``ConfigError``."""

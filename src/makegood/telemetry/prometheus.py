@@ -92,6 +92,12 @@ class Gauges:
             gauges[catalogue.SLOTS.name][*whose, "free"] = float(max(0, info.slots - info.used))
             if info.circuit:
                 gauges[catalogue.CIRCUIT.name][whose] = CIRCUITS[info.circuit]
+        for source in process._sources():
+            if source.waiting is not None:
+                gauges[catalogue.SOURCE_WAITING.name][source.address,] = float(source.waiting)
+            if source.oldest is not None:
+                gauges[catalogue.SOURCE_OLDEST.name][source.address,] = source.oldest
+            gauges[catalogue.SOURCE_AWAY.name][source.address,] = source.away or 0.0
         leads = process.leads()
         if leads is not None:
             gauges[catalogue.LEADER.name]["supervisor",] = float(leads)

@@ -11,6 +11,7 @@ from makegood.base.clock import Clock, SystemClock
 from makegood.errors import ConfigError
 from makegood.store.protocol import Store
 from makegood.store.records import Committed, Submission
+from makegood.telemetry import catalogue
 from makegood.telemetry.counters import Counters
 from makegood.telemetry.hooks import Answering, Decided, Heard, Process, Watch
 from makegood.telemetry.http_server import Page, Server
@@ -120,6 +121,16 @@ class Telemetry:
     def receiving(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
         """Return a context whose work belongs to the trace that a message's headers name."""
         return nullcontext() if self._traces is None else self._traces.receiving(headers)
+
+    def source_messages(self, source: str, outcome: str, count: int) -> None:
+        """Count messages of a broker."""
+        if self._tally is not None:
+            self._tally.count(catalogue.SOURCE_MESSAGES, source, outcome, by=count)
+
+    def broker_send(self, broker: str, outcome: str) -> None:
+        """Count a notice to a broker."""
+        if self._tally is not None:
+            self._tally.count(catalogue.BROKER_SENDS, broker, outcome)
 
     async def begin(self, process: Process) -> None:
         """Start watching, before the store is opened. Raises ``ConfigError`` if it cannot listen."""

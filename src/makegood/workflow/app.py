@@ -9,6 +9,7 @@ from makegood.base.durations import Duration, seconds
 from makegood.base.ids import checked_name
 from makegood.base.service_keys import MOST_STEPS
 from makegood.base.sizes import PAYLOAD_LIMIT
+from makegood.brokers import KINDS, Delivery, address_of
 from makegood.declare.action import Action, Agent, Shared
 from makegood.declare.around import Hook
 from makegood.declare.inbox import TRIES, Accepts, Inbox
@@ -212,9 +213,21 @@ class App:
         return self._registry.signal(name, of, readable=readable)
 
     def inbox(
-        self, queue: str, *, concurrency: int = 4, retry: Retry = TRIES, lease: Duration = "1m"
+        self,
+        queue: str,
+        *,
+        concurrency: int = 4,
+        retry: Retry = TRIES,
+        lease: Duration = "1m",
+        id: Callable[[Delivery], str | None] | None = None,  # noqa: A002 - what it is
     ) -> Callable[[Accepts[T]], Inbox[T]]:
         """Declare the inbox of a queue: ``@shop.inbox("orders")`` above a ``def`` or ``async def``.
+
+        ``queue``: a queue of the store, or a place at a broker, such as "amqp:main/orders", of which the
+        operator's settings say where *main* is. From there messages are relayed into a queue of the store,
+        each once, under the broker's id. That queue is "amqp-main-orders", or the one of
+        "amqp:main/orders?queue=orders". ``id``: returns the id of a delivery of the broker in place of the
+        broker's own.
 
         The function takes a message's payload, decoded according to its annotation, and the transaction that
         acknowledges the message. It returns the plan of the task to submit in that transaction, or None for
@@ -229,6 +242,17 @@ class App:
         ...     tx.execute("insert into orders (id) values (?)", (order["id"],))
         ...     return place_order.plan(order).with_(key=order["id"])
         """
+        source = None
+        if isinstance(queue, str) and ":" in queue:
+            try:
+                source = address_of(queue, KINDS)
+            except ConfigError as wrong:
+                raise DefinitionError(f"{self.name}'s inbox: {wrong}") from None
+            queue = source.queue
+        if id is not None and source is None:
+            raise DefinitionError(
+                f"{self.name}'s inbox {queue}: id= is for messages of a broker; a queue of the store has the ids that senders say"
+            )
         if queue in self.inboxes:
             raise DuplicateNameError(
                 f"app {self.name} has an inbox for the queue {queue!r} already: one queue, one inbox"
@@ -245,6 +269,8 @@ class App:
                 retry=retry,
                 lease=limit,
                 names=names,
+                source=source,
+                identify=id,
             )
             self.inboxes[queue] = inbox
             return inbox

@@ -18,6 +18,7 @@ from makegood.base.file_paths import file_of
 from makegood.base.postgres_target import target_of
 from makegood.base.urls import scheme_of
 from makegood.cli import exits, findings
+from makegood.cli.broker_checks import broker_findings
 from makegood.cli.context import Cli, command, flag
 from makegood.cli.render.output import masked
 from makegood.cli.render.style import STYLES, Line
@@ -38,6 +39,7 @@ _BROKEN = 20
 _WEIGHTS = ("ok", "note", "warning", "error")
 _STYLE = {"ok": STYLES["done"], "note": "blue", "warning": "yellow", "error": STYLES["error"]}
 _SECRETS = ("alert_secret", "console_secret", "webhook_secret", "webhook_secrets")
+"""Settings that are not shown; of ``brokers`` their URLs are, without passwords."""
 _URLS = ("store", "alert_webhook")
 
 
@@ -51,6 +53,8 @@ def doctor(cli: Cli, /, *, strict: bool) -> int:
     """
     results, code = asyncio.run(examined(cli.settings.store))
     results.insert(0, _database(cli))
+    if cli.settings.options.brokers:
+        results += broker_findings(cli)
     results.append(findings.zone_rules(zones.current(), time.time()))
     worst = max(_WEIGHTS.index(finding.severity) for finding in results)
     if code == exits.DONE and worst >= (2 if strict else 3):
@@ -105,6 +109,8 @@ def settings_of(cli: Cli) -> list[dict[str, Any]]:
             value = "***"
         if name in _URLS and value is not None:
             value = masked(value)
+        if name == "brokers" and value is not None:
+            value = {target.name: target.shown for target in settings.options.broker_targets.values()}
         if name == "console_users":
             value = {user.name: user.role for user in settings.console_users.values()}
         if isinstance(value, bool):

@@ -16,6 +16,8 @@ from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.postgres_target import with_tls
 from makegood.base.private_files import secret_in
+from makegood.brokers import KINDS
+from makegood.brokers.address import is_address
 from makegood.cli import event_loop
 from makegood.cli.client import looking
 from makegood.cli.commands.store import set_up, with_store
@@ -115,7 +117,8 @@ def agent(cli: Cli, /, *, app: str, names: tuple[str, ...]) -> None:
     "outbox",
     metavar="URL",
     envvar="MAKEGOOD_OUTBOX",
-    help="Copy orders from the table makegood_outbox of another database into queues of the store; else MAKEGOOD_OUTBOX.",
+    help="Copy orders from the table makegood_outbox of another database, or from a place at a broker such as amqp:main/orders, "
+    "into queues of the store; else MAKEGOOD_OUTBOX.",
 )
 @flag("--ddl", text="With --from: print the statement that creates that table, and exit.")
 @drain_option
@@ -123,12 +126,15 @@ def agent(cli: Cli, /, *, app: str, names: tuple[str, ...]) -> None:
 def inbox(cli: Cli, /, *, app: str | None, outbox: str | None, ddl: bool) -> None:
     """Run the inboxes of APP, such as `makegood inbox orders:shop`: messages of their queues become tasks.
 
-    With --from it also copies orders from another database, each key once, however many of these processes
-    run. Without APP it only copies them; they become tasks where an APP runs.
+    With --from it also copies orders from another database or a broker, each key once, however many of these
+    processes run. Without APP it only copies them; they become tasks where an APP runs. What a broker
+    delivers goes into the queue amqp-main-orders, or the one of --from "amqp:main/orders?queue=orders".
     """
     if ddl:
         if outbox is None:
             raise click.UsageError("--ddl needs --from: whether sqlite:///… or postgresql://…")
+        if is_address(outbox, KINDS):
+            raise click.UsageError("--ddl is for the outbox in a database: a broker has no table")
         for line in outbox_ddl(outbox).split("\n"):
             cli.out.text(line)
         return
@@ -209,7 +215,7 @@ def _serve(
         name=_name(cli),
         options=cli.settings.options,
         telemetry=telemetry,
-        outbox=with_tls(secret_in(outbox, "--from")) if outbox and cli.settings.require_tls else outbox,
+        outbox=_outbox(cli, outbox),
         console=console,
     )
     names = list(agents or (app.agents if app is not None else ()))
@@ -229,7 +235,9 @@ def _serve(
         elif event == "started":
             queues = ", ".join(app.inboxes) if app is not None else ""
             inside = {"agent": f"agent ({', '.join(names)})", "inbox": f"inbox ({queues})"}
-            inside["relay"] = f"relay from {masked(outbox or '')}"
+            inside["relay"] = (
+                f"relay from {outbox if outbox and is_address(outbox, KINDS) else masked(outbox or '')}"
+            )
             role_names = [inside.get(role, role) for role in node.roles]
             page = f"; probes and metrics on {address}" if address else ""
             if node.console:
@@ -243,3 +251,10 @@ def _serve(
 
     event_loop.run(node.run(lambda: say("started")))
     say("stopped")
+
+
+def _outbox(cli: Cli, outbox: str | None) -> str | None:
+    """Return what orders are copied from: with ``require_tls`` a database over TLS alone."""
+    if outbox is None or is_address(outbox, KINDS) or not cli.settings.require_tls:
+        return outbox
+    return with_tls(secret_in(outbox, "--from"))

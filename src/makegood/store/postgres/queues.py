@@ -11,8 +11,8 @@ from makegood.store.postgres.commit_statement import CAT, EQ, EXACT_NOW, INTO_ME
 from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.errors import is_data
 from makegood.store.postgres.transaction import WriteTransaction
-from makegood.store.queue_operations import check_room
-from makegood.store.queue_records import Outgoing, Receipt, Room, Sent
+from makegood.store.queue_operations import check_room, kill_new
+from makegood.store.queue_records import DeadLetter, Outgoing, Receipt, Room, Sent
 from makegood.transactions import Caller
 
 _NOW = "extract(epoch from clock_timestamp())::float8"
@@ -90,10 +90,8 @@ def sent(m: Outgoing) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-async def send(tx: WriteTransaction, messages: Sequence[Outgoing], room: Room, now: float) -> list[Sent]:
-    """Send messages, each within the limits of its queue. ``now``: seconds, for the age
-    of the remembered sizes.
-    """
+async def _inserted(tx: WriteTransaction, messages: Sequence[Outgoing]) -> set[tuple[str, str]]:
+    """Insert messages; return the queue and id of those that their queues did not know."""
     try:
         new_rows = await tx.rows(_SEND, *columns([sent(m) for m in messages], 12))
     except Exception as fault:
@@ -102,7 +100,14 @@ async def send(tx: WriteTransaction, messages: Sequence[Outgoing], room: Room, n
                 f"the database refuses a value of this message ({type(fault).__name__}: {fault}); nothing was sent"
             ) from fault
         raise
-    new_keys = {(row["queue"], row["id"]) for row in new_rows}
+    return {(row["queue"], row["id"]) for row in new_rows}
+
+
+async def send(tx: WriteTransaction, messages: Sequence[Outgoing], room: Room, now: float) -> list[Sent]:
+    """Send messages, each within the limits of its queue. ``now``: seconds, for the age
+    of the remembered sizes.
+    """
+    new_keys = await _inserted(tx, messages)
     tx.topics.update(f"queue:{queue}" for queue, _ in new_keys)
     tx.idle = not new_keys
     is_new: list[bool] = []
@@ -117,6 +122,14 @@ async def send(tx: WriteTransaction, messages: Sequence[Outgoing], room: Room, n
     repeats = [(n, m) for n, m in enumerate(messages) if not is_new[n]]
     conflicts = await _others(tx, repeats)
     return [Sent(m.id, created=is_new[n], conflict=n in conflicts) for n, m in enumerate(messages)]
+
+
+async def bury(tx: WriteTransaction, letters: Sequence[DeadLetter]) -> list[Sent]:
+    """Add messages as dead letters."""
+    new_keys = await _inserted(tx, [each.message for each in letters])
+    tx.idle = not new_keys
+    await kill_new(tx, [each for each in letters if (each.message.queue, each.message.id) in new_keys])
+    return [Sent(m.id, created=(m.queue, m.id) in new_keys) for m in (each.message for each in letters)]
 
 
 async def _others(tx: WriteTransaction, repeats: Sequence[tuple[int, Outgoing]]) -> set[int]:

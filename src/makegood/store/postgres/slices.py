@@ -33,7 +33,7 @@ from makegood.store.postgres.transaction import WriteTransaction
 from makegood.store.postgres.writers import Writers
 from makegood.store.priority_ageing import Ageing
 from makegood.store.queue_operations import QueueVerbs
-from makegood.store.queue_records import Depths, Outgoing, Receipt, Room, Sent
+from makegood.store.queue_records import DeadLetter, Depths, Outgoing, Receipt, Room, Sent
 from makegood.store.requests import RequestVerbs
 from makegood.store.rows import Interner
 from makegood.store.scan_floors import Floors
@@ -215,6 +215,11 @@ class QueueSlice(Slice, QueueVerbs):
             return []
         room, now = self._room(most, most_bytes), self._db.clock.monotonic()
         return await self._db.write(partial(mails.send, messages=messages, room=room, now=now))
+
+    async def keep_dead_letters(self, letters: Sequence[DeadLetter]) -> list[Sent]:
+        """Add messages as dead letters."""
+        queue_records.checked([each.message for each in letters])
+        return await self._db.write(partial(mails.bury, letters=letters)) if letters else []
 
     async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
         """Remove processed messages from their queues."""

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from makegood.errors import PayloadError
 from makegood.store import queue_records
-from makegood.store.queue_operations import DEPTH, LENGTH, UNEXPIRED, check_room
-from makegood.store.queue_records import Outgoing, Receipt, Room, Sent
+from makegood.store.queue_operations import DEPTH, LENGTH, UNEXPIRED, check_room, kill_new
+from makegood.store.queue_records import DeadLetter, Outgoing, Receipt, Room, Sent
 from makegood.store.sqlite.transaction import DATA_FAULTS, Row, WriteTransaction, blob
 from makegood.transactions import Caller
 
@@ -54,6 +54,18 @@ def send(tx: WriteTransaction, requests: Sequence[tuple[Outgoing, Room]]) -> lis
     for queue, (room, new) in sizes.items():
         tx.do(check_room, queue, room, new, tx.now)
         tx.topics.add(f"queue:{queue}")
+    return answers
+
+
+def bury(tx: WriteTransaction, letters: Sequence[DeadLetter]) -> list[Sent]:
+    """Add messages as dead letters. Raises ``PayloadError``."""
+    try:
+        answers = [_send(tx, each.message) for each in letters]
+    except DATA_FAULTS as fault:
+        raise PayloadError(
+            f"the database refuses a value of this message ({type(fault).__name__}: {fault}); nothing was kept"
+        ) from fault
+    tx.do(kill_new, [each for each, answer in zip(letters, answers, strict=True) if answer.created])
     return answers
 
 

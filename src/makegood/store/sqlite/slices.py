@@ -14,7 +14,7 @@ from makegood.store.generation import restored
 from makegood.store.operator_commands import TaskVerbs
 from makegood.store.priority_ageing import Ageing
 from makegood.store.queue_operations import QueueVerbs
-from makegood.store.queue_records import Depths, Outgoing, Receipt, Room, Sent
+from makegood.store.queue_records import DeadLetter, Depths, Outgoing, Receipt, Room, Sent
 from makegood.store.requests import RequestVerbs
 from makegood.store.schedule_verbs import ScheduleQuestion, ScheduleVerbs, Scheduling
 from makegood.store.schedules import FiringPlace
@@ -147,6 +147,11 @@ class QueueSlice(Slice, QueueVerbs):
         room = Room(most, most_bytes, self.depths)
         octets = sum([len(m.body) for m in messages])
         return await self._db.together(mails.send, [(m, room) for m in messages], octets=octets)
+
+    async def keep_dead_letters(self, letters: Sequence[DeadLetter]) -> list[Sent]:
+        """Add messages as dead letters."""
+        queue_records.checked([each.message for each in letters])
+        return await self._db.write(partial(mails.bury, letters=letters)) if letters else []
 
     async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
         """Remove messages from their queues."""
