@@ -57,14 +57,14 @@ async def test_a_batch_is_several_calls_and_a_delivery_says_what_sqs_says(rig: S
     await rig.publish("batch", [*numbers(24), Draft(b'"x"', headers={"ce_type": "order"})])
     reader = source(rig, address)
     await reader.open()
-    taken = list(await reader.take(25, 5))
-    assert len(taken) == 25
-    last = next(delivery for delivery in taken if delivery.kind == "order")
+    deliveries = list(await reader.take(25, 5))
+    assert len(deliveries) == 25
+    last = next(delivery for delivery in deliveries if delivery.kind == "order")
     assert (last.body, last.headers, last.count) == (b'"x"', {"ce_type": "order"}, 1)
     assert last.id == last.receipt
     assert last.sent_at
-    assert len({delivery.id for delivery in taken}) == 25
-    await reader.acknowledge(taken)
+    assert len({delivery.id for delivery in deliveries}) == 25
+    await reader.acknowledge(deliveries)
     assert (await reader.backlog()).waiting == 0
     await reader.close()
 
@@ -76,13 +76,13 @@ async def test_what_waits_for_its_commit_stays_hidden_and_close_shows_it_at_once
     reader, other = source(rig, address), source(rig, address)
     await reader.open()
     await other.open()
-    taken = list(await reader.take(12, 5))
+    deliveries = list(await reader.take(12, 5))
     await reader.pause()
     assert not await other.take(10, 7)
-    await reader.acknowledge(taken[:2])
+    await reader.acknowledge(deliveries[:2])
     await reader.close()
     again = list(await other.take(12, 2))
-    assert {delivery.id for delivery in again} == {delivery.id for delivery in taken[2:]}
+    assert {delivery.id for delivery in again} == {delivery.id for delivery in deliveries[2:]}
     assert {delivery.count for delivery in again} == {2}
     await other.close()
 
@@ -135,10 +135,10 @@ async def test_a_fifo_queue_gives_the_senders_id_and_nothing_more_of_a_group_tha
     await rig.publish("orders.fifo", [Draft(b"%d" % n, id=f"order-{n}") for n in range(13)])
     reader = source(rig, address)
     await reader.open()
-    taken = list(await reader.take(200, 5))
-    assert [delivery.id for delivery in taken] == [f"order-{n}" for n in range(10)]
+    deliveries = list(await reader.take(200, 5))
+    assert [delivery.id for delivery in deliveries] == [f"order-{n}" for n in range(10)]
     assert not await reader.take(200, 1)
-    await reader.acknowledge(taken)
+    await reader.acknowledge(deliveries)
     rest = list(await reader.take(200, 5))
     assert [delivery.id for delivery in rest] == ["order-10", "order-11", "order-12"]
     await reader.close()
@@ -187,7 +187,7 @@ async def test_single_messages_that_sqs_failed_to_delete_get_a_second_try(
     await rig.publish("failed", numbers(3))
     reader = source(rig, address)
     await reader.open()
-    taken = list(await reader.take(3, 5))
+    deliveries = list(await reader.take(3, 5))
     calls: list[int] = []
     call = sqs.SqsCalls.call
 
@@ -202,7 +202,7 @@ async def test_single_messages_that_sqs_failed_to_delete_get_a_second_try(
         return {**answer, "Failed": [{"Id": "0", "SenderFault": False, "Code": "InternalError"}]}
 
     monkeypatch.setattr(sqs.SqsCalls, "call", falsified)
-    await reader.acknowledge(taken)
+    await reader.acknowledge(deliveries)
     assert calls == [3, 1]
     assert (await reader.backlog()).waiting == 0
     await reader.close()
@@ -250,15 +250,15 @@ async def test_the_policy_is_enough_to_take_and_not_to_send(rig: SqsRig) -> None
         target = rig.target_of(*login)
         reader = source(rig, address, target)
         await reader.open()
-        taken = await reader.take(1, 5)
-        await reader.acknowledge(taken)
+        deliveries = await reader.take(1, 5)
+        await reader.acknowledge(deliveries)
         assert (await reader.backlog()).waiting == 0
         await reader.close()
         sender = open_sender(target)
         event = OutgoingEvent(id="e", task="t", body=b"{}")
-        with pytest.raises(DeliveryError, match=r"403|AccessDenied") as refused:
+        with pytest.raises(DeliveryError, match=r"403|AccessDenied") as error:
             await sender.send("granted", event, 10)
-        assert not isinstance(refused.value, RefusedTargetError)
+        assert not isinstance(error.value, RefusedTargetError)
         await sender.close()
         with pytest.raises(ConfigError, match="broker permissions main") as wrong:
             await source(rig, address, rig.target_of(login[0], "wrong/secret")).open()

@@ -7,8 +7,7 @@ again, under the same id.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from makegood.brokers.address import BrokerAddress
@@ -38,6 +37,7 @@ class HiddenMessages:
         self._messages: dict[str, _Hidden] = {}
         self._task: asyncio.Task[None] | None = None
         self._added = asyncio.Event()
+        self._extending = asyncio.Lock()
         self.fault: MakegoodError | None = None
         """Why extending ended."""
 
@@ -53,24 +53,20 @@ class HiddenMessages:
             self._task = asyncio.create_task(self._keep(), name="makegood-visibility")
         return is_new
 
-    def receipts(self, names: Mapping[str, object] | None = None) -> dict[str, str]:
-        """Return the receipts of these messages, or of all; those that are not ours are left out."""
-        chosen = self._messages if names is None else names
-        return {name: self._messages[name].receipt for name in chosen if name in self._messages}
+    async def remove(self, names: Iterable[str]) -> dict[str, str]:
+        """Extend these no more. Return the receipts of those that are still ours."""
+        async with self._extending:  # which may give them new receipts
+            return {name: self._messages.pop(name).receipt for name in names if name in self._messages}
 
-    def drop(self, names: Mapping[str, object]) -> None:
-        """Forget messages that were settled."""
-        for name in names:
-            self._messages.pop(name, None)
-
-    async def close(self) -> None:
-        """Extend nothing more, and forget all."""
+    async def close(self) -> dict[str, str]:
+        """Extend nothing more, and return the receipts of all."""
         task, self._task = self._task, None
-        self._messages.clear()
         if task is not None:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await asyncio.wait({task})
+        receipts = {name: hidden.receipt for name, hidden in self._messages.items()}
+        self._messages.clear()
+        return receipts
 
     async def _keep(self) -> None:
         now = asyncio.get_running_loop().time
@@ -84,25 +80,27 @@ class HiddenMessages:
             if (rest := oldest + step - now()) > 0:
                 await asyncio.sleep(rest)
                 continue
-            at = now()
-            due = {
-                name: hidden.receipt
-                for name, hidden in self._messages.items()
-                if hidden.since + step / 2 <= at  # those that are nearly due go with them
-            }
             try:
-                extended = await self._extend(due)
+                async with self._extending:
+                    await self._extend_due(now(), step)
             except MakegoodError as fault:  # the source's next call raises it
                 self.fault = fault
                 return
-            for name, receipt in extended.items():
-                hidden = self._messages.get(name)
-                if hidden is None or hidden.receipt != due[name]:  # settled, or delivered again, meanwhile
-                    continue
-                if receipt is None:
-                    del self._messages[name]
-                else:
-                    self._messages[name] = _Hidden(receipt, at)
+
+    async def _extend_due(self, at: float, step: float) -> None:
+        due = {
+            name: hidden.receipt
+            for name, hidden in self._messages.items()
+            if hidden.since + step / 2 <= at  # those that are nearly due go with them
+        }
+        for name, receipt in (await self._extend(due) if due else {}).items():
+            hidden = self._messages.get(name)
+            if hidden is None or hidden.receipt != due[name]:  # it was delivered again meanwhile
+                continue
+            if receipt is None:
+                del self._messages[name]
+            else:
+                self._messages[name] = _Hidden(receipt, at)
 
 
 def visibility_of(address: BrokerAddress, longest: int) -> int:

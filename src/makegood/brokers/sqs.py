@@ -131,6 +131,7 @@ class SqsCalls:
 
     @property
     def is_open(self) -> bool:
+        """Whether there is a client."""
         return self._client is not None
 
     async def open(self) -> Any:
@@ -202,9 +203,11 @@ class SqsCalls:
         return BrokerUnavailableError(f"{self.where}: SQS answers {self.clean(text)}")
 
     def config_error(self, text: str) -> ConfigError:
+        """Return an error that names the broker, and shows no secret."""
         return ConfigError(f"{self.where}: {self.clean(text)}")
 
     def clean(self, text: object) -> str:
+        """Return a foreign text without the URL's secrets."""
         return scrubbed(str(text), self.target.url)
 
     async def queue_url(self, queue: str) -> str:
@@ -263,13 +266,25 @@ class SqsSource:
         if self._hidden is not None:
             return []
         try:
-            self._url = await self._service.queue_url(self._queue)
-            attributes = await self._service.attributes(self._url)
+            requirements = await self._look()
         except MakegoodError:
             await self.close()
             raise
-        self._ids_by_group = attributes.get("DeduplicationScope") == "messageGroup"
         self._hidden = HiddenMessages(self._visibility, self._extend)
+        return requirements
+
+    async def check(self) -> Sequence[Requirement]:
+        """Check the queue; SQS has no connection that would stay open."""
+        try:
+            return await self._look()
+        finally:
+            if self._hidden is None:
+                self._service.close()
+
+    async def _look(self) -> Sequence[Requirement]:
+        self._url = await self._service.queue_url(self._queue)
+        attributes = await self._service.attributes(self._url)
+        self._ids_by_group = attributes.get("DeduplicationScope") == "messageGroup"
         return [*self._service.requirements(), *_checked(attributes)]
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
@@ -301,8 +316,7 @@ class SqsSource:
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Delete the messages, ten a call; those that are not ours any more come again."""
         hidden = await self._usable()
-        receipts = hidden.receipts({delivery.receipt: None for delivery in deliveries})
-        hidden.drop(receipts)
+        receipts = await hidden.remove(delivery.receipt for delivery in deliveries)
         for _ in range(2):  # SQS may fail to delete single messages, by its own fault: they get a second try
             try:
                 answers = await self._in_tens("delete_message_batch", receipts)
@@ -343,8 +357,7 @@ class SqsSource:
             receipts |= call.receipts
         self._calls.clear()
         if hidden is not None:
-            receipts |= hidden.receipts()
-            await hidden.close()
+            receipts |= await hidden.close()
         self._ready.clear()
         try:
             if receipts and self._service.is_open:
