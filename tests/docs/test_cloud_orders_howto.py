@@ -10,6 +10,7 @@ import pytest
 
 from makegood.brokers import permissions
 from makegood.errors import ConfigError
+from tests.brokers.rigs.service_bus import ServiceBusRig
 from tests.brokers.rigs.sqs import REGION, SqsRig
 from tests.brokers.rigs.storage_queue import ACCOUNT, FIRST, StorageQueueRig
 from tests.docs.shell import typed
@@ -109,3 +110,30 @@ async def test_an_order_in_a_storage_queue_becomes_a_task(storage: StorageQueueR
         )
         assert "o-1" in output["makegood task list"]
     assert await storage.waiting(address, "") == 0
+
+
+@pytest.fixture(scope="module")
+def service_bus() -> Iterator[ServiceBusRig]:
+    """The stub."""
+    rig = ServiceBusRig()
+    try:
+        try:
+            rig.start()
+        except ConfigError as absent:
+            pytest.skip(str(absent))
+        yield rig
+    finally:
+        rig.close()
+
+
+async def test_an_order_in_service_bus_becomes_a_task(service_bus: ServiceBusRig, tmp_path: Path) -> None:
+    """From the page's first line to the task; the queue is empty then."""
+    address = service_bus.make("orders")
+    text = service_bus.target.url
+    settings = {"MAKEGOOD_BROKERS_MAIN": text, "SERVICEBUS_CONNECTION_STRING": text}
+    with followed("orders-from-service-bus.md", tmp_path, settings) as output:
+        assert output["makegood broker permissions main --from orders --to notices"] == (
+            permissions(service_bus.target, ["orders"], ["notices"]) + "\n"
+        )
+        assert "o-1" in output["makegood task list"]
+    assert await service_bus.waiting(address, "") == 0

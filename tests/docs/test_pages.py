@@ -63,6 +63,7 @@ RUN_BY = {
     "docs/build/migrate-from-celery.md": "test_migration_pages",
     "docs/build/migrate-from-dbos.md": "test_migration_pages",
     "docs/build/migrate-from-temporal.md": "test_migration_pages",
+    "docs/build/orders-from-service-bus.md": "test_cloud_orders_howto",
     "docs/build/orders-from-sqs.md": "test_cloud_orders_howto",
     "docs/build/orders-from-storage-queues.md": "test_cloud_orders_howto",
     "docs/build/rate-limits-and-circuit-breakers.md": "test_breaker_howto",

@@ -32,7 +32,7 @@ class HiddenMessages:
     """
 
     def __init__(self, seconds: float, extend: Extend) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._extend = extend
         self._messages: dict[str, _Hidden] = {}
         self._task: asyncio.Task[None] | None = None
@@ -70,8 +70,8 @@ class HiddenMessages:
 
     async def _keep(self) -> None:
         now = asyncio.get_running_loop().time
-        step = self._seconds / 3
         while True:
+            step = self.seconds / 3
             oldest = min((hidden.since for hidden in self._messages.values()), default=None)
             if oldest is None:
                 self._added.clear()
