@@ -24,6 +24,7 @@ RING_OF = {
     "console/test_hostile_rows.py::test_invisible_characters_are_shown_as_such": TEST,
     "conformance/test_fuzzed_rows.py": PROOF,
     "conformance/test_task_excerpts.py::test_statements_are_counted": PROOF,
+    "brokers": PROOF,
     "docs": TEST,
     "docs/test_election_howto.py": PROOF,
     "docs/test_messages_howto.py::test_a_shop_learns_every_outcome_while_its_processes_are_killed": PROOF,

@@ -13,9 +13,11 @@ import makegood as mg
 from makegood.actor.setbacks import IN_A_ROW, Setbacks
 from makegood.base.clock import SystemClock
 from makegood.base.webhook_signature import verified
+from makegood.brokers import BrokerAddress
 from makegood.messaging.alert_webhook import Webhook
 from makegood.messaging.alerts import AT_ONCE, AlertSender
 from makegood.messaging.leader_watch import LeaderWatch
+from makegood.messaging.source_relay import SourceRelay
 from makegood.model.messages import Act, Alert, AlertKind
 from makegood.model.plan import Template
 from makegood.model.schedule import ScheduleDraft, SchedulePlan, spec_of
@@ -27,6 +29,7 @@ from makegood.store.protocol import Store
 from makegood.store.queue_records import Outgoing, Returned
 from makegood.store.views import AgentInfo, AlertView
 from makegood.supervisor.supervisor import LEASE, Supervisor
+from proofs.memory_broker import MemoryBroker
 from tests.actors.conftest import QUIET
 from tests.actors.test_supervisor import CALM, supervisor, term_of
 from tests.actors.webhook_receiver import listening
@@ -263,6 +266,19 @@ async def mislay(store: Store, _world: World) -> None:
     )
 
 
+async def bar(store: Store, _world: World) -> None:
+    """Let a broker deliver what no queue can take, and then refuse the password."""
+    broker = MemoryBroker()
+    broker.put(b"{no json", "o-1")
+    relay = SourceRelay(
+        store, BrokerAddress("amqp", "main", "orders"), broker.source, queue="orders", name="here-1", most=10, most_bytes=1 << 20,
+        clock=SystemClock(), rng=random.Random(1),
+    )  # fmt: skip
+    await relay.turn()
+    broker.denied = True
+    await relay.turn()
+
+
 async def restore(store: Store, _world: World) -> None:
     """Say that the store was restored."""
     await store.admin.begin_generation(Act("act", "ann", "the disk died"))
@@ -306,6 +322,7 @@ PROVOKED: dict[str, tuple[Callable[[Store, World], Awaitable[None]], list[str]]]
     "outage": (last, ["circuit_open", "outage"]),
     "dead letters": (mislay, ["dead_letter"] * 3),
     "generation": (restore, ["generation"]),
+    "broker": (bar, ["dead_letter", "source_away", "source_refused"]),
 }
 
 

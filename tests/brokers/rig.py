@@ -45,6 +45,20 @@ class Rig(Protocol):
     """What was confirmed is there after a kill and a start of the server."""
     has_dead_letters: bool
     """The place of ``declare`` keeps what is refused, at the broker."""
+    keeps_order: bool
+    """Messages of a place are delivered in the order in which they were published."""
+    has_single_acknowledgements: bool
+    """One message can be acknowledged while an earlier one is not."""
+    takes_empty: bool
+    """A message may be empty."""
+    takes_bytes: bool
+    """A message may be any bytes; else it is text."""
+    checks_rights: bool
+    """``revoke`` takes something away; else everybody may do all."""
+    redelivery: float
+    """Seconds until another reader receives what a dead one had taken."""
+    secrets: Sequence[str]
+    """What no message may show."""
     most_bytes: int
     """The longest body that the broker takes."""
 

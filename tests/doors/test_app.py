@@ -72,7 +72,7 @@ def test_every_command_is_there_with_help_and_the_common_flags() -> None:
         options = {option for parameter in command.params for option in parameter.opts}
         assert {"--store", "--json", "--color", "--debug"} <= options, path
     assert paths == {
-        "run", "scheduler", "agent", "supervisor", "inbox", "console", "demo", "check", "schedule", "schedule next", "schedule list", "schedule show", "schedule apply", "schedule pause", "schedule resume", "schedule trigger", "schedule backfill", "schedule delete", "lane", "lane list", "lane show", "lane release", "agents", "leader", "election", "alerts", "audit", "task", "store",
+        "run", "scheduler", "agent", "supervisor", "inbox", "console", "demo", "check", "schedule", "schedule next", "schedule list", "schedule show", "schedule apply", "schedule pause", "schedule resume", "schedule trigger", "schedule backfill", "schedule delete", "broker", "broker list", "broker check", "broker permissions", "lane", "lane list", "lane show", "lane release", "agents", "leader", "election", "alerts", "audit", "task", "store",
         "task submit", "task list", "task show", "task watch", "task follow", "task history", "task cancel", "task undo", "task resubmit", "task wake", "task signal",
         "task settle", "task extend", "election run", "store migrate", "store status", "store check", "store grants", "store prune", "store restored", "doctor", "queue", "queue list",
         "queue send", "queue receive", "queue ack", "queue replay", "queue drop", "notices", "notices list", "notices retry",

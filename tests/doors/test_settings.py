@@ -290,3 +290,49 @@ def test_a_url_of_another_tool_is_refused_with_a_legible_remedy(url: str, remedy
     assert answer.exit_code == 2
     assert re.search(remedy, answer.stderr)
     assert "ss@" not in answer.stderr
+
+
+def test_brokers_are_a_table_a_list_or_a_variable_each(tmp_path: Path) -> None:
+    """A broker of the environment joins those of the file, and takes the place of its namesake."""
+    secret = tmp_path / "url"
+    secret.write_text("nats://shop:s3cret@nats.example")
+    secret.chmod(0o600)
+    write(
+        tmp_path, "makegood.toml",
+        f'reply_to_brokers = "amqp:main/notices kafka:logs/shop.*"\n[brokers]\nmain = "amqp://old.example"\nevents = "@{secret}"\n',
+    )  # fmt: skip
+    environ = {
+        "MAKEGOOD_BROKERS": "logs=kafka://k.example",
+        "MAKEGOOD_BROKERS_MAIN": "amqps://shop@mq.example/prod",
+    }
+    options = load({}, environ, tmp_path).options
+    assert {name: (target.kind, target.shown) for name, target in options.broker_targets.items()} == {
+        "main": ("amqp", "amqps://shop@mq.example/prod"),
+        "events": ("nats", "nats://shop:***@nats.example"),
+        "logs": ("kafka", "kafka://k.example"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('brokers = "main"', "write which broker is where"),
+        ('[brokers]\nmain = "http://mq.example"', "the scheme 'http' names no broker"),
+        ('[brokers]\nmain = "amqp://a:b@c:d@host"', "more than one @"),
+        ('[brokers]\n"a/b" = "amqp://host"', "is no name"),
+        ('reply_to_brokers = "amqp:main/x"', "the settings of this process lack"),
+        (
+            'reply_to_brokers = "kafka:main/x"\n[brokers]\nmain = "amqp://host"',
+            "says? that 'main' is RabbitMQ|RabbitMQ",
+        ),
+        ('reply_to_brokers = "amqp:main/a*b"\n[brokers]\nmain = "amqp://host"', "may stand at its end"),
+        ('reply_to_brokers = "amqp://host/q"\n[brokers]\nmain = "amqp://host"', "no URL belongs here"),
+    ],
+)
+def test_a_broker_that_cannot_be_is_refused_without_its_url(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    write(tmp_path, "makegood.toml", text + "\n")
+    with pytest.raises(ConfigError, match=complaint) as refusal:
+        load({}, {}, tmp_path)
+    assert "a:b" not in str(refusal.value)

@@ -40,8 +40,9 @@ _GROUP: Final = "the consumer group; by default one of the store and the queue"
 
 KINDS: Final[Mapping[str, Kind]] = {
     "amqp": Kind(
-        "RabbitMQ", "rabbitmq", "aio_pika", "rabbitmq",
-        ("amqp://user@host:5672/vhost", "amqps://user@host/vhost"), {},
+        "RabbitMQ", "rabbitmq", "aiormq", "rabbitmq",
+        ("amqp://user@host:5672/vhost", "amqps://user@host/vhost"),
+        {"dead-letters": "broker, if the queue has a dead-letter exchange for refused messages, or store"},
     ),
     "kafka": Kind(
         "Kafka", "kafka", "aiokafka", "kafka",

@@ -1,1 +1,28 @@
-"""The brokers that the suites of sources and senders run on."""
+"""The brokers that the suites run on. A rig is imported, and its server started, when its first case runs."""
+
+from importlib import import_module
+
+import pytest
+
+from makegood.errors import MakegoodError
+from tests.brokers.rig import Rig
+
+RIGS: dict[str, str] = {
+    "rabbitmq-classic": "tests.brokers.rigs.rabbitmq:ClassicRig",
+    "rabbitmq-quorum": "tests.brokers.rigs.rabbitmq:QuorumRig",
+    "servicebus": "tests.brokers.rigs.service_bus:ServiceBusRig",
+    "azure-queue": "tests.brokers.rigs.storage_queue:StorageQueueRig",
+    "sqs": "tests.brokers.rigs.sqs:SqsRig",
+}
+"""By name: the module and the class of each rig."""
+
+
+def open_rig(name: str) -> Rig:
+    """Return a rig with its server running. Skips the test, and says why, if it cannot be had here."""
+    module, _, attribute = RIGS[name].partition(":")
+    try:
+        rig: Rig = getattr(import_module(module), attribute)()
+        rig.start()
+    except (MakegoodError, ImportError) as reason:
+        pytest.skip(f"{name}: sources and senders were NOT tested: {reason}")
+    return rig

@@ -28,9 +28,16 @@ class ServiceBusRig:
     """The stub."""
 
     kind = "servicebus"
-    gives_ids = False
+    gives_ids = True
     takes_ids = True
     keeps_over_restart = False
+    keeps_order = False
+    has_single_acknowledgements = True
+    takes_empty = True
+    takes_bytes = True
+    checks_rights = True
+    redelivery = 10.0
+    secrets = ("c2VjcmV0c2VjcmV0",)
     has_dead_letters = True
     most_bytes = 256 * 1024
 
@@ -93,7 +100,7 @@ class ServiceBusRig:
         return address_of(f"servicebus:main/{place}", {"servicebus"})
 
     async def declare(self, place: str) -> BrokerAddress:
-        return self.make(place)
+        return self.make(place, lock=5)
 
     async def delete(self, place: str) -> None:
         del self._queues[place]

@@ -34,6 +34,13 @@ class SqsRig:
     gives_ids = True
     takes_ids = False  # in standard queues; FIFO queues have a test of their own
     keeps_over_restart = False
+    keeps_order = False
+    has_single_acknowledgements = True
+    takes_empty = False
+    takes_bytes = False
+    checks_rights = True
+    redelivery = 6.0
+    secrets = ("secret",)
     has_dead_letters = False
     most_bytes = 1 << 20
     visibility = 4

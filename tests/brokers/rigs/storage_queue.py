@@ -33,6 +33,13 @@ class StorageQueueRig:
     gives_ids = True
     takes_ids = False
     keeps_over_restart = False
+    keeps_order = False
+    has_single_acknowledgements = True
+    takes_empty = False
+    takes_bytes = False
+    checks_rights = True
+    redelivery = 6.0
+    secrets = (FIRST,)
     has_dead_letters = False
     most_bytes = 64 * 1024
     visibility = 4

@@ -36,6 +36,8 @@ ICONS: Final[Mapping[str, str]] = {
     "role_failing": "cluster",
     "schedule": "waiting",
     "dead_letter": "send",
+    "source_away": "cluster",
+    "source_refused": "send",
     "generation": "db",
     "near_limit": "waiting",
     "test": "bell",

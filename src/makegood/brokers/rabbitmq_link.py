@@ -1,0 +1,426 @@
+"""A connection to RabbitMQ with one channel, on which every wait has an end, and what its faults mean.
+
+aiormq reads its frames from a stream of our own: one message whose properties pamqp cannot decode, such as a
+timestamp in milliseconds, would end each connection that it is delivered to, for ever.
+"""
+
+import asyncio
+import contextlib
+import ssl
+import struct
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote
+
+import aiormq
+from aiormq.abc import ConsumerCallback
+from aiormq.connection import TransportFactory
+from pamqp import commands, decode
+from pamqp import frame as frames
+from pamqp.exceptions import PAMQPException
+from pamqp.header import ContentHeader
+from yarl import URL
+
+from makegood.base.urls import parts_of, scrubbed
+from makegood.brokers.kinds import Target
+from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
+
+FAULT_HEADER: Final = "x-makegood-undecodable"
+"""The header that names the properties of a message which cannot be decoded; in place of their values."""
+
+_HEARTBEAT: Final = 10
+_CONNECT: Final = 4.0
+"""Seconds for one host of the URL."""
+_CLOSE: Final = 2.0
+_PORTS: Final = {"amqp": 5672, "amqps": 5671}
+_PARAMETERS: Final = {
+    "cafile": "the authority that signed the server's certificate",
+    "certfile": "this client's certificate",
+    "keyfile": "its key",
+    "management": "URL of the management API, such as https://host:15671, to see how queues are set up",
+}
+_HEADER_FRAME: Final = 2
+_NOT_ALLOWED: Final = (402, 403, 530)
+"""Reply codes of a connection that is refused for its virtual host or rights."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A RabbitMQ, as the URL of the settings names it."""
+
+    target: Target
+    hosts: Sequence[tuple[str, int]]
+    user: str
+    password: str
+    vhost: str
+    tls: bool
+    files: dict[str, str]
+    management: str
+
+    @cached_property
+    def context(self) -> ssl.SSLContext:
+        """What checks the server's certificate. Raises ``ConfigError`` for a file that cannot be used."""
+        try:
+            context = ssl.create_default_context(cafile=self.files.get("cafile"))
+            if certificate := self.files.get("certfile"):
+                context.load_cert_chain(certificate, self.files.get("keyfile"))
+        except (OSError, ValueError) as fault:
+            named = " ".join(f"{name}={file}" for name, file in self.files.items())
+            raise ConfigError(
+                f"{self.target.where}: the files of its URL ({named}) cannot be used for TLS: {fault}"
+            ) from None
+        return context
+
+
+def place_of(target: Target) -> Place:
+    """Return what a URL names. Raises ``ConfigError``."""
+    subject = f"brokers: the URL of {target.name!r}"
+    parts = parts_of(target.url, subject)
+    login, _, netloc = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := [name for name in parameters if name not in _PARAMETERS]:
+        known = ", ".join(f"{name} ({text})" for name, text in _PARAMETERS.items())
+        raise ConfigError(f"{subject}: there is no parameter {unknown[0]!r}; it takes {known}")
+    return Place(
+        target=target,
+        hosts=[_host(place, _PORTS[parts.scheme]) for place in netloc.split(",")],
+        user=unquote(user) or "guest",
+        password=unquote(password) if user else "guest",
+        vhost=unquote(parts.path[1:]) or "/",
+        tls=parts.scheme == "amqps",
+        files={name: value for name, value in parameters.items() if name.endswith("file")},
+        management=parameters.get("management", "").rstrip("/"),
+    )
+
+
+def _host(place: str, port: int) -> tuple[str, int]:
+    host, colon, digits = ("", "", "") if place.endswith("]") else place.rpartition(":")
+    return (host if colon else place).strip("[]") or "localhost", int(digits) if colon and digits else port
+
+
+def problem(place: Place, where: str, fault: BaseException | None) -> MakegoodError:
+    """Return what a fault means: ``ConfigError`` for what no retry mends, else ``BrokerUnavailableError``."""
+    text = scrubbed(_text(fault), place.target.url)
+    match fault:
+        case MakegoodError():
+            return fault
+        case TimeoutError():
+            return BrokerUnavailableError(f"{where}: {place.target.shown} does not answer")
+        case aiormq.exceptions.ProbableAuthenticationError() | aiormq.exceptions.AuthenticationError():
+            return ConfigError(
+                f"{where}: RabbitMQ refuses the login of {place.user!r}: {text}. Correct user and password in [brokers]"
+            )
+        case _RefusedError(code=code) if code in _NOT_ALLOWED:
+            return ConfigError(
+                f"{where}: RabbitMQ refuses {place.user!r} the virtual host {place.vhost!r}: {text}. Correct the URL in [brokers], or grant "
+                f"its rights: `makegood broker permissions {place.target.name}`"
+            )
+        case aiormq.exceptions.ChannelNotFoundEntity():
+            return ConfigError(f"{where}: {text}. Declare the queue, or correct the address")
+        case aiormq.exceptions.ChannelAccessRefused() | aiormq.exceptions.ChannelLockedResource():
+            return ConfigError(
+                f"{where}: RabbitMQ refuses {place.user!r}: {text}. Grant its rights: `makegood broker permissions {place.target.name}`"
+            )
+        case ssl.SSLCertVerificationError():
+            return ConfigError(
+                f"{where}: the certificate of {place.target.shown} does not hold: {fault.verify_message}. Name its authority with ?cafile= in "
+                f"the URL, or the host that it is for"
+            )
+        case _:
+            return BrokerUnavailableError(f"{where}: {place.target.shown}: {text}")
+
+
+def _text(fault: BaseException | None) -> str:
+    match fault:
+        case None | asyncio.CancelledError():
+            return "the connection was lost"
+        case aiormq.exceptions.ConnectionClosed() | aiormq.exceptions.ChannelClosed():
+            return ": ".join(str(part) for part in fault.args if part) or "the connection was closed"
+        case _:
+            return str(fault.args[-1]) if fault.args else type(fault).__name__
+
+
+@contextlib.asynccontextmanager
+async def deadline(place: Place, where: str, seconds: float) -> AsyncIterator[None]:
+    """Give what is inside so many seconds, and translate what it raises.
+
+    aiormq ends what waits on a lost connection by CancelledError: one that nobody asked of this task.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    cancels = task.cancelling()
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except asyncio.CancelledError as fault:
+        if task.cancelling() > cancels:
+            raise
+        raise problem(place, where, fault) from None
+    except (
+        TimeoutError,
+        _RefusedError,
+        aiormq.exceptions.AMQPError,
+        PAMQPException,
+        OSError,
+        RuntimeError,
+    ) as fault:
+        raise problem(place, where, fault) from None
+
+
+class _RefusedError(Exception):
+    """RabbitMQ closed the connection while it was opened."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class _Frames(asyncio.StreamReader):
+    """Yields what RabbitMQ sends, frame by frame; without the properties that pamqp cannot decode."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=2**18)
+        self._rest = b""
+        self.refusal: _RefusedError | None = None
+
+    def at_eof(self) -> bool:
+        return not self._rest and super().at_eof()
+
+    async def readexactly(self, n: int) -> bytes:
+        """Return the next bytes: aiormq asks for 1, 6 and the rest of a frame."""
+        if not self._rest:
+            self._rest = await self._frame()
+        part, self._rest = self._rest[:n], self._rest[n:]
+        return part
+
+    async def _frame(self) -> bytes:
+        start = await super().readexactly(7)
+        if start.startswith(b"AMQP"):  # another version of the protocol
+            return start + await super().readexactly(1)
+        kind, channel, size = struct.unpack(">BHI", start)
+        whole = start + await super().readexactly(size + 1)
+        if kind == _HEADER_FRAME:
+            try:
+                frames.unmarshal(whole)
+            except PAMQPException:
+                return frames.marshal(_readable(whole[7:-1]), channel)
+        elif channel == 0 and kind == 1 and whole[7:11] == b"\0\x0a\0\x32":
+            closing = frames.unmarshal(whole)[2]
+            if isinstance(closing, commands.Connection.Close):
+                self.refusal = _RefusedError(closing.reply_code or 0, closing.reply_text or "")
+        return whole
+
+
+def _readable(payload: bytes) -> ContentHeader:
+    """Return the header of a message with those of its properties that can be decoded."""
+    header = ContentHeader(body_size=struct.unpack(">HHQ", payload[:12])[2])
+    properties = header.properties
+    flags, rest, gaps = struct.unpack(">H", payload[12:14])[0], payload[14:], list[str]()
+    for name in properties.__slots__:
+        if not flags & properties.flags[name]:
+            continue
+        kind = properties.amqp_type(name)
+        size = {"shortstr": 1 + rest[0], "octet": 1, "timestamp": 8}.get(kind)
+        if size is None:
+            size = 4 + struct.unpack(">I", rest[:4])[0]
+        try:
+            setattr(properties, name, decode.by_type(rest[:size], kind)[1])
+        except (ValueError, OverflowError):
+            gaps.append(name)
+        rest = rest[size:]
+    properties.headers = {**(properties.headers or {}), FAULT_HEADER: ",".join(gaps)}
+    return header
+
+
+class _Transport(TransportFactory):
+    """Hands on a stream that is open."""
+
+    def __init__(self, reader: _Frames, writer: asyncio.StreamWriter) -> None:
+        self._streams = reader, writer
+
+    async def create(self, *_: object, **__: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return self._streams
+
+
+async def _stream(place: Place, host: str, port: int) -> tuple[_Frames, asyncio.StreamWriter]:
+    loop = asyncio.get_running_loop()
+    reader = _Frames()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    context = place.context if place.tls else None
+    async with asyncio.timeout(_CONNECT):
+        transport, _ = await loop.create_connection(lambda: protocol, host, port, ssl=context)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+async def connect(place: Place, name: str) -> "Link":
+    """Return a link to the first host of the URL that takes one. Called inside ``deadline``."""
+    fault: BaseException | None = None
+    for host, port in place.hosts:
+        try:
+            return await _connect_to(place, host, port, name)
+        except (aiormq.exceptions.ProbableAuthenticationError, ssl.SSLCertVerificationError):
+            raise
+        except (TimeoutError, OSError) as error:
+            fault = error
+    assert fault is not None
+    raise fault
+
+
+async def _connect_to(place: Place, host: str, port: int, name: str) -> "Link":
+    reader, writer = await _stream(place, host, port)
+    try:
+        login = URL.build(
+            scheme="amqp",
+            user=place.user,
+            password=place.password,
+            host=host,
+            port=port,
+            query={"heartbeat": str(_HEARTBEAT), "name": name},
+        )
+        connection = aiormq.Connection(login, transport_factory=_Transport(reader, writer))
+        connection.vhost = place.vhost
+        async with asyncio.timeout(_CONNECT):
+            try:
+                await connection.connect()
+            except aiormq.exceptions.InvalidFrameError:
+                if reader.refusal is not None:
+                    raise reader.refusal from None
+                raise
+            channel = await _channel(connection)
+    except BaseException:
+        writer.transport.abort()
+        raise
+    return Link(connection, channel, writer)
+
+
+async def _channel(connection: aiormq.Connection) -> aiormq.Channel:
+    channel = await connection.channel(on_return_raises=True)
+    assert isinstance(channel, aiormq.Channel)
+    return channel
+
+
+class Link:
+    """An open connection with one channel. Its calls are made inside ``deadline``."""
+
+    def __init__(
+        self,
+        connection: aiormq.Connection,
+        channel: aiormq.Channel,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._connection = connection
+        self._channel = channel
+        self._writer = writer
+        self._cancellation: BrokerUnavailableError | None = None
+        self._on_cancel: Callable[[object], None] = lambda _: None
+        self._bell: Callable[[], None] = lambda: None
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """The server's version; (0,) if it does not say."""
+        text = str(self._connection.server_properties.get("version") or "0")
+        return tuple(int(part) for part in text.split(".")[:3] if part.isdecimal())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be used, and its consumer consumes."""
+        return self._cancellation is None and not self._channel.is_closed and not self._connection.is_closed
+
+    @property
+    def reason(self) -> BaseException | None:
+        """Why it is not open."""
+        end = self._channel.closing
+        is_over = end.done() and not end.cancelled()
+        return self._cancellation or (end.exception() if is_over else None)
+
+    def watch(self, where: str, bell: Callable[[], None]) -> None:
+        """Call ``bell`` when the link is no longer open.
+
+        RabbitMQ cancels a consumer also where connection and channel stay open.
+        """
+
+        def cancelled(_: object) -> None:
+            self._cancellation = BrokerUnavailableError(
+                f"{where}: RabbitMQ has cancelled this consumer: the queue was deleted or moved, or an acknowledgement took too long"
+            )
+            bell()
+
+        self._on_cancel, self._bell = cancelled, bell
+        self._watch_channel()
+
+    def _watch_channel(self) -> None:
+        self._channel.on_consumer_cancel_callbacks.add(self._on_cancel)
+        self._channel.closing.add_done_callback(lambda _: self._bell())
+
+    async def change_channel(self) -> None:
+        """Go on with another channel."""
+        old = self._channel
+        self._channel = await _channel(self._connection)
+        self._watch_channel()
+        await old.close()
+
+    async def declared(self, queue: str) -> commands.Queue.DeclareOk:
+        """Return how many messages are ready in a queue, and how many consumers it has. Takes no rights."""
+        return await self._channel.queue_declare(queue, passive=True)
+
+    async def exists(self, queue: str) -> bool:
+        """Return whether there is a queue. RabbitMQ closes the channel that asks if there is none."""
+        channel = await self._connection.channel(publisher_confirms=False)
+        try:
+            await channel.queue_declare(queue, passive=True)
+        except aiormq.exceptions.ChannelNotFoundEntity:
+            return False
+        await channel.close()
+        return True
+
+    async def consume(self, queue: str, arrive: ConsumerCallback, prefetch: int) -> str:
+        """Begin to consume; return the consumer's name."""
+        await self._channel.basic_qos(prefetch_count=prefetch)
+        answer = await self._channel.basic_consume(queue, arrive, no_ack=False)
+        return str(answer.consumer_tag)
+
+    async def cancel(self, consumer: str) -> None:
+        """Consume no more. What was delivered stays unacknowledged, which RabbitMQ does not count."""
+        await self._channel.basic_cancel(consumer)
+
+    async def acknowledge(self, up_to: int, alone: Sequence[int]) -> None:
+        """Acknowledge all deliveries up to one, 0 for none, and single ones behind it."""
+        tags = [(up_to, True)] if up_to else []
+        tags += [(tag, False) for tag in alone]
+        for tag, multiple in tags:
+            await self._channel.basic_ack(tag, multiple=multiple, wait=tag == tags[-1][0])
+
+    async def reject(self, tag: int) -> None:
+        """Give a delivery to the queue's dead-letter exchange."""
+        await self._channel.basic_reject(tag, requeue=False)
+
+    async def publish(self, queue: str, body: bytes, properties: commands.Basic.Properties) -> None:
+        """Publish to a queue, and return once RabbitMQ has confirmed it.
+
+        Raises ``PublishError`` if there is none.
+        """
+        await self._connection.ready()
+        await self._channel.basic_publish(body, routing_key=queue, mandatory=True, properties=properties)
+
+    async def is_blocked(self) -> bool:
+        """Whether RabbitMQ has stopped this connection from publishing, for want of memory or disk space."""
+        try:
+            async with asyncio.timeout(0):
+                await self._connection.ready()
+        except TimeoutError:
+            return True
+        return False
+
+    async def close(self) -> None:
+        """Close the connection in good order, or at least close it."""
+        with contextlib.suppress(Exception, asyncio.CancelledError):
+            async with asyncio.timeout(_CLOSE):
+                await self._connection.close()
+        self.abort()
+
+    def abort(self) -> None:
+        """Break the connection."""
+        self._writer.transport.abort()

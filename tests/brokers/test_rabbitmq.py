@@ -1,0 +1,465 @@
+"""What RabbitMQ alone does, on the real server: each trap that a client falls into, and what an operator must be told."""
+
+import asyncio
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from pamqp import commands, frame
+
+from makegood.brokers import OutgoingEvent, RefusedTargetError, Target, address_of, open_sender, permissions
+from makegood.brokers.rabbitmq import DEAD_LETTERS
+from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
+from tests.brokers.reading import (
+    PATIENCE,
+    bodies,
+    drafts,
+    fresh_place,
+    nothing_comes,
+    opened,
+    reading,
+    source_at,
+    taken,
+)
+from tests.brokers.rig import Rig
+from tests.brokers.rigs.rabbitmq import PASSWORD, USER, RabbitRig
+from tests.waiting import until
+
+Rigs = Callable[[str], Rig]
+
+
+@pytest.fixture(params=["rabbitmq-classic", "rabbitmq-quorum"])
+def rabbit(request: pytest.FixtureRequest, rigs: Rigs) -> RabbitRig:
+    """The two types of queues."""
+    return _rabbit(rigs, request.param)
+
+
+def _rabbit(rigs: Rigs, name: str) -> RabbitRig:
+    rig = rigs(name)
+    assert isinstance(rig, RabbitRig)
+    return rig
+
+
+@pytest.fixture
+def classic(rigs: Rigs) -> RabbitRig:
+    return _rabbit(rigs, "rabbitmq-classic")
+
+
+@pytest.fixture
+def quorum(rigs: Rigs) -> RabbitRig:
+    return _rabbit(rigs, "rabbitmq-quorum")
+
+
+class At(RabbitRig):
+    """A rig whose sources use another URL."""
+
+    def __init__(self, rig: RabbitRig, url: str) -> None:
+        super().__init__()
+        self.type = rig.type
+        self._url = url
+
+    @property
+    def target(self) -> Target:
+        return Target("amqp", "main", self._url)
+
+
+async def publish_raw(rig: RabbitRig, place: str, properties: bytes) -> None:
+    """Publish a message whose properties no well-behaved client would write."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.server.port)
+
+    async def answer() -> Any:
+        start = await reader.readexactly(7)
+        rest = await reader.readexactly(struct.unpack(">BHI", start)[2] + 1)
+        return frame.unmarshal(start + rest)[2]
+
+    def send(method: Any, channel: int) -> None:
+        writer.write(frame.marshal(method, channel))
+
+    writer.write(b"AMQP\0\0\x09\x01")
+    await answer()
+    send(commands.Connection.StartOk(client_properties={}, mechanism="PLAIN", response="\0guest\0guest"), 0)
+    tune = await answer()
+    send(commands.Connection.TuneOk(tune.channel_max, tune.frame_max, 0), 0)
+    send(commands.Connection.Open(rig.type), 0)
+    await answer()
+    for method in (commands.Channel.Open(), commands.Confirm.Select()):
+        send(method, 1)
+        await answer()
+    send(commands.Basic.Publish(exchange="", routing_key=place), 1)
+    header = struct.pack(">HHQ", 60, 0, 2) + properties
+    writer.write(struct.pack(">BHI", 2, 1, len(header)) + header + b"\xce")
+    writer.write(struct.pack(">BHI", 3, 1, 2) + b"{}\xce")
+    assert isinstance(await answer(), commands.Basic.Ack)
+    writer.close()
+    await writer.wait_closed()
+
+
+def _table(entry: bytes) -> bytes:
+    return struct.pack(">I", len(entry)) + entry
+
+
+async def test_properties_that_cannot_be_decoded_hold_up_nothing(classic: RabbitRig) -> None:
+    """A timestamp in milliseconds is a usual mistake; for aiormq it ends the connection, again and again."""
+    address = await classic.declare(fresh_place())
+    milliseconds = struct.pack(">HBcQ", 1 << 7 | 1 << 6, 1, b"t", 1_795_000_000_000)
+    for properties in (
+        milliseconds,
+        struct.pack(">HB2s", 1 << 7, 2, b"\xff\xfe"),
+        struct.pack(">H", 1 << 13) + _table(b"\x02\xff\xfeS" + struct.pack(">I", 1) + b"x"),
+        struct.pack(">H", 1 << 13) + _table(b"\x01tT" + struct.pack(">Q", 2**63)),
+    ):
+        await publish_raw(classic, address.place, properties)
+    await classic.publish(address.place, drafts(1))
+    async with reading(classic, address) as source:
+        dated, unnamed, badly_headed, oddly_headed, good = await taken(source, 5)
+        assert (dated.id, dated.sent_at, dated.fault, dated.body) == ("t", None, "", b"{}")
+        assert unnamed.fault == "its message_id cannot be decoded"
+        assert badly_headed.fault == oddly_headed.fault == "its headers cannot be decoded"
+        assert (good.id, good.fault) == ("m0", "")
+        assert not any(delivery.headers for delivery in (dated, unnamed, badly_headed, oddly_headed))
+
+
+async def test_properties_reach_the_delivery(rabbit: RabbitRig) -> None:
+    address = await rabbit.declare(fresh_place())
+    async with rabbit.channel() as channel:
+        properties = commands.Basic.Properties(
+            message_id="id",
+            headers={"tenant": "a", "n": 3, "ce_type": "order"},
+            correlation_id="c",
+            reply_to="answers",
+            delivery_mode=2,
+        )
+        await channel.basic_publish(b"{}", routing_key=address.place, properties=properties)
+    async with reading(rabbit, address) as source:
+        [delivery] = await taken(source, 1)
+    assert delivery.headers == {"tenant": "a", "ce_type": "order"}
+    assert (delivery.kind, delivery.correlation_id, delivery.reply_to) == ("order", "c", "answers")
+
+
+async def test_a_late_acknowledgement_settles_nothing_of_a_new_connection(rabbit: RabbitRig) -> None:
+    """Delivery tags count from 1 on each channel."""
+    address = await rabbit.declare(fresh_place())
+    await rabbit.publish(address.place, drafts(2))
+    async with reading(rabbit, address) as source:
+        before = await taken(source, 2)
+        await source.close()
+        await opened(source)
+        again = await taken(source, 2)
+        await source.acknowledge(before)
+        await source.refuse(before[0], "late")
+        assert await rabbit.waiting(address, "") == 2
+        await source.acknowledge(again)
+
+
+async def test_the_count_of_deliveries_is_the_brokers(rabbit: RabbitRig) -> None:
+    """A quorum queue counts them; a classic one only says that it is not the first."""
+    address = await rabbit.declare(fresh_place())
+    await rabbit.publish(address.place, drafts(1))
+    counts = []
+    for _ in range(3):
+        async with reading(rabbit, address) as source:
+            counts += [delivery.count for delivery in await taken(source, 1)]
+    assert counts == ([1, 2, 3] if rabbit.type == "quorum" else [1, 2, 2])
+
+
+async def test_a_deleted_queue_ends_the_reading_at_once(classic: RabbitRig) -> None:
+    """RabbitMQ cancels the consumer, and leaves connection and channel open: a client that does not hear it waits for ever."""
+    address = await classic.declare(fresh_place())
+    async with reading(classic, address) as source:
+        take = asyncio.create_task(source.take(1, 60.0))
+        await asyncio.sleep(0)
+        await classic.delete(address.place)
+        with pytest.raises(BrokerUnavailableError, match="cancelled this consumer"):
+            await asyncio.wait_for(take, 5.0)
+        with pytest.raises(ConfigError, match="no queue"):
+            await source.open()
+
+
+async def test_no_more_is_prefetched_than_one_commit_takes(rabbit: RabbitRig) -> None:
+    """Twice that at most, behind pauses that nothing was acknowledged in."""
+    address = await rabbit.declare(fresh_place())
+    await rabbit.publish(address.place, drafts(30))
+
+    async def ready() -> int:
+        async with rabbit.channel() as channel:
+            return int((await channel.queue_declare(address.place, passive=True)).message_count)
+
+    async def is_ready(count: int) -> bool:
+        return await ready() == count
+
+    async with reading(rabbit, address, batch=5) as source:
+        await until(lambda: is_ready(25), "5 to be delivered", PATIENCE)
+        for _ in range(4):
+            await source.take(1, 1.0)
+            await source.pause()
+        assert await ready() >= 20
+        await source.acknowledge(await source.take(200, 1.0))
+
+
+async def test_a_slow_acknowledgement_is_an_outage_and_loses_nothing(classic: RabbitRig) -> None:
+    """RabbitMQ closes the channel of a consumer that is too slow, up to 4.2; here after a second."""
+    address = await classic.declare(fresh_place())
+    await classic.publish(address.place, drafts(2))
+
+    async def limit(milliseconds: int) -> None:
+        setting = f"application:set_env(rabbit, consumer_timeout, {milliseconds})."
+        await asyncio.to_thread(classic.server.control, "eval", setting)
+
+    await limit(1000)
+    try:
+        async with reading(classic, address) as source:
+            before = await taken(source, 2)
+            with pytest.raises(BrokerUnavailableError, match="timed out"):
+                await asyncio.wait_for(source.take(10, PATIENCE), PATIENCE)
+            await limit(1_800_000)
+            again = await taken(source, 2)
+            assert [d.id for d in again] == [d.id for d in before]
+            await source.acknowledge(again)
+    finally:
+        await limit(1_800_000)
+
+
+async def test_an_alarm_stops_notices_and_no_acknowledgements(classic: RabbitRig) -> None:
+    """For want of memory RabbitMQ stops all that comes by a connection that publishes: hence another one to consume."""
+    address, notices = await classic.declare(fresh_place()), await classic.declare(fresh_place())
+    await classic.publish(address.place, drafts(4))
+    sender = open_sender(classic.target)
+    event = OutgoingEvent(id="e1", task="t", body=b"{}")
+    async with reading(classic, address) as source:
+        await sender.send(notices.place, event, 10.0)
+        await asyncio.to_thread(classic.server.control, "set_vm_memory_high_watermark", "absolute", "1")
+        try:
+            start = time.monotonic()
+            with pytest.raises(DeliveryError, match="stopped all publishers"):
+                await sender.send(notices.place, replace_id(event, "e2"), 2.0)
+            with pytest.raises(DeliveryError, match="stopped all publishers"):
+                await sender.send(notices.place, replace_id(event, "e3"), 2.0)
+            assert time.monotonic() - start < 14.0
+            await source.acknowledge(await taken(source, 4))
+
+            async def is_empty() -> bool:
+                return await classic.waiting(address, "") == 0
+
+            await until(is_empty, "the acknowledgements", PATIENCE)
+        finally:
+            await asyncio.to_thread(classic.server.control, "set_vm_memory_high_watermark", "0.4")
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                try:
+                    await sender.send(notices.place, replace_id(event, "e3"), 5.0)
+                except DeliveryError:
+                    continue
+                break
+    await sender.close()
+    ids = [received.id for received in await classic.read(notices.place)]
+    assert set(ids) <= {"e1", "e2", "e3"}
+    assert ids.count("e3") == 1, "what was not sent while publishers were stopped is sent once"
+
+
+def replace_id(event: OutgoingEvent, new: str) -> OutgoingEvent:
+    return OutgoingEvent(id=new, task=event.task, body=event.body)
+
+
+async def test_what_is_wrong_with_a_login_is_said(classic: RabbitRig) -> None:
+    address = await classic.declare(fresh_place())
+    server, good = classic.server, classic.target.url
+    await asyncio.to_thread(server.ask, "PUT", "/api/vhosts/barred")
+    unread = {"configure": "^$", "write": "^$", "read": "^other$"}
+    await asyncio.to_thread(server.ask, "PUT", "/api/users/reader", {"password": PASSWORD, "tags": ""})
+    await asyncio.to_thread(server.ask, "PUT", f"/api/permissions/{classic.type}/reader", unread)
+    here = f"127.0.0.1:{server.port}"
+    for url, says in (
+        (f"amqp://{USER}:wrong-pass@{here}/{classic.type}", "refuses the login of 'shop'"),
+        (f"amqp://{USER}:{PASSWORD}@{here}/nowhere", "virtual host 'nowhere'.*NOT_ALLOWED"),
+        (f"amqp://{USER}:{PASSWORD}@{here}/barred", "virtual host 'barred'.*broker permissions main"),
+        (f"amqp://reader:{PASSWORD}@{here}/{classic.type}", "ACCESS_REFUSED.*broker permissions main"),
+        (good.replace("amqp://", "amqps://"), "TLS|answer|connection|WRONG_VERSION"),
+    ):
+        source = source_at(At(classic, url), address)
+        with pytest.raises((ConfigError, BrokerUnavailableError), match=says) as fault:
+            await source.open()
+        assert isinstance(fault.value, ConfigError) != url.startswith("amqps")
+        assert PASSWORD not in str(fault.value)
+        assert "wrong-pass" not in str(fault.value)
+        await source.close()
+
+
+async def test_hosts_are_tried_in_turn(classic: RabbitRig) -> None:
+    """Nobody listens at the first; at the second listens something else."""
+    address = await classic.declare(fresh_place())
+    await classic.publish(address.place, drafts(1))
+    hosts = f"127.0.0.1:1,127.0.0.1:{classic.server.api},127.0.0.1:{classic.server.port}"
+    rig = At(classic, f"amqp://{USER}:{PASSWORD}@{hosts}/{classic.type}")
+    async with reading(rig, address) as source:
+        assert len(await taken(source, 1)) == 1
+    absent = source_at(At(classic, f"amqp://{USER}:{PASSWORD}@127.0.0.1:1/"), address)
+    with pytest.raises(BrokerUnavailableError, match=r"127\.0\.0\.1:1"):
+        await absent.open()
+
+
+async def test_tls_is_verified(classic: RabbitRig) -> None:
+    address = await classic.declare(fresh_place())
+    await classic.publish(address.place, drafts(1))
+    folder = classic.server.folder
+    url = f"amqps://{USER}:{PASSWORD}@localhost:{classic.server.tls_port}/{classic.type}"
+    with pytest.raises(ConfigError, match=r"certificate of .* cafile"):
+        await source_at(At(classic, url), address).open()
+    with pytest.raises(ConfigError, match="cafile=/nowhere"):
+        await source_at(At(classic, f"{url}?cafile=/nowhere"), address).open()
+    async with reading(At(classic, f"{url}?cafile={folder}/authority.pem"), address) as source:
+        assert len(await taken(source, 1)) == 1
+    by_address = url.replace("localhost", "127.0.0.1") + f"?cafile={folder}/authority.pem"
+    with pytest.raises(ConfigError, match="certificate"):
+        await source_at(At(classic, by_address), address).open()
+
+
+@pytest.mark.parametrize("parameter", ["no_verify_ssl=1", "heartbeat=0", "sslmode=disable"])
+async def test_parameters_of_the_client_are_not_taken(parameter: str) -> None:
+    """The client would read them from the URL: one switches the verification of certificates off."""
+    with pytest.raises(ConfigError, match=f"no parameter '{parameter.partition('=')[0]}'"):
+        open_sender(Target("amqp", "main", f"amqps://a:{PASSWORD}@host/?{parameter}"))
+
+
+async def test_queues_that_lose_messages_are_named(classic: RabbitRig) -> None:
+    place = fresh_place()
+    warnings = {
+        "message-ttl of 60000 ms deletes": {"x-message-ttl": 60000},
+        "expires of 600000 ms deletes": {"x-expires": 600000},
+        "drops its oldest": {"x-max-length": 10},
+    }
+    for says, arguments in warnings.items():
+        address = await classic.declare_with(place, arguments)
+        source = source_at(classic, address)
+        [requirement] = await source.open()
+        assert requirement.severity == "warning"
+        assert says in requirement.what
+        assert not source.keeps_refusals
+        await source.close()
+    await classic.declare_with(place, {"x-max-length": 10, "x-overflow": "reject-publish"})
+    source = source_at(classic, address_of(f"amqp:main/{place}", {"amqp"}))
+    assert [item.severity for item in await source.open()] == ["ok"]
+    await source.close()
+    await classic.delete(place)
+    async with classic.channel() as channel:
+        await channel.queue_declare(place, durable=False, auto_delete=True)
+    with pytest.raises(ConfigError, match="deleted when its last reader leaves"):
+        await source.open()
+
+
+async def test_a_quorum_queue_that_drops_messages_is_refused(quorum: RabbitRig) -> None:
+    """By its own limit of deliveries, or a policy's; not if it has a dead-letter exchange."""
+    place = fresh_place()
+    address = await quorum.declare_with(place, {"x-delivery-limit": 3})
+    with pytest.raises(ConfigError, match=r"left 3 times.*delivery-limit") as refusal:
+        await source_at(quorum, address).open()
+    assert f"'^{place}$'" in str(refusal.value)
+    await quorum.declare_with(
+        place,
+        {"x-delivery-limit": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{place}.dead"},
+    )
+    async with reading(quorum, address) as source:
+        assert not source.keeps_refusals, "no queue receives its dead letters"
+    await quorum.declare_with(f"{place}.dead")
+    async with reading(quorum, address) as source:
+        assert source.keeps_refusals
+    await quorum.declare_with(place)
+    policy = {"pattern": f"^{place}$", "definition": {"delivery-limit": 5}, "apply-to": "queues"}
+    path = f"/api/policies/{quorum.type}/limited"
+    await asyncio.to_thread(quorum.server.ask, "PUT", path, policy)
+    try:
+        with pytest.raises(ConfigError, match="left 5 times"):
+            await source_at(quorum, address).open()
+    finally:
+        await asyncio.to_thread(quorum.server.ask, "DELETE", path)
+
+
+async def test_who_keeps_refusals_without_the_management_api_is_the_address_to_say(
+    classic: RabbitRig,
+) -> None:
+    """Nothing is dropped because of an exchange that cannot be seen."""
+    address = await classic.declare(fresh_place())
+    blind = At(classic, f"amqp://{USER}:{PASSWORD}@127.0.0.1:{classic.server.port}/{classic.type}")
+    source = source_at(blind, address)
+    [requirement] = await source.open()
+    assert requirement.severity == "warning"
+    assert "names no management API" in requirement.what
+    assert not source.keeps_refusals
+    await source.close()
+    said = replace(address, parameters={DEAD_LETTERS: "broker"})
+    async with reading(blind, said) as source:
+        assert source.keeps_refusals
+    plain = await classic.declare_with(fresh_place())
+    with pytest.raises(ConfigError, match="no queue receives its dead letters"):
+        await source_at(classic, replace(plain, parameters={DEAD_LETTERS: "broker"})).open()
+    with pytest.raises(ConfigError, match="must be broker"):
+        source_at(classic, replace(plain, parameters={DEAD_LETTERS: "yes"}))
+    down = quote("http://127.0.0.1:1", safe="")
+    source = source_at(At(classic, f"{blind.target.url}?management={down}"), address)
+    [requirement] = await source.open()
+    assert "management API answers" in requirement.what
+    await source.close()
+
+
+async def test_a_full_queue_is_tried_again_later(classic: RabbitRig) -> None:
+    place = fresh_place()
+    await classic.declare_with(place, {"x-max-length": 1, "x-overflow": "reject-publish"})
+    sender = open_sender(classic.target)
+    event = OutgoingEvent(id="e", task="t", body=b"{}")
+    await sender.send(place, replace_id(event, "e1"), 10.0)
+    with pytest.raises(DeliveryError, match="queue is full") as fault:
+        await sender.send(place, replace_id(event, "e2"), 10.0)
+    assert not isinstance(fault.value, RefusedTargetError)
+    await classic.read(place)
+    await sender.send(place, replace_id(event, "e2"), 10.0)
+    await sender.close()
+
+
+async def test_a_notice_is_persistent_and_names_its_task(rabbit: RabbitRig) -> None:
+    place = (await rabbit.declare(fresh_place())).place
+    sender = open_sender(rabbit.target)
+    await sender.send(place, OutgoingEvent(id="e1", task="task-1", body=b"{}"), 10.0)
+    await sender.close()
+    async with rabbit.channel() as channel:
+        properties = (await channel.basic_get(place)).header.properties
+    assert (properties.delivery_mode, properties.message_id) == (2, "e1")
+    assert (properties.correlation_id, properties.app_id) == ("task-1", "makegood")
+
+
+async def test_one_event_goes_to_two_places_at_once(classic: RabbitRig) -> None:
+    """The client knows a returned message by its id alone: the one that has no queue is refused, and not the other."""
+    place = (await classic.declare(fresh_place())).place
+    sender = open_sender(classic.target)
+    event = OutgoingEvent(id="same", task="t", body=b"{}")
+    outcomes = await asyncio.gather(
+        *(sender.send(name, event, 10.0) for name in (place, f"{place}-missing", place, f"{place}-none")),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [type(None), RefusedTargetError] * 2
+    await sender.close()
+
+
+async def test_the_permissions_are_enough_and_no_more(classic: RabbitRig) -> None:
+    """They are the rights of this rig's user, as commands; a name is not a pattern."""
+    text = permissions(classic.target, ["orders.eu", "it's"], ["notices"])
+    assert f"set_permissions -p 'classic' '{USER}' '^$' '^amq\\.default$' '^(orders\\.eu|it'\\''s)$'" in text
+    assert f"set_user_tags '{USER}' management" in text
+    assert PASSWORD not in text
+    bare = permissions(Target("amqp", "main", "amqp://reader@host/"), ["orders"], [])
+    assert bare == "rabbitmqctl set_permissions -p '/' 'reader' '^$' '^$' '^(orders)$'\n"
+
+
+async def test_a_reader_that_stops_leaves_nothing_behind(rabbit: RabbitRig) -> None:
+    """Closed in the middle of a take: all goes to the next reader."""
+    address = await rabbit.declare(fresh_place())
+    await rabbit.publish(address.place, drafts(20))
+    async with reading(rabbit, address) as source:
+        await taken(source, 3, limit=3)
+    async with reading(rabbit, address, "two") as source:
+        again = await taken(source, 20)
+        assert bodies(again) == [draft.body for draft in drafts(20)]
+        await source.acknowledge(again)
+        await nothing_comes(source)
