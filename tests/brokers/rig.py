@@ -51,6 +51,8 @@ class Rig(Protocol):
     """One message can be acknowledged while an earlier one is not."""
     takes_empty: bool
     """A message may be empty."""
+    has_connection: bool
+    """A reader that waits has a connection that can break; else it asks from time to time."""
     takes_bytes: bool
     """A message may be any bytes; else it is text."""
     checks_rights: bool

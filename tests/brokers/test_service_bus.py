@@ -177,7 +177,7 @@ async def test_a_link_that_was_idle_is_opened_anew_before_the_service_detaches_i
 
 
 async def test_clocks_are_compared_at_each_receipt(rig: ServiceBusRig) -> None:
-    """Ahead: a lock seems to end at once. Behind: a message comes from the future. Both are warnings, once each."""
+    """Ahead: a lock seems to end at once. Behind: a message comes from the future. Both are warnings, until the clocks agree."""
     address = rig.make("clock", lock=30)
     reader = source(rig, address)
     await reader.open()
@@ -188,11 +188,13 @@ async def test_clocks_are_compared_at_each_receipt(rig: ServiceBusRig) -> None:
             deliveries = await reader.take(1, 5)
         finally:
             rig.do("set", ahead=0.0)
-        (requirement,) = await reader.open()
+        _, requirement = await reader.open()
         assert requirement.severity == "warning"
         assert words in requirement.what
-        assert await reader.open() == []
         await reader.acknowledge(deliveries)
+    await rig.publish("clock", numbers(1))
+    await reader.acknowledge(await reader.take(1, 5))
+    assert len(await reader.open()) == 1
     await reader.close()
 
 

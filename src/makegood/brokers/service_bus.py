@@ -117,6 +117,10 @@ def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -
     )
 
 
+class _MissingQueueError(ConfigError):
+    """There is no such queue, topic or subscription."""
+
+
 class Namespace:
     """A client of a namespace; faults in makegood's words."""
 
@@ -199,7 +203,7 @@ class Namespace:
         """Separate faults that no retry mends from those that may pass."""
         text = self.clean(fault)
         if isinstance(fault, failed.MessagingEntityNotFoundError):
-            return ConfigError(
+            return _MissingQueueError(
                 f"{self.where}: there is no such queue or subscription ({text}): make it, or correct its name"
             )
         if isinstance(fault, _REFUSED):
@@ -270,9 +274,8 @@ class ServiceBusSource:
 
     async def open(self) -> Sequence[Requirement]:
         """Open a link."""
-        skew, self._skew = self._skew, None
         if self._locks is not None:
-            return [] if skew is None else [skew]
+            return self._requirements()
         try:
             await self._open_link(_SESSION)
         except MakegoodError:
@@ -297,7 +300,7 @@ class ServiceBusSource:
             "a crash or a deployment counts as a delivery of what was held, and the queue moves a message to its dead letters "
             "after MaxDeliveryCount of them, 10 by default"
         )
-        return [Requirement("ok", what)]
+        return [Requirement("ok", what), *([] if self._skew is None else [self._skew])]
 
     async def _open_link(self, wait: float) -> None:
         """Open a link. Of a queue with sessions none is open when no session has messages."""
@@ -321,7 +324,8 @@ class ServiceBusSource:
                 f"{self._namespace.where}: Service Bus has not opened a link within {_ANSWER:g} s"
             ) from fault
         except _AWAY as fault:
-            raise self._namespace.meaning(fault) from None
+            error = self._namespace.meaning(fault)
+            raise type(error)(str(error).replace(self._namespace.where, self.where, 1)) from None
         self._link = link
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
@@ -416,6 +420,7 @@ class ServiceBusSource:
                 "Service Bus, and the client refuses to complete what it takes to be expired"
             )
         else:
+            self._skew = None
             return
         self._skew = Requirement("warning", what, "synchronise the clock")
 
@@ -576,8 +581,9 @@ class ServiceBusSender:
         for place in places:
             try:
                 link = await self._namespace.call(self._attached(place), _ANSWER)
-            except ConfigError as fault:
-                requirements.append(Requirement("error", str(fault), "make the queue, or grant the rights"))
+            except _MissingQueueError as fault:
+                text = str(fault).replace(self.where, f"{self.where}/{place}", 1)
+                requirements.append(Requirement("error", text, "make the queue or topic"))
             else:
                 requirements.append(Requirement("ok", f"{self.where}/{place} is there"))
                 await link.close()

@@ -72,7 +72,7 @@ _AWAY: Final = (failed.BotoCoreError, failed.HTTPClientError, OSError)
 def open_source(target: Target, address: BrokerAddress, reader: Reader) -> "SqsSource":
     """Return the source of a queue; it connects when it is opened."""
     del reader  # SQS knows no groups: each message is some process's
-    return SqsSource(SqsCalls(target), address)
+    return SqsSource(SqsCalls(target, _LONGEST_POLL), address)
 
 
 def open_sender(target: Target) -> "SqsSender":
@@ -104,10 +104,15 @@ def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -
     return json.dumps({"Version": "2012-10-17", "Statement": statements}, indent=2)
 
 
+class _MissingQueueError(ConfigError):
+    """There is no such queue."""
+
+
 class SqsCalls:
     """Calls of SQS in threads, each with a time limit; faults in makegood's words."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, longest_poll: int = 0) -> None:
+        self._longest_poll = longest_poll
         parts = urlsplit(target.url)
         fields = parse_qs(parts.query, keep_blank_values=True)
         if not parts.hostname or parts.path.strip("/") or parts.port or fields.keys() - {"endpoint"}:
@@ -138,7 +143,9 @@ class SqsCalls:
         """Return the client. To make one takes a quarter of a second of CPU: it is made in a thread."""
         async with self._opening:
             if self._client is None:
-                self._threads = self._threads or DaemonThreads(_THREADS, "makegood-sqs")
+                if self._threads is None:
+                    self._threads = DaemonThreads(_THREADS, "makegood-sqs")
+                    self._slots = asyncio.Semaphore(_THREADS)
                 try:
                     self._client = await asyncio.get_running_loop().run_in_executor(self._threads, self._make)
                 except (failed.BotoCoreError, ValueError) as fault:
@@ -153,7 +160,7 @@ class SqsCalls:
         config = Config(
             retries={"mode": "standard", "total_max_attempts": 1},
             connect_timeout=_CONNECT,
-            read_timeout=_LONGEST_POLL + _ANSWER,
+            read_timeout=self._longest_poll + _ANSWER,
             max_pool_connections=_THREADS,
             tcp_keepalive=True,
         )
@@ -168,12 +175,18 @@ class SqsCalls:
 
     async def call(self, verb: str, **arguments: Any) -> Mapping[str, Any]:
         """Call SQS. Raises ``BrokerUnavailableError``, ``ConfigError``."""
-        client = await self.open()
-        async with self._slots:  # time counts from when a thread is free
-            answer: Mapping[str, Any] = await self.answer(
-                self.begin(partial(getattr(client, verb), **arguments)), _CONNECT + _ANSWER
-            )
+        future = await self.begin_in_turn(verb, **arguments)
+        answer: Mapping[str, Any] = await self.answer(future, _CONNECT + _ANSWER)
         return answer
+
+    async def begin_in_turn(self, verb: str, **arguments: Any) -> "asyncio.Future[Any]":
+        """Call SQS once a thread is free: nothing is kept for threads that hang."""
+        client = await self.open()
+        slots = self._slots
+        await slots.acquire()
+        future = self.begin(partial(getattr(client, verb), **arguments))
+        future.add_done_callback(lambda _: slots.release())
+        return future
 
     async def answer(self, future: "asyncio.Future[Any]", timeout: float | None) -> Any:
         """Return what a call returned, or raise its fault in makegood's words."""
@@ -193,8 +206,8 @@ class SqsCalls:
         message = str(fault.response.get("Error", {}).get("Message", ""))
         text = f"{code}: {' '.join(_TAG.sub(' ', message).split())}"
         if code in _MISSING:
-            return self.config_error(
-                f"there is no such queue in {self._region} ({text}): make it, or correct its name"
+            return _MissingQueueError(
+                f"{self.where}: there is no such queue in {self._region} ({self.clean(text)}): make it, or correct its name"
             )
         if code.partition(".")[0] in _FORBIDDEN or code.rpartition(".")[2] in _FORBIDDEN:
             return self.config_error(
@@ -216,7 +229,10 @@ class SqsCalls:
             raise ConfigError(
                 f"{self.where}/{queue}: a queue of SQS has up to 80 letters, digits, _ and -, and perhaps .fifo at the end"
             )
-        return str((await self.call("get_queue_url", QueueName=queue))["QueueUrl"])
+        try:
+            return str((await self.call("get_queue_url", QueueName=queue))["QueueUrl"])
+        except ConfigError as fault:
+            raise type(fault)(str(fault).replace(self.where, f"{self.where}/{queue}", 1)) from None
 
     async def attributes(self, url: str) -> Mapping[str, str]:
         """Return a queue's attributes."""
@@ -260,18 +276,19 @@ class SqsSource:
         self._url = ""
         self._is_fifo = address.place.endswith(".fifo")
         self._ids_by_group = False
+        self._requirements: Sequence[Requirement] = ()
 
     async def open(self) -> Sequence[Requirement]:
         """Look up the queue and check it."""
         if self._hidden is not None:
-            return []
+            return self._requirements
         try:
-            requirements = await self._look()
+            self._requirements = await self._look()
         except MakegoodError:
             await self.close()
             raise
         self._hidden = HiddenMessages(self._visibility, self._extend)
-        return requirements
+        return self._requirements
 
     async def check(self) -> Sequence[Requirement]:
         """Check the queue; SQS has no connection that would stay open."""
@@ -505,12 +522,13 @@ class SqsSender:
             arguments |= {"MessageGroupId": _token(event.task), "MessageDeduplicationId": _token(event.id)}
         try:
             async with asyncio.timeout(timeout):
-                client = await self._service.open()
                 if place not in self._urls:
-                    about = self._service.begin(partial(client.get_queue_url, QueueName=place))
+                    about = await self._service.begin_in_turn("get_queue_url", QueueName=place)
                     self._urls[place] = (await asyncio.shield(about))["QueueUrl"]
-                call = partial(client.send_message, QueueUrl=self._urls[place], **arguments)
-                await asyncio.shield(self._service.begin(call))
+                call = await self._service.begin_in_turn(
+                    "send_message", QueueUrl=self._urls[place], **arguments
+                )
+                await asyncio.shield(call)
         except TimeoutError:
             raise DeliveryError(f"{self.where}/{place}: SQS has not confirmed within {timeout:g} s") from None
         except failed.ClientError as fault:
@@ -526,8 +544,8 @@ class SqsSender:
         for place in places:
             try:
                 await self._service.attributes(await self._service.queue_url(place))
-            except ConfigError as fault:
-                answers.append(Requirement("error", str(fault), "make the queue, or grant the rights"))
+            except _MissingQueueError as fault:
+                answers.append(Requirement("error", str(fault), "make the queue"))
             else:
                 kind = (
                     "keeps the events of a task in order"

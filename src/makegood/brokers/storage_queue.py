@@ -105,6 +105,10 @@ def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -
     return "\n".join(lines)
 
 
+class _MissingQueueError(ConfigError):
+    """There is no such queue."""
+
+
 class QueueAccount:
     """Calls of an account's queue service, each with a time limit; faults in makegood's words."""
 
@@ -130,7 +134,7 @@ class QueueAccount:
         """Return a queue's client. Raises ``ConfigError`` for a name that no queue has."""
         if _NAME.fullmatch(name) is None:
             raise ConfigError(
-                f"{self.where}/{name}: a storage queue's name has 3 to 63 small letters, digits and single hyphens"
+                f"{self.where}: {name!r:.80} cannot be a storage queue: a name has 3 to 63 small letters, digits and single hyphens"
             )
         if self._service is None:
             self._credential = self._sas or self._account_key() or _identity()
@@ -161,10 +165,20 @@ class QueueAccount:
         except (failed.AzureError, OSError) as fault:
             raise self._meaning(fault) from None
 
+    async def look(self, name: str) -> int:
+        """Return how many messages a queue has. Raises ``BrokerUnavailableError``, ``ConfigError``."""
+        try:
+            properties = await self.call(self.queue(name).get_queue_properties())
+        except ConfigError as fault:
+            raise type(fault)(str(fault).replace(self.where, f"{self.where}/{name}", 1)) from None
+        return int(properties.approximate_message_count or 0)
+
     def _meaning(self, fault: Exception) -> MakegoodError:
         text = self.text_of(fault)
         if code_of(fault) == "QueueNotFound":
-            return self.config_error(f"there is no such queue ({text}): make it, or correct its name")
+            return _MissingQueueError(
+                f"{self.where}: there is no such queue ({text}): make it, or correct its name"
+            )
         status = getattr(fault, "status_code", 0)
         if status in (401, 403) or isinstance(fault, failed.ClientAuthenticationError):
             return self.config_error(
@@ -223,7 +237,7 @@ class StorageQueueSource:
     async def open(self) -> Sequence[Requirement]:
         """See whether the queue is there."""
         if self._hidden is not None:
-            return []
+            return self._requirements()
         try:
             requirements = await self._look()
         except MakegoodError:
@@ -241,7 +255,10 @@ class StorageQueueSource:
                 await self._account.close()
 
     async def _look(self) -> Sequence[Requirement]:
-        await self._account.call(self._account.queue(self._name).get_queue_properties())
+        await self._account.look(self._name)
+        return self._requirements()
+
+    def _requirements(self) -> Sequence[Requirement]:
         what = (
             "a message expires when nobody took it within the time that its sender gave it, 7 days by default"
         )
@@ -300,8 +317,7 @@ class StorageQueueSource:
     async def backlog(self) -> Backlog:
         """Return the service's own number, hidden messages included."""
         await self._usable()
-        properties = await self._account.call(self._account.queue(self._name).get_queue_properties())
-        return Backlog(int(properties.approximate_message_count or 0))
+        return Backlog(await self._account.look(self._name))
 
     async def close(self) -> None:
         """Show the messages to others again, if the service can be reached within a moment."""
@@ -429,9 +445,9 @@ class StorageQueueSender:
         requirements = self._account.requirements()
         for place in places:
             try:
-                await self._account.call(self._account.queue(place).get_queue_properties())
-            except ConfigError as fault:
-                requirements.append(Requirement("error", str(fault), "make the queue, or grant the rights"))
+                await self._account.look(place)
+            except _MissingQueueError as fault:
+                requirements.append(Requirement("error", str(fault), "make the queue"))
             else:
                 what = f"{self.where}/{place} is there; it keeps no order, and an event may be there twice"
                 requirements.append(Requirement("ok", what))

@@ -189,6 +189,7 @@ class RabbitRig:
     gives_ids = False
     takes_ids = True
     takes_empty = True
+    has_connection = True
     takes_bytes = True
     has_single_acknowledgements = True
     secrets = (PASSWORD,)

@@ -34,6 +34,7 @@ class ServiceBusRig:
     keeps_order = False
     has_single_acknowledgements = True
     takes_empty = True
+    has_connection = True
     takes_bytes = True
     checks_rights = True
     redelivery = 10.0

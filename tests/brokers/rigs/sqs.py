@@ -37,6 +37,7 @@ class SqsRig:
     keeps_order = False
     has_single_acknowledgements = True
     takes_empty = False
+    has_connection = True
     takes_bytes = False
     checks_rights = True
     redelivery = 6.0

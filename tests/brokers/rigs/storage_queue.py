@@ -36,6 +36,7 @@ class StorageQueueRig:
     keeps_order = False
     has_single_acknowledgements = True
     takes_empty = False
+    has_connection = False
     takes_bytes = False
     checks_rights = True
     redelivery = 6.0
