@@ -141,7 +141,10 @@ class Namespace:
         self._secrets = _SECRET.findall(target.url)
         self._client: ServiceBusClient | None = None
         self._credential: Any = None
-        self._handlers: list[Any] = []
+        self._handlers: list[tuple[object, Any]] = []
+        """Links that are being opened, each with the client's own object."""
+        self._writers: list[tuple[object, asyncio.StreamWriter]] = []
+        """Links that were opened, each with its connection: the client leaves a broken one open."""
 
     def client(self) -> ServiceBusClient:
         """Return the client. Raises ``ConfigError`` for a connection string that cannot be read."""
@@ -168,11 +171,15 @@ class Namespace:
 
         def create_and_keep(auth: Any) -> None:
             create(auth)
-            self._handlers = [*(old for old in self._handlers if not old._shutdown), link._handler]  # noqa: SLF001
+            self._handlers.append((link, link._handler))  # noqa: SLF001
 
         link._create_handler = create_and_keep  # noqa: SLF001
         await link.__aenter__()
         handler = link._handler  # noqa: SLF001
+        self._writers = [each for each in self._writers if not each[1].transport.is_closing()]
+        self._handlers = [each for each in self._handlers if each[0] is not link]
+        if (writer := _writer_of(handler)) is not None:
+            self._writers.append((link, writer))
         try:
             # Not do_work_async: that gives a receiver's link a credit, and so takes a message.
             await handler._connection.listen(wait=_GLANCE)  # noqa: SLF001
@@ -236,15 +243,20 @@ class Namespace:
                     await credential.close()
         except (TimeoutError, *_AWAY):
             pass
-        for handler in self._handlers:
-            writer = getattr(
-                getattr(getattr(handler, "_connection", None), "_transport", None), "writer", None
-            )
-            if writer is not None:
-                writer.transport.abort()  # nothing is left to be said
-        if self._handlers:
-            self._handlers.clear()
+        if self._handlers or self._writers:
+            self.sever(None)
             await asyncio.sleep(0)  # the loop closes the sockets in its next turn
+
+    def sever(self, link: object | None) -> None:
+        """Break the connections of a link, or of all: nothing is left to be said."""
+        opening = [
+            (owner, writer) for owner, each in self._handlers if (writer := _writer_of(each)) is not None
+        ]
+        for owner, writer in (*self._writers, *opening):
+            if link is None or owner is link:
+                writer.transport.abort()
+        self._writers = [each for each in self._writers if link is not None and each[0] is not link]
+        self._handlers = [each for each in self._handlers if link is not None and each[0] is not link]
 
 
 class ServiceBusSource:
@@ -557,7 +569,7 @@ class ServiceBusSender:
                         self._links[place] = await self._attached(place)
                     await self._links[place].send_messages(message)
                 except BaseException:
-                    self._links.pop(place, None)
+                    self._namespace.sever(self._links.pop(place, None) or place)
                     raise
         except TimeoutError:
             text = f"Service Bus has not confirmed within {timeout:g} s"
@@ -572,7 +584,11 @@ class ServiceBusSender:
     async def _attached(self, place: str) -> SendLink:
         """Open a link to a place."""
         link = self._namespace.client().get_queue_sender(place)
-        await self._namespace.attach(link)
+        try:
+            await self._namespace.attach(link)
+        except BaseException:
+            self._namespace.sever(link)
+            raise
         return link
 
     async def check(self, places: Sequence[str]) -> Sequence[Requirement]:
@@ -625,6 +641,13 @@ def _delivery(name: str, message: ServiceBusReceivedMessage) -> Delivery:
         count=int(message.delivery_count or 0) + 1,
         fault=fault,
     )
+
+
+def _writer_of(handler: Any) -> asyncio.StreamWriter | None:
+    """Return what a client writes its connection with; None once that was closed."""
+    connection = getattr(handler, "_connection", None)
+    writer: asyncio.StreamWriter | None = getattr(getattr(connection, "_transport", None), "writer", None)
+    return writer
 
 
 def _text(value: str | bytes) -> str:
