@@ -8,9 +8,25 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from makegood.brokers import Backlog, Delivery, OutgoingEvent, Reader, RefusedTargetError, Requirement
+from makegood.base.clock import Clock, SystemClock
+from makegood.base.sizes import GIB
+from makegood.brokers import (
+    Backlog,
+    BrokerAddress,
+    Delivery,
+    OutgoingEvent,
+    Reader,
+    RefusedTargetError,
+    Requirement,
+    Source,
+)
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
+from makegood.messaging.source_messages import SourceMessages
+from makegood.messaging.source_relay import SourceRelay
+from makegood.messaging.source_report import SourceReport
+from makegood.store.protocol import Store
 
 
 @dataclass(slots=True)
@@ -45,6 +61,7 @@ class MemoryBroker:
     unconfirmed: float = 0.0
     """The share of sends that arrive although the sender hears that they may not have."""
     before_acknowledge: Callable[[], None] | None = None
+    sources: list["MemorySource"] = field(default_factory=list)
     takes: int = 0
     pauses: int = 0
 
@@ -54,12 +71,16 @@ class MemoryBroker:
 
     def break_connections(self) -> None:
         """Let every connection fail at its next call; what they have comes again."""
-        for message in self.waiting:
-            message.reader = None
+        for source in self.sources:
+            source.let_go()
 
     def source(self, _: Reader | None = None) -> "MemorySource":
         """Return a source on it."""
         return MemorySource(self)
+
+    def backlog(self) -> int:
+        """Return how many messages nobody has acknowledged."""
+        return len(self.waiting)
 
     def sender(self) -> "MemorySender":
         """Return a sender to it."""
@@ -82,6 +103,7 @@ class MemorySource:
         self.keeps_refusals = broker.keeps_refusals
         self._broker = broker
         self._connection: object | None = None
+        broker.sources.append(self)
 
     async def open(self) -> Sequence[Requirement]:
         """Connect."""
@@ -108,7 +130,7 @@ class MemorySource:
             message.reader = self._connection
             message.deliveries += 1
             delivery = Delivery(
-                receipt=message, body=message.body, id=message.id, headers=dict(message.headers), count=message.deliveries
+                receipt=message, body=message.body, id=message.id, correlation_id=message.id, headers=dict(message.headers), count=message.deliveries
             )  # fmt: skip
             deliveries.append(delivery)
             if broker.rng.random() < broker.doubling:
@@ -144,6 +166,10 @@ class MemorySource:
 
     async def close(self) -> None:
         """Give everything back."""
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Break the connection: what it has goes back."""
         for message in self._broker.waiting:
             if message.reader is self._connection:
                 message.reader = None
@@ -153,8 +179,10 @@ class MemorySource:
         try:
             self._broker.check()
         except BrokerUnavailableError:
-            await self.close()
+            self.let_go()
             raise
+        if self._connection is None:
+            raise BrokerUnavailableError("the connection is gone")
 
 
 class MemorySender:
@@ -183,3 +211,14 @@ class MemorySender:
 
     async def close(self) -> None:
         """Do nothing."""
+
+
+def relay_of(
+    store: Store, broker: MemoryBroker, address: BrokerAddress, queue: str, *, most: int, rng: random.Random, clock: Clock | None = None,
+    source: Callable[[], Source] | None = None, **options: Any,
+) -> SourceRelay:  # fmt: skip
+    """Return a relay from a broker, which nobody runs. ``options``: those of ``SourceMessages``."""
+    return SourceRelay(
+        store, lambda _: broker.source() if source is None else source(), SourceMessages(address, queue, rng, **options),
+        SourceReport(store, address, queue, clock or SystemClock()), most=most, most_bytes=GIB, rng=rng,
+    )  # fmt: skip

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
+import msgspec
+
 from makegood.base.ids import parse
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
@@ -21,6 +23,7 @@ from makegood.errors import (
 from makegood.testing.simulator.customers import Customers, CustomerWorld, Order
 from makegood.testing.simulator.faults import Faults
 from makegood.testing.simulator.members import FleetMember
+from proofs.memory_broker import MemoryBroker
 from proofs.storms.shop import CONSENT
 from proofs.storms.surroundings import ORDERS, QUEUE, RECEIVERS, SENDING, Around
 from proofs.storms.swarm import StormSwarm
@@ -35,6 +38,7 @@ class Market(CustomerWorld, Protocol):
 
     faults: Faults
     swarm: StormSwarm
+    broker: MemoryBroker
 
     def strike(self, name: str, able: tuple[str, ...]) -> str | None:
         """Report that a fault point is reached; returns what struck there."""
@@ -160,6 +164,9 @@ class RandomCustomers(Customers):
     async def _send(self, door: FleetMember, client: Client, order: Order) -> None:
         """Send the order as a message, sometimes twice: the queue recognizes it by its id."""
         body = {"workflow": order.workflow.name, "order": order.inputs[0]}
+        if order.is_brokered:
+            self._publish(door, order, body)
+            return
         try:
             for _ in range(2):
                 await client.send(
@@ -172,6 +179,18 @@ class RandomCustomers(Customers):
                     break
         except StoreUnavailableError:
             return
+
+    def _publish(self, door: FleetMember, order: Order, body: dict[str, Any]) -> None:
+        """Send the order to the broker, sometimes twice; an absent broker takes nothing."""
+        broker = self._world.broker
+        if broker.away:
+            return
+        for _ in range(2):
+            broker.put(msgspec.json.encode(body), order.key)
+            if self._world.strike("send", SENDING) is None:
+                break
+        self._world.history.note("posted", door.name, queue=ORDERS, id=order.key)
+        self.sent.add(order.key)
 
     async def _wait(self, door: FleetMember, handle: TaskHandle[Any]) -> None:
         try:
@@ -207,4 +226,11 @@ def addressed(orders: Sequence[Order], around: Around | None, rng: random.Random
         to = f"https://{host}/orders" if hook else f"queue:{QUEUE}"
         by_message = around.sent > 0 and rng.random() < around.sent
         addressees.append(order._replace(reply_to=to if notifies else None, is_message=by_message))
+    if around.brokered:
+        return [
+            order._replace(reply_to=None, is_brokered=True)
+            if order.is_message and rng.random() < around.brokered
+            else order
+            for order in addressees
+        ]
     return addressees

@@ -43,6 +43,10 @@ class Around:
     """Processes that receive from the queue."""
     sent: float = 0.0
     """The share of orders that are sent as messages."""
+    brokered: float = 0.0
+    """Of those, the share that is sent to a broker; relays take them from there."""
+    relays: int = 0
+    """Processes that relay from the broker."""
     inboxes: int = 0
     """Processes that take those messages."""
     keep: float | None = None

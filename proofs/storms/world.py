@@ -22,6 +22,7 @@ from proofs.storms.eye import StormEye
 from proofs.storms.lanes import laned
 from proofs.storms.members import Consumer, StormMember, slots_lost, tells
 from proofs.storms.operator import RandomOperator
+from proofs.storms.order_broker import RelayMember, StormBroker
 from proofs.storms.recorder import StormRecorder
 from proofs.storms.rules import RULES
 from proofs.storms.services import Kind, StormService
@@ -71,6 +72,7 @@ class StormWorld(SimulatedWorld):
         if self.swarm.asking:
             drawn_orders = asking(app, drawn_orders, self.swarm.asking, random.Random(f"{seed} asking"))
         self.customers = RandomCustomers(self, drawn_orders)
+        self.broker = StormBroker(seed)
         self.operator = RandomOperator(self, random.Random(f"{seed} operator"))
         self.clockwork: ScheduleOperator | None = None
         if self.swarm.timetable is not None:
@@ -98,6 +100,8 @@ class StormWorld(SimulatedWorld):
                 self._clocked(f"web{n + 1}", (), Consumer)
             for n in range(surroundings.inboxes if surroundings.sent else 0):
                 self._add(f"in{n + 1}", ("inbox",))
+            for n in range(surroundings.relays):
+                self._clocked(f"relay{n + 1}", (), RelayMember)
 
     def trouble(self, able: tuple[str, ...]) -> str | None:
         """Return what goes wrong with a call of a service."""
@@ -133,6 +137,8 @@ class StormWorld(SimulatedWorld):
             driver.cancel()
         await asyncio.gather(*drivers, return_exceptions=True)
         self.heal()
+        self.broker.away = False
+        self.broker.break_connections()  # an acknowledgement that was lost is noticed by no one before
         await self._come_to_rest(eye, customers)
         customers.cancel()
         leaks = [slots for member in self.members.values() for slots in slots_lost(member)]
@@ -154,7 +160,7 @@ class StormWorld(SimulatedWorld):
             await asyncio.sleep(_LOOK)
             if not (customers.done() and self._operators_are_idle()):
                 continue
-            if eye.busy():
+            if eye.busy() or self.broker.backlog():
                 if self.swarm.laned and eye.waits_for_release() and self._calls_have_landed():
                     self.operator.release_all()
                 continue

@@ -40,7 +40,7 @@ def reserve(order: Order) -> str:
 @reserve.undo
 def release(order: Order, *, result: str | None) -> None:
     """Strike it out."""
-    _write(mg.current_call().undoes, order.order, stands=False)
+    _write(mg.current_call().undoes or "", order.order, stands=False)
 
 
 @shop.workflow

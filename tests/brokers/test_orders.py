@@ -130,7 +130,8 @@ async def settled(client: mg.Client, processes: Processes, count: int) -> list[s
 
     async def nothing_waits() -> bool:
         brokers = await client.brokers()
-        return not any(each.waiting for each in (*brokers.receivers, *brokers.sources))
+        waiting = [each.waiting for each in brokers.receivers] + [each.waiting for each in brokers.sources]
+        return not any(waiting)
 
     await until(ended, "all orders to be tasks that have ended", 120.0)
     await until(nothing_waits, "all notices to be sent, and the source to be empty", 120.0)

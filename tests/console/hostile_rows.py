@@ -213,7 +213,7 @@ def url_of(world: Any) -> str:
 
 PAGES: Final = (
     "/", "/tasks", "/tasks?q=state:error", "/alerts", "/errors", "/agents", "/cluster", "/bulk", "/bulk/bulk-2", "/bulk/new?kind=undo&q=state:error",
-    "/schedules", "/lanes", "/lanes/show?app=shop&name=ada", "/audit", "/audit.csv", "/audit.jsonl", "/stores", "/stores/doctor", "/api/v1/tasks", "/api/v1/nodes", "/api/v1/leader", "/api/v1/queues",
+    "/schedules", "/lanes", "/lanes/show?app=shop&name=ada", "/brokers", "/audit", "/audit.csv", "/audit.jsonl", "/stores", "/stores/doctor", "/api/v1/tasks", "/api/v1/nodes", "/api/v1/leader", "/api/v1/queues",
     "/api/v1/bulk", "/api/v1/bulk/bulk-2", "/api/v1/alerts", "/api/v1/errors", "/api/v1/audit", "/api/v1/schedules",
 )  # fmt: skip
 """What shows rows, tasks aside."""

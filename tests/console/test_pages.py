@@ -22,7 +22,7 @@ from tests.console.consoles import USERS, a_console, migrated
 
 PAGES = (
     "/", "/tasks", "/tasks?q=state:error", "/tasks?q=stat:error", "/tasks?group=batch", "/tasks?group=batch&q=workflow:none", "/tasks/TASK", "/alerts", "/errors", "/errors?since=7d&q=refunds", "/errors/GROUP", "/agents",
-    "/cluster", "/schedules", "/schedules/backfill?app=shop&name=nightly", "/lanes", "/lanes/show?app=shop&name=ada", "/bulk", "/bulk/bulk-1", "/bulk/new?kind=undo&q=state:error", "/audit", "/stores", "/stores/doctor",
+    "/cluster", "/schedules", "/schedules/backfill?app=shop&name=nightly", "/lanes", "/lanes/show?app=shop&name=ada", "/brokers", "/bulk", "/bulk/bulk-1", "/bulk/new?kind=undo&q=state:error", "/audit", "/stores", "/stores/doctor",
 )  # fmt: skip
 INLINE = re.compile(r"<[^>]+ (style|on[a-z]+)\s*=|<style|<script(?![^>]* src=)", re.IGNORECASE)
 

@@ -41,7 +41,8 @@ def list_(cli: Cli) -> None:
     )  # fmt: skip
     heads = ("source", "queue", "readers", "waiting", "oldest", "taken", "refused", "redelivered", "error")
     cli.out.table(heads, list(sources), empty="no process takes orders from a broker")
-    cli.out.text()
+    if view.sources and view.receivers:
+        cli.out.text()
     receivers = (
         (each.broker, each.waiting, each.oldest and shown(each.oldest), each.sent, each.failed, each.dead, each.error)
         for each in view.receivers

@@ -26,6 +26,8 @@ class Order(NamedTuple):
     attributes: Mapping[str, str] | None = None
     is_message: bool = False
     """Whether it is sent as a message."""
+    is_brokered: bool = False
+    """Whether that message is sent to a broker."""
     delay: float = 0.0
     """Seconds after which its task begins; 0: at once."""
     signals: int = 0

@@ -1,0 +1,91 @@
+"""Storms in which orders come from a broker that does its worst: each is one task, or one dead letter; and relays that are wrong do not pass."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as changed
+
+from makegood.messaging.source_messages import SourceMessages
+from makegood.messaging.source_relay import SourceRelay
+from makegood.store.queue_records import Outgoing
+from makegood.testing.simulator.world import Outcome
+from proofs.seeds import Storms
+from proofs.storms.order_broker import BROKERING, around
+from proofs.storms.swarm import StormSwarm, drawn
+
+SEEDS = range(16)
+
+
+def swarm_of(seed: int) -> StormSwarm:
+    """Return a storm of a few orders, with a broker and little else around it."""
+    swarm = drawn(seed)
+    points = {**swarm.points, "kill": 0.01, "stop": 0.002}
+    return replace(
+        swarm, around=around(seed), tasks=8, timetable=None, delayed=0.0, asking=0.0, laned=0.0, points=points
+    )
+
+
+def run(seed: int) -> Outcome:
+    """Return how the storm of a seed ended."""
+    return Storms().run(seed, swarm_of(seed))
+
+
+def test_each_order_from_a_broker_is_one_task_or_one_dead_letter() -> None:
+    """And in these storms everything that a broker does has happened."""
+    happened: set[str] = set()
+    for seed in SEEDS:
+        outcome = run(seed)
+        assert not outcome.findings, (seed, outcome.findings)
+        happened |= set(outcome.faults)
+    assert happened >= set(BROKERING)
+
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def acknowledged_first(m: pytest.MonkeyPatch) -> None:
+    """Messages are acknowledged before they are committed."""
+    prepare = SourceRelay._prepare
+
+    async def hasty(self: SourceRelay, deliveries: Any) -> None:
+        assert self._source is not None
+        await self._source.acknowledge(deliveries)
+        await prepare(self, deliveries)
+
+    m.setattr(SourceRelay, "_prepare", hasty)
+
+
+def id_forgotten(m: pytest.MonkeyPatch) -> None:
+    """The queue does not remember ids of messages that the inbox has acknowledged."""
+    message = SourceMessages.message
+
+    async def forgotten(self: SourceMessages, delivery: Any) -> Outgoing:
+        return changed(await message(self, delivery), remember=None)
+
+    m.setattr(SourceMessages, "message", forgotten)
+
+
+def id_drawn(m: pytest.MonkeyPatch) -> None:
+    """Each delivery gets an id of its own."""
+    m.setattr(SourceMessages, "_id", lambda self, *_: f"{self._rng.random()}")
+
+
+def full_queue_drops(m: pytest.MonkeyPatch) -> None:
+    """What has no room is acknowledged all the same."""
+    commit = SourceRelay._commit
+
+    async def careless(self: SourceRelay, source: Any) -> None:
+        await commit(self, source)
+        if self._pairs:
+            await source.acknowledge([delivery for delivery, _ in self._pairs])
+            self._pairs = []
+
+    m.setattr(SourceRelay, "_commit", careless)
+
+
+@pytest.mark.parametrize("patch", [acknowledged_first, id_forgotten, id_drawn, full_queue_drops])
+def test_a_wrong_relay_does_not_pass(monkeypatch: pytest.MonkeyPatch, patch: Patch) -> None:
+    patch(monkeypatch)
+    assert any(run(seed).findings for seed in SEEDS), patch.__doc__
