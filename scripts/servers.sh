@@ -28,6 +28,7 @@ there etcd || wanted+=(etcd-server)
 there pgbouncer || wanted+=(pgbouncer)
 there rabbitmq-server || wanted+=(rabbitmq-server)
 [ -e /usr/share/java/zookeeper.jar ] || wanted+=(zookeeper)
+/usr/bin/python3 -c 'import proton' 2>/dev/null || wanted+=(python3-qpid-proton) # the stub of Service Bus
 there java || wanted+=(default-jre-headless)
 
 # The packages would start services of their own on the usual ports; only their programs are wanted. policy-rc.d is Debian's way

@@ -53,6 +53,10 @@ class Rig(Protocol):
     """Seconds after ``declare`` from which on a place outlives a kill of the server."""
     takes_empty: bool
     """A message may be empty."""
+    has_connection: bool
+    """A reader that waits has a connection that can break; else it asks from time to time."""
+    takes_bytes: bool
+    """A message may be any bytes; else it is text."""
     checks_rights: bool
     """``revoke`` takes something away; else everybody may do all."""
     redelivery: float

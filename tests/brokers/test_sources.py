@@ -284,6 +284,8 @@ async def test_a_take_is_limited_in_number_and_bytes(rig: Rig) -> None:
 async def test_any_bytes_arrive_as_they_are(rig: Rig, body: bytes) -> None:
     if not body and not rig.takes_empty:
         pytest.skip(f"{rig.kind}: a message must not be empty there")
+    if body.startswith(b"\xff") and not rig.takes_bytes:
+        pytest.skip(f"{rig.kind}: a message is text there")
     address = await rig.declare(fresh_place())
     await rig.publish(address.place, [Draft(body, "odd"), *drafts(1)])
     async with reading(rig, address) as source:

@@ -15,6 +15,9 @@ RIGS: dict[str, str] = {
     "redis": "tests.brokers.rigs.redis:RedisRig",
     "valkey": "tests.brokers.rigs.redis:ValkeyRig",
     "kafka": "tests.brokers.rigs.kafka:KafkaRig",
+    "servicebus": "tests.brokers.rigs.service_bus:ServiceBusRig",
+    "azure-queue": "tests.brokers.rigs.storage_queue:StorageQueueRig",
+    "sqs": "tests.brokers.rigs.sqs:SqsRig",
 }
 """By name: the module and the class of each rig."""
 

@@ -203,6 +203,8 @@ class RabbitRig:
     takes_ids = True
     durable_after = 0.0
     takes_empty = True
+    has_connection = True
+    takes_bytes = True
     has_single_acknowledgements = True
     secrets = (PASSWORD,)
     keeps_order = True

@@ -1,0 +1,616 @@
+"""Orders from Amazon SQS, and notices to it, by boto3 in threads.
+
+A message that was received is hidden for ``visibility`` seconds and extended while it waits for its commit
+(``hidden``); then it is deleted. SQS counts each receipt: where the queue has a redrive policy, it moves a
+message to the dead-letter queue once it was received ``maxReceiveCount`` times and not deleted. There is no
+call that refuses a message, so refusals are kept in the store.
+
+SQS gives at most ten messages a call, so a batch is several calls, beside each other. In a FIFO queue, SQS
+delivers nothing more of a group until the group's messages that are out were deleted; the calls are made one
+after the other there.
+
+boto3's own retries are switched off: a call that is repeated after its answer was lost takes other messages.
+"""
+
+import asyncio
+import hashlib
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import boto3
+from botocore import exceptions as failed
+from botocore.config import Config
+
+from makegood.base.daemon_threads import DaemonThreads
+from makegood.base.urls import scrubbed
+from makegood.brokers.address import BrokerAddress
+from makegood.brokers.hidden import HiddenMessages, visibility_of
+from makegood.brokers.kinds import Target, is_elsewhere
+from makegood.brokers.protocol import (
+    MOST_BYTES,
+    Backlog,
+    Delivery,
+    OutgoingEvent,
+    Reader,
+    RefusedTargetError,
+    Requirement,
+)
+from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError, MakegoodError
+
+_CONNECT, _ANSWER = 3, 5
+"""Seconds for a connection, and for an answer beyond what a call waits for messages."""
+_LONGEST_POLL: Final = 20
+_TEN: Final = 10
+"""Messages that one call takes, extends or deletes."""
+_THREADS: Final = 8
+_LONGEST_VISIBILITY: Final = 43_200
+_FEW_RECEIPTS: Final = 10
+_USUAL_RETENTION: Final = 4 * 86_400
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
+_TOKEN: Final = re.compile(r"[!-~]{1,128}")
+_TAG: Final = re.compile(r"<[^>]*>")
+_NOT_IN_XML: Final = re.compile("[\ufffe\uffff]")
+_MISSING: Final = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
+_FORBIDDEN: Final = frozenset(
+    {
+        "AccessDenied", "AccessDeniedException", "InvalidSecurity", "InvalidClientTokenId", "InvalidAccessKeyId", "SignatureDoesNotMatch",
+        "UnrecognizedClientException", "MissingAuthenticationToken", "AuthFailure", "OptInRequired", "ExpiredToken",
+        "IncompleteSignature", "403", "KmsAccessDenied", "KmsDisabled", "KmsNotFound", "KmsOptInRequired", "KmsInvalidState",
+    }
+)  # fmt: skip
+"""Codes of answers that no retry changes."""
+_UNFIT: Final = frozenset({"InvalidParameterValue", "InvalidMessageContents", "InvalidAddress"})
+_AWAY: Final = (failed.BotoCoreError, failed.HTTPClientError, OSError)
+
+
+def open_source(target: Target, address: BrokerAddress, reader: Reader) -> "SqsSource":
+    """Return the source of a queue; it connects when it is opened."""
+    del reader  # SQS knows no groups: each message is some process's
+    return SqsSource(SqsCalls(target, _LONGEST_POLL), address)
+
+
+def open_sender(target: Target) -> "SqsSender":
+    """Return what sends to the queues of an account and region."""
+    return SqsSender(SqsCalls(target))
+
+
+def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -> str:
+    """Return an IAM policy for the user or role that makegood runs as."""
+    region = urlsplit(target.url).hostname or "*"
+    partition = {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(
+        region.rpartition("-")[0].rpartition("-")[0], "aws"
+    )
+    about = ("sqs:GetQueueUrl", "sqs:GetQueueAttributes")
+    parts = (
+        ("Take", sources, (*about, "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility")),
+        ("Send", places, (*about, "sqs:SendMessage")),
+    )
+    statements = [
+        {
+            "Sid": f"Makegood{sid}",
+            "Effect": "Allow",
+            "Action": list(actions),
+            "Resource": [f"arn:{partition}:sqs:{region}:*:{queue}" for queue in queues],
+        }
+        for sid, queues, actions in parts
+        if queues
+    ]
+    return json.dumps({"Version": "2012-10-17", "Statement": statements}, indent=2)
+
+
+class _MissingQueueError(ConfigError):
+    """There is no such queue."""
+
+
+class SqsCalls:
+    """Calls of SQS in threads, each with a time limit; faults in makegood's words."""
+
+    def __init__(self, target: Target, longest_poll: int = 0) -> None:
+        self._longest_poll = longest_poll
+        parts = urlsplit(target.url)
+        fields = parse_qs(parts.query, keep_blank_values=True)
+        if not parts.hostname or parts.path.strip("/") or parts.port or fields.keys() - {"endpoint"}:
+            raise ConfigError(
+                f"{target.where}: write sqs://REGION, or sqs://REGION?endpoint=http://host:port for another service"
+            )
+        if bool(parts.username) != bool(parts.password):
+            raise ConfigError(
+                f"{target.where}: write access key and secret, sqs://KEY:SECRET@REGION (percent-encoded), or neither: then "
+                "boto3 finds them in the environment, a profile or the machine's role"
+            )
+        self.target = target
+        self.where = target.where
+        self.endpoint = fields.get("endpoint", [None])[0]
+        self._region = parts.hostname
+        self._login = (unquote(parts.username or "") or None, unquote(parts.password or "") or None)
+        self._threads: DaemonThreads | None = None
+        self._client: Any = None
+        self._opening = asyncio.Lock()
+        self._slots = asyncio.Semaphore(_THREADS)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a client."""
+        return self._client is not None
+
+    async def open(self) -> Any:
+        """Return the client. To make one takes a quarter of a second of CPU: it is made in a thread."""
+        async with self._opening:
+            if self._client is None:
+                if self._threads is None:
+                    self._threads = DaemonThreads(_THREADS, "makegood-sqs")
+                    self._slots = asyncio.Semaphore(_THREADS)
+                try:
+                    self._client = await asyncio.get_running_loop().run_in_executor(self._threads, self._make)
+                except (failed.BotoCoreError, ValueError) as fault:
+                    raise self.config_error(str(fault)) from None
+            return self._client
+
+    def _make(self) -> Any:
+        key, secret = self._login
+        session = boto3.session.Session(
+            aws_access_key_id=key, aws_secret_access_key=secret, region_name=self._region
+        )
+        config = Config(
+            retries={"mode": "standard", "total_max_attempts": 1},
+            connect_timeout=_CONNECT,
+            read_timeout=self._longest_poll + _ANSWER,
+            max_pool_connections=_THREADS,
+            tcp_keepalive=True,
+        )
+        return session.client("sqs", endpoint_url=self.endpoint, config=config)
+
+    def begin(self, call: Callable[[], Any]) -> "asyncio.Future[Any]":
+        """Call a function in a thread, whatever becomes of those who wait for it."""
+        assert self._threads is not None
+        future = self._threads.submit(call)
+        future.add_done_callback(_forget)
+        return future
+
+    async def call(self, verb: str, **arguments: Any) -> Mapping[str, Any]:
+        """Call SQS. Raises ``BrokerUnavailableError``, ``ConfigError``."""
+        future = await self.begin_in_turn(verb, **arguments)
+        answer: Mapping[str, Any] = await self.answer(future, _CONNECT + _ANSWER)
+        return answer
+
+    async def begin_in_turn(self, verb: str, **arguments: Any) -> "asyncio.Future[Any]":
+        """Call SQS once a thread is free: nothing is kept for threads that hang."""
+        client = await self.open()
+        slots = self._slots
+        await slots.acquire()
+        future = self.begin(partial(getattr(client, verb), **arguments))
+        future.add_done_callback(lambda _: slots.release())
+        return future
+
+    async def answer(self, future: "asyncio.Future[Any]", timeout: float | None) -> Any:
+        """Return what a call returned, or raise its fault in makegood's words."""
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), timeout)
+        except TimeoutError:
+            raise BrokerUnavailableError(f"{self.where}: SQS has not answered within {timeout:g} s") from None
+        except (failed.NoCredentialsError, failed.PartialCredentialsError) as fault:
+            raise self.config_error(str(fault)) from None
+        except failed.ClientError as fault:
+            raise self._meaning(fault) from None
+        except _AWAY as fault:
+            raise BrokerUnavailableError(f"{self.where}: {self.clean(fault)}") from None
+
+    def _meaning(self, fault: Any) -> MakegoodError:
+        code = code_of(fault)
+        message = str(fault.response.get("Error", {}).get("Message", ""))
+        text = f"{code}: {' '.join(_TAG.sub(' ', message).split())}"
+        if code in _MISSING:
+            return _MissingQueueError(
+                f"{self.where}: there is no such queue in {self._region} ({self.clean(text)}): make it, or correct its name"
+            )
+        if code.partition(".")[0] in _FORBIDDEN or code.rpartition(".")[2] in _FORBIDDEN:
+            return self.config_error(
+                f"SQS refuses this user or role ({text}): `makegood broker permissions {self.target.name}` prints the policy that it needs"
+            )
+        return BrokerUnavailableError(f"{self.where}: SQS answers {self.clean(text)}")
+
+    def config_error(self, text: str) -> ConfigError:
+        """Return an error that names the broker, and shows no secret."""
+        return ConfigError(f"{self.where}: {self.clean(text)}")
+
+    def clean(self, text: object) -> str:
+        """Return a foreign text without the URL's secrets."""
+        return scrubbed(str(text), self.target.url)
+
+    async def queue_url(self, queue: str) -> str:
+        """Return a queue's URL. Raises ``ConfigError`` if there is none of that name."""
+        if _NAME.fullmatch(queue) is None:
+            raise ConfigError(
+                f"{self.where}/{queue}: a queue of SQS has up to 80 letters, digits, _ and -, and perhaps .fifo at the end"
+            )
+        try:
+            return str((await self.call("get_queue_url", QueueName=queue))["QueueUrl"])
+        except ConfigError as fault:
+            raise type(fault)(str(fault).replace(self.where, f"{self.where}/{queue}", 1)) from None
+
+    async def attributes(self, url: str) -> Mapping[str, str]:
+        """Return a queue's attributes."""
+        answer = await self.call("get_queue_attributes", QueueUrl=url, AttributeNames=["All"])
+        return dict(answer.get("Attributes", {}))
+
+    def requirements(self) -> list[Requirement]:
+        """Return what is to be said of the way to the service."""
+        if self.endpoint and not self.endpoint.startswith("https://") and is_elsewhere(self.endpoint):
+            return [
+                Requirement(
+                    "warning",
+                    f"the endpoint of {self.where} is on another machine, and not encrypted",
+                    "write an https:// endpoint",
+                )
+            ]
+        return []
+
+    def close(self) -> None:
+        """Drop the client. A call that is out ends by itself, in a daemon thread."""
+        self._client = None
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown()
+
+
+class SqsSource:
+    """A queue of SQS that orders are taken from."""
+
+    keeps_refusals = False
+
+    def __init__(self, service: SqsCalls, address: BrokerAddress) -> None:
+        self.where = str(address)
+        self._service = service
+        self._queue = address.place
+        self._visibility = visibility_of(address, _LONGEST_VISIBILITY)
+        self._hidden: HiddenMessages | None = None
+        self._ready: deque[Delivery] = deque()
+        self._receiving: asyncio.Task[None] | None = None
+        self._calls: set[_Receipts] = set()
+        self._url = ""
+        self._is_fifo = address.place.endswith(".fifo")
+        self._ids_by_group = False
+        self._requirements: Sequence[Requirement] = ()
+
+    async def open(self) -> Sequence[Requirement]:
+        """Look up the queue and check it."""
+        if self._hidden is not None:
+            return self._requirements
+        try:
+            self._requirements = await self._look()
+        except MakegoodError:
+            await self.close()
+            raise
+        self._hidden = HiddenMessages(self._visibility, self._extend)
+        return self._requirements
+
+    async def check(self) -> Sequence[Requirement]:
+        """Check the queue; SQS has no connection that would stay open."""
+        try:
+            return await self._look()
+        finally:
+            if self._hidden is None:
+                self._service.close()
+
+    async def _look(self) -> Sequence[Requirement]:
+        self._url = await self._service.queue_url(self._queue)
+        attributes = await self._service.attributes(self._url)
+        self._ids_by_group = attributes.get("DeduplicationScope") == "messageGroup"
+        return [*self._service.requirements(), *_checked(attributes)]
+
+    async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
+        """Receive: one call waits for the first message; if it was full, others fill the batch."""
+        hidden = await self._usable()
+        if not self._ready:
+            if self._receiving is None:
+                self._receiving = asyncio.create_task(self._receive(hidden, limit, wait))
+            # It outlives a take that is cancelled: what it receives would be hidden in vain.
+            await asyncio.wait({self._receiving}, timeout=wait + _CONNECT + _ANSWER)
+        receiving = self._receiving
+        if receiving is not None and (receiving.done() or not self._ready):
+            self._receiving = None
+            try:
+                if not receiving.done():
+                    raise BrokerUnavailableError(f"{self.where}: SQS has not answered in time")
+                receiving.result()
+            except MakegoodError:
+                self._receiving = receiving
+                await self.close()
+                raise
+        batch: list[Delivery] = []
+        size = 0
+        while self._ready and len(batch) < limit and size < MOST_BYTES:
+            size += len(self._ready[0].body)
+            batch.append(self._ready.popleft())
+        return batch
+
+    async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+        """Delete the messages, ten a call; those that are not ours any more come again."""
+        hidden = await self._usable()
+        receipts = await hidden.remove(delivery.receipt for delivery in deliveries)
+        for _ in range(2):  # SQS may fail to delete single messages, by its own fault: they get a second try
+            try:
+                answers = await self._in_tens("delete_message_batch", receipts)
+            except MakegoodError:
+                await self.close()
+                raise
+            receipts = {name: receipts[name] for name, is_ours in answers if not is_ours}
+            if not receipts:
+                return
+
+    async def refuse(self, delivery: Delivery, why: str) -> None:
+        """Raise ``ConfigError``: SQS has no such call."""
+        del delivery, why
+        raise ConfigError(
+            f"{self.where}: SQS cannot refuse a message; it is kept in the store's dead letters"
+        )
+
+    async def pause(self) -> None:
+        """Nothing is received between two takes anyway; what is here is extended."""
+
+    async def backlog(self) -> Backlog:
+        """Return SQS's own, approximate number: in the queue, in flight, and delayed."""
+        await self._usable()
+        attributes = await self._service.attributes(self._url)
+        names = ("", "NotVisible", "Delayed")
+        return Backlog(sum(int(attributes.get(f"ApproximateNumberOfMessages{name}", 0)) for name in names))
+
+    async def close(self) -> None:
+        """Show the messages to others again, if the service can be reached within a moment."""
+        hidden, self._hidden = self._hidden, None
+        receiving, self._receiving = self._receiving, None
+        if receiving is not None:
+            receiving.cancel()
+            await asyncio.wait({receiving})
+        receipts: dict[str, str] = {}
+        for call in self._calls:
+            call.is_over = True
+            receipts |= call.receipts
+        self._calls.clear()
+        if hidden is not None:
+            receipts |= await hidden.close()
+        self._ready.clear()
+        try:
+            if receipts and self._service.is_open:
+                async with asyncio.timeout(2):
+                    await self._in_tens("change_message_visibility_batch", receipts, 0)
+        except (MakegoodError, TimeoutError):
+            pass  # then they appear when their time is over
+        finally:
+            self._service.close()
+
+    async def _usable(self) -> HiddenMessages:
+        hidden = self._hidden
+        if hidden is None:
+            raise BrokerUnavailableError(f"{self.where} is not open")
+        if hidden.fault is not None:
+            await self.close()
+            raise hidden.fault
+        return hidden
+
+    async def _receive(self, hidden: HiddenMessages, limit: int, wait: float) -> None:
+        """Receive what ``take`` returns, and perhaps a little more."""
+        messages = await self._call(hidden, limit, min(int(wait), _LONGEST_POLL))
+        if not messages and wait < 1:
+            await asyncio.sleep(wait)  # SQS waits for whole seconds
+        if len(messages) < _TEN or len(messages) >= limit:
+            return
+        size = sum(len(message["Body"]) for message in messages)
+        rest = min(limit - len(messages), (MOST_BYTES - size) * len(messages) // max(1, size))
+        if self._is_fifo:
+            while rest > 0 and (messages := await self._call(hidden, rest, 0)):
+                rest -= len(messages)
+        else:
+            await asyncio.gather(*(self._call(hidden, rest - at, 0) for at in range(0, rest, _TEN)))
+
+    async def _call(self, hidden: HiddenMessages, limit: int, wait: int) -> Sequence[Mapping[str, Any]]:
+        client = await self._service.open()
+        arguments = {
+            "QueueUrl": self._url,
+            "MaxNumberOfMessages": min(limit, _TEN),
+            "WaitTimeSeconds": wait,
+            "VisibilityTimeout": self._visibility,
+            "MessageAttributeNames": ["All"],
+            "MessageSystemAttributeNames": ["All"],
+        }
+        call = _Receipts(asyncio.get_running_loop().time)
+        self._calls.add(call)
+        future = self._service.begin(partial(call.receive, client, arguments))
+        messages: Sequence[Mapping[str, Any]] = await self._service.answer(future, None)
+        self._calls.discard(call)
+        for message in messages:
+            if hidden.add(message["MessageId"], message["ReceiptHandle"], call.since):
+                self._ready.append(self._delivery(message))
+        return messages
+
+    def _delivery(self, message: Mapping[str, Any]) -> Delivery:
+        body = message["Body"].encode()
+        system = message.get("Attributes", {})
+        headers = {
+            name: value["StringValue"]
+            for name, value in message.get("MessageAttributes", {}).items()
+            if "StringValue" in value
+        }
+        sent_at = system.get("SentTimestamp")
+        return Delivery(
+            receipt=message["MessageId"],
+            body=body,
+            id=_id(message["MessageId"], body, system, by_group=self._ids_by_group),
+            headers=headers,
+            kind=headers.get("ce_type", ""),
+            correlation_id=headers.get("correlation_id"),
+            reply_to=headers.get("reply_to"),
+            sent_at=None if sent_at is None else int(sent_at) / 1000,
+            count=int(system.get("ApproximateReceiveCount", 1)),
+        )
+
+    async def _extend(self, receipts: Mapping[str, str]) -> Mapping[str, str | None]:
+        answers = await self._in_tens("change_message_visibility_batch", receipts, self._visibility)
+        return {name: receipts[name] if is_ours else None for name, is_ours in answers}
+
+    async def _in_tens(
+        self, verb: str, receipts: Mapping[str, str], visibility: int | None = None
+    ) -> list[tuple[str, bool]]:
+        """Make a call for messages. Return their names, each with whether SQS did what was asked."""
+        more = {} if visibility is None else {"VisibilityTimeout": visibility}
+        names = list(receipts)
+        tens = [names[at : at + _TEN] for at in range(0, len(names), _TEN)]
+        answers = await asyncio.gather(
+            *(
+                self._service.call(
+                    verb,
+                    QueueUrl=self._url,
+                    Entries=[
+                        {"Id": str(n), "ReceiptHandle": receipts[name], **more} for n, name in enumerate(ten)
+                    ],
+                )
+                for ten in tens
+            )
+        )
+        result: list[tuple[str, bool]] = []
+        for ten, answer in zip(tens, answers, strict=True):
+            wrong = {int(entry["Id"]) for entry in answer.get("Failed", [])}
+            result += [(name, n not in wrong) for n, name in enumerate(ten)]
+        return result
+
+
+class _Receipts:
+    """A call that receives. If its source was closed meanwhile, it shows what it received to others again."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.is_over = False
+        self.receipts: dict[str, str] = {}
+        self.since = now()
+        """The latest moment before the messages were hidden, as far as that is known; by ``now``."""
+
+    def receive(self, client: Any, arguments: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Receive, in a thread."""
+        messages: Sequence[Mapping[str, Any]] = client.receive_message(**arguments).get("Messages", [])
+        self.since = max(self.since, self._now() - _ANSWER)
+        self.receipts = {message["MessageId"]: message["ReceiptHandle"] for message in messages}
+        if messages and self.is_over:
+            entries = [
+                {"Id": str(n), "ReceiptHandle": receipt, "VisibilityTimeout": 0}
+                for n, receipt in enumerate(self.receipts.values())
+            ]
+            client.change_message_visibility_batch(QueueUrl=arguments["QueueUrl"], Entries=entries)
+        return messages
+
+
+class SqsSender:
+    """Sends to the queues of an account and region."""
+
+    def __init__(self, service: SqsCalls) -> None:
+        self.where = service.where
+        self._service = service
+        self._urls: dict[str, str] = {}
+
+    async def send(self, place: str, event: OutgoingEvent, timeout: float) -> None:
+        """Send; in a FIFO queue the task is the group, the event's id the deduplication id, for 5 minutes."""
+        arguments: dict[str, Any] = {
+            "MessageBody": _NOT_IN_XML.sub(lambda letter: f"\\u{ord(letter[0]):04x}", event.body.decode()),
+            "MessageAttributes": {"content-type": {"DataType": "String", "StringValue": event.content_type}},
+        }
+        if place.endswith(".fifo"):
+            arguments |= {"MessageGroupId": _token(event.task), "MessageDeduplicationId": _token(event.id)}
+        try:
+            async with asyncio.timeout(timeout):
+                if place not in self._urls:
+                    about = await self._service.begin_in_turn("get_queue_url", QueueName=place)
+                    self._urls[place] = (await asyncio.shield(about))["QueueUrl"]
+                call = await self._service.begin_in_turn(
+                    "send_message", QueueUrl=self._urls[place], **arguments
+                )
+                await asyncio.shield(call)
+        except TimeoutError:
+            raise DeliveryError(f"{self.where}/{place}: SQS has not confirmed within {timeout:g} s") from None
+        except failed.ClientError as fault:
+            self._urls.pop(place, None)
+            error = RefusedTargetError if code_of(fault) in _MISSING | _UNFIT else DeliveryError
+            raise error(f"{self.where}/{place}: {self._service.clean(fault)}") from None
+        except (ConfigError, *_AWAY) as fault:
+            raise DeliveryError(f"{self.where}/{place}: {self._service.clean(fault)}") from None
+
+    async def check(self, places: Sequence[str]) -> Sequence[Requirement]:
+        """Look up each queue."""
+        answers = self._service.requirements()
+        for place in places:
+            try:
+                await self._service.attributes(await self._service.queue_url(place))
+            except _MissingQueueError as fault:
+                answers.append(Requirement("error", str(fault), "make the queue"))
+            else:
+                kind = (
+                    "keeps the events of a task in order"
+                    if place.endswith(".fifo")
+                    else "keeps no order, and may deliver twice"
+                )
+                answers.append(Requirement("ok", f"{self.where}/{place} is there, and {kind}"))
+        return answers
+
+    async def close(self) -> None:
+        """Drop the client."""
+        self._urls.clear()
+        self._service.close()
+
+
+def code_of(fault: Any) -> str:
+    """Return the code of an answer."""
+    return str(fault.response.get("Error", {}).get("Code", ""))
+
+
+def _forget(future: "asyncio.Future[Any]") -> None:
+    """Look at the exception of a call that nobody waits for any more, or asyncio reports it."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _token(text: str) -> str:
+    return text if _TOKEN.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()
+
+
+def _id(message_id: str, body: bytes, system: Mapping[str, str], *, by_group: bool) -> str:
+    """Return a message's name: its sender's deduplication id, else SQS's own.
+
+    A deduplication id that SQS made of the body names an order no better than the body does: two equal orders
+    are two orders. And where ids count within a group only, the group belongs to the name.
+    """
+    token = system.get("MessageDeduplicationId")
+    if token is None or token == hashlib.sha256(body).hexdigest():
+        return message_id
+    return f"{system.get('MessageGroupId', '')} {token}" if by_group else token
+
+
+def _checked(attributes: Mapping[str, str]) -> list[Requirement]:
+    """Return what a queue's attributes say about losses."""
+    answers: list[Requirement] = []
+    policy = attributes.get("RedrivePolicy")
+    if policy:
+        most = int(json.loads(policy).get("maxReceiveCount", 0))
+        what = f"SQS moves a message to the dead-letter queue when it was received {most} times and not deleted; a crash or a deployment counts"
+        is_few = most < _FEW_RECEIPTS
+        answers.append(
+            Requirement(
+                "warning" if is_few else "ok",
+                what,
+                f"set maxReceiveCount to {_FEW_RECEIPTS} or more" if is_few else "",
+            )
+        )
+    retention = int(attributes.get("MessageRetentionPeriod", _USUAL_RETENTION))
+    what = f"SQS deletes a message that nobody took within {retention / 86_400:g} days, without a word"
+    is_short = retention < _USUAL_RETENTION
+    answers.append(
+        Requirement(
+            "warning" if is_short else "ok",
+            what,
+            "set MessageRetentionPeriod to 1209600, 14 days" if is_short else "",
+        )
+    )
+    return answers

@@ -1,0 +1,139 @@
+"""Service Bus by a stub of our own, a process of the system's Python.
+
+It proves makegood's calls, not the service: what only that can show is marked in
+``tests/brokers/test_service_bus.py``, and runs with ``MAKEGOOD_TEST_SERVICEBUS``.
+"""
+
+import base64
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from examples.orders.free_port import free_port
+from makegood.brokers import BrokerAddress, Target, address_of
+from makegood.errors import ConfigError
+from tests.brokers.rig import Draft, Received
+from tests.brokers.rigs.breakable_way import BreakableWay
+from tests.brokers.rigs.private_process import PrivateProcess
+
+PYTHON = "/usr/bin/python3"
+STUB = Path(__file__).resolve().parents[1] / "service_bus_stub.py"
+
+
+class ServiceBusRig:
+    """The stub."""
+
+    kind = "servicebus"
+    gives_ids = True
+    takes_ids = True
+    keeps_over_restart = False
+    keeps_order = False
+    has_single_acknowledgements = True
+    takes_empty = True
+    has_connection = True
+    takes_bytes = True
+    checks_rights = True
+    redelivery = 10.0
+    secrets = ("c2VjcmV0c2VjcmV0",)
+    has_dead_letters = True
+    most_bytes = 256 * 1024
+
+    def __init__(self) -> None:
+        self._control = free_port()
+        self._process = PrivateProcess(free_port())
+        self._way = BreakableWay(self._process.port)
+        self._queues: dict[str, dict[str, Any]] = {}
+
+    @property
+    def target(self) -> Target:
+        text = (
+            f"Endpoint=sb://127.0.0.1:{self._way.port};SharedAccessKeyName=makegood;"
+            "SharedAccessKey=c2VjcmV0c2VjcmV0;UseDevelopmentEmulator=true"
+        )
+        return Target("servicebus", "main", text)
+
+    def start(self) -> None:
+        """Raises ``ConfigError`` if the machine lacks proton."""
+        try:
+            known = subprocess.run(
+                [PYTHON, "-c", "import proton"], check=False, capture_output=True
+            ).returncode
+        except OSError:
+            known = 1
+        if known:
+            raise ConfigError(
+                "no proton for the system's Python, which the stub of Service Bus needs: apt-get install python3-qpid-proton"
+            )
+        self._process.start([PYTHON, str(STUB), str(self._process.port), str(self._control)])
+        for name, settings in self._queues.items():
+            self.do("queue", name, **settings)
+
+    def do(self, verb: str, name: str = "", **more: Any) -> Any:
+        """Have the stub do something."""
+        with socket.create_connection(("127.0.0.1", self._control), timeout=30) as way:
+            way.sendall(json.dumps({"do": verb, "name": name, **more}).encode() + b"\n")
+            answer = json.loads(way.makefile().readline())
+        assert not isinstance(answer, dict), answer["error"]
+        return answer
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def stop(self) -> None:
+        self._process.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self.resume()
+        self._process.close()
+        self._way.close()
+
+    def make(self, place: str, **settings: Any) -> BrokerAddress:
+        """Make a queue; see ``Entity`` of the stub."""
+        self._queues[place] = settings
+        self.do("queue", place, **settings)
+        return address_of(f"servicebus:main/{place}", {"servicebus"})
+
+    async def declare(self, place: str) -> BrokerAddress:
+        return self.make(place, lock=5)
+
+    async def delete(self, place: str) -> None:
+        del self._queues[place]
+        self.do("delete", place)
+
+    async def publish(self, place: str, drafts: Sequence[Draft]) -> None:
+        messages = [
+            {"body": base64.b64encode(draft.body).decode(), "id": draft.id, "headers": dict(draft.headers)}
+            for draft in drafts
+        ]
+        self.do("send", place, messages=messages)
+
+    async def waiting(self, address: BrokerAddress, group: str) -> int:
+        del group
+        return int(self.do("waiting", address.place))
+
+    async def read(self, place: str) -> list[Received]:
+        return [
+            Received(base64.b64decode(each["body"]), each["id"], each["session"], each["type"])
+            for each in self.do("read", place)
+        ]
+
+    async def dead_letters(self, place: str) -> list[bytes]:
+        return [letter.body for letter in await self.read(f"{place}/$DeadLetterQueue")]
+
+    async def disconnect(self, place: str) -> None:
+        del place
+        self._way.sever()
+
+    async def revoke(self) -> None:
+        self.do("set", denied=True)
+        self._way.sever()
+
+    async def grant(self) -> None:
+        self.do("set", denied=False)

@@ -1,0 +1,145 @@
+"""Azure's storage queues by Azurite, a process of its own.
+
+Azurite writes its table of messages every few seconds only: a kill loses some, a stop in good order none.
+"""
+
+import base64
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+from azure.storage.queue import QueueSasPermissions, generate_queue_sas
+from azure.storage.queue.aio import QueueClient
+
+from examples.orders.free_port import free_port
+from makegood.brokers import BrokerAddress, Target, address_of
+from proofs.servers import node, queue_script
+from tests.brokers.rig import Draft, Received
+from tests.brokers.rigs.breakable_way import BreakableWay
+from tests.brokers.rigs.private_process import PrivateProcess
+
+ACCOUNT = "shop"
+FIRST, SECOND, OTHER = (
+    base64.b64encode(name * 8).decode() for name in (b"first/+?", b"second/+", b"other+/?")
+)
+
+
+class StorageQueueRig:
+    """Azurite's queue service. The rig's own key is the account's second one."""
+
+    kind = "azure-queue"
+    gives_ids = True
+    takes_ids = False
+    keeps_over_restart = False
+    keeps_order = False
+    has_single_acknowledgements = True
+    takes_empty = False
+    has_connection = False
+    takes_bytes = False
+    checks_rights = True
+    redelivery = 6.0
+    secrets = (FIRST,)
+    has_dead_letters = False
+    most_bytes = 64 * 1024
+    visibility = 4
+
+    def __init__(self) -> None:
+        self._process = PrivateProcess(free_port())
+        self._way = BreakableWay(self._process.port)
+        self._queues: set[str] = set()
+
+    @property
+    def target(self) -> Target:
+        return self.target_of(FIRST)
+
+    def target_of(self, key: str) -> Target:
+        """The broker with another key."""
+        login = f"{ACCOUNT}:{quote(key, safe='')}"
+        return Target("azure-queue", "main", f"azure-queue://{login}@127.0.0.1:{self._way.port}")
+
+    def target_with(self, place: str, rights: str) -> Target:
+        """The broker by a signature with some rights on a queue."""
+        sas = generate_queue_sas(
+            ACCOUNT, place, SECOND, permission=QueueSasPermissions.from_string(rights), expiry=datetime.now(UTC) + timedelta(hours=1)
+        )  # fmt: skip
+        return Target("azure-queue", "main", f"azure-queue://{ACCOUNT}@127.0.0.1:{self._way.port}?{sas}")
+
+    def start(self) -> None:
+        self._start(FIRST)
+
+    def _start(self, key: str) -> None:
+        script = f'AZURITE_ACCOUNTS={ACCOUNT}:{key}:{SECOND} exec "$@"'  # both keys of the account
+        words = [
+            node(), queue_script(), "--silent", "--queueHost", "127.0.0.1", "--queuePort", str(self._process.port),
+            "--location", str(self._process.folder), "--skipApiVersionCheck", "--disableTelemetry",
+        ]  # fmt: skip
+        self._process.start(["/bin/sh", "-c", script, "azurite", *words])
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def stop(self) -> None:
+        self._process.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self.resume()
+        self._process.close()
+        self._way.close()
+
+    @asynccontextmanager
+    async def queue(self, place: str) -> AsyncIterator[QueueClient]:
+        """A queue's client past the way."""
+        credential = {"account_name": ACCOUNT, "account_key": SECOND}
+        url = f"http://127.0.0.1:{self._process.port}/{ACCOUNT}"
+        async with QueueClient(url, place, credential) as client:
+            yield client
+
+    async def declare(self, place: str) -> BrokerAddress:
+        async with self.queue(place) as queue:
+            await queue.create_queue()
+        return address_of(f"azure-queue:main/{place}?visibility={self.visibility}", {"azure-queue"})
+
+    async def delete(self, place: str) -> None:
+        async with self.queue(place) as queue:
+            await queue.delete_queue()
+
+    async def publish(self, place: str, drafts: Sequence[Draft]) -> None:
+        async with self.queue(place) as queue:
+            for draft in drafts:
+                await queue.send_message(draft.body.decode())
+
+    async def waiting(self, address: BrokerAddress, group: str) -> int:
+        del group
+        async with self.queue(address.place) as queue:
+            return int((await queue.get_queue_properties()).approximate_message_count or 0)
+
+    async def read(self, place: str) -> list[Received]:
+        received: list[Received] = []
+        async with self.queue(place) as queue:
+            async for message in queue.receive_messages(messages_per_page=32):
+                received.append(Received(body=str(message.content).encode(), id=None))
+                await queue.delete_message(message)
+        return received
+
+    async def dead_letters(self, place: str) -> list[bytes]:
+        raise AssertionError(f"{place}: a storage queue cannot refuse a message")
+
+    async def disconnect(self, place: str) -> None:
+        del place
+        self._way.sever()
+
+    async def revoke(self) -> None:
+        self._restart(OTHER)
+
+    async def grant(self) -> None:
+        self._restart(FIRST)
+
+    def _restart(self, key: str) -> None:
+        """Change the account's first key, which takes a new start."""
+        self._process.end()
+        self._start(key)
