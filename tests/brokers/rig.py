@@ -61,10 +61,12 @@ class Rig(Protocol):
     """``revoke`` takes something away; else everybody may do all."""
     redelivery: float
     """Seconds until another reader receives what a dead one had taken."""
-    secrets: Sequence[str]
-    """What no message may show."""
     most_bytes: int
     """The longest body that the broker takes."""
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """What no message may show."""
 
     def start(self) -> None:
         """Start the server, or start it again on its port and in its folder."""
