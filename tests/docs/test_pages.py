@@ -66,6 +66,7 @@ RUN_BY = {
     "docs/build/orders-from-nats.md": "test_nats_and_redis_howtos",
     "docs/build/orders-from-redis-streams.md": "test_nats_and_redis_howtos",
     "docs/build/rate-limits-and-circuit-breakers.md": "test_breaker_howto",
+    "docs/build/orders-from-rabbitmq.md": "test_rabbitmq_howto",
     "docs/build/submit-by-message.md": "test_messages_howto",
     "docs/build/submit-in-your-transaction.md": "test_transaction_howto",
     "docs/build/test-your-workflow.md": "test_proof_howto",
