@@ -368,7 +368,7 @@ async def test_what_a_sender_needs_is_checked(nats: NatsRig) -> None:
         [missing] = await sender.check(["nowhere"])
     assert "error" not in {one.severity for one in of_kept}
     assert "no_ack" in error.what
-    assert (missing.severity, missing.what) == ("error", "No stream has the subject nowhere.")
+    assert (missing.severity, missing.what) == ("error", "No stream has the subject nowhere")
 
 
 # -- URLs ----------------------------------------------------------------------------------------------------

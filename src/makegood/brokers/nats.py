@@ -417,13 +417,13 @@ class NatsSender:
         try:
             names = (await _api(link, "STREAM.NAMES", json.dumps({"subject": place}).encode()))["streams"]
             if not names and _NAME.fullmatch(place) is not None and await _is_stream(link, place):
-                return [Requirement("ok", f"{place} is a stream; notices go to one of its subjects.")]
+                return [Requirement("ok", f"{place} is a stream; notices go to one of its subjects")]
             if not names:
                 return [
                     Requirement(
                         "error",
-                        f"No stream has the subject {place}.",
-                        f"Create one: nats stream add --subjects {place}.",
+                        f"No stream has the subject {place}",
+                        f"Create one: nats stream add --subjects {place}",
                     )
                 ]
             return _of_stream(await _api(link, f"STREAM.INFO.{names[0]}"), is_sent_to=True)
@@ -431,14 +431,14 @@ class NatsSender:
             return [
                 Requirement(
                     "warning",
-                    f"The stream of {place} cannot be checked: {fault}.",
-                    "Grant the rights that `makegood broker permissions` prints.",
+                    f"The stream of {place} cannot be checked: {fault}",
+                    "Grant the rights that `makegood broker permissions` prints",
                 )
             ]
         except failed.NoRespondersError:
-            return [Requirement("error", f"{self.where}: {_NOT_ON}", "Switch JetStream on.")]
+            return [Requirement("error", f"{self.where}: {_NOT_ON}", "Switch JetStream on")]
         except _ApiError as refusal:
-            return [Requirement("error", f"The stream of {place}: {refusal}.", "Correct it.")]
+            return [Requirement("error", f"The stream of {place}: {refusal}", "Correct it")]
 
     async def close(self) -> None:
         """Leave."""
@@ -494,27 +494,27 @@ def _of_stream(info: dict[str, Any], *, is_sent_to: bool = False) -> list[Requir
     name = config["name"]
     edit = f"nats stream edit {name}"
     result = [
-        Requirement("ok", f"The stream {name} exists, with {config.get('retention', 'limits')} retention.")
+        Requirement("ok", f"The stream {name} exists, with {config.get('retention', 'limits')} retention")
     ]
     if config.get("storage") == "memory":
         result.append(
             Requirement(
                 "warning",
-                f"The stream {name} is kept in memory: a restart of the server loses its messages.",
-                "Create it with file storage.",
+                f"The stream {name} is kept in memory: a restart of the server loses its messages",
+                "Create it with file storage",
             )
         )
     if config.get("num_replicas", 1) == 1:
         result.append(
             Requirement(
-                "warning", f"The stream {name} has one replica, and NATS writes to the disk in the background: a power cut loses the last messages.",
-                f"{edit} --replicas 3, or sync_interval: always in the server's configuration.",
+                "warning", f"The stream {name} has one replica, and NATS writes to the disk in the background: a power cut loses the last messages",
+                f"{edit} --replicas 3, or sync_interval: always in the server's configuration",
             )
         )  # fmt: skip
     if is_sent_to:
         if config.get("no_ack"):
             result.append(
-                Requirement("error", f"The stream {name} confirms nothing (no_ack).", f"{edit} --ack.")
+                Requirement("error", f"The stream {name} confirms nothing (no_ack)", f"{edit} --ack")
             )
         return result
     limits = [
@@ -525,15 +525,15 @@ def _of_stream(info: dict[str, Any], *, is_sent_to: bool = False) -> list[Requir
     if limits and (config.get("discard", "old") == "old" or "max_age" in limits):
         result.append(
             Requirement(
-                "warning", f"The stream {name} deletes messages by {', '.join(limits)}, also those that nobody has taken.",
-                f"Set limits that no outage reaches, or {edit} --discard new.",
+                "warning", f"The stream {name} deletes messages by {', '.join(limits)}, also those that nobody has taken",
+                f"Set limits that no outage reaches, or {edit} --discard new",
             )
         )  # fmt: skip
     if config.get("retention") == "interest":
         result.append(
             Requirement(
-                "warning", f"The stream {name} keeps only messages for which a consumer exists: one that is sent while the consumer is deleted is lost.",
-                "Never delete the consumer, or use limits or work queue retention.",
+                "warning", f"The stream {name} keeps only messages for which a consumer exists: one that is sent while the consumer is deleted is lost",
+                "Never delete the consumer, or use limits or work queue retention",
             )
         )  # fmt: skip
     return result
@@ -543,53 +543,53 @@ def _of_consumer(config: dict[str, Any], batch: int, subject: str) -> list[Requi
     """Return whether a consumer delivers each message until it is acknowledged."""
     name = config.get("durable_name") or config.get("name", "")
     again = "Delete the consumer, and makegood creates it, or name another one (?consumer=)."
-    result = [Requirement("ok", f"The durable consumer {name} exists.")]
+    result = [Requirement("ok", f"The durable consumer {name} exists")]
     if config.get("deliver_subject"):
-        result.append(Requirement("error", f"{name} is a push consumer.", again))
+        result.append(Requirement("error", f"{name} is a push consumer", again))
     if config.get("ack_policy") != "explicit":
         result.append(
             Requirement(
                 "error",
-                f"{name} has the ack policy {config.get('ack_policy')!r}, which acknowledges messages that nobody has taken.",
+                f"{name} has the ack policy {config.get('ack_policy')!r}, which acknowledges messages that nobody has taken",
                 again,
             )
         )
     if config.get("headers_only"):
-        result.append(Requirement("error", f"{name} delivers headers without bodies.", again))
+        result.append(Requirement("error", f"{name} delivers headers without bodies", again))
     if subject and subject not in (config.get("filter_subject"), *config.get("filter_subjects", ())):
         result.append(
             Requirement(
-                "error", f"{name} does not filter by the subject {subject} that the address names.", again
+                "error", f"{name} does not filter by the subject {subject} that the address names", again
             )
         )
     if config.get("max_deliver", -1) > 0:
         result.append(
             Requirement(
-                "error", f"{name} gives up a message after {config['max_deliver']} deliveries, and every restart of a process can use one up.",
-                f"nats consumer edit --max-deliver=-1 STREAM {name}.",
+                "error", f"{name} gives up a message after {config['max_deliver']} deliveries, and every restart of a process can use one up",
+                f"nats consumer edit --max-deliver=-1 STREAM {name}",
             )
         )  # fmt: skip
     if config.get("inactive_threshold"):
         result.append(
             Requirement(
                 "warning",
-                f"{name} is deleted when nobody has read for {config['inactive_threshold'] / _SECOND:g} s.",
+                f"{name} is deleted when nobody has read for {config['inactive_threshold'] / _SECOND:g} s",
                 again,
             )
         )
     if config.get("ack_wait", 0) < _SHORT_ACK_WAIT * _SECOND:
         result.append(
             Requirement(
-                "warning", f"{name} delivers again after {config.get('ack_wait', 0) / _SECOND:g} s: messages of a busy process come twice.",
-                f"nats consumer edit --wait=30s STREAM {name}.",
+                "warning", f"{name} delivers again after {config.get('ack_wait', 0) / _SECOND:g} s: messages of a busy process come twice",
+                f"nats consumer edit --wait=30s STREAM {name}",
             )
         )  # fmt: skip
     if 0 < config.get("max_ack_pending", -1) < batch:
         result.append(
             Requirement(
                 "warning",
-                f"{name} delivers {config['max_ack_pending']} messages at once, fewer than a batch of {batch}.",
-                f"nats consumer edit --max-pending={_MOST_PENDING} STREAM {name}.",
+                f"{name} delivers {config['max_ack_pending']} messages at once, fewer than a batch of {batch}",
+                f"nats consumer edit --max-pending={_MOST_PENDING} STREAM {name}",
             )
         )
     return result

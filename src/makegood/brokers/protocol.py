@@ -79,7 +79,7 @@ def raise_first_error(requirements: Sequence[Requirement], where: str) -> None:
     """Raise ``ConfigError`` for the first requirement of severity ``error``. ``where`` begins its message."""
     for one in requirements:
         if one.severity == "error":
-            raise ConfigError(f"{where}: {one.what} {one.remedy}")
+            raise ConfigError(f"{where}: {one.what}; {one.remedy}")
 
 
 @dataclass(frozen=True, slots=True)

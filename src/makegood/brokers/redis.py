@@ -488,9 +488,7 @@ async def _checked(line: RedisConnection, where: str, key: str, group: str | Non
         info = _info(await line.call("INFO"))
     except ConfigError as fault:
         info = {}
-        result = [
-            Requirement("warning", f"The server cannot be checked: {fault}.", "Grant the right to INFO.")
-        ]
+        result = [Requirement("warning", f"The server cannot be checked: {fault}", "Grant the right to INFO")]
     except CommandError as refusal:
         raise _meant(refusal, where) from refusal
     else:
@@ -502,21 +500,21 @@ async def _checked(line: RedisConnection, where: str, key: str, group: str | Non
     if kind == b"none":
         create = f"XGROUP CREATE {key} {group or 'GROUP'} $ MKSTREAM"
         result.append(
-            Requirement("error", f"There is no stream {key}.", f"Correct the name, or create it: {create}.")
+            Requirement("error", f"There is no stream {key}", f"Correct the name, or create it: {create}")
         )
         return result
     if kind != b"stream":
         result.append(
-            Requirement("error", f"{key} is not a stream, but a {kind.decode()}.", "Name another key.")
+            Requirement("error", f"{key} is not a stream, but a {kind.decode()}", "Name another key")
         )
         return result
-    result.append(Requirement("ok", f"The stream {key} exists."))
+    result.append(Requirement("ok", f"The stream {key} exists"))
     if left > 0:
         result.append(
             Requirement(
                 "error",
-                f"The stream {key} expires in {left / 1000:.0f} s, with all that is in it.",
-                f"PERSIST {key}.",
+                f"The stream {key} expires in {left / 1000:.0f} s, with all that is in it",
+                f"PERSIST {key}",
             )
         )
     last = _pairs(stream).get(b"last-generated-id", b"0-0") if isinstance(stream, list) else b"0-0"
@@ -524,7 +522,7 @@ async def _checked(line: RedisConnection, where: str, key: str, group: str | Non
         result.append(
             Requirement(
                 "warning", f"The senders of {key} choose the ids of its entries ({last.decode()}): in a stream that was deleted and filled again, they "
-                "repeat, and are taken for known ones.", "Let Redis make the ids (XADD … *), or never delete the stream.",
+                "repeat, and are taken for known ones", "Let Redis make the ids (XADD … *), or never delete the stream.",
             )
         )  # fmt: skip
     return result
@@ -545,29 +543,29 @@ def _of_server(info: dict[str, str], where: str) -> list[Requirement]:
         is_limited = info.get("maxmemory", "0") != "0"
         result.append(
             Requirement(
-                "error" if is_limited else "warning", f"Redis may evict whole streams when its memory is full (maxmemory-policy {policy}).",
-                "Set maxmemory-policy to noeviction.",
+                "error" if is_limited else "warning", f"Redis may evict whole streams when its memory is full (maxmemory-policy {policy})",
+                "Set maxmemory-policy to noeviction",
             )
         )  # fmt: skip
     if info.get("aof_enabled") == "0":
         result.append(
             Requirement(
                 "warning",
-                "appendonly is off: a restart of Redis loses what came since its last snapshot.",
-                "Set appendonly to yes.",
+                "appendonly is off: a restart of Redis loses what came since its last snapshot",
+                "Set appendonly to yes",
             )
         )
     else:
         result.append(
             Requirement(
-                "ok", "appendonly is on; unless appendfsync is always, a power cut loses the last second."
+                "ok", "appendonly is on; unless appendfsync is always, a power cut loses the last second"
             )
         )
     if info.get("connected_slaves", "0") != "0":
         result.append(
             Requirement(
-                "warning", "Redis confirms before its replicas have an entry: a fail-over loses the last ones.",
-                "min-replicas-to-write 1 makes the loss smaller; nothing in Redis rules it out.",
+                "warning", "Redis confirms before its replicas have an entry: a fail-over loses the last ones",
+                "min-replicas-to-write 1 makes the loss smaller; nothing in Redis rules it out",
             )
         )  # fmt: skip
     return result

@@ -20,6 +20,8 @@ from tests.brokers.rigs.private_server import PrivateServer
 
 USER, PASSWORD = "makegood", "orders-2-hunter"
 IDLE = 4.0
+PLACES = ("orders-*", "tasks*", "take*", "rest*")
+"""Streams of tests and benchmarks."""
 _ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -83,7 +85,7 @@ class RedisRig:
         return BlockingRedis(port=self.server.port, socket_timeout=20)
 
     def _allow(self, client: Any, password: str) -> None:
-        text = permissions(self.target, ["orders-*"], ["orders-*"])
+        text = permissions(self.target, PLACES, PLACES)
         (command,) = [line for line in text.splitlines() if line.startswith("ACL SETUSER")]
         words = [word.strip("'") for word in command.replace("PASSWORD", password).split()]
         client.execute_command(*words, "resetpass", f">{password}")
