@@ -11,6 +11,7 @@ RIGS: dict[str, str] = {
     "rabbitmq-classic": "tests.brokers.rigs.rabbitmq:ClassicRig",
     "rabbitmq-quorum": "tests.brokers.rigs.rabbitmq:QuorumRig",
     "kafka": "tests.brokers.rigs.kafka:KafkaRig",
+    "kafka-real": "tests.brokers.rigs.kafka:RealKafkaRig",
 }
 """By name: the module and the class of each rig."""
 
