@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its own documented import
 
 from examples.orders.free_port import free_port
 from makegood.base.sizes import MIB
@@ -38,6 +38,7 @@ class KafkaRig:
     takes_empty = True
     keeps_order = True
     keeps_over_restart = False
+    survives_a_kill_while_written_to = True
     has_dead_letters = False
     has_single_acknowledgements = False
     checks_rights = True

@@ -61,6 +61,14 @@ class PrivateProcess:
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, number)
 
+    def end(self) -> None:
+        """Ask it to end, which lets it write what it keeps in memory."""
+        self.signal(signal.SIGTERM)
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(30)
+        self.kill()
+
     def kill(self) -> None:
         """Kill it, and keep its folder."""
         guard, self._guard = self._guard, None
