@@ -186,6 +186,27 @@ async def test_messages_that_expired_unread_leave_a_delivery_that_says_so(mock: 
         assert await mock.waiting(address, GROUP) == 0
 
 
+async def test_a_partition_that_lost_its_end_leaves_a_delivery_that_says_so(mock: KafkaRig) -> None:
+    """The group had read up to 100, and the partition ends at 3: what comes from now on is read."""
+    address = await mock.declare(fresh_place())
+    await mock.publish(address.place, drafts(3))
+    cluster = Cluster(mock.target, "test")
+    await cluster.connect()
+    try:
+        topic = await cluster.topic(address.place)
+        assert await cluster.commit(address.parameters["group"], address.place, {0: 100}, f"topic {topic.id}")
+    finally:
+        await cluster.close()
+    async with reading(mock, address) as source:
+        [gap] = await taken(source, 1)
+        assert "partition 0 ends at 3, and was read up to 100 before: the cluster lost messages" in gap.fault
+        await mock.publish(address.place, drafts(1, "new"))
+        [message] = await taken(source, 1)
+        assert message.body == drafts(1, "new")[0].body
+        await source.acknowledge([gap, message])
+        assert await mock.waiting(address, GROUP) == 0
+
+
 @pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])
 async def test_a_compression_that_is_not_installed_is_an_error_of_the_settings(
     mock: KafkaRig, codec: str

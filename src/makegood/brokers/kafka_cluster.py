@@ -530,7 +530,7 @@ def explained(fault: BaseException, target: Target, where: str) -> MakegoodError
             f"{where}: no TLS is spoken there ({text}): write kafka:// in the URL of {target.name!r}"
         )
     if isinstance(fault, TimeoutError):
-        return BrokerUnavailableError(f"{where}: Kafka does not answer within {ANSWER:g} seconds")
+        return BrokerUnavailableError(f"{where}: Kafka does not answer in time")
     return BrokerUnavailableError(f"{where}: {text}")
 
 

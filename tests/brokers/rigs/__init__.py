@@ -18,6 +18,7 @@ RIGS: dict[str, str] = {
     "servicebus": "tests.brokers.rigs.service_bus:ServiceBusRig",
     "azure-queue": "tests.brokers.rigs.storage_queue:StorageQueueRig",
     "sqs": "tests.brokers.rigs.sqs:SqsRig",
+    "kafka-real": "tests.brokers.rigs.kafka:RealKafkaRig",
 }
 """By name: the module and the class of each rig."""
 

@@ -1,11 +1,12 @@
-"""Brokers that speak Kafka's protocol: librdkafka's mock cluster, and tansu.
+"""Kafka: librdkafka's mock cluster, or a real one.
 
-Neither keeps anything over a restart, and neither knows rights: what only Apache Kafka shows is said by the
-flags, and by ``MAKEGOOD_TEST_KAFKA`` in ``test_kafka``.
+The mock cluster forgets at a restart, and knows no users. ``MAKEGOOD_TEST_KAFKA=HOST:PORT`` names a real cluster without a
+login, on which the suites run as well.
 """
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import sys
@@ -13,11 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its own documented import
 
 from examples.orders.free_port import free_port
 from makegood.base.sizes import MIB
 from makegood.brokers import BrokerAddress, Target, address_of
+from makegood.errors import ConfigError
 from tests.brokers.rig import Draft, Received
 from tests.brokers.rigs.private_process import PrivateProcess
 
@@ -34,6 +38,7 @@ class KafkaRig:
     takes_empty = True
     keeps_order = True
     keeps_over_restart = False
+    survives_a_kill_while_written_to = True
     has_dead_letters = False
     has_single_acknowledgements = False
     checks_rights = True
@@ -188,3 +193,74 @@ class KafkaRig:
         """Allow them again."""
         for place in self._places:
             self.command("topic_set_error", place, 0)
+
+
+class RealKafkaRig(KafkaRig):
+    """The cluster of ``MAKEGOOD_TEST_KAFKA``. It is not ours: no case stops it."""
+
+    keeps_over_restart = True
+    checks_rights = False
+    redelivery = 30.0
+
+    def __init__(self) -> None:
+        self._places = {}
+        self._address = os.environ.get("MAKEGOOD_TEST_KAFKA", "")
+
+    def start(self) -> None:
+        """Make sure that it is there."""
+        if not self._address:
+            raise ConfigError(
+                "no MAKEGOOD_TEST_KAFKA=HOST:PORT: a broker's death, retention and transactions are shown by a real Kafka only"
+            )
+        self._admin().list_topics(timeout=_WAIT)
+
+    def kill(self) -> None:
+        """Skip the case."""
+        pytest.skip("the cluster of MAKEGOOD_TEST_KAFKA is not ours to stop")
+
+    stop = resume = kill
+
+    def close(self) -> None:
+        """Delete the topics of the run."""
+        self._delete(list(self._places))
+
+    def _delete(self, places: list[str]) -> None:
+        admin = self._admin()  # kept until the futures are done, which end with it
+        for future in admin.delete_topics(places).values() if places else ():
+            future.result(_WAIT)
+
+    def _create(self, place: str, partitions: int) -> None:
+        admin = self._admin()
+        for future in admin.create_topics([NewTopic(place, partitions, 1)]).values():
+            future.result(_WAIT)
+
+    @property
+    def target(self) -> Target:
+        """The cluster as the settings name it."""
+        return Target("kafka", "main", f"kafka://{self._address}?session=10")
+
+    async def declare(self, place: str, partitions: int = 1) -> BrokerAddress:
+        """Create a topic."""
+        self._places[place] = partitions
+        await asyncio.to_thread(self._create, place, partitions)
+        return address_of(f"kafka:main/{place}?start=earliest&group={place}", {"kafka"})
+
+    async def delete(self, place: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        del self._places[place]
+        await asyncio.to_thread(self._delete, [place])
+
+    async def disconnect(self, place: str) -> None:
+        """Skip the case."""
+        self.kill()
+
+    def command(self, *words: str | int) -> None:
+        """Skip the case: only the mock cluster fails on request."""
+        self.kill()
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self._server})
+
+    @property
+    def _server(self) -> str:
+        return self._address
