@@ -1,10 +1,9 @@
-"""nats-py's client, made to keep what a URL says: TLS, and a percent-encoded login.
-
-nats-py leaves it to the server whether a connection is encrypted: to a ``tls://`` URL it sends the password
-in the clear if the server, or somebody in between, offers no TLS. And it sends a login as the URL has it.
+"""nats-py's client, which keeps what a URL says: with ``tls://`` nothing is sent unencrypted, and a login
+may be percent-encoded.
 """
 
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import unquote
 
 from nats import errors
@@ -19,7 +18,7 @@ class NoTLSError(errors.Error):
 
 
 class NatsClient(Client):
-    """A client that sends nothing in the clear if ``must_encrypt``."""
+    """A client that sends nothing unencrypted if ``must_encrypt``."""
 
     must_encrypt = False
 
@@ -30,7 +29,7 @@ class NatsClient(Client):
         return command
 
 
-def split_login(servers: Sequence[str], subject: str) -> tuple[list[str], dict[str, str]]:
+def split_login(servers: Sequence[str], subject: str) -> tuple[list[str], dict[str, Any]]:
     """Return servers without the login in front of their hosts, and that login as ``connect`` takes it.
 
     ``servers``: the URLs of one cluster. Raises ``ConfigError``, which begins with ``subject``, for more than
@@ -44,7 +43,7 @@ def split_login(servers: Sequence[str], subject: str) -> tuple[list[str], dict[s
     logins = {login for _, login, _ in places if login}
     if len(logins) > 1 or (logins and not places[0][1]):
         raise ConfigError(f"{subject} has two logins, or a comma in one: {ENCODE}, and , is %2C")
-    options: dict[str, str] = {}
+    options: dict[str, Any] = {}
     for login in logins:
         user, colon, password = login.partition(":")
         options = (
