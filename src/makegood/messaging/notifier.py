@@ -273,7 +273,7 @@ class Notifier(Actor):
             poster.warn()
         if hosts.places:
             poster = BrokerPoster(
-                options.broker_targets, hosts, poster,
+                options._broker_targets, hosts, poster,
                 cause=options.webhook_cause, timeout=timeout, telemetry=telemetry,
             )  # fmt: skip
         patience, poll = Patience(options.webhook_tries), None if poll is None else 5 * poll

@@ -151,7 +151,7 @@ def _relay(parts: Parts) -> Relay | None:
 def _source_relays(parts: Parts) -> list[SourceRelay]:
     """Return the relays from brokers: of the app's inboxes, and of the source that the operator names."""
     options = parts.options
-    targets = options.broker_targets
+    targets = options._broker_targets
     places = Hosts((), (options.reply_to_brokers or "").split()).places
     sources = {inbox.source: inbox for inbox in parts.inboxes if inbox.source is not None}
     relays: list[SourceRelay] = []
