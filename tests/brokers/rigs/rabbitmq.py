@@ -206,7 +206,7 @@ class RabbitRig:
     has_connection = True
     takes_bytes = True
     has_single_acknowledgements = True
-    secrets = (PASSWORD,)
+    secrets: Sequence[str] = (PASSWORD,)
     keeps_order = True
     keeps_over_restart = True
     has_dead_letters = True
