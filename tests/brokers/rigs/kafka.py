@@ -37,6 +37,9 @@ class KafkaRig:
     takes_ids = True
     takes_empty = True
     keeps_order = True
+    durable_after = 0.0
+    takes_bytes = True
+    has_connection = True
     keeps_over_restart = False
     survives_a_kill_while_written_to = True
     has_dead_letters = False

@@ -48,6 +48,9 @@ class NatsRig:
     keeps_over_restart = True
     has_dead_letters = False
     keeps_order = True
+    durable_after = 0.0
+    takes_bytes = True
+    has_connection = True
     has_single_acknowledgements = True
     takes_empty = True
     checks_rights = True

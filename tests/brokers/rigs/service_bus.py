@@ -32,6 +32,7 @@ class ServiceBusRig:
     takes_ids = True
     keeps_over_restart = False
     keeps_order = False
+    durable_after = 0.0
     has_single_acknowledgements = True
     takes_empty = True
     has_connection = True

@@ -35,6 +35,7 @@ class SqsRig:
     takes_ids = False  # in standard queues; FIFO queues have a test of their own
     keeps_over_restart = False
     keeps_order = False
+    durable_after = 0.0
     has_single_acknowledgements = True
     takes_empty = False
     has_connection = True

@@ -34,6 +34,7 @@ class StorageQueueRig:
     takes_ids = False
     keeps_over_restart = False
     keeps_order = False
+    durable_after = 0.0
     has_single_acknowledgements = True
     takes_empty = False
     has_connection = False
