@@ -21,7 +21,7 @@ from makegood.brokers import (
     open_source,
     permissions,
 )
-from makegood.brokers.hidden import HiddenMessages
+from makegood.brokers.message_leases import MessageLeases
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
 from tests.brokers.rig import Draft
 from tests.brokers.rigs.storage_queue import StorageQueueRig
@@ -86,7 +86,7 @@ async def test_a_message_that_somebody_else_has_is_no_fault(
     """PopReceiptMismatch and MessageNotFound, in answer to an acknowledgement."""
     await rig.declare("stolen")
     await rig.publish("stolen", numbers(2))
-    monkeypatch.setattr(HiddenMessages, "_keep", lambda _: asyncio.Event().wait())  # it extends nothing
+    monkeypatch.setattr(MessageLeases, "_keep", lambda _: asyncio.Event().wait())  # it extends nothing
     reader = source(rig, address_of("azure-queue:main/stolen?visibility=1", {"azure-queue"}))
     await reader.open()
     deliveries = await reader.take(2, 5)

@@ -1,10 +1,10 @@
 """Orders from Azure Service Bus, and notices to it.
 
 A message that was received is locked for the time that its queue says, 5 minutes at most. While it waits for
-its commit the lock is renewed (``hidden``), for ten minutes: a store that is away for longer costs each
-message that is held one delivery of the queue's ``MaxDeliveryCount``. Nothing is abandoned while the source
-is paused, as that would count each time. When the source is closed, what it holds is abandoned: that counts
-once, as the lock's expiry would, and others get it at once.
+its commit the lock is renewed (``message_leases``), for ten minutes: a store that is away for longer costs
+each message that is held one delivery of the queue's ``MaxDeliveryCount``. Nothing is abandoned while the
+source is paused, as that would count each time. When the source is closed, what it holds is abandoned: that
+counts once, as the lock's expiry would, and others get it at once.
 
 The client judges locks by *this machine's* clock: if that is ahead, it refuses to complete a message whose
 lock holds at the service. So clocks are compared whenever messages come.
@@ -34,8 +34,8 @@ from azure.servicebus.aio import ServiceBusSender as SendLink
 
 from makegood.base.clock import Clock, SystemClock
 from makegood.brokers.address import BrokerAddress
-from makegood.brokers.hidden import HiddenMessages
 from makegood.brokers.kinds import Target
+from makegood.brokers.message_leases import MessageLeases
 from makegood.brokers.protocol import (
     MOST_BYTES,
     Backlog,
@@ -273,7 +273,7 @@ class ServiceBusSource:
             raise ConfigError(f"{address}: sessions={sessions!r:.20}: write on or off")
         self._has_sessions = sessions == "on"
         self._link: Link | None = None
-        self._locks: HiddenMessages | None = None
+        self._locks: MessageLeases | None = None
         self._messages: dict[str, tuple[ServiceBusReceivedMessage, float]] = {}
         """What is held, with when it came, on the loop's clock."""
         self._ready: deque[Delivery] = deque()
@@ -294,7 +294,7 @@ class ServiceBusSource:
             await self.close()
             raise
         self._heard_at = self._used_at = asyncio.get_running_loop().time()
-        self._locks = HiddenMessages(60, self._renew)
+        self._locks = MessageLeases(60, self._renew)
         return self._requirements()
 
     async def check(self) -> Sequence[Requirement]:
@@ -365,7 +365,7 @@ class ServiceBusSource:
             batch.append(self._ready.popleft())
         return batch
 
-    async def _receive(self, locks: HiddenMessages, limit: int, wait: float) -> None:
+    async def _receive(self, locks: MessageLeases, limit: int, wait: float) -> None:
         now = asyncio.get_running_loop().time
         deadline = now() + wait
         if self._link is not None and now() - self._used_at > _IDLE:
@@ -507,7 +507,7 @@ class ServiceBusSource:
         finally:
             await self._namespace.close()
 
-    async def _usable(self) -> HiddenMessages:
+    async def _usable(self) -> MessageLeases:
         locks = self._locks
         if locks is None:
             raise BrokerUnavailableError(f"{self.where} is not open")

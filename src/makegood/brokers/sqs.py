@@ -1,9 +1,9 @@
 """Orders from Amazon SQS, and notices to it, by boto3 in threads.
 
 A message that was received is hidden for ``visibility`` seconds and extended while it waits for its commit
-(``hidden``); then it is deleted. SQS counts each receipt: where the queue has a redrive policy, it moves a
-message to the dead-letter queue once it was received ``maxReceiveCount`` times and not deleted. There is no
-call that refuses a message, so refusals are kept in the store.
+(``message_leases``); then it is deleted. SQS counts each receipt: where the queue has a redrive policy, it
+moves a message to the dead-letter queue once it was received ``maxReceiveCount`` times and not deleted. There
+is no call that refuses a message, so refusals are kept in the store.
 
 SQS gives at most ten messages a call, so a batch is several calls, beside each other. In a FIFO queue, SQS
 delivers nothing more of a group until the group's messages that are out were deleted; the calls are made one
@@ -29,8 +29,8 @@ from botocore.config import Config
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.urls import scrubbed
 from makegood.brokers.address import BrokerAddress
-from makegood.brokers.hidden import HiddenMessages, visibility_of
 from makegood.brokers.kinds import Target, is_elsewhere
+from makegood.brokers.message_leases import MessageLeases, visibility_of
 from makegood.brokers.protocol import (
     MOST_BYTES,
     Backlog,
@@ -269,7 +269,7 @@ class SqsSource:
         self._service = service
         self._queue = address.place
         self._visibility = visibility_of(address, _LONGEST_VISIBILITY)
-        self._hidden: HiddenMessages | None = None
+        self._leases: MessageLeases | None = None
         self._ready: deque[Delivery] = deque()
         self._receiving: asyncio.Task[None] | None = None
         self._calls: set[_Receipts] = set()
@@ -280,14 +280,14 @@ class SqsSource:
 
     async def open(self) -> Sequence[Requirement]:
         """Look up the queue and check it."""
-        if self._hidden is not None:
+        if self._leases is not None:
             return self._requirements
         try:
             self._requirements = await self._look()
         except MakegoodError:
             await self.close()
             raise
-        self._hidden = HiddenMessages(self._visibility, self._extend)
+        self._leases = MessageLeases(self._visibility, self._extend)
         return self._requirements
 
     async def check(self) -> Sequence[Requirement]:
@@ -295,7 +295,7 @@ class SqsSource:
         try:
             return await self._look()
         finally:
-            if self._hidden is None:
+            if self._leases is None:
                 self._service.close()
 
     async def _look(self) -> Sequence[Requirement]:
@@ -306,10 +306,10 @@ class SqsSource:
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         """Receive: one call waits for the first message; if it was full, others fill the batch."""
-        hidden = await self._usable()
+        leases = await self._usable()
         if not self._ready:
             if self._receiving is None:
-                self._receiving = asyncio.create_task(self._receive(hidden, limit, wait))
+                self._receiving = asyncio.create_task(self._receive(leases, limit, wait))
             # It outlives a take that is cancelled: what it receives would be hidden in vain.
             await asyncio.wait({self._receiving}, timeout=wait + _CONNECT + _ANSWER)
         receiving = self._receiving
@@ -332,8 +332,8 @@ class SqsSource:
 
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Delete the messages, ten a call; those that are not ours any more come again."""
-        hidden = await self._usable()
-        receipts = await hidden.remove(delivery.receipt for delivery in deliveries)
+        leases = await self._usable()
+        receipts = await leases.remove(delivery.receipt for delivery in deliveries)
         for _ in range(2):  # SQS may fail to delete single messages, by its own fault: they get a second try
             try:
                 answers = await self._in_tens("delete_message_batch", receipts)
@@ -363,7 +363,7 @@ class SqsSource:
 
     async def close(self) -> None:
         """Show the messages to others again, if the service can be reached within a moment."""
-        hidden, self._hidden = self._hidden, None
+        leases, self._leases = self._leases, None
         receiving, self._receiving = self._receiving, None
         if receiving is not None:
             receiving.cancel()
@@ -373,8 +373,8 @@ class SqsSource:
             call.is_over = True
             receipts |= call.receipts
         self._calls.clear()
-        if hidden is not None:
-            receipts |= await hidden.close()
+        if leases is not None:
+            receipts |= await leases.close()
         self._ready.clear()
         try:
             if receipts and self._service.is_open:
@@ -385,18 +385,18 @@ class SqsSource:
         finally:
             self._service.close()
 
-    async def _usable(self) -> HiddenMessages:
-        hidden = self._hidden
-        if hidden is None:
+    async def _usable(self) -> MessageLeases:
+        leases = self._leases
+        if leases is None:
             raise BrokerUnavailableError(f"{self.where} is not open")
-        if hidden.fault is not None:
+        if leases.fault is not None:
             await self.close()
-            raise hidden.fault
-        return hidden
+            raise leases.fault
+        return leases
 
-    async def _receive(self, hidden: HiddenMessages, limit: int, wait: float) -> None:
+    async def _receive(self, leases: MessageLeases, limit: int, wait: float) -> None:
         """Receive what ``take`` returns, and perhaps a little more."""
-        messages = await self._call(hidden, limit, min(int(wait), _LONGEST_POLL))
+        messages = await self._call(leases, limit, min(int(wait), _LONGEST_POLL))
         if not messages and wait < 1:
             await asyncio.sleep(wait)  # SQS waits for whole seconds
         if len(messages) < _TEN or len(messages) >= limit:
@@ -404,12 +404,12 @@ class SqsSource:
         size = sum(len(message["Body"]) for message in messages)
         rest = min(limit - len(messages), (MOST_BYTES - size) * len(messages) // max(1, size))
         if self._is_fifo:
-            while rest > 0 and (messages := await self._call(hidden, rest, 0)):
+            while rest > 0 and (messages := await self._call(leases, rest, 0)):
                 rest -= len(messages)
         else:
-            await asyncio.gather(*(self._call(hidden, rest - at, 0) for at in range(0, rest, _TEN)))
+            await asyncio.gather(*(self._call(leases, rest - at, 0) for at in range(0, rest, _TEN)))
 
-    async def _call(self, hidden: HiddenMessages, limit: int, wait: int) -> Sequence[Mapping[str, Any]]:
+    async def _call(self, leases: MessageLeases, limit: int, wait: int) -> Sequence[Mapping[str, Any]]:
         client = await self._service.open()
         arguments = {
             "QueueUrl": self._url,
@@ -425,7 +425,7 @@ class SqsSource:
         messages: Sequence[Mapping[str, Any]] = await self._service.answer(future, None)
         self._calls.discard(call)
         for message in messages:
-            if hidden.add(message["MessageId"], message["ReceiptHandle"], call.since):
+            if leases.add(message["MessageId"], message["ReceiptHandle"], call.since):
                 self._ready.append(self._delivery(message))
         return messages
 

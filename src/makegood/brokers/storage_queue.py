@@ -2,8 +2,8 @@
 
 The service pushes nothing, so an empty queue is polled after waits that grow from 0.1 to 5 seconds, and once
 in each ``take``. A message that was received is hidden for ``visibility`` seconds and extended while it waits
-for its commit (``hidden``); each extension gives it a new receipt, and only the latest one deletes it. An
-answer that a message or its receipt is not there means that somebody else has it, or that it is gone.
+for its commit (``message_leases``); each extension gives it a new receipt, and only the latest one deletes
+it. An answer that a message or its receipt is not there means that somebody else has it, or that it is gone.
 
 Bodies: some senders encode the text as base64 (older libraries of .NET, Azure Functions, Event Grid), others
 do not. JSON never looks like base64 of JSON, so both are read. What is sent is the plain text.
@@ -30,8 +30,8 @@ from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 from makegood.base.urls import scrubbed
 from makegood.brokers.address import BrokerAddress
-from makegood.brokers.hidden import HiddenMessages, visibility_of
 from makegood.brokers.kinds import Target, is_elsewhere
+from makegood.brokers.message_leases import MessageLeases, visibility_of
 from makegood.brokers.protocol import (
     MOST_BYTES,
     Backlog,
@@ -226,7 +226,7 @@ class StorageQueueSource:
         self._account = account
         self._name = address.place
         self._visibility = visibility_of(address, _LONGEST_VISIBILITY)
-        self._hidden: HiddenMessages | None = None
+        self._leases: MessageLeases | None = None
         self._ready: deque[Delivery] = deque()
         self._receiving: asyncio.Task[None] | None = None
         self._is_asking = False
@@ -236,14 +236,14 @@ class StorageQueueSource:
 
     async def open(self) -> Sequence[Requirement]:
         """See whether the queue is there."""
-        if self._hidden is not None:
+        if self._leases is not None:
             return self._requirements()
         try:
             requirements = await self._look()
         except MakegoodError:
             await self.close()
             raise
-        self._hidden = HiddenMessages(self._visibility, self._extend)
+        self._leases = MessageLeases(self._visibility, self._extend)
         return requirements
 
     async def check(self) -> Sequence[Requirement]:
@@ -251,7 +251,7 @@ class StorageQueueSource:
         try:
             return await self._look()
         finally:
-            if self._hidden is None:
+            if self._leases is None:
                 await self._account.close()
 
     async def _look(self) -> Sequence[Requirement]:
@@ -266,10 +266,10 @@ class StorageQueueSource:
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         """Receive: calls of 32, until one is not full; an empty queue is asked again after a growing wait."""
-        hidden = await self._usable()
+        leases = await self._usable()
         if not self._ready:
             if self._receiving is None:
-                self._receiving = asyncio.create_task(self._receive(hidden, limit, wait))
+                self._receiving = asyncio.create_task(self._receive(leases, limit, wait))
             # It outlives a take that is cancelled: what it receives would be hidden in vain.
             await asyncio.wait({self._receiving}, timeout=wait + _ANSWER + 1)
         receiving = self._receiving
@@ -293,8 +293,8 @@ class StorageQueueSource:
 
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Delete the messages; those that are not ours any more come again."""
-        hidden = await self._usable()
-        receipts = await hidden.remove(delivery.receipt for delivery in deliveries)
+        leases = await self._usable()
+        receipts = await leases.remove(delivery.receipt for delivery in deliveries)
         queue = self._account.queue(self._name)
         try:
             await asyncio.gather(
@@ -321,14 +321,14 @@ class StorageQueueSource:
 
     async def close(self) -> None:
         """Show the messages to others again, if the service can be reached within a moment."""
-        hidden, self._hidden = self._hidden, None
+        leases, self._leases = self._leases, None
         receiving, self._receiving = self._receiving, None
         if receiving is not None:
             if self._is_asking:  # what its call hides would stay hidden
                 await asyncio.wait({receiving}, timeout=1)
             receiving.cancel()
             await asyncio.wait({receiving})
-        receipts = {} if hidden is None else await hidden.close()
+        receipts = {} if leases is None else await leases.close()
         self._ready.clear()
         try:
             if receipts:
@@ -345,16 +345,16 @@ class StorageQueueSource:
         finally:
             await self._account.close()
 
-    async def _usable(self) -> HiddenMessages:
-        hidden = self._hidden
-        if hidden is None:
+    async def _usable(self) -> MessageLeases:
+        leases = self._leases
+        if leases is None:
             raise BrokerUnavailableError(f"{self.where} is not open")
-        if hidden.fault is not None:
+        if leases.fault is not None:
             await self.close()
-            raise hidden.fault
-        return hidden
+            raise leases.fault
+        return leases
 
-    async def _receive(self, hidden: HiddenMessages, limit: int, wait: float) -> None:
+    async def _receive(self, leases: MessageLeases, limit: int, wait: float) -> None:
         """Receive what ``take`` returns, and perhaps a little more."""
         now = asyncio.get_running_loop().time
         deadline = now() + wait
@@ -371,7 +371,7 @@ class StorageQueueSource:
             finally:
                 self._is_asking = False
             for message in messages:
-                if hidden.add(message.id, str(message.pop_receipt), since):
+                if leases.add(message.id, str(message.pop_receipt), since):
                     delivery = _delivery(message)
                     size += len(delivery.body)
                     self._ready.append(delivery)

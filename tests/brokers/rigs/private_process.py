@@ -14,7 +14,7 @@ from pathlib import Path
 from makegood.errors import BrokerUnavailableError
 
 _START = 60.0
-_GUARD = 'read nothing; kill -9 -- "-$1"; rm -rf "$2"'
+_GUARD = 'read nothing; kill -9 "-$1"; rm -rf "$2"'
 
 
 class PrivateProcess:

@@ -120,12 +120,12 @@ class StorageQueueRig:
             return int((await queue.get_queue_properties()).approximate_message_count or 0)
 
     async def read(self, place: str) -> list[Received]:
-        received: list[Received] = []
+        messages: list[Received] = []
         async with self.queue(place) as queue:
             async for message in queue.receive_messages(messages_per_page=32):
-                received.append(Received(body=str(message.content).encode(), id=None))
+                messages.append(Received(body=str(message.content).encode(), id=None))
                 await queue.delete_message(message)
-        return received
+        return messages
 
     async def dead_letters(self, place: str) -> list[bytes]:
         raise AssertionError(f"{place}: a storage queue cannot refuse a message")

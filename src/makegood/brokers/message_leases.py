@@ -15,7 +15,7 @@ from makegood.errors import ConfigError, MakegoodError
 
 
 @dataclass(slots=True)
-class _Hidden:
+class _Lease:
     receipt: str
     since: float
     """When it was hidden, on the event loop's clock; taken before the service was asked."""
@@ -25,7 +25,7 @@ Extend = Callable[[Mapping[str, str]], Awaitable[Mapping[str, str | None]]]
 """Extends messages, name to receipt. Returns the receipts that hold from now on; None: it is not ours."""
 
 
-class HiddenMessages:
+class MessageLeases:
     """The messages that a source has taken and not settled, by their names at the service.
 
     ``seconds``: how long the service hides them. ``extend``: extends some.
@@ -34,7 +34,7 @@ class HiddenMessages:
     def __init__(self, seconds: float, extend: Extend) -> None:
         self.seconds = seconds
         self._extend = extend
-        self._messages: dict[str, _Hidden] = {}
+        self._messages: dict[str, _Lease] = {}
         self._task: asyncio.Task[None] | None = None
         self._added = asyncio.Event()
         self._extending = asyncio.Lock()
@@ -47,7 +47,7 @@ class HiddenMessages:
         One that is here already was delivered again, as its extension came late: its new receipt counts.
         """
         is_new = name not in self._messages
-        self._messages[name] = _Hidden(receipt, since)
+        self._messages[name] = _Lease(receipt, since)
         self._added.set()
         if self._task is None:
             self._task = asyncio.create_task(self._keep(), name="makegood-visibility")
@@ -64,7 +64,7 @@ class HiddenMessages:
         if task is not None:
             task.cancel()
             await asyncio.wait({task})
-        receipts = {name: hidden.receipt for name, hidden in self._messages.items()}
+        receipts = {name: lease.receipt for name, lease in self._messages.items()}
         self._messages.clear()
         return receipts
 
@@ -72,7 +72,7 @@ class HiddenMessages:
         now = asyncio.get_running_loop().time
         while True:
             step = self.seconds / 3
-            oldest = min((hidden.since for hidden in self._messages.values()), default=None)
+            oldest = min((lease.since for lease in self._messages.values()), default=None)
             if oldest is None:
                 self._added.clear()
                 await self._added.wait()
@@ -89,18 +89,18 @@ class HiddenMessages:
 
     async def _extend_due(self, at: float, step: float) -> None:
         due = {
-            name: hidden.receipt
-            for name, hidden in self._messages.items()
-            if hidden.since + step / 2 <= at  # those that are nearly due go with them
+            name: lease.receipt
+            for name, lease in self._messages.items()
+            if lease.since + step / 2 <= at  # those that are nearly due go with them
         }
         for name, receipt in (await self._extend(due) if due else {}).items():
-            hidden = self._messages.get(name)
-            if hidden is None or hidden.receipt != due[name]:  # it was delivered again meanwhile
+            lease = self._messages.get(name)
+            if lease is None or lease.receipt != due[name]:  # it was delivered again meanwhile
                 continue
             if receipt is None:
                 del self._messages[name]
             else:
-                self._messages[name] = _Hidden(receipt, at)
+                self._messages[name] = _Lease(receipt, at)
 
 
 def visibility_of(address: BrokerAddress, longest: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from makegood.brokers import address_of
-from makegood.brokers.hidden import HiddenMessages, visibility_of
+from makegood.brokers.message_leases import MessageLeases, visibility_of
 from makegood.errors import BrokerUnavailableError, ConfigError
 from tests.waiting import until
 
@@ -40,53 +40,53 @@ def now() -> float:
 async def test_a_message_is_extended_until_it_is_removed_and_the_latest_receipt_counts() -> None:
     """One call for all that are nearly due."""
     service = Service()
-    hidden = HiddenMessages(SHORT, service.extend)
-    assert hidden.add("a", "a1", now())
-    assert hidden.add("b", "b1", now())
+    leases = MessageLeases(SHORT, service.extend)
+    assert leases.add("a", "a1", now())
+    assert leases.add("b", "b1", now())
     await service.third.wait()
-    receipts = await hidden.remove(["a", "other"])
+    receipts = await leases.remove(["a", "other"])
     assert receipts == {"a": "a1" + "+" * len(service.calls)}
     assert set(service.calls[0]) == {"a", "b"}
-    assert set(await hidden.close()) == {"b"}
+    assert set(await leases.close()) == {"b"}
 
 
 async def test_a_message_that_is_not_ours_any_more_is_extended_no_more() -> None:
     """It has no receipt then; when it is delivered again it is new."""
     service = Service()
     service.lost.add("a")
-    hidden = HiddenMessages(SHORT, service.extend)
-    hidden.add("a", "a1", now())
-    hidden.add("b", "b1", now())
+    leases = MessageLeases(SHORT, service.extend)
+    leases.add("a", "a1", now())
+    leases.add("b", "b1", now())
     await service.third.wait()
     assert [set(call) for call in service.calls[:3]] == [{"a", "b"}, {"b"}, {"b"}]
-    assert await hidden.remove(["a"]) == {}
-    assert hidden.add("a", "a2", now())
-    await hidden.close()
+    assert await leases.remove(["a"]) == {}
+    assert leases.add("a", "a2", now())
+    await leases.close()
 
 
 async def test_a_message_that_is_delivered_again_while_it_is_here_is_not_new() -> None:
     """Its extension came too late: the new receipt counts."""
-    hidden = HiddenMessages(60, Service().extend)
-    assert hidden.add("a", "a1", now())
-    assert not hidden.add("a", "a2", now())
-    assert await hidden.remove(["a"]) == {"a": "a2"}
-    await hidden.close()
+    leases = MessageLeases(60, Service().extend)
+    assert leases.add("a", "a1", now())
+    assert not leases.add("a", "a2", now())
+    assert await leases.remove(["a"]) == {"a": "a2"}
+    await leases.close()
 
 
 async def test_an_outage_ends_the_extending_and_is_kept_for_the_next_call() -> None:
     """The source raises it, and lets go."""
     service = Service()
     service.is_away = True
-    hidden = HiddenMessages(SHORT, service.extend)
-    hidden.add("a", "a1", now() - 1)
+    leases = MessageLeases(SHORT, service.extend)
+    leases.add("a", "a1", now() - 1)
 
     async def ended() -> bool:
-        return hidden.fault is not None
+        return leases.fault is not None
 
     await until(ended, "the fault")
-    assert str(hidden.fault) == "away"
+    assert str(leases.fault) == "away"
     assert len(service.calls) == 1
-    assert await hidden.close() == {"a": "a1"}
+    assert await leases.close() == {"a": "a1"}
 
 
 def test_what_visibility_may_be() -> None:
