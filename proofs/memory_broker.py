@@ -52,7 +52,7 @@ class MemoryBroker:
     """What was sent, by place, with every repetition."""
     keeps_refusals: bool = False
     away: bool = False
-    denied: bool = False
+    refuses_us: bool = False
     """It refuses the password."""
     losing_acks: float = 0.0
     """The share of acknowledgements that never arrive, although the reader hears no error."""
@@ -90,7 +90,7 @@ class MemoryBroker:
         """Raise what a client hears of a broker in this state."""
         if self.away:
             raise BrokerUnavailableError("the broker does not answer")
-        if self.denied:
+        if self.refuses_us:
             raise ConfigError("the broker refuses the password: correct [brokers]")
 
 

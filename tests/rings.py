@@ -70,6 +70,10 @@ RING_OF = {
 }
 
 
+SELDOM_RIGS = ("rabbitmq-classic", "nats-2.9", "valkey", "servicebus", "azure-queue", "sqs", "kafka-real")
+"""Rigs whose suites belong to `make nightly`: they take minutes, and their kin, or a file of their own, is in `make proof`."""
+
+
 def ring_of(nodeid: str) -> str:
     """Return the ring of a test; one in a folder without an entry is in `make test`.
 
@@ -77,6 +81,8 @@ def ring_of(nodeid: str) -> str:
     'check'
     """
     name = nodeid.removeprefix("tests/")
+    if name.startswith("brokers/") and any(rig in name.partition("[")[2] for rig in SELDOM_RIGS):
+        return NIGHTLY
     entries = [entry for entry in RING_OF if name == entry or name.startswith(_beginning(entry))]
     return RING_OF[max(entries, key=len)] if entries else TEST
 
@@ -87,7 +93,11 @@ def rings_in(file: str) -> set[str]:
     >>> sorted(rings_in("example/test_demo.py")), rings_in("example/test_waits.py")
     (['nightly', 'proof'], {'proof'})
     """
-    return {ring_of(f"{file}::"), *(ring for entry, ring in RING_OF.items() if entry.startswith(f"{file}::"))}
+    seldom = {NIGHTLY} if file.startswith("brokers/") else set()
+    return seldom | {
+        ring_of(f"{file}::"),
+        *(ring for entry, ring in RING_OF.items() if entry.startswith(f"{file}::")),
+    }
 
 
 def _beginning(entry: str) -> str:

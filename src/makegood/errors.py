@@ -232,7 +232,9 @@ class DeliveryError(MakegoodError):
 
 
 class BrokerUnavailableError(MakegoodError):
-    """A broker cannot be reached, or does not answer now. What was taken and not acknowledged comes again."""
+    """A broker cannot be reached, or does not answer now. It redelivers what it delivered and nobody
+    acknowledged.
+    """
 
 
 class ActRefusedError(MakegoodError):

@@ -273,7 +273,7 @@ async def bar(store: Store, _world: World) -> None:
         store, broker, BrokerAddress("amqp", "main", "orders"), "orders", most=10, rng=random.Random(1)
     )
     await relay.turn()
-    broker.denied = True
+    broker.refuses_us = True
     await relay.turn()
 
 

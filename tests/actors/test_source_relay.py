@@ -18,6 +18,7 @@ from makegood.store.protocol import Store
 from makegood.store.views import Filter
 from proofs.memory_broker import MemoryBroker, relay_of
 from tests.conformance.worlds import Counts
+from tests.waiting import until
 
 ADDRESS = BrokerAddress("amqp", "main", "orders")
 QUEUE = ADDRESS.queue
@@ -188,7 +189,7 @@ async def test_a_full_queue_leaves_the_backlog_at_the_broker(store: Store) -> No
 
 
 async def test_a_broker_that_is_away_or_refuses_us_raises_an_alert_that_ends(store: Store) -> None:
-    broker = MemoryBroker(denied=True)
+    broker = MemoryBroker(refuses_us=True)
     broker.put(b"1", "a")
     relaying = relay(store, broker)
     with pytest.raises(mg.ConfigError):
@@ -197,7 +198,7 @@ async def test_a_broker_that_is_away_or_refuses_us_raises_an_alert_that_ends(sto
     text = (await alerts(store))["source_away"]
     assert "refuses the password" in text
     assert relaying.report.info().away is not None
-    broker.denied = False
+    broker.refuses_us = False
     await relaying.turn()
     assert (await alerts(store), await waiting(store), relaying.report.info().away) == ({}, ["a"], None)
 
@@ -230,7 +231,7 @@ async def test_a_break_in_the_middle_of_a_batch_loses_nothing(store: Store) -> N
 
 
 @pytest.mark.parametrize(
-    ("identify", "expected"),
+    ("identify", "prefix"),
     [
         (lambda delivery: delivery.headers["order"], "7"),
         (lambda _: "x" * 301, "sha256:"),
@@ -238,13 +239,13 @@ async def test_a_break_in_the_middle_of_a_batch_loses_nothing(store: Store) -> N
     ],
 )
 async def test_an_inbox_may_say_the_id(
-    store: Store, identify: Callable[[Delivery], str], expected: str
+    store: Store, identify: Callable[[Delivery], str], prefix: str
 ) -> None:
     broker = MemoryBroker()
     broker.put(b"1", "a", order="7")
     await relay(store, broker, identify=identify).turn()
     (name,) = await waiting(store)
-    assert name.startswith(expected)
+    assert name.startswith(prefix)
 
 
 async def test_an_id_function_that_fails_makes_a_dead_letter(store: Store) -> None:
@@ -286,8 +287,11 @@ async def test_a_message_without_an_id_needs_a_key(store: Store) -> None:
     assert len(await waiting(store)) == 4
     inboxes = Inboxes(store, [accept], name="here-1", clock=SystemClock(), rng=random.Random(3))
     serving = asyncio.create_task(inboxes.run())
-    while await waiting(store):  # noqa: ASYNC110 - the store says when
-        await asyncio.sleep(0.02)
+
+    async def nothing_waits() -> bool:
+        return not await waiting(store)
+
+    await until(nothing_waits)
     await inboxes.drain(5.0)
     serving.cancel()
     (task,) = await store.tasks.find(Filter())

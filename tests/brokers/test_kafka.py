@@ -131,9 +131,9 @@ async def test_offsets_of_a_topic_that_is_gone_do_not_hide_the_new_ones_messages
         group = address.parameters["group"]
         assert await cluster.commit(group, address.place, {0: 5}, f"topic {UUID(int=7)}")
         async with reading(mock, with_parameters(address, start=None)) as source:
-            got = await taken(source, 8)
-            assert bodies(got) == [draft.body for draft in drafts(8)]
-            await source.acknowledge(got)
+            arrivals = await taken(source, 8)
+            assert bodies(arrivals) == [draft.body for draft in drafts(8)]
+            await source.acknowledge(arrivals)
         topic = await cluster.topic(address.place)
         assert await cluster.group_offsets(group, address.place, [0]) == {0: (8, f"topic {topic.id}")}
     finally:
@@ -248,7 +248,7 @@ async def test_a_damaged_batch_is_found_and_those_before_it_are_delivered(
         return whole(bytes(copy))
 
     monkeypatch.setattr(fetcher, "MemoryRecords", damaged)
-    got: list[Delivery] = []
+    arrivals: list[Delivery] = []
     source = source_at(mock, address)
     await opened(source)
     try:
@@ -256,8 +256,8 @@ async def test_a_damaged_batch_is_found_and_those_before_it_are_delivered(
         async def read_on() -> None:
             while True:
                 try:
-                    got.extend(await source.take(10, 1.0))
-                    await source.acknowledge(got)
+                    arrivals.extend(await source.take(10, 1.0))
+                    await source.acknowledge(arrivals)
                 except BrokerUnavailableError:
                     await opened(source)
 
@@ -265,7 +265,7 @@ async def test_a_damaged_batch_is_found_and_those_before_it_are_delivered(
             await asyncio.wait_for(read_on(), PATIENCE)
     finally:
         await source.close()
-    assert bodies(got) == [draft.body for draft in drafts(2)]
+    assert bodies(arrivals) == [draft.body for draft in drafts(2)]
     assert await mock.waiting(address, GROUP) == 2
 
 
@@ -299,7 +299,7 @@ async def test_what_was_taken_before_a_rebalance_is_committed_behind_it(mock: Ka
     async with reading(mock, address) as one:
         before = await taken(one, 20)
         async with reading(mock, address, "two") as two:
-            seen = {d.id for d in before}
+            known_ids = {d.id for d in before}
             again: list[Delivery] = []
 
             async def has_moved() -> bool:
@@ -308,13 +308,13 @@ async def test_what_was_taken_before_a_rebalance_is_committed_behind_it(mock: Ka
                 return bool(again)
 
             await until(has_moved, "a partition to move to the second reader", PATIENCE)
-            assert {d.id for d in again} <= seen
+            assert {d.id for d in again} <= known_ids
             assert len({partition_of(d) for d in again}) == 1
             await one.acknowledge(before)
-            moved = [d for d in before if partition_of(d) == partition_of(again[0])]
-            while len(again) < len(moved):
+            transfer = [d for d in before if partition_of(d) == partition_of(again[0])]
+            while len(again) < len(transfer):
                 again += await two.take(50, 0.5)
-            assert await mock.waiting(address, GROUP) == len(moved), (
+            assert await mock.waiting(address, GROUP) == len(transfer), (
                 "the other reader's part is not ours to commit"
             )
             await two.acknowledge(again)
@@ -405,14 +405,14 @@ async def test_a_fetch_that_is_larger_than_a_take_is_kept(mock: KafkaRig) -> Non
     address = await mock.declare(fresh_place())
     await mock.publish(address.place, [Draft(bytes([97 + n]) * MIB, f"b{n}") for n in range(10)])
     async with reading(mock, address) as source:
-        got: list[Delivery] = []
-        while len(got) < 10:
+        arrivals: list[Delivery] = []
+        while len(arrivals) < 10:
             batch = await source.take(200, 5.0)
             assert sum(len(d.body) for d in batch[:-1]) < MOST_BYTES
-            got += batch
+            arrivals += batch
             await source.acknowledge(batch)
-            assert await mock.waiting(address, GROUP) == 10 - len(got)
-    assert [d.id for d in got] == [f"b{n}" for n in range(10)]
+            assert await mock.waiting(address, GROUP) == 10 - len(arrivals)
+    assert [d.id for d in arrivals] == [f"b{n}" for n in range(10)]
 
 
 # Logins and TLS.
@@ -446,9 +446,9 @@ async def test_a_wrong_password_is_an_error_of_the_settings(locked_broker: int, 
     source = open_source(
         address_of("kafka:main/orders?start=latest", {"kafka"}), {"main": target}, Reader(GROUP, "one")
     )
-    with pytest.raises(ConfigError, match="refuses the login") as refused:
+    with pytest.raises(ConfigError, match="refuses the login") as refusal:
         await source.open()
-    assert "hunter" not in str(refused.value)
+    assert "hunter" not in str(refusal.value)
     sender = open_sender(target)
     with pytest.raises(ConfigError, match="refuses the login"):
         await sender.check(["orders"])
@@ -524,11 +524,11 @@ async def test_tls_reads_and_an_unknown_authority_is_an_error_of_the_settings(
     ],
 )
 def test_a_url_that_is_wrong_is_refused_before_it_is_used(url: str, text: str) -> None:
-    with pytest.raises(ConfigError, match=text) as refused:
+    with pytest.raises(ConfigError, match=text) as refusal:
         open_source(
             address_of("kafka:main/orders?start=latest", {"kafka"}), {"main": Target("kafka", "main", url)}, Reader(GROUP, "one")
         )  # fmt: skip
-    assert "secret" not in str(refused.value)
+    assert "secret" not in str(refusal.value)
 
 
 def test_a_login_is_decoded_and_is_in_the_clear_only_if_the_url_says_so() -> None:

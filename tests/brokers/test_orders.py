@@ -163,11 +163,11 @@ async def test_each_order_is_one_task_and_each_notice_comes_in_order(rig: Rig, f
             "select the_order, count(*) from hold where stands group by the_order"
         ).fetchall()
     assert sorted(holds) == sorted((f"o{n}", 1) for n in range(len(orders)))
-    seen: dict[str, list[str]] = {}
+    histories: dict[str, list[str]] = {}
     ids: set[str] = set()
     for message in await rig.read(notices.place):
         event = json.loads(message.body)
         if event["id"] not in ids:
             ids.add(event["id"])
-            seen.setdefault(event["data"]["correlation_id"], []).append(event["data"]["state"])
-    assert seen == {f"o{n}": STATES for n in range(len(orders))}
+            histories.setdefault(event["data"]["correlation_id"], []).append(event["data"]["state"])
+    assert histories == {f"o{n}": STATES for n in range(len(orders))}

@@ -58,6 +58,6 @@ async def test_an_order_in_kafka_becomes_a_task(kafka: KafkaRig, tmp_path: Path)
                 output[line] = run(line)
     finally:
         shop.close()
-    granted = output["makegood broker permissions main --from orders --to notices"]
-    assert granted == permissions(kafka.target, ["orders"], ["notices"]) + "\n"
+    rights = output["makegood broker permissions main --from orders --to notices"]
+    assert rights == permissions(kafka.target, ["orders"], ["notices"]) + "\n"
     assert "o-1" in output["makegood task list"]

@@ -176,7 +176,7 @@ class SqsRig:
 
     def _read(self, place: str) -> list[Received]:
         client = self.client()
-        received: list[Received] = []
+        replies: list[Received] = []
         while messages := client.receive_message(
             QueueUrl=self.url(place),
             MaxNumberOfMessages=10,
@@ -185,7 +185,7 @@ class SqsRig:
         ).get("Messages", []):
             for message in messages:
                 system = message["Attributes"]
-                received.append(
+                replies.append(
                     Received(
                         body=message["Body"].encode(),
                         id=system.get("MessageDeduplicationId"),
@@ -196,7 +196,7 @@ class SqsRig:
                     )
                 )
                 client.delete_message(QueueUrl=self.url(place), ReceiptHandle=message["ReceiptHandle"])
-        return received
+        return replies
 
     async def dead_letters(self, place: str) -> list[bytes]:
         raise AssertionError("SQS has no call that refuses a message")
