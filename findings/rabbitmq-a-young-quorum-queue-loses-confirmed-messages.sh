@@ -2,7 +2,7 @@
 # RabbitMQ confirms messages of a quorum queue that a kill of its only node then loses, if the queue is a few seconds old.
 # 4.3.6: the queue is there again, without them. 3.10.8: it elects no leader any more, and nothing can be read.
 # A queue that was declared six seconds before the kill has them all. Classic queues do not do it.
-# Seen with rabbitmq-server 3.10.8 (Debian 12, in each of six runs) and 4.3.6 (Debian sid, in one run), aiormq 7.2.4, 2026-11-29.
+# Seen by this script with rabbitmq-server 3.10.8 (Debian 12), in one run, and with 4.3.6 (Debian sid) in one run of a test like it; aiormq 7.2.4, 2026-11-29.
 # Needs Debian's rabbitmq-server and epmd, and root or any user. Output:
 #   age 0 s: confirmed 50, there after the kill: 0 (or: no answer)
 #   age 6 s: confirmed 50, there after the kill: 50

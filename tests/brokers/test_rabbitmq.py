@@ -1,6 +1,7 @@
 """What RabbitMQ alone does, on the real server: each trap that a client falls into, and what an operator must be told."""
 
 import asyncio
+import os
 import struct
 import time
 from collections.abc import Callable
@@ -215,6 +216,8 @@ async def test_no_more_is_prefetched_than_one_commit_takes(rabbit: RabbitRig) ->
 
 async def test_a_slow_acknowledgement_is_an_outage_and_loses_nothing(classic: RabbitRig) -> None:
     """RabbitMQ closes the channel of a consumer that is too slow, up to 4.2; here after a second."""
+    if "MAKEGOOD_TEST_RABBITMQ_ROOT" in os.environ:
+        pytest.skip("amqp: classic queues of RabbitMQ 4.3 have no consumer timeout")
     address = await classic.declare(fresh_place())
     await classic.publish(address.place, drafts(2))
 

@@ -399,6 +399,7 @@ async def test_a_killed_broker_keeps_what_it_confirmed(rig: Rig) -> None:
         before = await taken(source, 6)
         await source.acknowledge(before[:2])
         await until(lambda: _waits(rig, address, 4), "2 acknowledgements", PATIENCE)
+        await asyncio.sleep(rig.durable_after)
         waiting = asyncio.create_task(source.take(10, 5.0))
         await moment()
         await asyncio.to_thread(rig.kill)
