@@ -94,7 +94,7 @@ MOST: Final = {
     "agent": 0.0,
     "base": 10.6,
     "benchmarks": 19.0,
-    "brokers": 7.6,
+    "brokers": 7.7,
     "cli": 7.2,
     "client": 0.0,
     "console": 16.6,

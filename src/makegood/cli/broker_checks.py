@@ -27,17 +27,17 @@ _PATIENCE: Final = 20.0
 """Seconds after which a broker's check is given up."""
 
 
-def broker_findings(cli: Cli, addresses: Sequence[BrokerAddress] = ()) -> list[Finding]:
+def broker_findings(
+    cli: Cli, reads: Sequence[BrokerAddress] = (), sends: Sequence[BrokerAddress] = ()
+) -> list[Finding]:
     """Return what is found of the brokers of the settings and of places at them.
 
-    ``addresses``: the places; without any, those that running processes take orders from and those that
-    ``reply_to_brokers`` names. Raises ``ConfigError`` for one whose broker the settings lack.
+    ``reads``, ``sends``: the places; without any, those that running processes take orders from and those
+    that ``reply_to_brokers`` names. Raises ``ConfigError`` for one whose broker the settings lack.
     """
     options = cli.settings.options
     targets = options._broker_targets
-    if addresses:
-        reads = sends = addresses
-    else:
+    if not (reads or sends):
         reads = _running(cli)
         sends = [address_of(text, KINDS) for text in (options.reply_to_brokers or "").split()]
     for address in (*reads, *sends):

@@ -82,7 +82,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "notices retry": ("makegood notices retry 01j5zk3v8x2ab", "makegood notices retry --all"),
     "notices drop": ("makegood notices drop 01j5zk3v8x2ab",),
     "broker list": ("makegood broker list", "makegood broker list --json"),
-    "broker check": ("makegood broker check", "makegood broker check amqp:main/orders"),
+    "broker check": (
+        "makegood broker check",
+        "makegood broker check amqp:main/orders --to amqp:main/notices",
+    ),
     "broker permissions": (
         "makegood broker permissions amqp:main/orders --to notices",
         "makegood broker permissions kafka://localhost:9092 --from orders",

@@ -56,18 +56,23 @@ def list_(cli: Cli) -> None:
 
 @command()
 @click.argument("addresses", metavar="[ADDRESS...]", nargs=-1)
-def check(cli: Cli, /, *, addresses: tuple[str, ...]) -> int:
+@click.option(
+    "--to", "places", metavar="ADDRESS", multiple=True, help="A place that notices go to; may be repeated."
+)
+def check(cli: Cli, /, *, addresses: tuple[str, ...], places: tuple[str, ...]) -> int:
     """Check whether brokers are set up so that nothing is lost or sent twice; each finding has its remedy.
 
-    ADDRESS is a place such as amqp:main/orders. Without any: the places that running processes take orders
-    from, and those that reply_to_brokers names. It reads, and consumes nothing. Exit 1 for an error.
+    ADDRESS is a place that orders are taken from, such as amqp:main/orders. Without any: the places that
+    running processes take orders from, and those that reply_to_brokers names. It reads, and consumes nothing.
+    Exit 1 for an error.
     """
     options = cli.settings.options
     if not options.brokers:
         raise click.UsageError(
             "the settings name no broker: [brokers] in makegood.toml, or MAKEGOOD_BROKERS_NAME"
         )
-    results = broker_findings(cli, [address_of(text, KINDS) for text in addresses])
+    reads, sends = ([address_of(text, KINDS) for text in texts] for texts in (addresses, places))
+    results = broker_findings(cli, reads, sends)
     failed = any(finding.severity == "error" for finding in results)
     if cli.json:
         cli.out.document({"findings": [asdict(finding) for finding in results]})
