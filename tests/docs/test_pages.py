@@ -63,6 +63,8 @@ RUN_BY = {
     "docs/build/migrate-from-celery.md": "test_migration_pages",
     "docs/build/migrate-from-dbos.md": "test_migration_pages",
     "docs/build/migrate-from-temporal.md": "test_migration_pages",
+    "docs/build/orders-from-nats.md": "test_nats_and_redis_howtos",
+    "docs/build/orders-from-redis-streams.md": "test_nats_and_redis_howtos",
     "docs/build/rate-limits-and-circuit-breakers.md": "test_breaker_howto",
     "docs/build/submit-by-message.md": "test_messages_howto",
     "docs/build/submit-in-your-transaction.md": "test_transaction_howto",
