@@ -11,13 +11,13 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from nats import errors as failed
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from makegood.base.urls import ENCODE, parts_of, scrubbed
+from makegood.base.nats_client import NatsClient, NoTLSError, split_login
+from makegood.base.urls import parts_of, scrubbed
 from makegood.brokers.kinds import Target
 from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
 
@@ -35,28 +35,13 @@ _VIOLATION: Final = "permissions violation"
 E = TypeVar("E", bound=MakegoodError)
 
 
-class _Client(Client):
-    """A client that sends no password in the clear where its URL says ``tls://``.
-
-    nats-py leaves it to the server whether a connection is encrypted.
-    """
-
-    must_encrypt = False
-
-    def _connect_command(self) -> bytes:
-        if self.must_encrypt and not self._server_info.get("tls_required"):
-            raise failed.Error("the server offers no TLS, and the URL says tls://")
-        command: bytes = super()._connect_command()
-        return command
-
-
 class NatsConnection:
     """One connection. ``where`` begins its messages."""
 
     def __init__(self, target: Target, where: str) -> None:
         self._target = target
         self._where = where
-        self._client = _Client()
+        self._client = NatsClient()
         self._gates: dict[asyncio.Future[None], str] = {}
         self._barred_subjects: set[str] = set()
         self._change_event = asyncio.Event()
@@ -215,7 +200,7 @@ class NatsConnection:
             return ConfigError(
                 f"{self._where}: NATS refuses the login ({text}): correct user and password in the settings"
             )
-        if isinstance(fault, ssl.SSLCertVerificationError) or "no TLS" in text:
+        if isinstance(fault, ssl.SSLCertVerificationError | NoTLSError):
             return ConfigError(
                 f"{self._where}: {text}; name the authority's certificate (?sslrootcert=FILE), or correct the URL"
             )
@@ -229,11 +214,10 @@ def servers_of(target: Target) -> tuple[list[str], dict[str, Any]]:
     """
     subject = f"brokers: the URL of {target.name!r}"
     parts = parts_of(target.url, subject)
-    places = parts.netloc.split(",")
-    logins = {login for place in places if (login := place.rpartition("@")[0])}
+    servers = [f"{parts.scheme}://{place}" for place in parts.netloc.split(",")]
+    options: dict[str, Any]
+    servers, options = split_login(servers, subject)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if len(logins) > 1 or (logins and "@" not in places[0]):
-        raise ConfigError(f"{subject} has two logins, or a comma in one: {ENCODE}, and , is %2C")
     if parts.path.strip("/"):
         raise ConfigError(f"{subject} has a path, which NATS does not take: the stream is named in addresses")
     if unknown := sorted(parameters.keys() - set(_FILES)):
@@ -241,12 +225,6 @@ def servers_of(target: Target) -> tuple[list[str], dict[str, Any]]:
     for name, file in parameters.items():
         if not Path(file).is_file():
             raise ConfigError(f"{subject}: {name} names a file that cannot be read: correct the path")
-    options: dict[str, Any] = {}
-    for login in logins:
-        user, colon, password = login.partition(":")
-        options = (
-            {"user": unquote(user), "password": unquote(password)} if colon else {"token": unquote(user)}
-        )
     if creds := parameters.pop("creds", None):
         options["user_credentials"] = creds
     if parts.scheme == "tls" or parameters:
@@ -257,5 +235,4 @@ def servers_of(target: Target) -> tuple[list[str], dict[str, Any]]:
         except (ssl.SSLError, OSError) as fault:
             raise ConfigError(f"{subject}: a file of its TLS is not usable: {fault}") from fault
         options["tls"] = context
-    servers = [f"{parts.scheme}://{place.rpartition('@')[2]}" for place in places]
     return servers, options

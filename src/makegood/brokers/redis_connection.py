@@ -209,7 +209,9 @@ def _connection(target: Target) -> Connection:
     parameter_names = ("maxlen", *_TLS_FILES)
     database = parts.path.strip("/")
     if unknown := sorted(parameters.keys() - set(parameter_names)):
-        raise ConfigError(f"{subject} has the parameter {unknown[0]!r}: Redis takes {', '.join(parameter_names)}")
+        raise ConfigError(
+            f"{subject} has the parameter {unknown[0]!r}: Redis takes {', '.join(parameter_names)}"
+        )
     if "," in parts.netloc:
         raise ConfigError(f"{subject} names more than one server: name the one that is written to")
     if database and not database.isdecimal():
