@@ -140,6 +140,7 @@ class Chaos:
         client: Client,
         rng: random.Random,
         tell: Callable[[Event], None],
+        *,
         broker: PrivateServer | None = None,
     ) -> None:
         self.score = Score()
@@ -259,7 +260,7 @@ class Chaos:
             self._tell(Event("started", name, pid, "a new process takes its place"))
 
     async def _start_outside(self, place: Place, one: Services | PrivateServer) -> None:
-        away = time.monotonic() - place.since
+        since = place.since
         one.launch()
         place.turn(State.RUNNING)  # before anything else may start them
         place.starts += 1
@@ -270,6 +271,7 @@ class Chaos:
             if place.state is State.RUNNING and place.pid == pid:
                 raise
             return  # killed again before they were ready
+        away = time.monotonic() - since
         text = f"back after {away:.1f} s, with {'their books' if place is self.world else 'its queues'}"
         self._tell(Event("started", place.name, place.pid, text, away))
 
