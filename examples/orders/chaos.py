@@ -146,6 +146,7 @@ class Chaos:
         self.score = Score()
         self._outside: dict[str, Services | PrivateServer] = {WORLD: services}
         """What no post of the wall fills."""
+        self.broker = broker
         if broker is not None:
             self._outside[BROKER] = broker
         places = {

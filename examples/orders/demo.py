@@ -337,7 +337,8 @@ class Play:
             chaos = Chaos(
                 wall, services, client, random.Random(f"{options.seed} chaos"), self._tell, self._broker
             )
-            self._waits = Waits(client, customers, chaos.places)
+            title = self._broker.title if self._broker else ""
+            self._waits = Waits(client, customers, chaos.places, broker=title)
             self._scene = Scene(
                 0 if options.stage else options.orders,
                 chaos.score,
