@@ -6,6 +6,8 @@ SHELL := /bin/bash
 STORE ?= sqlite
 # Orders of a demo in the terminal; empty: the stage, where there is a terminal
 ORDERS ?=
+# A broker that the demo's orders come through, and its notices go to: rabbitmq; empty: none
+BROKER ?=
 SEEDS ?= 300
 ELECTION_SEEDS ?= 10000
 RECORDINGS ?= 12
@@ -31,15 +33,17 @@ help: ## list the targets
 	@printf 'makegood, targets of make:\n\n'
 	@sed -nE 's/^([a-z.-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '  %-17s %s\n' "$$name" "$$text"; done
-	@printf '\nSTORE=%s and ORDERS are the settings of demo (STORE=postgres starts a private PostgreSQL);\nSTORE, SECONDS=%s and SEED those of chaos.\n' '$(STORE)' '$(SECONDS)'
+	@printf '\nSTORE=%s, BROKER and ORDERS are the settings of demo (STORE=postgres starts a private PostgreSQL, BROKER=rabbitmq a private RabbitMQ);\nSTORE, SECONDS=%s and SEED those of chaos.\n' '$(STORE)' '$(SECONDS)'
+
+demo_options = $(if $(ORDERS),--orders $(ORDERS)) $(if $(BROKER),--broker '$(BROKER)')
 
 .PHONY: demo
-demo: .venv ## the order system on a stage: kill its processes by button (STORE=sqlite or postgres; ORDERS=200: in the terminal)
+demo: .venv ## the order system on a stage: kill its processes by button (STORE=sqlite or postgres; BROKER=rabbitmq; ORDERS=200: in the terminal)
 ifeq ($(STORE),sqlite)
-	@$(python) -m makegood demo $(if $(ORDERS),--orders $(ORDERS)) $(ARGS)
+	@$(python) -m makegood demo $(demo_options) $(ARGS)
 else ifeq ($(STORE),postgres)
 	@scripts/postgres.sh
-	@$(python) -m makegood demo --postgres $(if $(ORDERS),--orders $(ORDERS)) $(ARGS)
+	@$(python) -m makegood demo --postgres $(demo_options) $(ARGS)
 else
 	@echo 'makegood: STORE=$(STORE) is not known; use STORE=sqlite or STORE=postgres' >&2; exit 2
 endif
