@@ -6,7 +6,7 @@ SHELL := /bin/bash
 STORE ?= sqlite
 # Orders of a demo in the terminal; empty: the stage, where there is a terminal
 ORDERS ?=
-# A broker that the demo's orders come through, and its notices go to: rabbitmq; empty: none
+# A broker that orders of the demo or of chaos come through, and notices go to: rabbitmq; of chaos also nats, redis; empty: none
 BROKER ?=
 SEEDS ?= 300
 ELECTION_SEEDS ?= 10000
@@ -33,7 +33,7 @@ help: ## list the targets
 	@printf 'makegood, targets of make:\n\n'
 	@sed -nE 's/^([a-z.-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '  %-17s %s\n' "$$name" "$$text"; done
-	@printf '\nSTORE=%s, BROKER and ORDERS are the settings of demo (STORE=postgres starts a private PostgreSQL, BROKER=rabbitmq a private RabbitMQ);\nSTORE, SECONDS=%s and SEED those of chaos.\n' '$(STORE)' '$(SECONDS)'
+	@printf '\nSTORE=%s, BROKER and ORDERS are the settings of demo (STORE=postgres starts a private PostgreSQL, BROKER=rabbitmq a private RabbitMQ);\nSTORE, BROKER (rabbitmq, nats or redis), SECONDS=%s and SEED those of chaos.\n' '$(STORE)' '$(SECONDS)'
 
 demo_options = $(if $(ORDERS),--orders $(ORDERS)) $(if $(BROKER),--broker '$(BROKER)')
 
@@ -49,9 +49,9 @@ else
 endif
 
 .PHONY: chaos
-chaos: .venv ## the order example under every fault, with real processes (STORE, SECONDS=60, SEED), then the books
+chaos: .venv ## the order example under every fault, with real processes (STORE, BROKER, SECONDS=60, SEED), then the books
 	@[[ '$(STORE)' != postgres ]] || scripts/postgres.sh
-	@$(python) -m examples.chaos --store '$(STORE)' --seconds '$(SECONDS)' $(if $(SEED),--seed '$(SEED)') $(ARGS)
+	@$(python) -m examples.chaos --store '$(STORE)' --seconds '$(SECONDS)' $(if $(BROKER),--broker '$(BROKER)') $(if $(SEED),--seed '$(SEED)') $(ARGS)
 
 .PHONY: test
 # Many tests wait, for processes, servers, leases: four at a time keep two cores busy. It needs PostgreSQL and Chromium.
@@ -75,6 +75,8 @@ nightly: .venv ## hours: half an hour of chaos on both stores, then every storm,
 	run() { echo "makegood: make $$*"; $(MAKE) --no-print-directory "$$@" || failed="$$failed, make $$*"; }; \
 	run chaos STORE=sqlite SECONDS=900; \
 	run chaos STORE=postgres SECONDS=900; \
+	run chaos STORE=sqlite BROKER=rabbitmq SECONDS=300; \
+	run chaos STORE=postgres BROKER=nats SECONDS=300; \
 	run simulate SEEDS=10000; \
 	run everywhere; \
 	run replicas; \
