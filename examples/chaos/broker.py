@@ -127,7 +127,9 @@ class Broker:
                     **{name: data[name] for name in ("task", "sequence", "state")},
                 }
             )
-        dead = [body.decode() for body in await self._rig.dead_letters(ORDERS)]
+        dead = [f"message {message.id} of the store" for message in await client.messages(dead=True)]
+        if self._rig.has_dead_letters:
+            dead += [body.decode() for body in await self._rig.dead_letters(ORDERS)]
         return {"published": dict(self.published), "tasks": tasks, "notices": notices, "dead": dead}
 
 

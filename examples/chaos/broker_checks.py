@@ -36,7 +36,7 @@ def examine_broker(folder: Path, lines: Sequence[Mapping[str, Any]]) -> BrokerVe
     outcomes = {line["order"]: line["outcome"] for line in lines}
     findings = [
         *_orders(facts, outcomes),
-        *(f"the broker's dead letters have {body}" for body in facts["dead"]),
+        *(f"dead letters have {body}" for body in facts["dead"]),
     ]
     tasks = {task: order for order, own in facts["tasks"].items() for task in own}
     for task, order in tasks.items():
