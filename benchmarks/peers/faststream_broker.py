@@ -22,7 +22,7 @@ if URL.startswith("amqp"):
     from faststream.rabbit import Channel, RabbitBroker, RabbitQueue
     from faststream.rabbit.annotations import RabbitMessage as Message
 
-    broker = RabbitBroker(URL, default_channel=Channel(prefetch_count=PREFETCH))
+    broker = RabbitBroker(URL, logger=None, default_channel=Channel(prefetch_count=PREFETCH))
     subscribers = [broker.subscriber(RabbitQueue(QUEUE, durable=True), **MANUAL)]
     more = {"persist": True, "mandatory": True, "queue": QUEUE}
 elif URL.startswith("redis"):
@@ -31,7 +31,7 @@ elif URL.startswith("redis"):
     from redis.asyncio import Redis
     from redis.exceptions import ResponseError
 
-    broker = RedisBroker(URL)
+    broker = RedisBroker(URL, logger=None)
     # Of a group's reader and of one that claims what a dead one had taken, each has its own subscriber.
     subscribers = [
         broker.subscriber(
@@ -45,14 +45,15 @@ elif URL.startswith("redis"):
 else:
     from faststream.nats import ConsumerConfig, JStream, NatsBroker, PullSub
     from faststream.nats.annotations import NatsMessage as Message
+    from nats import connect
 
-    broker = NatsBroker(URL)
+    broker = NatsBroker(URL, logger=None)
     subscribers = [
         broker.subscriber(
             QUEUE,
             stream=JStream(QUEUE, subjects=[QUEUE]),
             durable="shop",
-            pull_sub=PullSub(batch_size=PREFETCH),
+            pull_sub=PullSub(batch_size=PREFETCH, timeout=0.5),
             config=ConsumerConfig(ack_wait=AGAIN, max_deliver=-1),
             **MANUAL,
         )
@@ -79,7 +80,9 @@ async def publish(first: int, count: int) -> None:
     elif URL.startswith("redis"):
         await group_made()
     else:
-        await broker.start()
+        client = await connect(URL)
+        await client.jetstream().add_stream(name=QUEUE, subjects=[QUEUE])
+        await client.close()
     for number in range(first, first + count):
         await broker.publish({"n": number, "text": text}, **more)
     await broker.stop()
