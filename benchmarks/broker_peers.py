@@ -9,7 +9,7 @@ on this machine, as the tests start them: RabbitMQ with classic durable queues, 
 
 *Rate*: all messages are at the broker before the reader starts, and the clock runs from its first row to its last.
 *Kills*: before each, a part of the messages is published and the reader is started; it gets SIGKILL at a random moment of the time that its
-rate allows for this part. After the last it is started once more, until all rows are there, or none has come for half a minute. *Lost*: messages
+rate allows for this part. After the last it is started once more, until all rows are there, or none has come for a minute and a half. *Lost*: messages
 without a row. *Twice*: rows beyond the first of a message. What a dead reader had taken comes again after ``AGAIN`` seconds where a clock decides.
 """
 
@@ -40,7 +40,7 @@ BYTES = 500
 AGAIN = 5.0
 """Seconds after which Redis, NATS and makegood's own queue return what a dead reader had taken."""
 PATIENCE = 120.0
-QUIET = 30.0
+QUIET = 90.0
 _LOOK = 0.005
 
 

@@ -8,8 +8,10 @@ import os
 from typing import Any
 
 import makegood as mg
+from makegood.brokers.redis import RedisSource
 from makegood.options import Options
 
+RedisSource.idle = float(os.environ["BENCH_AGAIN"])  # by default a minute
 app = mg.App("bench")
 
 
