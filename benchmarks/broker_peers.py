@@ -111,7 +111,7 @@ class Reader:
             return
         module = f"benchmarks.peers.{self._cell.peer}_broker"
         words = [] if self._cell.peer == "celery" else ["publish"]
-        command = [self._python, "-m", module, *words, str(first), str(count)]
+        command = [str(self._python), "-m", module, *words, str(first), str(count)]
         with (self._folder / "published.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *command, cwd=ROOT, env=self._environment, stdout=log, stderr=log

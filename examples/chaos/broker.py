@@ -106,7 +106,7 @@ class Broker:
                 waiting = await self._rig.waiting(self._orders, GROUP)
                 leftovers += [f"{waiting} orders wait at the broker"] if waiting > 0 else []
                 receivers = (await client.brokers()).receivers
-                leftovers += [f"{r.waiting} notices for {r.name} wait" for r in receivers if r.waiting]
+                leftovers += [f"{r.waiting} notices for {r.broker} wait" for r in receivers if r.waiting]
                 return leftovers
         return ["the broker does not say what waits"]
 
@@ -127,7 +127,7 @@ class Broker:
                     **{name: data[name] for name in ("task", "sequence", "state")},
                 }
             )
-        dead = [f"message {message.id} of the store" for message in await client.messages(dead=True)]
+        dead = [f"message {view.message.id} of the store" for view in await client.messages(dead=True)]
         if self._rig.has_dead_letters:
             dead += [body.decode() for body in await self._rig.dead_letters(ORDERS)]
         return {"published": dict(self.published), "tasks": tasks, "notices": notices, "dead": dead}
