@@ -166,6 +166,10 @@ bench-scale: .venv ## what one PostgreSQL carries with 1, 2, 4, 8 processes, and
 	@scripts/postgres.sh
 	@$(python) -m benchmarks.scale $(ARGS)
 
+.PHONY: bench-brokers
+bench-brokers: .venv ## readers from brokers beside Celery and FastStream: messages/s, lost and written twice when killed (ARGS="--brokers redis")
+	@$(python) -m benchmarks.broker_peers $(ARGS)
+
 .PHONY: bench-console
 bench-console: .venv ## pages of the console beside 1,000,000 ended tasks, and a loop without and with 20 viewers (ARGS="--quick")
 	@scripts/postgres.sh

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import threading
 from functools import cache
 
 PATH = "BENCH_BOOKS"
@@ -9,12 +10,12 @@ TABLE = "create table if not exists made (row integer primary key, n int not nul
 
 
 @cache
-def _books(_process: int) -> sqlite3.Connection:
+def _books(_process: int, _thread: int) -> sqlite3.Connection:
     connection = sqlite3.connect(os.environ[PATH], timeout=60, isolation_level=None)
     connection.execute("pragma synchronous = full")
     return connection
 
 
 def write(number: int) -> None:
-    """Write a row and commit it. Each process, also a forked one, has a connection of its own."""
-    _books(os.getpid()).execute("insert into made (n) values (?)", (number,))
+    """Write a row and commit it. Each thread, also of a forked process, has a connection of its own."""
+    _books(os.getpid(), threading.get_ident()).execute("insert into made (n) values (?)", (number,))

@@ -62,8 +62,8 @@ else:
 
 
 async def accept(order: dict[str, Any], message: Message) -> None:
-    """Make a message durable, then acknowledge it."""
-    write(order["n"])
+    """Make a message durable, then acknowledge it. The loop sends acknowledgements while a thread writes."""
+    await asyncio.to_thread(write, order["n"])
     await message.ack()
 
 
