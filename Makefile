@@ -6,6 +6,8 @@ SHELL := /bin/bash
 STORE ?= sqlite
 # Orders of a demo in the terminal; empty: the stage, where there is a terminal
 ORDERS ?=
+# A broker that orders of the demo or of chaos come through, and notices go to: rabbitmq; of chaos also nats, redis; empty: none
+BROKER ?=
 SEEDS ?= 300
 ELECTION_SEEDS ?= 10000
 RECORDINGS ?= 12
@@ -32,23 +34,25 @@ help: ## list the targets
 	@printf 'makegood, targets of make:\n\n'
 	@sed -nE 's/^([a-z.-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '  %-17s %s\n' "$$name" "$$text"; done
-	@printf '\nSTORE=%s and ORDERS are the settings of demo (STORE=postgres starts a private PostgreSQL);\nSTORE, SECONDS=%s and SEED those of chaos.\n' '$(STORE)' '$(SECONDS)'
+	@printf '\nSTORE=%s, BROKER and ORDERS are the settings of demo (STORE=postgres starts a private PostgreSQL, BROKER=rabbitmq a private RabbitMQ);\nSTORE, BROKER (rabbitmq, nats or redis), SECONDS=%s and SEED those of chaos.\n' '$(STORE)' '$(SECONDS)'
+
+demo_options = $(if $(ORDERS),--orders $(ORDERS)) $(if $(BROKER),--broker '$(BROKER)')
 
 .PHONY: demo
-demo: .venv ## the order system on a stage: kill its processes by button (STORE=sqlite or postgres; ORDERS=200: in the terminal)
+demo: .venv ## the order system on a stage: kill its processes by button (STORE=sqlite or postgres; BROKER=rabbitmq; ORDERS=200: in the terminal)
 ifeq ($(STORE),sqlite)
-	@$(python) -m makegood demo $(if $(ORDERS),--orders $(ORDERS)) $(ARGS)
+	@$(python) -m makegood demo $(demo_options) $(ARGS)
 else ifeq ($(STORE),postgres)
 	@scripts/postgres.sh
-	@$(python) -m makegood demo --postgres $(if $(ORDERS),--orders $(ORDERS)) $(ARGS)
+	@$(python) -m makegood demo --postgres $(demo_options) $(ARGS)
 else
 	@echo 'makegood: STORE=$(STORE) is not known; use STORE=sqlite or STORE=postgres' >&2; exit 2
 endif
 
 .PHONY: chaos
-chaos: .venv ## the order example under every fault, with real processes (STORE, SECONDS=60, SEED), then the books
+chaos: .venv ## the order example under every fault, with real processes (STORE, BROKER, SECONDS=60, SEED), then the books
 	@[[ '$(STORE)' != postgres ]] || scripts/postgres.sh
-	@$(python) -m examples.chaos --store '$(STORE)' --seconds '$(SECONDS)' $(if $(SEED),--seed '$(SEED)') $(ARGS)
+	@$(python) -m examples.chaos --store '$(STORE)' --seconds '$(SECONDS)' $(if $(BROKER),--broker '$(BROKER)') $(if $(SEED),--seed '$(SEED)') $(ARGS)
 
 .PHONY: test
 # Many tests wait, for processes, servers, leases: four at a time (WORKERS=4) keep two cores busy. It needs PostgreSQL and Chromium.
@@ -72,6 +76,8 @@ nightly: .venv ## hours: half an hour of chaos on both stores, then every storm,
 	run() { echo "makegood: make $$*"; $(MAKE) --no-print-directory "$$@" || failed="$$failed, make $$*"; }; \
 	run chaos STORE=sqlite SECONDS=900; \
 	run chaos STORE=postgres SECONDS=900; \
+	run chaos STORE=sqlite BROKER=rabbitmq SECONDS=300; \
+	run chaos STORE=postgres BROKER=nats SECONDS=300; \
 	run simulate SEEDS=10000; \
 	run everywhere; \
 	run replicas; \
@@ -166,6 +172,10 @@ bench: .venv ## makegood beside its peers and the bare floor, in one run (QUICK=
 bench-scale: .venv ## what one PostgreSQL carries with 1, 2, 4, 8 processes, and a model of larger machines (ARGS="--quick")
 	@scripts/postgres.sh
 	@$(python) -m benchmarks.scale $(ARGS)
+
+.PHONY: bench-brokers
+bench-brokers: .venv ## readers from brokers beside Celery and FastStream: messages/s, lost and written twice when killed (ARGS="--brokers redis")
+	@$(python) -m benchmarks.broker_peers $(ARGS)
 
 .PHONY: bench-console
 bench-console: .venv ## pages of the console beside 1,000,000 ended tasks, and a loop without and with 20 viewers (ARGS="--quick")

@@ -40,6 +40,8 @@ ENVIRONMENTS: dict[str, Environment] = {
     "celery": Environment(
         ("celery==5.7.0", "redis>=5.2", "packaging", "uvloop>=0.21"), programs=("redis-server",)
     ),
+    "celery-broker": Environment(("celery==5.7.0", "redis>=5.2", "packaging")),
+    "faststream": Environment(("faststream[rabbit,redis,nats]==0.7.8",)),
     "procrastinate": Environment(("procrastinate==3.10.0", "psycopg[binary,pool]>=3.2", "uvloop>=0.21")),
     "prefect": Environment(("prefect==3.8.8", "fastapi==0.139.*")),
 }

@@ -1,7 +1,7 @@
 """What is wrong with the ends of the orders: the services' books against what the shop says, and the shop against itself.
 
 It reads files of a run's folder, the services' own books, ``ends.jsonl``, and for the waits ``waits.json`` and the customers'
-notes, and nothing else; it can be run on them alone: ``python -m examples.chaos --audit FOLDER``.
+notes, for a broker ``broker.json``, and nothing else; it can be run on them alone: ``python -m examples.chaos --audit FOLDER``.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any, Final
 from examples.orders.auditor import EFFECTS, HARMLESS, AuditError, audit, read_books, read_told
 from examples.orders.auditor import Report as Audit
 
+from .broker_checks import BrokerVerdict, examine_broker
 from .ends import FILE
 from .orders import MOMENT_PREFIX
 from .wait_checks import WaitVerdict, examine_waits
@@ -35,11 +36,17 @@ class Verdict:
     audit: Audit
     contradictions: tuple[str, ...]
     waits: WaitVerdict = field(default_factory=WaitVerdict)
+    broker: BrokerVerdict = field(default_factory=BrokerVerdict)
 
     @property
     def findings(self) -> list[str]:
         """Everything that is wrong, in words."""
-        return [*map(str, self.audit.findings), *self.contradictions, *self.waits.findings]
+        return [
+            *map(str, self.audit.findings),
+            *self.contradictions,
+            *self.waits.findings,
+            *self.broker.findings,
+        ]
 
 
 def examine(folder: Path) -> Verdict:
@@ -60,6 +67,7 @@ def examine(folder: Path) -> Verdict:
         _of_orders(audit(folder / BOOKS, outcomes)),
         tuple(contradictions),
         examine_waits(folder, folder / BOOKS, lines),
+        examine_broker(folder, lines),
     )
 
 

@@ -17,6 +17,7 @@ from examples.orders.processes import ProcessError
 from examples.orders.world import ServicesError
 from makegood.errors import MakegoodError
 
+from .broker import RIGS
 from .checker import examine
 from .play import Play, Wishes
 from .screen import screen
@@ -35,9 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return audited(options.audit)
     display = screen(as_json=options.json)
     folder = Path(tempfile.mkdtemp(prefix="makegood-chaos-"))
-    display.note(f"chaos on {options.store} for {options.seconds:g} s, SEED={options.seed}; logs in {folder}")
+    where = f"{options.store} with {options.broker}" if options.broker else options.store
+    display.note(f"chaos on {where} for {options.seconds:g} s, SEED={options.seed}; logs in {folder}")
     logging.basicConfig(filename=folder / "customers.log", level="INFO", format=LOG_FORMAT)
-    wishes = Wishes(options.store, options.seconds, options.seed, options.rate)
+    wishes = Wishes(options.store, options.seconds, options.seed, options.rate, options.broker)
     code = 1
     try:
         with ended_as_by_hand():
@@ -79,6 +81,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite", help="on which store")
     parser.add_argument(
+        "--broker", choices=("none", *RIGS), default="none", help="some orders come through a broker (none)"
+    )
+    parser.add_argument(
         "--seconds", type=_seconds, default=60.0, metavar="N", help="how long the faults last (60)"
     )
     parser.add_argument(
@@ -91,6 +96,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="keep the folder with store, books and logs")
     parser.add_argument("--audit", type=Path, metavar="FOLDER", help="only check a folder that was kept")
     options = parser.parse_args(arguments)
+    if options.broker == "none":
+        options.broker = ""
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1_000_000)
     return options

@@ -146,12 +146,9 @@ class Customer:
         placement = Placed(
             order, handle, workflow.name, delay=delay, submit_time=begin, ack_seconds=time.time() - begin
         )
-        self._ledger.enter(placement)
+        self._enter(placement)
         if not handle.created:
             self._ledger.counts["acknowledged at a later try"] += 1
-        following = asyncio.get_running_loop().create_task(self._follow(placement), name=order.id)
-        self._following.add(following)
-        following.add_done_callback(self._followed)
         if again:
             other = await self._submit(workflow, order, delay)
             self._ledger.counts["submitted twice"] += 1
@@ -159,6 +156,13 @@ class Customer:
                 self._ledger.complaints.append(
                     f"order {order.id}, submitted twice, became two tasks: {handle.id} and {other.id}"
                 )
+
+    def _enter(self, placement: Placed) -> None:
+        """Enter an order that is a task, and wait for its end."""
+        self._ledger.enter(placement)
+        following = asyncio.get_running_loop().create_task(self._follow(placement), name=placement.order.id)
+        self._following.add(following)
+        following.add_done_callback(self._followed)
 
     async def _submit(self, workflow: Any, order: Order, delay: float) -> TaskHandle[str]:
         while True:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from makegood import Client, StoreUnavailableError
 from makegood.store.views import Filter
 
+from .broker import Broker
 from .customers import Ledger, Placed, ending
 from .lane_checks import turns_of
 from .stores import UnderFire
@@ -31,14 +32,18 @@ TOO_OLD: Final = "that the service keeps it"
 """What the cause of an order says whose request was not sent again."""
 
 
-async def at_rest(store: UnderFire, client: Client, timeout: float) -> list[str]:
-    """Wait until every task has ended, nothing is in flight and no message waits; return what is still there after
-    ``timeout`` seconds, in words.
+async def at_rest(
+    store: UnderFire, client: Client, timeout: float, broker: Broker | None = None
+) -> list[str]:
+    """Wait until every task has ended, nothing is in flight and no message waits, nor at the ``broker`` or for it; return what
+    is still there after ``timeout`` seconds, in words.
     """
     deadline = time.monotonic() + timeout
     while True:
         try:
             left = await _left(store, client)
+            if broker is not None and not left:
+                left = await broker.left(client)
         except (StoreUnavailableError, OSError) as error:
             left = [f"the store is not back: {error}"]
         if not left or time.monotonic() > deadline:

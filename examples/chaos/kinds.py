@@ -45,6 +45,10 @@ class Kind(StrEnum):
     UNDO = "operator undoes"
     RESUBMIT = "operator resubmits"
     SETTLE = "operator settles"
+    KILL_INBOX = "inbox killed"
+    STOP_INBOX = "inbox stopped"
+    KILL_BROKER = "broker killed"
+    STOP_BROKER = "broker stopped"
 
 
 EVERYWHERE: Final = (
@@ -58,6 +62,8 @@ POSTGRES: Final = (
     Kind.STORE_STOPPED, Kind.STORE_CRASHED, Kind.SESSIONS_ENDED, Kind.STORE_REFUSED, Kind.STORE_RESET, Kind.STORE_HOLE,
     Kind.ANSWERS_LOST,
 )  # fmt: skip
+BROKER: Final = (Kind.KILL_INBOX, Kind.STOP_INBOX, Kind.KILL_BROKER, Kind.STOP_BROKER)
+"""What happens besides in a run with a broker."""
 SQLITE: Final = (Kind.FILE_LOCKED, Kind.READER, Kind.READ_ONLY)
 ACTS: Final = (Kind.CANCEL, Kind.UNDO, Kind.RESUBMIT, Kind.SETTLE)
 SERVICE_WORDS: Final[Mapping[str, Kind]] = MappingProxyType(
@@ -84,6 +90,8 @@ LENGTHS: Final[Mapping[Kind, tuple[float, float]]] = MappingProxyType(
         Kind.STOP_SCHEDULER: (LONGEST_COMPLETE_BY + 0.3, LONGEST_COMPLETE_BY + 2.0),
         Kind.STOP_AGENT: (LONGEST_COMPLETE_BY + 0.3, LONGEST_COMPLETE_BY + 2.0),
         Kind.STOP_SUPERVISOR: (LONGEST_COMPLETE_BY + 0.3, LONGEST_COMPLETE_BY + 2.0),
+        Kind.STOP_INBOX: (LONGEST_COMPLETE_BY + 0.3, LONGEST_COMPLETE_BY + 2.0),
+        Kind.STOP_BROKER: (1.0, 5.0),
         Kind.DO_FAILS: (7.0, 9.0),
         Kind.UNDO_FAILS: (9.0, 11.0),
         Kind.STORE_HOLE: (0.5, 3.0),
@@ -106,6 +114,8 @@ WEIGHTS: Final[Mapping[Kind, float]] = MappingProxyType(
         Kind.STORE_HOLE: 0.6,
         Kind.READ_ONLY: 0.5,
         Kind.KILL_SERVICES: 0.7,
+        Kind.KILL_BROKER: 0.4,
+        Kind.STOP_BROKER: 0.4,
         Kind.DO_FAILS: 0.2,
         Kind.UNDO_FAILS: 0.3,
         Kind.CANCEL: 2.0,
@@ -136,9 +146,9 @@ class Blow:
     must: bool = False
 
 
-def kinds_of(store: str) -> tuple[Kind, ...]:
-    """Return the kinds that a run on this store has: "sqlite" or "postgres"."""
-    return (*EVERYWHERE, *(POSTGRES if store == "postgres" else SQLITE))
+def kinds_of(store: str, broker: str = "") -> tuple[Kind, ...]:
+    """Return the kinds that a run has on this store, "sqlite" or "postgres", with a broker or with none."""
+    return (*EVERYWHERE, *(POSTGRES if store == "postgres" else SQLITE), *(BROKER if broker else ()))
 
 
 def plan(kinds: Sequence[Kind], seconds: float, rng: random.Random, every: float = EVERY) -> list[Blow]:

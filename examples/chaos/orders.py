@@ -7,7 +7,7 @@ Schedulers never see a workflow: nothing has to be deployed for them.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -184,12 +184,12 @@ SHARES: Final = (5, 2, 2, 3, 2, 2, 2, 3)
 """How often each is ordered beside the others."""
 
 
-def wanted(customer: int, rng: random.Random) -> Iterator[tuple[Any, Order]]:
+def wanted(customer: int, rng: random.Random, shares: Sequence[int] = SHARES) -> Iterator[tuple[Any, Order]]:
     """Yield what a customer orders, without end: the workflow and the order."""
     number = 0
     while True:
         number += 1
-        workflow = rng.choices(WORKFLOWS, SHARES)[0]
+        workflow = rng.choices(WORKFLOWS, shares)[0]
         sku = "sold-out" if rng.random() < SOLD_OUT else rng.choice(SKUS)
         card = (
             "declined" if rng.random() < (DECLINED_BY_HAND if workflow is by_hand else DECLINED) else "good"

@@ -16,13 +16,15 @@ from examples.orders.shop import shop
 from examples.orders.world import Services, ServicesError
 from makegood import Client, StoreUnavailableError
 
-from . import approver, ends, waits
+from . import approver, broker, ends, waits
+from .broker import INBOX_MODULE, Broker
 from .checker import BOOKS, count_ends, examine
 from .customers import Customer, Ledger
 from .kinds import LIFE, kinds_of, plan
 from .network import Proxy
 from .operators import Operators
 from .orders import FORGETS, MODULE
+from .publishers import Publisher
 from .report import Report
 from .screen import Scene, Screen
 from .stores import UnderFire, under_fire
@@ -33,7 +35,7 @@ SETTINGS: Final = {
     "drain": "3s", "starved_after": "5s", "linger": "500ms", "log_level": "info",
 }  # fmt: skip
 """Short, so that a minute contains many recoveries."""
-SCHEDULERS, AGENTS, SUPERVISORS = 2, 3, 2
+SCHEDULERS, AGENTS, SUPERVISORS, INBOXES = 2, 3, 2, 2
 CUSTOMERS: Final = 3
 APPROVERS: Final = 2
 """Customers in processes of their own, who consent to orders."""
@@ -59,9 +61,11 @@ class Wishes:
     seconds: float
     seed: int
     rate: float
+    broker: str = ""
+    """Through which broker some of them come, "" for none."""
 
 
-def posts(store: UnderFire, folder: Path) -> list[Post]:
+def posts(store: UnderFire, folder: Path, *, inboxes: int = 0) -> list[Post]:
     """Return the places to be filled with processes, each with the login for its role. Each agent's process serves all three services."""
     roles = [("scheduler", SCHEDULERS), ("supervisor", SUPERVISORS)]
     crew = [
@@ -71,6 +75,8 @@ def posts(store: UnderFire, folder: Path) -> list[Post]:
     ]
     options = ("agent", f"{MODULE}:shop", *SERVED, "--store", store.url_as("agents"))
     crew += [Post(f"agent-{n}", "agent", options) for n in range(1, AGENTS + 1)]
+    reads = ("inbox", f"{INBOX_MODULE}:shop", "--store", store.url_as("inbox"))
+    crew += [Post(f"inbox-{n}", "inbox", reads) for n in range(1, inboxes + 1)]
     asks = ("--store", store.url_as("submitter"), "--folder", str(folder), "--of", str(APPROVERS))
     return crew + [
         Post(f"customer-{n}", "customer", (*asks, "--number", str(n)), approver.__name__)
@@ -87,7 +93,7 @@ class Play:
         self._shown = display
         self._complaints: list[str] = []
         self._ledger = Ledger(folder / approver.QUESTIONS)
-        self._scene = Scene(wishes.seconds, kinds_of(wishes.store))
+        self._scene = Scene(wishes.seconds, kinds_of(wishes.store, wishes.broker))
 
     async def run(self) -> Report:
         """Play; everything that was started has ended when this returns or raises."""
@@ -126,26 +132,35 @@ class Play:
         road = Proxy(self._rng("road"))
         await road.start(int(services.url.rpartition(":")[2]))
         stack.push_async_callback(road.stop)
+        server = None
+        if self._wishes.broker:
+            server = await stack.enter_async_context(Broker(self._wishes.broker))
         looking = await stack.enter_async_context(Client(store.direct, migrate=True))
         await store.guard([f"{shop.name}/{agent}" for agent in SERVED])
-        customers = []
+        customers: list[Customer] = []
         for number in range(1, CUSTOMERS + 1):
             client = await stack.enter_async_context(Client(store.url_as("submitter")))
             customers.append(Customer(number, client, self._ledger, self._rng(f"customer {number}")))
+        if server is not None:
+            publisher = Publisher(CUSTOMERS + 1, looking, self._ledger, self._rng("publisher"), server)
+            customers.append(publisher)
         await waits.begin_schedule(looking)
         wall = stack.enter_context(
             Wall(
-                posts(store, self._folder),
+                posts(store, self._folder, inboxes=INBOXES if server else 0),
                 self._folder,
                 settings=SETTINGS,
-                more={SERVICES_VARIABLE: f"http://127.0.0.1:{road.port}"},
+                more={
+                    SERVICES_VARIABLE: f"http://127.0.0.1:{road.port}",
+                    **(server.environment() if server else {}),
+                },
             )
         )
         acting = await stack.enter_async_context(Client(store.url_as("operator", direct=True)))
         operators = Operators(acting, self._ledger, services.url, services.books, self._rng("operators"))
         for name in wall.places:
             wall.start(name)
-        return Ground(wall, services, road, store, operators, looking), customers
+        return Ground(wall, services, road, store, operators, looking, server), customers
 
     async def _ready(self, ground: Ground) -> None:
         """Wait until every process has registered. Raises ``ProcessError`` when one ends, or takes too long."""
@@ -174,7 +189,7 @@ class Play:
         """Orders and faults, side by side."""
         wishes, scene = self._wishes, self._scene
         scene.phase, scene.begun = "storm", time.monotonic()
-        blows = plan(kinds_of(wishes.store), wishes.seconds, self._rng("blows"))
+        blows = plan(scene.enabled, wishes.seconds, self._rng("blows"))
         async with asyncio.TaskGroup() as group:
             group.create_task(strikes.run(blows, wishes.seconds, self._lacking))
             for customer in customers:
@@ -194,9 +209,11 @@ class Play:
             for order in await customer.acknowledged(deadline - time.monotonic()):
                 self._complaints.append(f"order {order} could not be submitted after the last fault")
         await self._end_waits(ground, deadline)
-        while (left := await ends.at_rest(ground.store, ground.looking, deadline - time.monotonic())) or any(
-            not placement.first for placement in self._ledger.orders.values()
-        ):
+        while (
+            left := await ends.at_rest(
+                ground.store, ground.looking, deadline - time.monotonic(), ground.broker
+            )
+        ) or any(not placement.first for placement in self._ledger.orders.values()):
             if time.monotonic() > deadline:
                 self._complaints += [
                     f"not at rest {REST_WITHIN:g} s after the last fault: {it}" for it in left
@@ -237,6 +254,8 @@ class Play:
         lines = await ends.read(self._ledger, ground.looking)
         ends.write(self._folder, lines)
         waits.write(self._folder, await waits.read(ground.store, ground.looking))
+        if ground.broker is not None:
+            broker.write(self._folder, await ground.broker.read(ground.looking))
         recoveries = await ends.recoveries(ground.store, lines)
         self._complaints += [
             f"the store's own check: {finding}" for finding in await ground.looking.store.admin.check()
@@ -253,6 +272,7 @@ class Play:
         return Report(
             self._wishes.store, self._wishes.seed, seconds, heal_seconds, self._scene.enabled, fault_counts, count_ends(lines),
             self._ledger.ends(), recoveries, counts, verdict, self._complaints, str(self._folder),
+            self._wishes.broker,
         )  # fmt: skip
 
     def _logged(self, wall: Wall) -> list[str]:

@@ -22,6 +22,8 @@ WAITS: Final = (
     WAITED,
 )
 """What must have happened to waits, or nothing is said of them."""
+THROUGH_BROKER: Final = ("orders through the broker", "orders published more than once", "notices")
+"""What must have come through a broker, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +47,16 @@ class Report:
     complaints: Sequence[str]
     folder: str = ""
 
+    broker: str = ""
+    """Which broker there was, "" for none."""
+
     @property
     def missing(self) -> list[str]:
         """What did not happen, and must have for the run to prove anything."""
         gaps = [f"no {kind.value}" for kind in self.enabled if not self.met.get(kind)]
         gaps += [f"no order ended {end}" for end in ENDS if not self.ends.get(end, 0) + self.told.get(end, 0)]
+        if self.broker:
+            gaps += [f"no {name}" for name in THROUGH_BROKER if not self.verdict.broker.counts.get(name)]
         gaps += [f"no {name}" for name in WAITS if not self.verdict.waits.counts.get(name)]
         least = {"terms of a leader": 2}
         return gaps + [
@@ -82,6 +89,7 @@ class Report:
             "faults": {kind.value: self.met.get(kind, 0) for kind in self.enabled},
             "recoveries": dict(self.recoveries),
             "waits": dict(self.verdict.waits.counts),
+            **({"broker": {"name": self.broker, **self.verdict.broker.counts}} if self.broker else {}),
             "counts": dict(sorted(self.counts.items())),
             "findings": self.verdict.findings,
             "complaints": list(self.complaints),

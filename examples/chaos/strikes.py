@@ -17,6 +17,7 @@ from examples.orders.processes import Place, State, Wall
 from examples.orders.world import Services, ServicesError
 from makegood import Client, StoreUnavailableError
 
+from .broker import Broker
 from .kinds import ACTS, BREATH, LIFE, LONGEST_COMPLETE_BY, SERVICE_WORDS, Blow, Kind
 from .network import Proxy
 from .operators import Operators
@@ -36,6 +37,8 @@ ROLES: Final = {
     Kind.STOP_SCHEDULER: "scheduler",
     Kind.STOP_AGENT: "agent",
     Kind.STOP_SUPERVISOR: "supervisor",
+    Kind.KILL_INBOX: "inbox",
+    Kind.STOP_INBOX: "inbox",
 }
 AGAIN: Final = 0.3
 """Seconds before a blow that met nobody is tried again."""
@@ -59,6 +62,7 @@ class Ground:
     store: UnderFire
     operators: Operators
     looking: Client
+    broker: Broker | None = None
 
 
 class Dials:
@@ -129,7 +133,7 @@ class Strikes:
         self._tell = tell
         self._rng = rng
         self._over = asyncio.Event()
-        self._one_at_a_time = {name: asyncio.Lock() for name in ("store", "road", "services")}
+        self._one_at_a_time = {name: asyncio.Lock() for name in ("store", "road", "services", "broker")}
         self._due: dict[str, float] = {}
 
     @property
@@ -208,6 +212,8 @@ class Strikes:
             await self._mislead(kind, blow.away, rng)
         elif kind in (Kind.SERVICES_REFUSED, Kind.SERVICES_RESET, Kind.SERVICES_HOLE):
             await self._cut(kind, blow.away)
+        elif kind in (Kind.KILL_BROKER, Kind.STOP_BROKER):
+            await self._hit_broker(blow)
         elif kind in ACTS:
             self._note(kind, await self._ground.operators.act(kind, self._over.is_set))
         elif blow.must or not self._one_at_a_time["store"].locked():
@@ -216,6 +222,17 @@ class Strikes:
                     self._tell("fault", f"{kind.value}, for {blow.away:.1f} s")
                     await self._hit_store(blow)
                     await self._sleep(BREATH)
+
+    async def _hit_broker(self, blow: Blow) -> None:
+        broker, turn = self._ground.broker, self._one_at_a_time["broker"]
+        if broker is None or (turn.locked() and not blow.must):
+            return
+        async with turn:
+            if self._over.is_set():
+                return
+            self._tell("fault", f"{blow.kind.value}, for {blow.away:.1f} s")
+            self._note(blow.kind, await broker.strike(blow.kind, blow.away, self._sleep))
+            await self._sleep(BREATH)
 
     async def _hit_store(self, blow: Blow) -> None:
         try:

@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from makegood import Client
-from makegood.errors import StoreUnavailableError
+from makegood.errors import BrokerUnavailableError, StoreUnavailableError
 from makegood.store.views import Filter, NodeView
 
+from .private_servers import PrivateServer
 from .processes import REGISTERED, Place, ProcessError, State, Wall
 from .world import Services, ServicesError
 
 LEASE: Final = "makegood/supervisor"
 WORLD: Final = "services"
+BROKER: Final = "broker"
 MUSTS: Final = ("agent", "scheduler", "leader", "services")
 """Hit at least once each, as far as the number of kills allows."""
 OTHERS: Final = (
@@ -94,11 +96,12 @@ class Score:
         return sum(self.kills.values())
 
 
-def plan(kills: int, rng: random.Random, *, life: float) -> list[Blow]:
+def plan(kills: int, rng: random.Random, *, life: float, broker: bool = False) -> list[Blow]:
     """Draw the blows, in order of time. ``life``: seconds without a heartbeat after which a process counts as dead; who
-    is stopped is stopped for longer than that.
+    is stopped is stopped for longer than that. ``broker``: whether there is one to be hit.
     """
-    roles = [*MUSTS[:kills], *(rng.choice(OTHERS) for _ in range(kills - len(MUSTS)))]
+    musts = (BROKER, *MUSTS) if broker else MUSTS
+    roles = [*musts[:kills], *(rng.choice(OTHERS) for _ in range(kills - len(musts)))]
     blows = [Blow(0.0, role, rng.uniform(0.3, 1.2)) for role in roles]
     stoppable = ("leader", "scheduler", "agent")
     blows += [Blow(0.0, stoppable[n % 3], life + rng.uniform(0.5, 1.5), stop=True) for n in range(kills // 4)]
@@ -137,12 +140,22 @@ class Chaos:
         client: Client,
         rng: random.Random,
         tell: Callable[[Event], None],
+        *,
+        broker: PrivateServer | None = None,
     ) -> None:
         self.score = Score()
-        self.world = Place(WORLD, WORLD, services.pid, State.RUNNING, time.monotonic(), starts=1)
-        self.places = {WORLD: self.world, **wall.places}
+        self._outside: dict[str, Services | PrivateServer] = {WORLD: services}
+        """What no post of the wall fills."""
+        self.broker = broker
+        if broker is not None:
+            self._outside[BROKER] = broker
+        places = {
+            name: Place(name, name, one.pid, State.RUNNING, time.monotonic(), starts=1)
+            for name, one in self._outside.items()
+        }
+        self.world = places[WORLD]
+        self.places = {**places, **wall.places}
         self._wall = wall
-        self._services = services
         self._client = client
         self._rng = rng
         self._tell = tell
@@ -176,8 +189,9 @@ class Chaos:
         ``replace`` is False.
         """
         exits = self._wall.ended()
-        if self.world.state is State.RUNNING and not self._services.running:
-            exits.append((self.world, -signal.SIGKILL))
+        for name, one in self._outside.items():
+            if self.places[name].state is State.RUNNING and not one.running:
+                exits.append((self.places[name], -signal.SIGKILL))
         for place, code in exits:
             if code == -signal.SIGKILL:
                 place.kills += 1
@@ -205,8 +219,8 @@ class Chaos:
         """Kill the process in a place with SIGKILL. ``role``: what to call it; ``node``, ``work``: see ``in_hands``."""
         place = self.places[name]
         wound = Wound(place, place.pid, role or place.role, time.monotonic(), node, work)
-        if place is self.world:
-            self._services.kill()
+        if name in self._outside:
+            self._outside[name].kill()
             place.kills += 1
             place.turn(State.KILLED)
         else:
@@ -221,8 +235,8 @@ class Chaos:
         place = self.places[name]
         if place.state is not State.RUNNING:
             return
-        if place is self.world:
-            self._services.pause()
+        if name in self._outside:
+            self._outside[name].pause()
             place.stops += 1
             place.turn(State.STOPPED)
         else:
@@ -234,33 +248,33 @@ class Chaos:
         """Have a stopped process go on, and fill an empty place; what runs is left alone."""
         place = self.places[name]
         if place.state is State.STOPPED:
-            if place is self.world:
-                self._services.resume()
+            if name in self._outside:
+                self._outside[name].resume()
                 place.turn(State.RUNNING)
             else:
                 self._wall.resume(name)
             self._tell(Event("resumed", name, place.pid, "continues, unaware"))
-        elif place.state is not State.RUNNING and place is self.world:
-            await self._start_services()
+        elif place.state is not State.RUNNING and name in self._outside:
+            await self._start_outside(place, self._outside[name])
         elif place.state is not State.RUNNING:
             pid = self._wall.start(name)
             self._tell(Event("started", name, pid, "a new process takes its place"))
 
-    async def _start_services(self) -> None:
-        place = self.world
-        away = time.monotonic() - place.since
-        self._services.launch()
+    async def _start_outside(self, place: Place, one: Services | PrivateServer) -> None:
+        since = place.since
+        one.launch()
         place.turn(State.RUNNING)  # before anything else may start them
         place.starts += 1
-        pid = place.pid = self._services.pid
+        pid = place.pid = one.pid
         try:
-            await asyncio.to_thread(self._services.ready)
-        except ServicesError:
+            await asyncio.to_thread(one.ready)
+        except (ServicesError, BrokerUnavailableError):
             if place.state is State.RUNNING and place.pid == pid:
                 raise
             return  # killed again before they were ready
-        text = f"back after {away:.1f} s, with their books"
-        self._tell(Event("started", WORLD, place.pid, text, away))
+        away = time.monotonic() - since
+        text = f"back after {away:.1f} s, with {'their books' if place is self.world else 'its queues'}"
+        self._tell(Event("started", place.name, place.pid, text, away))
 
     async def recover(self, wound: Wound, away: float | None) -> None:
         """Fill a killed process's place after ``away`` seconds (None: leave it empty), and measure the heal."""
@@ -305,9 +319,9 @@ class Chaos:
         """
         start = time.monotonic()
         while True:
-            if role == WORLD:
-                if self.world.state is State.RUNNING:
-                    return self.world, WORLD
+            if role in self._outside:
+                if self.places[role].state is State.RUNNING:
+                    return self.places[role], role
             elif role == "leader":
                 _, holder = await self.term()
                 if leader := self.leader_of(holder):

@@ -18,6 +18,7 @@ from makegood.store.views import Filter, TaskView
 
 from .auditor import OPEN_AGAIN, OUTCOMES, Told
 from .chaos import Event
+from .report import Passage
 from .shop import LIMIT, Order
 from .storefront import TOLD, WANTED, Lines, append
 
@@ -57,6 +58,8 @@ class Said:
     cause: str = ""
     result: str = ""
     told: Told = field(default_factory=lambda: Told(""))
+    notices: set[int] = field(default_factory=set)
+    """The numbers of the notices that came of it."""
     ended: float = 0.0
 
 
@@ -115,6 +118,7 @@ class Customers:
     @staticmethod
     def _note(order: Said, line: Mapping[str, Any]) -> None:
         order.state, order.task = line["state"], line["task"]
+        order.notices.add(line["sequence"])
         outcome = line.get("outcome", "")
         if outcome in OUTCOMES:
             order.told = replace(order.told, outcome=outcome, standing=frozenset(line["standing"]))
@@ -178,6 +182,19 @@ class Customers:
                 if view is None or not await self._client.store.alerts.views(1, view.id):
                     missing.append(order)
         return missing
+
+    async def passage(self, title: str) -> Passage:
+        """Count the tasks and the notices of each placed order, all of which came through a broker."""
+        tasks = Counter[str]()
+        condition = Filter(workflow="place_order", limit=1000)
+        while views := await self._client.find(condition):
+            tasks.update(view.key or "" for view in views)
+            condition = replace(condition, before=views[-1].id)
+        return Passage(
+            title,
+            {name: tasks[name] for name in self.told},
+            {name: order.notices for name, order in self.orders.items() if order.told.order},
+        )
 
     def notes(self) -> tuple[str, ...]:
         """A sentence about each order in error, for an operator."""

@@ -34,6 +34,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from makegood import Client, StoreUnavailableError, TaskInError, TaskUndone, WaitExpiredError
+from makegood.brokers import open_sender, targets_of
 from makegood.errors import ConfigError
 from makegood.transactions import Caller
 
@@ -42,11 +43,12 @@ from .chaos import Chaos, Event, plan
 from .customers import Customers, wanted
 from .display import Scene, Screen, screen
 from .free_port import free_port
+from .private_servers import SERVERS, PrivateServer
 from .processes import REGISTERED, ProcessError, Wall, posts, private_postgres, shop_posts, watching_posts
 from .remote import SERVICES_VARIABLE
-from .report import Report, count_approvals, count_outcomes
-from .shop import TABLE, settle_now, shop
-from .waits import Waits, starting
+from .report import Passage, Report, count_approvals, count_outcomes
+from .shop import NOTICES_VARIABLE, ORDERS_VARIABLE, TABLE, settle_now, shop
+from .waits import QUEUE, Waits, starting
 from .world import Services, ServicesError
 
 POSTGRES_VARIABLE: Final = "MAKEGOOD_DEMO_POSTGRES"
@@ -80,6 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = parse(arguments)
     options.stage, note = wants_stage(options)
+    if options.broker:
+        require_broker(options.broker)
     display = screen(as_json=options.json)
     folder = Path(tempfile.mkdtemp(prefix="makegood-demo-"))
     code = 1
@@ -117,6 +121,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--postgres",
         action="store_true",
         help=f"a private PostgreSQL, or the one that {POSTGRES_VARIABLE} names",
+    )
+    parser.add_argument(
+        "--broker", choices=SERVERS, help="orders come through a private one, and notices go back through it"
     )
     for name, least, text in (
         ("orders", 1, f"orders to place, without the stage ({ORDERS})"),
@@ -236,6 +243,7 @@ def run(options: argparse.Namespace, folder: Path, display: Screen) -> Report:
         kind = urlsplit(url).scheme.removesuffix("ql")
         display.note(opening(options, kind, folder))
         faults = "" if options.stage else "rough"
+        broker = started(options.broker, stack) if options.broker else None
         services = stack.enter_context(
             Services(folder / "books.db", seed=options.seed, faults=faults, bound_to_starter=True)
         )
@@ -245,6 +253,11 @@ def run(options: argparse.Namespace, folder: Path, display: Screen) -> Report:
         )
         all_posts += shop_posts(folder, queue, options.seed)
         own: dict[str, str] = {}
+        more = {SERVICES_VARIABLE: services.url}
+        if broker is not None:
+            notices = f"{broker.kind}:main/notices"
+            own |= {"brokers_main": broker.url, "reply_to_brokers": notices}
+            more |= {ORDERS_VARIABLE: f"{broker.kind}:main/orders?queue={QUEUE}", NOTICES_VARIABLE: notices}
         if options.stage:
             options.console_port = free_port()
             # Its own, and the same however often the console is killed: that of the user's consoles opens more than a demo.
@@ -255,18 +268,35 @@ def run(options: argparse.Namespace, folder: Path, display: Screen) -> Report:
                 all_posts,
                 folder,
                 settings={**SETTINGS, "store": url, **own},
-                more={SERVICES_VARIABLE: services.url},
+                more=more,
             )
         )
-        return asyncio.run(Play(options, folder, display, (url, kind)).run(wall, services, start))
+        return asyncio.run(Play(options, folder, display, (url, kind), broker).run(wall, services, start))
 
 
 def opening(options: argparse.Namespace, kind: str, folder: Path) -> str:
     """Say what is played. Where the logs are is said only if they are there afterwards; of a failure it is said at its end."""
-    text = f"{options.orders} orders on {kind}, {options.kills} kills, seed {options.seed}"
+    through = f" through {SERVERS[options.broker].title}" if options.broker else ""
+    text = f"{options.orders} orders{through} on {kind}, {options.kills} kills, seed {options.seed}"
     if options.stage:
-        text = f"the order system on {kind}, seed {options.seed}"
+        text = f"the order system{through} on {kind}, seed {options.seed}"
     return f"{text}; logs in {folder}" if options.keep else text
+
+
+def require_broker(name: str) -> None:
+    """Raise ``ConfigError``, which says what to install, if this machine lacks the broker's program or its client."""
+    server = SERVERS[name]
+    server.require()
+    open_sender(targets_of({"main": f"{server.kind}://127.0.0.1"})["main"])
+
+
+def started(name: str, stack: ExitStack) -> PrivateServer:
+    """Start a private broker with places for orders and notices; it ends with ``stack``."""
+    broker = SERVERS[name]()
+    stack.callback(broker.close)
+    broker.start()
+    broker.declare("orders", "notices")
+    return broker
 
 
 def store_of(options: argparse.Namespace, folder: Path, stack: ExitStack) -> str:
@@ -283,12 +313,18 @@ class Play:
     """One run, from the first process to the report."""
 
     def __init__(
-        self, options: argparse.Namespace, folder: Path, display: Screen, store: tuple[str, str]
+        self,
+        options: argparse.Namespace,
+        folder: Path,
+        display: Screen,
+        store: tuple[str, str],
+        broker: PrivateServer | None,
     ) -> None:
         self._options = options
         self._folder = folder
         self._shown = display
         self._url, self._store = store
+        self._broker = broker
         self._complaints: list[str] = []
         self._show: Any = None
 
@@ -298,8 +334,11 @@ class Play:
         async with Client(self._url, migrate=True) as client:
             await client.store.transact(_make_tables, waits=False)
             customers = Customers(client, self._folder, self._tell)
-            chaos = Chaos(wall, services, client, random.Random(f"{options.seed} chaos"), self._tell)
-            self._waits = Waits(client, customers, chaos.places)
+            chaos = Chaos(
+                wall, services, client, random.Random(f"{options.seed} chaos"), self._tell, self._broker
+            )
+            title = self._broker.title if self._broker else ""
+            self._waits = Waits(client, customers, chaos.places, broker=title)
             self._scene = Scene(
                 0 if options.stage else options.orders,
                 chaos.score,
@@ -322,6 +361,7 @@ class Play:
                 raise first(several) from None
             for name in await customers.without_alert():
                 self._complaints.append(f"order {name} is in error, and there is no alert of it")
+            passage = await self._passage(customers)
             await self._draw(customers)
         self._shown.close()
         late = await asyncio.to_thread(wall.end)
@@ -334,8 +374,16 @@ class Play:
         customers.write(self._folder / "told.jsonl")
         return Report(
             self._store, time.monotonic() - start, len(customers.orders), count_outcomes(outcomes), chaos.score,
-            audit(services.books, outcomes), tuple(self._complaints), customers.notes(), count_approvals(outcomes),
+            audit(services.books, outcomes), tuple(self._complaints), customers.notes(), count_approvals(outcomes), passage,
         )  # fmt: skip
+
+    async def _passage(self, customers: Customers) -> Passage | None:
+        """Count what came through the broker, None without one; complain of what came twice or not at all."""
+        if self._broker is None:
+            return None
+        passage = await customers.passage(self._broker.title)
+        self._complaints += passage.complaints()
+        return passage
 
     async def _ready(self, wall: Wall, client: Client) -> None:
         """Wait until every process has registered in the store. Raises ``ProcessError`` when one ends, or takes too long."""
@@ -361,7 +409,8 @@ class Play:
         options = self._options
         orders = wanted(options.orders, random.Random(f"{options.seed} orders"), self._prefix())
         span = options.seconds or max(AT_LEAST if options.kills else 0.0, options.orders / RATE)
-        blows = plan(options.kills, random.Random(f"{options.seed} blows"), life=LIFE)
+        rng = random.Random(f"{options.seed} blows")
+        blows = plan(options.kills, rng, life=LIFE, broker=self._broker is not None)
         async with asyncio.TaskGroup() as group:
             group.create_task(customers.place(orders, span, random.Random(f"{options.seed} moments")))
             group.create_task(chaos.run(blows, span))

@@ -17,7 +17,7 @@ from makegood.errors import StoreUnavailableError
 
 from .approver import MAY_APPROVE
 from .books import OPERATIONS
-from .chaos import LEADER, OTHERS, WORLD, Blow, Chaos, Event
+from .chaos import BROKER, LEADER, OTHERS, WORLD, Blow, Chaos, Event
 from .customers import Customers, drawn
 from .processes import SERVICES, Place, State
 from .shop import LIMIT, Order
@@ -242,7 +242,8 @@ class Director:
         while True:
             await asyncio.sleep(self._rng.uniform(*BLOW_EVERY))
             if self.settings.chaos:
-                blow = Blow(0.0, self._rng.choice((*OTHERS, WORLD)), self._rng.uniform(1.0, 3.0))
+                outside = (WORLD, BROKER) if self.chaos.broker else (WORLD,)
+                blow = Blow(0.0, self._rng.choice((*OTHERS, *outside)), self._rng.uniform(1.0, 3.0))
                 self._soon(self.chaos.strike(blow))
 
     # -- looking -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
@@ -28,6 +29,47 @@ CHECKS: Final[Mapping[str, tuple[Kind, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Passage:
+    """What came through a broker, ``title``: of each order how many tasks there are, and which notices came, by number."""
+
+    title: str
+    tasks: Mapping[str, int]
+    notices: Mapping[str, AbstractSet[int]]
+
+    @property
+    def count(self) -> int:
+        """How many notices came."""
+        return sum(map(len, self.notices.values()))
+
+    def complaints(self) -> list[str]:
+        """A sentence for each order that is not one task, or whose notices have a gap."""
+        wrong = [
+            f"order {name} came through {self.title} and is {count} tasks"
+            for name, count in self.tasks.items()
+            if count != 1
+        ]
+        for name, numbers in self.notices.items():
+            if missing := sorted(set(range(1, max(numbers, default=1) + 1)) - numbers):
+                wrong.append(f"of order {name} notice {missing[0]} did not come through {self.title}")
+        return wrong
+
+    def sentence(self) -> str:
+        """What the demo's last words say of it."""
+        if self.complaints():
+            return f"{len(self.tasks)} orders came through {self.title}"
+        return f"{len(self.tasks)} orders came through {self.title}: each is one task, and each of its notices came, {self.count} in all"
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for a machine."""
+        return {
+            "title": self.title,
+            "orders": len(self.tasks),
+            "tasks": sum(self.tasks.values()),
+            "notices": self.count,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The end of a run. ``complaints`` are sentences about what went wrong besides the books; empty when nothing did."""
 
@@ -43,6 +85,8 @@ class Report:
     """Orders in error, and why: what an operator would see to next. Nothing is wrong about them."""
     approvals: tuple[int, int] = (0, 0)
     """How many large orders were approved, and how many refused."""
+    passage: Passage | None = None
+    """What came through a broker, if there was one."""
 
     @property
     def placed(self) -> int:
@@ -81,6 +125,7 @@ class Report:
             "audit": self.audit.as_json(),
             "complaints": list(self.complaints),
             "notes": list(self.notes),
+            **({"broker": self.passage.as_json()} if self.passage else {}),
         }
 
     def rows(self) -> list[tuple[str, str, bool]]:
@@ -115,7 +160,8 @@ class Report:
     def verdict(self) -> str:
         """One sentence."""
         if self.well:
-            return "the books balance: every order is whole, and nothing is lost"
+            through = f"{self.passage.sentence()}; " if self.passage else ""
+            return f"{through}the books balance: every order is whole, and nothing is lost"
         troubles = [*self.complaints, *map(str, self.audit.findings)]
         if self.placed != self.wanted:
             troubles.insert(0, f"{self.wanted - self.placed} orders could not be placed")

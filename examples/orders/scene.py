@@ -10,7 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,8 @@ from makegood.store.views import NodeView
 
 from .acts import ACTS
 from .auditor import Kind
-from .chaos import Chaos, Event
+from .broker_watch import BrokerWatch
+from .chaos import BROKER, Chaos, Event
 from .customers import Customers, Said
 from .director import AWAY, FAULTS, KINDS_OF_ORDERS, RATES, SHARES, Director
 from .processes import REGISTERED, SERVICES, Place, State
@@ -131,6 +132,7 @@ class Watcher:
         report: Path,
         console: str,
         title: str,
+        broker: BrokerWatch | None = None,
     ) -> None:
         self.director = director
         self.console = console
@@ -143,6 +145,7 @@ class Watcher:
         self._books = Books(services.books)
         self._report = report
         self._title = title
+        self._broker_watch = broker
         self._seen: dict[str, float] = {}
         self._asked: list[tuple[float, Counter[str], Counter[str]]] = []
 
@@ -154,6 +157,8 @@ class Watcher:
             now.nodes = {view.info.pid: view for view in views if not view.is_stopped}
             now.term, holder = await self._chaos.term()
             leader = self._chaos.leader_of(holder)
+            if self._broker_watch is not None:
+                await self._broker_watch.look()
             now.leader, now.away = leader.pid if leader else 0, False
         except StoreUnavailableError:
             now.away = True
@@ -203,7 +208,7 @@ class Watcher:
         choice = order if order in orders else self.director.follows
         return {
             "title": self._title, "console": self.console, "settings": self.director.settings, "zeros": self._zeros(),
-            "figures": self._figures(), "waits": self._waits.line, "money": self._money(), "wall": self._wall(), "dials": self._dials(),
+            "figures": self._figures(), "waits": self._waits.line, "money": self._money(), "wall": self._wall(), "broker": self._broker(), "dials": self._dials(),
             "followed": choice, "chosen": order if order in orders else "", "said": orders.get(choice),
             "act": self.director.act, "acts": ACTS, "feed": self._feed(), "customers": self._shown(),
             "shares": tuple(SHARES), "rates": tuple(RATES), "kinds": tuple(KINDS_OF_ORDERS),
@@ -258,6 +263,23 @@ class Watcher:
             for head, roles in GROUPS
         ]
 
+    def _broker(self) -> dict[str, Any] | None:
+        """The broker's process, and how many orders and notices are where; None without one."""
+        watch = self._broker_watch
+        if watch is None:
+            return None
+        orders = self._customers.orders.values()
+        figures = [
+            (f"{sum(not order.told.order for order in orders):,}", "orders to publish"),
+            ("–" if watch.waiting is None else f"{watch.waiting:,}", "orders wait in it"),
+            (f"{watch.notices:,}", "tasks with notices to send"),
+            (f"{sum(len(order.notices) for order in orders):,}", "notices came"),
+        ]
+        post = self._post(self._chaos.places[BROKER])
+        if not post.look and watch.waiting is None:
+            post = replace(post, look="quiet", more="does not answer yet")
+        return {"title": watch.title, "post": post, "figures": figures}
+
     def _post(self, place: Place) -> Post:
         node = self.now.nodes.get(place.pid)
         runs = place.state in (State.RUNNING, State.STOPPED)
@@ -301,6 +323,7 @@ class Watcher:
             "shop": "places orders",
             "approver": "answers large orders",
             "services": "own books",
+            BROKER: "keeps what waits on its disk",
             "console": "for operators",
         }[place.role]
 

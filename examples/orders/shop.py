@@ -14,6 +14,7 @@ out the day's takings: a schedule, which the demo triggers once.
 The lengths of time are short so that a demo heals while one watches; in earnest they are seconds to minutes.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ import makegood as mg
 
 from . import remote
 
+ORDERS_VARIABLE: Final = "MAKEGOOD_DEMO_ORDERS"
+"""Where orders come from: a queue of the store, or a place at a broker, such as ``amqp:main/orders``."""
+NOTICES_VARIABLE: Final = "MAKEGOOD_DEMO_NOTICES"
+"""Where every state of an order is sent to, such as ``amqp:main/notices``; unset: where its sender wants it."""
 RETRY: Final = mg.Retry(tries=3, wait="100ms", factor=2)
 """Within one attempt, while its complete-by allows: a service that hiccups."""
 RECOVER: Final = mg.Recover(threshold=4, wait="500ms", extended="3s", then="undo", resume="dead")
@@ -241,11 +246,11 @@ async def settle_now(client: mg.Client, why: str) -> mg.TaskHandle[int]:
     return await schedule.trigger(why=why)
 
 
-@shop.inbox("orders", lease="5s")
+@shop.inbox(os.environ.get(ORDERS_VARIABLE, "orders"), lease="5s")
 def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
     """Make a task of an order's message: the order's row, the task and the acknowledgement are one transaction.
 
     A killed process keeps the messages that it has until their lease ends, whoever takes its place.
     """
     tx.execute(INSERT[tx.caller.dialect], (order.id, order.sku, order.cents))
-    return place_order.plan(order).with_(key=order.id)
+    return place_order.plan(order).with_(key=order.id, reply_to=os.environ.get(NOTICES_VARIABLE))

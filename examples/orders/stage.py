@@ -6,6 +6,7 @@ from typing import Final
 
 from makegood import Client
 
+from .broker_watch import BrokerWatch
 from .chaos import Chaos
 from .customers import Customers
 from .director import Director
@@ -49,9 +50,10 @@ class Show:
             self._chaos, self.customers, self.services, rng=rng, prefix=prefix,
             visitor=Visitor(self._client, self.customers, self._folder),
         )  # fmt: skip
+        broker = self._chaos.broker
         watcher = Watcher(
             self.director, self.services, self._waits, report=self._folder / REPORT, console=console,
-            title=f"seed {seed} · {NAMES[store]}",
+            title=f"seed {seed} · {NAMES[store]}", broker=BrokerWatch(broker, self._client) if broker else None,
         )  # fmt: skip
         return Stage(
             self.director,

@@ -41,7 +41,7 @@ from .stage_ladder import Ladder, at_console
 from .visitor import RefusedError
 
 HERE: Final = Path(__file__).parent / "page"
-PARTS: Final = ("switches", "score", "wall", "dials", "live", "feed", "acts", "customers")
+PARTS: Final = ("switches", "score", "broker", "wall", "dials", "live", "feed", "acts", "customers")
 """The elements of the page that change, by their ids."""
 LOOK_EVERY: Final = 0.35
 BODY_LIMIT: Final = 4096

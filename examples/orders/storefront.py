@@ -6,6 +6,8 @@ Two files in the folder, a JSON object per line, and nothing else: ``wanted.json
 ``answers.jsonl`` is what the shop was told, and what the auditor reads: a line when the queue has accepted an order, a line for
 each state that arrives in the shop's private queue, and a line for each answer to a large order (``approver.py``). After SIGKILL a new process continues from the two: an order
 is sent again until it is noted as accepted, and the queue takes the same one only once.
+
+Where the shop's orders come from a broker (``shop.py``), it publishes them there, and reads its notices there.
 """
 
 import argparse
@@ -17,14 +19,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
+import msgspec
+
 from makegood import Client, QueueFullError, StoreUnavailableError
+from makegood.brokers import KINDS, OutgoingEvent, Reader, address_of, open_sender, open_source, targets_of
+from makegood.errors import BrokerUnavailableError, DeliveryError
 
 from .auditor import OPEN_AGAIN, OUTCOMES
+from .shop import NOTICES_VARIABLE, ORDERS_VARIABLE
 
 WANTED: Final = "wanted.jsonl"
 TOLD: Final = "answers.jsonl"
 _LOOK_EVERY: Final = 0.05
 _AGAIN_AFTER: Final = 0.3
+_CONFIRMED_WITHIN: Final = 5.0
+_WAIT: Final = 1.0
 _AT_ONCE: Final = 100
 """Messages of the private queue that are noted and acknowledged together."""
 
@@ -92,13 +101,17 @@ class Storefront:
     async def _send(self, order: dict[str, Any]) -> None:
         while True:
             try:
-                await self._client.send("orders", order, id=order["id"], reply_to=f"queue:{self._queue}")
-            except (StoreUnavailableError, QueueFullError):
+                await self._submit(order)
+            except (StoreUnavailableError, QueueFullError, DeliveryError):
                 await asyncio.sleep(_AGAIN_AFTER)
                 continue
             self._accepted.add(order["id"])
             append(self._told, {"order": order["id"], "cents": order["cents"]})
             return
+
+    async def _submit(self, order: dict[str, Any]) -> None:
+        """Send an order, and return once it will not be lost."""
+        await self._client.send("orders", order, id=order["id"], reply_to=f"queue:{self._queue}")
 
     async def listen(self) -> None:
         """Note what the private queue says of the orders, for ever; messages are acknowledged once they are noted.
@@ -130,10 +143,45 @@ class Storefront:
         self._newest[order] = data["sequence"]
 
 
+class BrokerStorefront(Storefront):
+    """The shop at work through a broker, ``url``. It speaks to it as makegood does; any client of the broker would do."""
+
+    def __init__(self, folder: Path, client: Client, url: str, orders: str, notices: str) -> None:
+        super().__init__(folder, client, "")
+        self._orders, self._notices = address_of(orders, KINDS), address_of(notices, KINDS)
+        self._targets = targets_of({self._orders.name: url})
+        self._sender = open_sender(self._targets[self._orders.name])
+
+    async def _submit(self, order: dict[str, Any]) -> None:
+        event = OutgoingEvent(order["id"], order["id"], msgspec.json.encode(order), "application/json")
+        await self._sender.send(self._orders.place, event, _CONFIRMED_WITHIN)
+
+    async def listen(self) -> None:
+        """Note what the broker's notices say of the orders, for ever; they are acknowledged once they are noted."""
+        source = open_source(self._notices, self._targets, Reader("shop", "shop", _AT_ONCE))
+        while True:
+            try:
+                await source.open()
+                deliveries = await source.take(_AT_ONCE, _WAIT)
+                for delivery in deliveries:
+                    self.note(msgspec.json.decode(delivery.body)["data"])
+                await source.acknowledge(deliveries)
+            except BrokerUnavailableError:
+                await asyncio.sleep(_AGAIN_AFTER)
+
+
+def storefront(folder: Path, client: Client, queue: str) -> Storefront:
+    """Return the shop that the environment asks for: with a broker, or with the store's queues alone."""
+    orders, notices = os.environ.get(ORDERS_VARIABLE), os.environ.get(NOTICES_VARIABLE)
+    if not orders or not notices:
+        return Storefront(folder, client, queue)
+    return BrokerStorefront(folder, client, os.environ["MAKEGOOD_BROKERS_MAIN"], orders, notices)
+
+
 async def keep_shop(folder: Path, queue: str) -> None:
     """Sell and listen until cancelled."""
     async with Client() as client, asyncio.TaskGroup() as group:
-        shop = Storefront(folder, client, queue).remember()
+        shop = storefront(folder, client, queue).remember()
         group.create_task(shop.sell())
         group.create_task(shop.listen())
 

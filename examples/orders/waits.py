@@ -46,6 +46,8 @@ class Rows:
     """Whether a Supervisor leads."""
     starting: Sequence[str] = ()
     """Places whose process runs, and has not registered yet."""
+    broker: str = ""
+    """The broker that orders come through, "" for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class Waits:
         customers: Customers,
         places: Mapping[str, Place],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        broker: str = "",
     ) -> None:
         self.line = ""
         """What open orders wait for; "" while orders end."""
@@ -74,6 +78,7 @@ class Waits:
         self._customers = customers
         self._places = places
         self._clock = clock
+        self._broker = broker
         self._ended = 0
         self._since = clock()
         self._read = self._since - READ_EVERY
@@ -114,7 +119,8 @@ class Waits:
             )
         steps = await store.tasks.briefs([view.id for view in views])
         messages = await store.queues.messages(QUEUE, len(orders))
-        return Rows(orders, steps, nodes, messages, has_leader, _starting(self._places.values(), nodes))
+        starts = _starting(self._places.values(), nodes)
+        return Rows(orders, steps, nodes, messages, has_leader, starts, self._broker)
 
 
 def line_of(rows: Rows) -> str:
@@ -188,6 +194,8 @@ def _waits(order: str, view: TaskView | None, rows: Rows) -> list[Wait]:
 
 def _queued(order: str, rows: Rows) -> Wait:
     message = next((one for one in rows.messages if one.message.id == order), None)
+    if message is None and rows.broker:
+        return Wait("broker", lambda n: f"{_wait(n)} at {rows.broker}")
     if (message is None or message.due <= 0) and not _runs("inbox", rows):
         return Wait("queue", lambda n: f"{_wait(n)} in the queue, and no submission process is alive")
     if message is None or message.due <= 0:

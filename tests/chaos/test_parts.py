@@ -15,7 +15,7 @@ from rich.console import Console
 from examples.chaos.approver import answers, open_notes, read_lines
 from examples.chaos.checker import Verdict
 from examples.chaos.command import parse
-from examples.chaos.kinds import LIFE, LONGEST_COMPLETE_BY, Kind, kinds_of, plan
+from examples.chaos.kinds import BROKER, LIFE, LONGEST_COMPLETE_BY, Kind, kinds_of, plan
 from examples.chaos.network import Proxy
 from examples.chaos.orders import (
     CONSENT_WITHIN,
@@ -66,7 +66,8 @@ def test_who_is_stopped_is_stopped_for_longer_than_a_heartbeat_and_an_attempt_la
 def test_each_store_has_faults_of_its_own() -> None:
     assert Kind.FILE_LOCKED in set(kinds_of("sqlite")) - set(kinds_of("postgres"))
     assert Kind.ANSWERS_LOST in set(kinds_of("postgres")) - set(kinds_of("sqlite"))
-    assert set(kinds_of("sqlite")) | set(kinds_of("postgres")) == set(Kind)
+    assert set(kinds_of("sqlite", "rabbitmq")) | set(kinds_of("postgres")) == set(Kind)
+    assert set(kinds_of("sqlite", "rabbitmq")) - set(kinds_of("sqlite")) == set(BROKER)
 
 
 def test_customers_order_in_all_ways_and_no_two_orders_have_one_id() -> None:

@@ -163,3 +163,19 @@ def test_an_http_clients_lines_do_not_drown_the_others() -> None:
             assert chatty.isEnabledFor(logging.WARNING)
     finally:
         chatty.setLevel(before)
+
+
+def test_a_broken_connection_to_rabbitmq_is_one_sentence_and_no_traceback_of_its_client() -> None:
+    """The client's errors are still logged, and at the finest level everything is."""
+    client, connection = logging.getLogger("aiormq"), logging.getLogger("aiormq.connection")
+    before = client.level
+    try:
+        for level, visible in (("info", False), ("debug", True)):
+            client.setLevel(logging.DEBUG)
+            cli = Cli()
+            cli.flags["log_level"] = level
+            set_up_logs(cli)
+            assert connection.isEnabledFor(logging.WARNING) is visible
+            assert connection.isEnabledFor(logging.ERROR)
+    finally:
+        client.setLevel(before)

@@ -26,6 +26,8 @@ def set_up_logs(cli: Cli) -> None:
         # A line for each request that an action makes would drown all others.
         for chatty in ("httpx", "httpx2", "uvicorn"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
+        # It writes a traceback for each connection that breaks, beside our own sentence about it.
+        logging.getLogger("aiormq").setLevel(logging.ERROR)
 
 
 def telemetry_of(cli: Cli) -> Observer | None:

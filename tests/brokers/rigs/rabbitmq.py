@@ -1,198 +1,45 @@
-"""A private node of RabbitMQ, of Debian's package.
-
-``MAKEGOOD_TEST_RABBITMQ_ROOT`` names the tree of another Debian with that package, such as a newer one: the node then runs in there.
-"""
+"""A private node of RabbitMQ: of Debian's package, or where ``MAKEGOOD_TEST_RABBITMQ_HOME`` says, such as a newer Debian's tree."""
 
 import asyncio
-import atexit
 import contextlib
-import http.client
-import json
-import os
-import shutil
-import signal
-import subprocess
-import tempfile
-import time
 from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import aiormq
 import trustme
 from pamqp import commands
 
 from examples.orders.free_port import free_port
+from examples.orders.private_servers import RabbitServer
 from makegood.base.sizes import MIB
 from makegood.brokers import BrokerAddress, Target, address_of
-from makegood.errors import ConfigError, StoreUnavailableError
 from tests.brokers.rig import Draft, Received
 
-_START = 60.0
-_LOOK = 0.1
-_GUARD = 'read nothing; kill -9 -- "-$1" "-$2"; rm -rf "$3"'
-_BIN, _EPMD = Path("/usr/lib/rabbitmq/bin"), Path("/usr/bin/epmd")
-_ADMIN = "guest"
 USER, PASSWORD = "shop", "orders-2-hunter"
 
 
-class RabbitServer:
-    """A node with the management API, on free ports and in a temporary folder; ends with this program, even if that is killed."""
+class TlsRabbitServer(RabbitServer):
+    """A node that also listens with TLS, and takes messages of at most ``most_bytes``."""
 
     def __init__(self) -> None:
-        self._root = Path(os.environ.get("MAKEGOOD_TEST_RABBITMQ_ROOT", "/"))
-        programs = (_BIN / "rabbitmq-server", _EPMD)
-        if not all((self._root / program.relative_to("/")).exists() for program in programs):
-            raise ConfigError(
-                "no RabbitMQ on this machine: install it (Debian: apt-get install rabbitmq-server)"
-            )
-        self.folder = Path(tempfile.mkdtemp(prefix="makegood-rabbitmq-", dir=self._root / "tmp"))
-        self._inside = Path("/") / self.folder.relative_to(self._root)
-        self.port, self.tls_port, self.api, self._epmd_port, self._dist = (free_port() for _ in range(5))
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._guard: subprocess.Popen[bytes] | None = None
-        (self.folder / "plugins").write_text("[rabbitmq_management].\n")
+        super().__init__()
+        self.tls_port = free_port()
         authority = trustme.CA()
         authority.cert_pem.write_to_path(self.folder / "authority.pem")
-        authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(
-            self.folder / "server.pem"
-        )
-        pem = self._inside / "server.pem"
-        (self.folder / "rabbitmq.conf").write_text(
+        pem = self.folder / "server.pem"
+        authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(pem)
+        self.configure(
             f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}\nssl_options.certfile = {pem}\nssl_options.keyfile = {pem}\n"
-            f"listeners.tcp.1 = 127.0.0.1:{self.port}\nmanagement.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {self.api}\n"
-            f"collect_statistics_interval = 200\nmax_message_size = {2 * MIB}\n"
+            f"max_message_size = {2 * MIB}\n"
         )
-        self._epmd = self._run([str(_EPMD), "-address", "127.0.0.1", "-port", str(self._epmd_port)])
-        atexit.register(self.close)
-
-    def _environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            "HOME": str(self._inside),
-            "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "ERL_EPMD_PORT": str(self._epmd_port),
-            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
-            "RABBITMQ_CONFIG_FILE": str(self._inside / "rabbitmq.conf"),
-            "RABBITMQ_DIST_PORT": str(self._dist),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self._inside / "plugins"),
-            "RABBITMQ_LOG_BASE": str(self._inside / "log"),
-            "RABBITMQ_MNESIA_BASE": str(self._inside / "data"),
-            "RABBITMQ_NODENAME": f"makegood{self.port}@localhost",
-            "RABBITMQ_PID_FILE": str(self._inside / "pid"),
-            # What a quorum queue holds is counted, and slow consumers are noticed, each second.
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-rabbit quorum_tick_interval 1000 -rabbit channel_tick_interval 1000",
-            "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes the server, and does not wait for it
-        }
-
-    def _enter(self) -> list[str]:
-        """Return what runs a command in the tree of another Debian, with a /proc that nothing else sees."""
-        if self._root == Path("/"):
-            return []
-        script = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
-        return ["unshare", "--mount", "sh", "-c", script, str(self._root)]
-
-    def _run(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
-        with (self.folder / "output").open("ab") as out:
-            return subprocess.Popen(
-                [*self._enter(), *words], cwd=self.folder, env=self._environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
-            )  # fmt: skip
-
-    def start(self) -> None:
-        """Start it, or start it again, and wait until it serves."""
-        process = self._run([str(_BIN / "rabbitmq-server")])
-        self._processes.append(process)
-        self._guard_anew(process.pid)
-        until = time.monotonic() + _START
-        while not self._serves():
-            if process.poll() is not None or time.monotonic() > until:
-                self.kill()
-                output = (self.folder / "output").read_text(errors="replace")[-1000:]
-                raise StoreUnavailableError(f"the private RabbitMQ did not start: {output}")
-            time.sleep(_LOOK)
-
-    def _serves(self) -> bool:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            return self.ask("GET", "/api/overview") is not None
-        return False
-
-    def _guard_anew(self, pid: int) -> None:
-        self._unguarded()
-        words = ["/bin/sh", "-c", _GUARD, "guard", str(pid), str(self._epmd.pid), str(self.folder)]
-        self._guard = subprocess.Popen(
-            words,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def _unguarded(self) -> None:
-        guard, self._guard = self._guard, None
-        if guard is not None and guard.stdin is not None:
-            guard.kill()
-            guard.wait()
-            guard.stdin.close()
-
-    def control(self, *words: str) -> None:
-        """Run ``rabbitmqctl``."""
-        command = [*self._enter(), str(_BIN / "rabbitmqctl"), *words]
-        subprocess.run(
-            command, cwd=self.folder, env=self._environment(), check=True, capture_output=True, timeout=60
-        )
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it was started and not killed."""
-        return bool(self._processes)
-
-    def kill(self) -> None:
-        """Kill it as a crash does."""
-        for process in self._processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        self._processes.clear()
-
-    def signal(self, number: int) -> None:
-        """Send its process a signal."""
-        for process in self._processes:
-            os.killpg(process.pid, number)
-
-    def close(self) -> None:
-        """Kill it, and remove its folder."""
-        atexit.unregister(self.close)
-        self._unguarded()
-        self.kill()
-        self._epmd.kill()
-        self._epmd.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def ask(self, method: str, path: str, body: object = None) -> Any:
-        """Ask the management API; return its JSON, None for none. Raises ``LookupError`` for 404."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.api, timeout=20)
-        login = b64encode(f"{_ADMIN}:{_ADMIN}".encode()).decode()
-        headers = {"authorization": f"Basic {login}", "content-type": "application/json"}
-        try:
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
-            answer = connection.getresponse()
-            text = answer.read()
-        finally:
-            connection.close()
-        if answer.status == 404:
-            raise LookupError(path)
-        if answer.status >= 300:
-            raise http.client.HTTPException(f"{method} {path}: {answer.status} {text!r:.200}")
-        return json.loads(text) if text else None
 
 
 @cache
-def server() -> RabbitServer:
+def server() -> TlsRabbitServer:
     """The node that the rigs of this process share, each in a virtual host of its own. It ends with this program."""
-    return RabbitServer()
+    return TlsRabbitServer()
 
 
 class RabbitRig:
@@ -201,12 +48,11 @@ class RabbitRig:
     kind = "amqp"
     gives_ids = False
     takes_ids = True
-    durable_after = 0.0
     takes_empty = True
-    has_connection = True
     takes_bytes = True
+    has_connection = True
     has_single_acknowledgements = True
-    secrets: Sequence[str] = (PASSWORD,)
+    secrets = (PASSWORD,)
     keeps_order = True
     keeps_over_restart = True
     has_dead_letters = True
@@ -220,10 +66,10 @@ class RabbitRig:
 
     def start(self) -> None:
         """Start the node if it does not run, and make the virtual host and its user."""
-        if not self.server.is_running:
+        if not self.server.running:
             self.server.start()
         self.server.ask("PUT", f"/api/vhosts/{self.type}")
-        self.server.ask("PUT", f"/api/permissions/{self.type}/{_ADMIN}", _rights(".*", ".*", ".*"))
+        self.server.ask("PUT", f"/api/permissions/{self.type}/{self.server.user}", _rights(".*", ".*", ".*"))
         self._allow(PASSWORD)
 
     def _allow(self, password: str) -> None:
@@ -236,11 +82,11 @@ class RabbitRig:
 
     def stop(self) -> None:
         """Stop it with SIGSTOP."""
-        self.server.signal(signal.SIGSTOP)
+        self.server.pause()
 
     def resume(self) -> None:
         """Let it continue."""
-        self.server.signal(signal.SIGCONT)
+        self.server.resume()
 
     def close(self) -> None:
         """Remove the virtual host; the node is shared, and ends with this program."""
@@ -253,14 +99,12 @@ class RabbitRig:
 
     def url(self, user: str, password: str) -> str:
         """The URL of the virtual host for a user."""
-        management = quote(f"http://127.0.0.1:{self.server.api}", safe="")
-        return f"amqp://{user}:{password}@127.0.0.1:{self.server.port}/{self.type}?management={management}"
+        return self.server.url_of(self.type, user, password)
 
     @contextlib.asynccontextmanager
     async def channel(self) -> Any:
         """A channel of the administrator."""
-        url = f"amqp://{_ADMIN}:{_ADMIN}@127.0.0.1:{self.server.port}/{self.type}"
-        connection = await aiormq.connect(url)
+        connection = await aiormq.connect(self.url(self.server.user, self.server.password).partition("?")[0])
         try:
             yield await connection.channel()
         finally:
@@ -354,8 +198,6 @@ class QuorumRig(RabbitRig):
     """Quorum queues."""
 
     type = "quorum"
-    # Killed within the first seconds, 3.10.8 never elects the queue's leader, and 4.3.6 has lost what it confirmed.
-    durable_after = 5.0
 
 
 def _rights(configure: str, write: str, read: str) -> dict[str, str]:

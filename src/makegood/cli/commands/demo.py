@@ -37,8 +37,13 @@ from makegood.store import open_store
     help="Decides what is ordered, what fails and what is killed. [default: random]",
 )
 @flag("--postgres", text="On a private PostgreSQL, started for the demo.")
+@click.option(
+    "--broker",
+    type=click.Choice(["rabbitmq"]),
+    help="Orders come through a private broker, and notices go back through it.",
+)
 @flag("--keep", text="Keep the folder with the store, the books and the logs.")
-def demo(cli: Cli, /, *, postgres: bool, keep: bool, **options: int | None) -> int:
+def demo(cli: Cli, /, *, postgres: bool, keep: bool, **options: int | str | None) -> int:
     """Run the order system: a shop, the submission process, schedulers, agents, supervisors, the services
     and the console, each a process of its own. In a terminal you kill them by button on a page, the stage;
     it needs `makegood[console]`. Without the stage, some are killed by a plan. At the end the services' own
