@@ -8,9 +8,25 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from makegood.brokers import Backlog, Delivery, OutgoingEvent, Reader, RefusedTargetError, Requirement
+from makegood.base.clock import Clock, SystemClock
+from makegood.base.sizes import GIB
+from makegood.brokers import (
+    Backlog,
+    BrokerAddress,
+    Delivery,
+    OutgoingEvent,
+    Reader,
+    RefusedTargetError,
+    Requirement,
+    Source,
+)
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
+from makegood.messaging.source_messages import SourceMessages
+from makegood.messaging.source_relay import SourceRelay
+from makegood.messaging.source_report import SourceReport
+from makegood.store.protocol import Store
 
 
 @dataclass(slots=True)
@@ -195,3 +211,14 @@ class MemorySender:
 
     async def close(self) -> None:
         """Do nothing."""
+
+
+def relay_of(
+    store: Store, broker: MemoryBroker, address: BrokerAddress, queue: str, *, most: int, rng: random.Random, clock: Clock | None = None,
+    source: Callable[[], Source] | None = None, **options: Any,
+) -> SourceRelay:  # fmt: skip
+    """Return a relay from a broker, which nobody runs. ``options``: those of ``SourceMessages``."""
+    return SourceRelay(
+        store, lambda _: broker.source() if source is None else source(), SourceMessages(address, queue, rng, **options),
+        SourceReport(store, address, queue, clock or SystemClock()), most=most, most_bytes=GIB, rng=rng,
+    )  # fmt: skip

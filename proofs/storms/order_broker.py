@@ -10,13 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from makegood.base.sizes import GIB
-from makegood.brokers import BrokerAddress, Delivery, Reader
+from makegood.brokers import BrokerAddress, Delivery
 from makegood.errors import BrokerUnavailableError
-from makegood.messaging.source_relay import SourceRelay
 from makegood.store import Store
-from makegood.testing.simulator.loop import current_process
-from proofs.memory_broker import MemoryBroker, MemorySource
+from proofs.memory_broker import MemoryBroker, MemorySource, relay_of
 from proofs.storms.members import StormHome, StormMember
 from proofs.storms.surroundings import ORDERS, Around
 
@@ -105,13 +102,11 @@ class RelayMember(StormMember):
     async def _serve(self, store: Store, rng: random.Random) -> None:
         world: Any = self.world
 
-        def source(_: Reader) -> MemorySource:
+        def source() -> MemorySource:
             self.sources.append(_StormSource(world, world.broker))
             return self.sources[-1]
 
-        process = current_process()
-        assert process is not None
-        relay = SourceRelay(
-            store, ADDRESS, source, queue=ORDERS, name=self.name, most=_LIMIT, most_bytes=GIB, clock=self.clock, rng=rng,
-        )  # fmt: skip
+        relay = relay_of(
+            store, world.broker, ADDRESS, ORDERS, most=_LIMIT, rng=rng, clock=self.clock, source=source
+        )
         await relay.run()

@@ -25,10 +25,10 @@ GROUPS: Mapping[str, Sequence[str]] = {
         "Client", "SyncClient", "TaskHandle", "SyncTaskHandle", "Submissions", "SyncSubmissions", "Filter", "Prefix", "Exact",
         "BatchProgress", "Act", "Acted", "Signalled", "ScheduleHandle", "SyncScheduleHandle",
     ),
-    "Queues and notifications": ("Queue", "SyncQueue", "QueueMessage", "Sent", "verified"),
+    "Queues and notifications": ("Queue", "SyncQueue", "QueueMessage", "Sent", "verified", "Delivery"),
     "Run": ("Node", "SyncNode", "Options", "Pass"),
     "Records": (
-        "TaskView", "TaskDetail", "BulkView", "StepView", "SignalView", "EventView", "AuditView", "AlertView", "MessageView", "QueueView", "ListenerView", "ScheduleView", "LaneView", "LanePlace", "TaskLane",
+        "TaskView", "TaskDetail", "BulkView", "StepView", "SignalView", "EventView", "AuditView", "AlertView", "MessageView", "QueueView", "ListenerView", "ScheduleView", "LaneView", "LanePlace", "TaskLane", "BrokersView", "SourceView", "ReceiverView",
     ),
 }  # fmt: skip
 """The names of ``makegood`` by subject. Errors make the last group."""

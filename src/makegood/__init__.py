@@ -25,6 +25,7 @@ __getattr__, __dir__, __all__ = names(
     __name__,
     {
         "base.webhook_signature": "verified",
+        "brokers.protocol": "Delivery",
         "client.client": "Client",
         "client.handle": "TaskHandle",
         "client.operators": "Acted",
@@ -38,7 +39,7 @@ __getattr__, __dir__, __all__ = names(
         "declare.outcomes": "Happened NOTHING NOT_HAPPENED NotHappened",
         "declare.setup": "SETUP",
         "declare.signal": "Signal SignalByKey",
-        "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError CallCancelled ClosedError CodecError CompleteByPassed ConfigError "
+        "errors": "ActRefusedError AlertNotFoundError BrokerUnavailableError BulkNotFoundError CallCancelled ClosedError CodecError CompleteByPassed ConfigError "
         "DefinitionError DeliveryError DuplicateNameError FencedOffError IllegalTransitionError "
         "KeyConflict LaneTakenError Later MakegoodError MissingUndoError PayloadError Permanent PromiseError QueueFullError "
         "Refused ScheduleNotFoundError SchemaMismatchError SignalRefused StaleWriteError StoreError StoreUnavailableError "
@@ -60,6 +61,7 @@ __getattr__, __dir__, __all__ = names(
         "store.signals": "Signalled",
         "store.views": "AlertView Asked AuditView EventView Exact Filter Prefix SignalView StepView TaskDetail TaskView",
         "story.batch_progress": "BatchProgress",
+        "story.brokers": "BrokersView ReceiverView SourceView",
         "supervisor.supervisor": "Pass",
         "transactions.transaction": "Transaction",
         "workflow.app": "App",

@@ -3,6 +3,7 @@
 from makegood import codecs as codecs
 from makegood import keys as keys
 from makegood.base.webhook_signature import verified
+from makegood.brokers.protocol import Delivery
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.client.operators import Acted
@@ -19,6 +20,7 @@ from makegood.declare.signal import Signal, SignalByKey
 from makegood.errors import (
     ActRefusedError,
     AlertNotFoundError,
+    BrokerUnavailableError,
     BulkNotFoundError,
     CallCancelled,
     ClosedError,
@@ -85,6 +87,7 @@ from makegood.store.views import (
     TaskView,
 )
 from makegood.story.batch_progress import BatchProgress
+from makegood.story.brokers import BrokersView, ReceiverView, SourceView
 from makegood.supervisor.supervisor import Pass
 from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
@@ -94,11 +97,6 @@ from makegood.workflow.verbs import branches, done, each, fail, first, parallel,
 from makegood.workflow.workflow import Workflow
 
 __all__ = [
-    "MOMENT",
-    "NEVER",
-    "NOTHING",
-    "NOT_HAPPENED",
-    "SETUP",
     "Act",
     "ActRefusedError",
     "Acted",
@@ -112,6 +110,8 @@ __all__ = [
     "AuditView",
     "BatchProgress",
     "Breaker",
+    "BrokerUnavailableError",
+    "BrokersView",
     "BulkNotFoundError",
     "BulkView",
     "Call",
@@ -122,6 +122,7 @@ __all__ = [
     "CompleteByPassed",
     "ConfigError",
     "DefinitionError",
+    "Delivery",
     "DeliveryError",
     "DuplicateNameError",
     "EventView",
@@ -137,9 +138,13 @@ __all__ = [
     "LaneView",
     "Later",
     "ListenerView",
+    "MOMENT",
     "MakegoodError",
     "MessageView",
     "MissingUndoError",
+    "NEVER",
+    "NOTHING",
+    "NOT_HAPPENED",
     "Node",
     "NotHappened",
     "Options",
@@ -153,9 +158,11 @@ __all__ = [
     "QueueFullError",
     "QueueMessage",
     "QueueView",
+    "ReceiverView",
     "Recover",
     "Refused",
     "Retry",
+    "SETUP",
     "ScheduleHandle",
     "ScheduleNotFoundError",
     "ScheduleView",
@@ -166,6 +173,7 @@ __all__ = [
     "SignalRefused",
     "SignalView",
     "Signalled",
+    "SourceView",
     "StaleWriteError",
     "StepFailedError",
     "StepView",

@@ -147,11 +147,11 @@ class Options:
             entry(host, "webhook_secrets")
             for secret in secrets or [""]:
                 key_of(secret, f"webhook_secrets of {host!r}")
-        for target in self.broker_targets.values():
+        for target in self._broker_targets.values():
             if not target.url.strip():
                 raise ConfigError(f"brokers: the URL of {target.name!r} is empty")
         for pattern in (self.reply_to_brokers or "").split():
-            target_for(checked_pattern(pattern, KINDS), self.broker_targets, "reply_to_brokers")
+            target_for(checked_pattern(pattern, KINDS), self._broker_targets, "reply_to_brokers")
         if self.webhook_cause not in _CAUSES:
             raise ConfigError(f"webhook_cause={self.webhook_cause!r}: one of {', '.join(_CAUSES)}")
 
@@ -174,7 +174,7 @@ class Options:
         return {host: tuple(secrets.split()) for host, secrets in (self.webhook_secrets or {}).items()}
 
     @property
-    def broker_targets(self) -> dict[str, Target]:
+    def _broker_targets(self) -> dict[str, Target]:
         """The brokers by name. Raises ``ConfigError`` for a URL that names none."""
         return targets_of(self.brokers or {})
 

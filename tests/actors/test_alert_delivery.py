@@ -17,7 +17,6 @@ from makegood.brokers import BrokerAddress
 from makegood.messaging.alert_webhook import Webhook
 from makegood.messaging.alerts import AT_ONCE, AlertSender
 from makegood.messaging.leader_watch import LeaderWatch
-from makegood.messaging.source_relay import SourceRelay
 from makegood.model.messages import Act, Alert, AlertKind
 from makegood.model.plan import Template
 from makegood.model.schedule import ScheduleDraft, SchedulePlan, spec_of
@@ -29,7 +28,7 @@ from makegood.store.protocol import Store
 from makegood.store.queue_records import Outgoing, Returned
 from makegood.store.views import AgentInfo, AlertView
 from makegood.supervisor.supervisor import LEASE, Supervisor
-from proofs.memory_broker import MemoryBroker
+from proofs.memory_broker import MemoryBroker, relay_of
 from tests.actors.conftest import QUIET
 from tests.actors.test_supervisor import CALM, supervisor, term_of
 from tests.actors.webhook_receiver import listening
@@ -270,10 +269,9 @@ async def bar(store: Store, _world: World) -> None:
     """Let a broker deliver what no queue can take, and then refuse the password."""
     broker = MemoryBroker()
     broker.put(b"{no json", "o-1")
-    relay = SourceRelay(
-        store, BrokerAddress("amqp", "main", "orders"), broker.source, queue="orders", name="here-1", most=10, most_bytes=1 << 20,
-        clock=SystemClock(), rng=random.Random(1),
-    )  # fmt: skip
+    relay = relay_of(
+        store, broker, BrokerAddress("amqp", "main", "orders"), "orders", most=10, rng=random.Random(1)
+    )
     await relay.turn()
     broker.denied = True
     await relay.turn()

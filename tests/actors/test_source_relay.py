@@ -16,19 +16,18 @@ from makegood.messaging.inbox import Inboxes
 from makegood.messaging.source_relay import SourceRelay
 from makegood.store.protocol import Store
 from makegood.store.views import Filter
-from proofs.memory_broker import MemoryBroker
+from proofs.memory_broker import MemoryBroker, relay_of
 from tests.conformance.worlds import Counts
 
 ADDRESS = BrokerAddress("amqp", "main", "orders")
 QUEUE = ADDRESS.queue
 
 
-def relay(store: Any, broker: MemoryBroker, most: int = 1000, **options: Any) -> SourceRelay:
+def relay(
+    store: Any, broker: MemoryBroker, most: int = 1000, rng: random.Random | None = None, **options: Any
+) -> SourceRelay:
     """Return a relay that nobody runs."""
-    return SourceRelay(
-        store, ADDRESS, broker.source, queue=QUEUE, name="here-1", most=most, most_bytes=1 << 30,
-        clock=SystemClock(), **{"rng": random.Random(1), **options},
-    )  # fmt: skip
+    return relay_of(store, broker, ADDRESS, QUEUE, most=most, rng=rng or random.Random(1), **options)
 
 
 async def waiting(store: Store) -> list[str]:
@@ -54,7 +53,7 @@ async def test_what_is_delivered_is_a_message_under_its_id_and_acknowledged(stor
         {"traceparent": "00-1"},
         "o-2",
     )
-    assert (broker.waiting, relaying.info().taken, relaying.info().waiting) == ([], 2, 0)
+    assert (broker.waiting, relaying.report.info().taken, relaying.report.info().waiting) == ([], 2, 0)
 
 
 async def test_a_batch_is_one_commit(counting_store: Store, counts: Counts) -> None:
@@ -83,7 +82,7 @@ async def test_lost_acknowledgements_and_doubled_deliveries_make_one_message(sto
     again = relay(store, broker)
     await again.turn()
     assert (await waiting(store), broker.waiting) == ([], [])
-    assert (again.info().taken, again.info().redelivered >= 20) == (0, True)
+    assert (again.report.info().taken, again.report.info().redelivered >= 20) == (0, True)
 
 
 async def test_a_relay_that_dies_between_commit_and_acknowledgement_repeats_nothing(store: Store) -> None:
@@ -136,7 +135,7 @@ async def test_what_no_queue_can_take_is_a_dead_letter_and_stops_nothing(
     text = (await alerts(store))["source_refused"]
     assert why in text
     assert "amqp:main/orders" in text
-    assert relaying.info().refused == 1
+    assert relaying.report.info().refused == 1
 
 
 async def test_a_refusal_survives_the_absence_of_the_store(
@@ -181,7 +180,7 @@ async def test_a_full_queue_leaves_the_backlog_at_the_broker(store: Store) -> No
     takes = broker.takes
     assert await relaying.turn() > 0
     assert broker.takes == takes
-    assert "its limit is 3" in relaying.info().error
+    assert "its limit is 3" in relaying.report.info().error
     handover = await store.queues.receive_messages(QUEUE, "me", 100, 60.0, 9)
     await store.queues.acknowledge_messages([(m.seq, m.tries) for m in handover.messages])
     assert await relaying.turn() == 0
@@ -197,10 +196,10 @@ async def test_a_broker_that_is_away_or_refuses_us_raises_an_alert_that_ends(sto
     await relaying.turn()
     text = (await alerts(store))["source_away"]
     assert "refuses the password" in text
-    assert relaying.info().away is not None
+    assert relaying.report.info().away is not None
     broker.denied = False
     await relaying.turn()
-    assert (await alerts(store), await waiting(store), relaying.info().away) == ({}, ["a"], None)
+    assert (await alerts(store), await waiting(store), relaying.report.info().away) == ({}, ["a"], None)
 
 
 async def test_a_start_does_not_wait_for_the_broker(store: Store) -> None:

@@ -306,7 +306,7 @@ def test_brokers_are_a_table_a_list_or_a_variable_each(tmp_path: Path) -> None:
         "MAKEGOOD_BROKERS_MAIN": "amqps://shop@mq.example/prod",
     }
     options = load({}, environ, tmp_path).options
-    assert {name: (target.kind, target.shown) for name, target in options.broker_targets.items()} == {
+    assert {name: (target.kind, target.shown) for name, target in options._broker_targets.items()} == {
         "main": ("amqp", "amqps://shop@mq.example/prod"),
         "events": ("nats", "nats://shop:***@nats.example"),
         "logs": ("kafka", "kafka://k.example"),
@@ -319,13 +319,13 @@ def test_brokers_are_a_table_a_list_or_a_variable_each(tmp_path: Path) -> None:
         ('brokers = "main"', "write which broker is where"),
         ('[brokers]\nmain = "http://mq.example"', "the scheme 'http' names no broker"),
         ('[brokers]\nmain = "amqp://a:b@c:d@host"', "more than one @"),
-        ('[brokers]\n"a/b" = "amqp://host"', "is no name"),
+        ('[brokers]\n"a/b" = "amqp://host"', "cannot be a name"),
         ('reply_to_brokers = "amqp:main/x"', "the settings of this process lack"),
         (
             'reply_to_brokers = "kafka:main/x"\n[brokers]\nmain = "amqp://host"',
             "says? that 'main' is RabbitMQ|RabbitMQ",
         ),
-        ('reply_to_brokers = "amqp:main/a*b"\n[brokers]\nmain = "amqp://host"', "may stand at its end"),
+        ('reply_to_brokers = "amqp:main/a*b"\n[brokers]\nmain = "amqp://host"', "perhaps with a"),
         ('reply_to_brokers = "amqp://host/q"\n[brokers]\nmain = "amqp://host"', "no URL belongs here"),
     ],
 )

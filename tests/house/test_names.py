@@ -46,6 +46,7 @@ PUBLIC: Final = {
     "store/notice_records.py": "ListenerView.sent",
     "store/oversight_records.py": "BulkView.wanted BulkView.counted BulkView.ended BulkView.sent BulkView.applied BulkView.refused",
     "store/signals.py": "Signalled.created",
+    "story/brokers.py": "SourceView.taken SourceView.refused SourceView.redelivered ReceiverView.sent ReceiverView.failed",
     "store/queue_records.py": "Sent.created MessageView.ended QueueView.taken QueueView.delayed",
     "store/views.py": "TaskView.created TaskView.ended StepView.stood TaskDetail.asked AlertView.ended AlertView.acked AlertView.logged "
     "AlertView.told "
@@ -65,7 +66,7 @@ PROTOCOL: Final = {
     "store/oversight_records.py": "ErrorGroup.retried ErrorGroups.capped MinuteFigures.seen MinuteFigures.submitted MinuteFigures.processed "
     "MinuteFigures.undone",
     "store/records.py": "NewGeneration.freed",
-    "store/views.py": "AgentInfo.used AgentInfo.failed AgentInfo.heard SchedulerTally.processed SchedulerTally.undone NodeInfo.held "
+    "store/views.py": "SourceInfo.taken SourceInfo.refused SourceInfo.redelivered SenderInfo.sent SenderInfo.failed AgentInfo.used AgentInfo.failed AgentInfo.heard SchedulerTally.processed SchedulerTally.undone NodeInfo.held "
     "NodeView.started SchemaStatus.needed",
 }
 """Names in stored JSON, in notifications, and in the JSON of the command line and the API, which are those of the fields."""

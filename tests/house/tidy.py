@@ -12,7 +12,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 MOST_LINES = 800
 MOST_FUNCTION_LINES = 80
 MOST_ATTRIBUTES = 12
-BANNED_WORDS = frozenset({"job", "worker", "handler", "backend", "broker", "peer", "activity"})
+BANNED_WORDS = frozenset({"job", "worker", "handler", "backend", "peer", "activity"})
 FOREIGN_NAMES = frozenset({"add_signal_handler", "remove_signal_handler"})
 """Names that asyncio gave to what our loop must have."""
 
@@ -97,7 +97,7 @@ def words_of(name: str) -> set[str]:
 
 
 def banned_word(tree: ast.Module) -> Iterator[Finding]:
-    """The public surface speaks our glossary: no job, worker, handler, backend, broker, peer or activity."""
+    """The public surface speaks our glossary: no job, worker, handler, backend, peer or activity."""
 
     def check(name: str, line: int, kind: str) -> Iterator[Finding]:
         words = sorted(words_of(name) & BANNED_WORDS)

@@ -14,7 +14,7 @@ from psycopg import pq
 
 from makegood.base.postgres_hosts import PostgresHosts
 from makegood.base.postgres_parameters import PARAMETERS
-from makegood.base.postgres_target import Target, target_of, with_tls
+from makegood.base.postgres_target import PostgresTarget, target_of, with_tls
 from makegood.base.urls import parts_of
 from makegood.errors import ConfigError
 from makegood.store import open_store
@@ -326,7 +326,7 @@ def test_places_that_do_not_fit_are_refused(url: str, why: str) -> None:
         target_of(url, environ=NOBODY)
 
 
-def remote(url: str, environ: dict[str, str]) -> Target:
+def remote(url: str, environ: dict[str, str]) -> PostgresTarget:
     return target_of(url, environ=NOBODY | environ)
 
 

@@ -18,7 +18,7 @@ from asyncpg import exceptions as pg
 from makegood.base.name_lookups import Lookups
 from makegood.base.postgres_errors import PoolerSilentError, UnreachedError
 from makegood.base.postgres_pooling import SharedSessionError, is_proxied, is_shared
-from makegood.base.postgres_target import Target, place_of
+from makegood.base.postgres_target import PostgresTarget, place_of
 from makegood.base.public_networks import address_of
 from makegood.errors import DeliveryError, StoreUnavailableError
 
@@ -63,7 +63,7 @@ class PostgresHosts:
     The connections made here share what is known of the hosts.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: PostgresTarget) -> None:
         self.target = target
         hosts = target.hosts or (None,)
         self._places = [Place(host, port) for host, port in zip(hosts, target.ports, strict=True)]

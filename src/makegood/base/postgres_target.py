@@ -46,7 +46,7 @@ _KEEPALIVES: Final = (
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Target:
+class PostgresTarget:
     """A server and database.
 
     ``hosts``: empty for a socket in libpq's usual folders, else localhost. ``ports``: one for each host, else
@@ -158,7 +158,7 @@ def target_of(
     *,
     own: frozenset[str] = frozenset(),
     environ: Mapping[str, str] = os.environ,
-) -> Target:
+) -> PostgresTarget:
     """Return the server and database that a URL means.
 
     ``own``: settings of the server that the connection will overwrite. Raises ``ConfigError``, naming
@@ -198,7 +198,7 @@ def target_of(
     except ConfigError as wrong:
         raise ConfigError(scrubbed(str(wrong), url)) from None  # its cause might show a part of the URL
     user = values.pop("user", "") or _system_user(subject)
-    return Target(hosts, ports, values.pop("dbname", "") or user, user, values, sources)
+    return PostgresTarget(hosts, ports, values.pop("dbname", "") or user, user, values, sources)
 
 
 def _written(parts: SplitResult, subject: str) -> Iterator[tuple[str, str]]:

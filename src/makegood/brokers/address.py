@@ -69,7 +69,7 @@ def checked_pattern(text: str, kinds: Mapping[str, object]) -> BrokerAddress:
     address = address_of(text, kinds, "reply_to_brokers")
     if address.parameters or "*" in address.place[:-1]:
         raise ConfigError(
-            f"reply_to_brokers: {text!r}: write KIND:NAME/PLACE; a * may stand at its end, and means any further text"
+            f"reply_to_brokers: {text!r}: write KIND:NAME/PLACE, perhaps with a * at its end for any further text"
         )
     return address
 
@@ -99,7 +99,7 @@ def address_of(text: str, kinds: "Mapping[str, object] | set[str]", subject: str
     what = f"{subject}={text!r:.200}" if subject else f"{text!r:.200}"
     kind, colon, rest = text.partition(":")
     if not colon or kind not in kinds:
-        raise ConfigError(f"{what} is no address at a broker: write {_FORM}")
+        raise ConfigError(f"{what}: write an address at a broker, {_FORM}")
     if rest.startswith("//"):
         raise ConfigError(
             f"{what}: no URL belongs here, as it would show where the broker is, and perhaps a password; write {_FORM}"

@@ -117,7 +117,9 @@ def targets_of(brokers: Mapping[str, str]) -> dict[str, Target]:
 def _target(name: str, url: str) -> Target:
     subject = f"brokers: the URL of {name!r:.60}"
     if NAME.fullmatch(name) is None:
-        raise ConfigError(f"brokers: {name!r:.60} is no name: a letter, then letters, digits, _ or -")
+        raise ConfigError(
+            f"brokers: {name!r:.60} cannot be a name: write a letter, then letters, digits, _ or -"
+        )
     if url.startswith(_CONNECTION_STRING):
         return Target("servicebus", name, url)
     scheme = scheme_of(url)

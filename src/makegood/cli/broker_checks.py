@@ -34,7 +34,7 @@ def broker_findings(cli: Cli, addresses: Sequence[BrokerAddress] = ()) -> list[F
     ``reply_to_brokers`` names. Raises ``ConfigError`` for one whose broker the settings lack.
     """
     options = cli.settings.options
-    targets = options.broker_targets
+    targets = options._broker_targets
     if addresses:
         reads = sends = addresses
     else:
@@ -62,7 +62,7 @@ async def _examined(
     cli: Cli, reads: Sequence[BrokerAddress], sends: Sequence[BrokerAddress]
 ) -> list[Finding]:
     results: list[Finding] = []
-    targets = cli.settings.options.broker_targets
+    targets = cli.settings.options._broker_targets
     for address in reads:
         results += await _of_source(str(address), open_source(address, targets, _READER))
     for target in targets.values():

@@ -16,7 +16,7 @@ from makegood.election.protocol import OpenLeases
 from makegood.errors import ConfigError
 
 
-class Kind(NamedTuple):
+class LeaseStoreKind(NamedTuple):
     """The store for a URL scheme."""
 
     module: str
@@ -33,19 +33,19 @@ class Kind(NamedTuple):
 
 _TLS = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
 _OF_REDIS = ("db", "username", "password", *_TLS)
-_REDIS = Kind("redis", "redis://user:password@host:6379/0", "redis", "redis", takes=_OF_REDIS)
-_AZURE = Kind(
+_REDIS = LeaseStoreKind("redis", "redis://user:password@host:6379/0", "redis", "redis", takes=_OF_REDIS)
+_AZURE = LeaseStoreKind(
     "azure", "azure-blob://ACCOUNT.blob.core.windows.net/CONTAINER", "azure.storage.blob", "azure", takes=None
 )
-_ETCD = Kind("etcd", "etcd://host:2379/prefix", "httpx2", "etcd")
-_KUBERNETES = Kind("kubernetes", "kubernetes:///namespace", "httpx2", "kubernetes")
-_NATS = Kind("nats", "nats://host:4222/bucket", "nats", "nats", takes=("replicas", "creds"))
-_POSTGRES = Kind("postgres", "postgresql://user@host/database", "asyncpg", "postgres", takes=None)
-_ZOOKEEPER = Kind("zookeeper", "zookeeper://host:2181/folder", "kazoo", "zookeeper")
+_ETCD = LeaseStoreKind("etcd", "etcd://host:2379/prefix", "httpx2", "etcd")
+_KUBERNETES = LeaseStoreKind("kubernetes", "kubernetes:///namespace", "httpx2", "kubernetes")
+_NATS = LeaseStoreKind("nats", "nats://host:4222/bucket", "nats", "nats", takes=("replicas", "creds"))
+_POSTGRES = LeaseStoreKind("postgres", "postgresql://user@host/database", "asyncpg", "postgres", takes=None)
+_ZOOKEEPER = LeaseStoreKind("zookeeper", "zookeeper://host:2181/folder", "kazoo", "zookeeper")
 
-KINDS: Mapping[str, Kind] = {
-    "memory": Kind("memory", "memory:"),
-    "sqlite": Kind("sqlite", "sqlite:///file.db"),
+KINDS: Mapping[str, LeaseStoreKind] = {
+    "memory": LeaseStoreKind("memory", "memory:"),
+    "sqlite": LeaseStoreKind("sqlite", "sqlite:///file.db"),
     "postgresql": _POSTGRES,
     "postgres": _POSTGRES,
     "azure-blob": _AZURE,
@@ -101,7 +101,7 @@ def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) 
     return leases
 
 
-def _verify(url: str, kind: Kind) -> None:
+def _verify(url: str, kind: LeaseStoreKind) -> None:
     """Refuse a URL without a host, and a parameter that the store does not know: it would become part of a
     name, or be ignored.
     """

@@ -45,7 +45,7 @@ its own.
 """
 
 
-class Sender(Protocol):
+class AlertPoster(Protocol):
     """Sends a message once: ``webhook.Webhook``."""
 
     async def post(self, message_id: str, body: bytes, *, kind: str) -> None:
@@ -61,7 +61,9 @@ class AlertSender(Actor):
     another one a while later.
     """
 
-    def __init__(self, store: Store, webhook: Sender | None, *, pause: float, rng: random.Random) -> None:
+    def __init__(
+        self, store: Store, webhook: AlertPoster | None, *, pause: float, rng: random.Random
+    ) -> None:
         self._store = store
         self._webhook = webhook
         self._pause = pause
@@ -119,12 +121,12 @@ class AlertSender(Actor):
             await self._send(self._webhook, waiting)
         return len(waiting) == AT_ONCE
 
-    async def _send(self, webhook: Sender, waiting: Sequence[Telling]) -> None:
+    async def _send(self, webhook: AlertPoster, waiting: Sequence[Telling]) -> None:
         waits = await asyncio.gather(*(self._one(webhook, telling) for telling in waiting))
         later = {telling.alert.id: wait for telling, wait in zip(waiting, waits, strict=True) if wait}
         await self._store.alerts.told([t for t in waiting if t.alert.id not in later], later)
 
-    async def _one(self, webhook: Sender, telling: Telling) -> float:
+    async def _one(self, webhook: AlertPoster, telling: Telling) -> float:
         """Report that an alert was raised, has ended, or both; returns 0, or seconds until the next try."""
         alert = telling.alert
         try:

@@ -168,7 +168,7 @@ class Shares:
         return self._fails.get(host, FAILING) >= FAILING
 
 
-class Delivery:
+class NoticePoster:
     """Posts notices, each once. ``poster``: posts them. ``patience``: how often a notice is tried."""
 
     def __init__(
@@ -234,7 +234,7 @@ class Notifier(Actor):
         poll: float | None = 5.0,
     ) -> None:
         self.shares = Shares(hosts, rng)
-        self.delivery = Delivery(poster, self.shares, patience or Patience(), clock=clock, rng=rng)
+        self.delivery = NoticePoster(poster, self.shares, patience or Patience(), clock=clock, rng=rng)
         self._node = 0
         self._store = store
         self._clock = clock
@@ -273,7 +273,7 @@ class Notifier(Actor):
             poster.warn()
         if hosts.places:
             poster = BrokerPoster(
-                options.broker_targets, hosts, poster,
+                options._broker_targets, hosts, poster,
                 cause=options.webhook_cause, timeout=timeout, telemetry=telemetry,
             )  # fmt: skip
         patience, poll = Patience(options.webhook_tries), None if poll is None else 5 * poll

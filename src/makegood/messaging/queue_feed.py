@@ -20,10 +20,10 @@ FULL: Final = 5.0
 
 
 @dataclass(slots=True)
-class Fed(Generic[E]):
+class FeedOutcome(Generic[E]):
     """What became of entries that were sent; those that are in neither list had no room."""
 
-    sent: list[tuple[E, Sent]] = field(default_factory=list)
+    answers: list[tuple[E, Sent]] = field(default_factory=list)
     refusals: list[tuple[E, str]] = field(default_factory=list)
     """Those that no queue can take, each with the reason."""
 
@@ -45,17 +45,17 @@ class QueueFeed:
         self._full = {queue: until for queue, until in self._full.items() if until > now}
         return list(self._full)
 
-    async def send(self, pairs: Sequence[tuple[E, Outgoing]]) -> Fed[E]:
+    async def send(self, pairs: Sequence[tuple[E, Outgoing]]) -> FeedOutcome[E]:
         """Send each entry's message. Of a queue without room for all, the first entries are sent.
 
         Raises ``StoreUnavailableError``; entries may have been sent then, and are known when sent again.
         """
         self.complaint = None
-        fed = Fed[E]()
-        await self._send(list(pairs), fed)
-        return fed
+        outcome = FeedOutcome[E]()
+        await self._send(list(pairs), outcome)
+        return outcome
 
-    async def _send(self, pairs: list[tuple[E, Outgoing]], fed: Fed[E]) -> None:
+    async def _send(self, pairs: list[tuple[E, Outgoing]], outcome: FeedOutcome[E]) -> None:
         while pairs:
             messages = [message for _, message in pairs]
             try:
@@ -64,14 +64,16 @@ class QueueFeed:
                 pairs = self._fitting(pairs, full)
             except PayloadError as why:
                 if len(pairs) == 1:
-                    fed.refusals.append((pairs[0][0], str(why)))
+                    outcome.refusals.append((pairs[0][0], str(why)))
                     return
                 half = len(pairs) // 2
-                await self._send(pairs[:half], fed)
-                await self._send(pairs[half:], fed)
+                await self._send(pairs[:half], outcome)
+                await self._send(pairs[half:], outcome)
                 return
             else:
-                fed.sent += [(entry, answer) for (entry, _), answer in zip(pairs, answers, strict=True)]
+                outcome.answers += [
+                    (entry, answer) for (entry, _), answer in zip(pairs, answers, strict=True)
+                ]
                 return
 
     def _fitting(self, pairs: list[tuple[E, Outgoing]], full: QueueFullError) -> list[tuple[E, Outgoing]]:

@@ -120,17 +120,17 @@ class Relay(Actor):
 
         Entries that a queue refuses are added to ``refusals``.
         """
-        fed = await self._feed.send(pairs)
-        refusals += fed.refusals
+        outcome = await self._feed.send(pairs)
+        refusals += outcome.refusals
         if self._feed.complaint is not None and self._feed.full():
             log.warning("%s", self._feed.complaint)
-        for entry, answer in fed.sent:
+        for entry, answer in outcome.answers:
             if answer.conflict:
                 log.warning(
                     "queue %s has a message %s with another value: that one stays, the entry of %s was not sent",
                     entry.queue, entry.key, self._outbox.where,
                 )  # fmt: skip
-        return [entry for entry, _ in fed.sent]
+        return [entry for entry, _ in outcome.answers]
 
     async def _report(self, refusals: Sequence[tuple[Entry, str]]) -> None:
         alerts = [

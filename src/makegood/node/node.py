@@ -358,7 +358,7 @@ class Node:
 
     def _sources(self) -> tuple[SourceInfo, ...]:
         """Return what is to be said of the places at brokers from which this process takes orders."""
-        return tuple(relay.info() for relay in self._source_relays)
+        return tuple(relay.report.info() for relay in self._source_relays)
 
     def leads(self) -> bool | None:
         """Return whether this process's Supervisor leads; None when the process runs no Supervisor."""

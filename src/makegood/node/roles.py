@@ -18,7 +18,7 @@ from makegood.agent.circuit_alerts import Circuits
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
 from makegood.base.process_identity import ProcessIdentity
-from makegood.brokers import BrokerAddress, open_source
+from makegood.brokers import BrokerAddress, Reader, Source, open_source
 from makegood.brokers.address import covers
 from makegood.channels import StoreChannel
 from makegood.client.client import Client
@@ -32,7 +32,9 @@ from makegood.messaging.leader_watch import LeaderWatch
 from makegood.messaging.notifier import Notifier
 from makegood.messaging.outbox import Outbox
 from makegood.messaging.relay import Relay
-from makegood.messaging.source_relay import SourceRelay
+from makegood.messaging.source_messages import SourceMessages
+from makegood.messaging.source_relay import BATCH, SourceRelay
+from makegood.messaging.source_report import SourceReport
 from makegood.model.breaker import Circuit
 from makegood.model.schedule import ScheduleDraft
 from makegood.node.heartbeat import Heartbeat
@@ -149,27 +151,33 @@ def _relay(parts: Parts) -> Relay | None:
 def _source_relays(parts: Parts) -> list[SourceRelay]:
     """Return the relays from brokers: of the app's inboxes, and of the source that the operator names."""
     options = parts.options
-    targets = options.broker_targets
+    targets = options._broker_targets
     places = Hosts((), (options.reply_to_brokers or "").split()).places
     sources = {inbox.source: inbox for inbox in parts.inboxes if inbox.source is not None}
     relays: list[SourceRelay] = []
     for address in dict.fromkeys([*sources, *([parts.source] if parts.source is not None else [])]):
         inbox = sources.get(address)
+        messages = SourceMessages(
+            address,
+            address.queue,
+            parts.rng,
+            codec=None if inbox is None else inbox.registry.codec,
+            identify=None if inbox is None else inbox.identify,
+            may_reply=lambda place: any(covers(pattern, place) for pattern in places),
+        )
+
+        def source(group: str, address: BrokerAddress = address) -> Source:
+            return open_source(address, targets, Reader(group, parts.name, BATCH))
+
         relays.append(
             SourceRelay(
                 parts.store,
-                address,
-                partial(open_source, address, targets),
-                queue=address.queue,
-                name=parts.name,
+                source,
+                messages,
+                SourceReport(parts.store, address, address.queue, parts.clock, parts.telemetry),
                 most=options.queue_limit,
                 most_bytes=options.size("queue_bytes"),
-                clock=parts.clock,
                 rng=parts.rng,
-                codec=None if inbox is None else inbox.registry.codec,
-                identify=None if inbox is None else inbox.identify,
-                may_reply=lambda place: any(covers(pattern, place) for pattern in places),
-                telemetry=parts.telemetry,
             )
         )
     return relays

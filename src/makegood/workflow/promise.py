@@ -80,7 +80,7 @@ class Promised(msgspec.Struct, eq=False):
         return Promise(Promised(self.origin, member.annotation, self.scope, path=path, item=self.item))
 
 
-class Source(Protocol):
+class PromiseSource(Protocol):
     """Gives promises that are almost never asked what they stand for. ``number`` says which of them."""
 
     def promised(self, number: int) -> Promised:
@@ -93,7 +93,7 @@ class Promise:
     __slots__ = ("_promised", "_promised_as", "_promised_by")
     _promised: Promised
     _promised_as: int
-    _promised_by: Source | None
+    _promised_by: PromiseSource | None
 
     def __init__(self, subject: Promised) -> None:
         _set_promised(self, subject)
@@ -150,7 +150,7 @@ cron="0 3 * * *")``. The workflow gets an aware datetime.
 """
 
 
-def given_by(source: Source, number: int) -> Promise:
+def given_by(source: PromiseSource, number: int) -> Promise:
     """Return a promise that asks its ``source`` what it stands for, when needed."""
     promise = _new(Promise)
     _set_by(promise, source)
@@ -158,7 +158,7 @@ def given_by(source: Source, number: int) -> Promise:
     return promise
 
 
-def number_of(promise: Promise, source: Source) -> int:
+def number_of(promise: Promise, source: PromiseSource) -> int:
     """Return the number of this promise among those of ``source``; -1 if it is not one of them."""
     return promise._promised_as if promise._promised_by is source else -1  # noqa: SLF001 - as below
 

@@ -100,7 +100,7 @@ def permissions_(cli: Cli, /, *, broker: str, sources: tuple[str, ...], places: 
 
     It connects nowhere. An ADDRESS such as amqp:main/orders is a place that orders are taken from.
     """
-    targets = cli.settings.options.broker_targets
+    targets = cli.settings.options._broker_targets
     if is_address(broker, KINDS) and not broker.partition(":")[2].startswith("//"):
         address = address_of(broker, KINDS)
         target, sources = target_for(address, targets), (address.place, *sources)

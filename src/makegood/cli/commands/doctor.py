@@ -110,7 +110,7 @@ def settings_of(cli: Cli) -> list[dict[str, Any]]:
         if name in _URLS and value is not None:
             value = masked(value)
         if name == "brokers" and value is not None:
-            value = {target.name: target.shown for target in settings.options.broker_targets.values()}
+            value = {target.name: target.shown for target in settings.options._broker_targets.values()}
         if name == "console_users":
             value = {user.name: user.role for user in settings.console_users.values()}
         if isinstance(value, bool):

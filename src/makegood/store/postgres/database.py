@@ -18,7 +18,7 @@ from makegood.store.postgres.batcher import Together
 from makegood.store.postgres.connection import AwaitingError, Connection, Dialer
 from makegood.store.postgres.errors import cause, translated
 from makegood.store.postgres.inbox_work import Callers
-from makegood.store.postgres.reader import Reader
+from makegood.store.postgres.reader import ReadConnection
 from makegood.store.postgres.server_clock import ServerClock
 from makegood.store.postgres.statements import SharedTx
 from makegood.store.postgres.transaction import Work as Write
@@ -60,8 +60,8 @@ class Database:
         self._rng = rng
         self._patience = patience
         self._writers: Writers | None = None
-        self._reader: Reader | None = None
-        self._control: Reader | None = None
+        self._reader: ReadConnection | None = None
+        self._control: ReadConnection | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._batches: dict[Hashable, Together[Any, Any]] = {}
 
@@ -96,7 +96,7 @@ class Database:
         writers = Writers(
             dialer, self._rng, self.subscribers.announce, size=_WRITERS, patience=self._patience
         )
-        line = partial(Reader, dialer, self._rng, writers.tasks)
+        line = partial(ReadConnection, dialer, self._rng, writers.tasks)
         reader = line(patience=self._patience)
         control = line(patience=min(self._patience, _CONTROL_PATIENCE), hear=self._heard)
         try:
@@ -110,7 +110,7 @@ class Database:
         self.callers.open()
         self._keeper = asyncio.get_running_loop().create_task(control.keep(_KEEP))
 
-    async def _reached(self, control: Reader) -> None:
+    async def _reached(self, control: ReadConnection) -> None:
         """Connect; if a process with more rights must begin a new generation first, wait
         for it, up to a limit.
         """

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from makegood.base.counts import counted
-from makegood.base.postgres_target import Target
+from makegood.base.postgres_target import PostgresTarget
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.load import COLUMNS, read
 from makegood.store.postgres.transaction import WriteTransaction
@@ -136,7 +136,7 @@ def usual(settings: dict[str, str]) -> Finding:
     )
 
 
-async def look(connection: Connection, target: Target) -> list[Finding]:
+async def look(connection: Connection, target: PostgresTarget) -> list[Finding]:
     """Examine the server."""
     settings = {row["name"]: row["setting"] for row in await connection.fetch(_SETTINGS, list(_SUPERUSERS))}
     standbys = await connection.fetchrow(_STANDBYS)

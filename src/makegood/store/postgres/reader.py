@@ -25,7 +25,7 @@ T = TypeVar("T")
 _TRIES = 3
 
 
-class Reader:
+class ReadConnection:
     """One connection.
 
     ``patience``: seconds that an answer may take before the connection is dropped. ``heard``: called with a

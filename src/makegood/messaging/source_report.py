@@ -1,0 +1,117 @@
+"""What people see of a source: counts, what waits at the broker, its absence, and alerts."""
+
+import logging
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from makegood.base.clock import Clock
+from makegood.base.counts import counted
+from makegood.base.text import without_backticks
+from makegood.brokers import BrokerAddress, Delivery, Requirement, Source
+from makegood.errors import ConfigError, MakegoodError
+from makegood.model.messages import Alert, AlertKind
+from makegood.store.protocol import Store
+from makegood.store.views import SourceInfo
+from makegood.telemetry.hooks import Observer
+
+log = logging.getLogger("makegood.relay")
+
+AWAY: Final = 30.0
+"""Seconds without the broker after which an alert is raised."""
+_LOOK: Final = 15.0
+"""Seconds between two looks at what waits at the broker."""
+
+
+class SourceReport:
+    """Reports of the source at ``address``: to the log, to operators of ``store``, and to ``telemetry``."""
+
+    def __init__(
+        self,
+        store: Store,
+        address: BrokerAddress,
+        queue: str,
+        clock: Clock,
+        telemetry: Observer | None = None,
+    ) -> None:
+        self._store = store
+        self._name = str(address)
+        self._clock = clock
+        self._telemetry = telemetry
+        self._info = SourceInfo(self._name, queue)
+        self._away_since: float | None = None
+        self._warnings: set[str] = set()
+        self._has_alert = False
+        self._next_look = 0.0
+
+    def info(self) -> SourceInfo:
+        """Return what this process publishes about the source."""
+        away = self._away_since
+        return replace(self._info, away=None if away is None else self._clock.monotonic() - away)
+
+    def heed(self, requirements: Sequence[Requirement]) -> None:
+        """Log what was checked of the broker, each sentence once. Raises ``ConfigError`` for an error."""
+        for requirement in requirements:
+            text = f"{self._name}: {requirement.what}; {requirement.remedy}"
+            if requirement.severity == "error":
+                raise ConfigError(text)
+            if requirement.severity == "warning" and text not in self._warnings:
+                self._warnings.add(text)
+                log.warning("%s", text)
+
+    def count(self, outcome: Literal["taken", "refused", "redelivered"], count: int) -> None:
+        """Add to one of the counts."""
+        if count:
+            self._info = replace(self._info, **{outcome: getattr(self._info, outcome) + count})
+            if self._telemetry is not None:
+                self._telemetry.source_messages(self._name, outcome, count)
+
+    def failed(self, error: str) -> None:
+        """Report what keeps the source from being read for now."""
+        log.warning("%s: %s", self._name, error)
+        self._info = replace(self._info, error=error)
+
+    async def refusals(self, refusals: Sequence[tuple[Delivery, str]], keeper: str) -> None:
+        """Report messages that no queue could take. ``keeper``: where they are now."""
+        self.count("refused", len(refusals))
+        delivery, why = refusals[-1]
+        self._info = replace(self._info, error=why)
+        text = (
+            f"{counted(self._info.refused, 'message')} of {self._name} could not be taken since this process began; the latest, "
+            f"{delivery.id or 'without an id'}: {why}; they are in {keeper}"
+        )
+        log.error("%s", text)
+        await self._alert("source_refused", text)
+
+    async def away(self, fault: MakegoodError) -> None:
+        """Report that the broker does not answer, or refuses this process."""
+        now = self._clock.monotonic()
+        if self._away_since is None:
+            self._away_since = now
+            log.warning("%s is away: %s", self._name, fault)
+        self._info = replace(self._info, error=str(fault))
+        if not self._has_alert and (isinstance(fault, ConfigError) or now - self._away_since >= AWAY):
+            await self._alert("source_away", f"{self._name} gives no messages: {fault}")
+            self._has_alert = True
+
+    async def back(self) -> None:
+        """Report that the broker answers."""
+        if self._away_since is not None:
+            self._away_since = None
+            log.info("%s is back", self._name)
+        if self._has_alert:
+            await self._store.alerts.ease([Alert("source_away", step=self._name)], "it answers again")
+            self._has_alert = False
+
+    async def look(self, source: Source) -> None:
+        """Read what waits at the broker, now and then."""
+        if (now := self._clock.monotonic()) < self._next_look:
+            return
+        self._next_look = now + _LOOK
+        backlog = await source.backlog()
+        self._info = replace(self._info, waiting=backlog.waiting, oldest=backlog.oldest)
+
+    async def _alert(self, kind: AlertKind, text: str) -> None:
+        alert = Alert(kind, step=self._name, text=without_backticks(text)[:1000])
+        await self._store.alerts.alert([alert])
