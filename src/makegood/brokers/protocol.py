@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 
 from makegood.base.sizes import MIB
-from makegood.errors import DeliveryError
+from makegood.errors import ConfigError, DeliveryError
 
 MOST_BYTES: Final = 4 * MIB
 """Bytes of bodies that are taken in one go, and one delivery more."""
@@ -73,6 +73,13 @@ class Requirement(msgspec.Struct, frozen=True):
     """What is so, a sentence without its full stop."""
     remedy: str = ""
     """What to do, "" when ok."""
+
+
+def raise_first_error(requirements: Sequence[Requirement], where: str) -> None:
+    """Raise ``ConfigError`` for the first requirement of severity ``error``. ``where`` begins its message."""
+    for one in requirements:
+        if one.severity == "error":
+            raise ConfigError(f"{where}: {one.what}; {one.remedy}")
 
 
 @dataclass(frozen=True, slots=True)

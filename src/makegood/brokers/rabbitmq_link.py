@@ -1,7 +1,7 @@
 """A connection to RabbitMQ with one channel, on which every wait has an end, and what its faults mean.
 
 aiormq reads its frames from a stream of our own: one message whose properties pamqp cannot decode, such as a
-timestamp in milliseconds, would end each connection that it is delivered to, for ever.
+timestamp in microseconds, would end each connection that it is delivered to, for ever.
 """
 
 import asyncio

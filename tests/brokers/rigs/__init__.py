@@ -8,8 +8,12 @@ from makegood.errors import MakegoodError
 from tests.brokers.rig import Rig
 
 RIGS: dict[str, str] = {
+    "nats": "tests.brokers.rigs.nats:NewNatsRig",
+    "nats-2.9": "tests.brokers.rigs.nats:NatsRig",
     "rabbitmq-classic": "tests.brokers.rigs.rabbitmq:ClassicRig",
     "rabbitmq-quorum": "tests.brokers.rigs.rabbitmq:QuorumRig",
+    "redis": "tests.brokers.rigs.redis:RedisRig",
+    "valkey": "tests.brokers.rigs.redis:ValkeyRig",
 }
 """By name: the module and the class of each rig."""
 

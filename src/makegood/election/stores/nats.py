@@ -25,12 +25,12 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from nats import errors as failed
-from nats.aio.client import Client as NATS  # noqa: N814 - its own name for it
 from nats.js import api
 from nats.js import errors as refused
 
 from makegood.base.clock import Clock
 from makegood.base.durations import Duration
+from makegood.base.nats_client import NatsClient, NoTLSError, split_login
 from makegood.base.urls import ENCODE, masked
 from makegood.election.stores.compare_and_set import ObservedLeases, Record, Version
 from makegood.errors import ConfigError, MakegoodError
@@ -43,7 +43,7 @@ _CLOSE = 1.0
 _EPOCH_2024 = 1_704_067_200.0
 _REPLACED = "the bucket was deleted or replaced while this process had it open, and the epochs with it: restore its stream, or restart all candidates"
 _DELETED = ("DEL", "PURGE")
-_BARRED = (failed.AuthorizationError, refused.InvalidBucketNameError, refused.BadBucketError)
+_BARRED = (failed.AuthorizationError, NoTLSError, refused.InvalidBucketNameError, refused.BadBucketError)
 _NOT_THERE = (refused.ServiceUnavailableError, refused.NoStreamResponseError, failed.NoRespondersError)
 
 
@@ -70,7 +70,7 @@ class NatsLeases(ObservedLeases):
         self._bucket = bucket
         self._replicas = replicas
         self._options: dict[str, Any] = {} if creds is None else {"user_credentials": creds}
-        self._client: NATS | None = None
+        self._client: NatsClient | None = None
         self._values: Any = None
         self._created_at: datetime | None = None
         self._turn = asyncio.Lock()
@@ -136,14 +136,16 @@ class NatsLeases(ObservedLeases):
         async with self._turn:
             if self._client is None or not self._client.is_connected:
                 await self.disconnect()
-            client = self._client or NATS()
+            client = self._client or NatsClient()
             try:
                 if self._client is None:
+                    servers, login = split_login(self._servers, "the URL of the leases")
+                    client.must_encrypt = servers[0].startswith("tls://")
                     # No automatic reconnect: a call without an answer is tried again on a new connection.
                     await client.connect(
-                        self._servers, name="makegood election", allow_reconnect=False, max_reconnect_attempts=1,
+                        servers, name="makegood election", allow_reconnect=False, max_reconnect_attempts=1,
                         reconnect_time_wait=0, connect_timeout=max(1, round(self._timeout)),
-                        error_cb=_nothing, **self._options,
+                        error_cb=_nothing, **login, **self._options,
                     )  # fmt: skip
                 if self._values is None:
                     self._values = await self._opened(client, make=make)
@@ -154,7 +156,7 @@ class NatsLeases(ObservedLeases):
             self._client = client
             return self._values
 
-    async def _opened(self, client: NATS, *, make: bool) -> Any:
+    async def _opened(self, client: NatsClient, *, make: bool) -> Any:
         """Return the bucket once it is known to keep its data; None: there is none."""
         stream = client.jetstream(timeout=self._timeout)
         try:
@@ -192,7 +194,7 @@ class NatsLeases(ObservedLeases):
         return info
 
 
-async def _closed(client: NATS) -> None:
+async def _closed(client: NatsClient) -> None:
     with contextlib.suppress(failed.Error, OSError, TimeoutError):
         async with asyncio.timeout(_CLOSE):
             await client.close()

@@ -1,0 +1,53 @@
+"""nats-py's client, made to keep what a URL says: TLS, and a percent-encoded login.
+
+nats-py leaves it to the server whether a connection is encrypted: to a ``tls://`` URL it sends the password
+in the clear if the server, or somebody in between, offers no TLS. And it sends a login as the URL has it.
+"""
+
+from collections.abc import Sequence
+from urllib.parse import unquote
+
+from nats import errors
+from nats.aio.client import Client
+
+from makegood.base.urls import ENCODE
+from makegood.errors import ConfigError
+
+
+class NoTLSError(errors.Error):
+    """The URL says ``tls://``, and the server offers no TLS: nothing was sent."""
+
+
+class NatsClient(Client):
+    """A client that sends nothing in the clear if ``must_encrypt``."""
+
+    must_encrypt = False
+
+    def _connect_command(self) -> bytes:
+        if self.must_encrypt and not self._server_info.get("tls_required"):
+            raise NoTLSError("the server offers no TLS, and the URL says tls://")
+        command: bytes = super()._connect_command()
+        return command
+
+
+def split_login(servers: Sequence[str], subject: str) -> tuple[list[str], dict[str, str]]:
+    """Return servers without the login in front of their hosts, and that login as ``connect`` takes it.
+
+    ``servers``: the URLs of one cluster. Raises ``ConfigError``, which begins with ``subject``, for more than
+    one login, or none in front of the first host.
+
+    >>> split_login(["nats://me:a%40b@one:4222", "nats://two:4222"], "the URL")
+    (['nats://one:4222', 'nats://two:4222'], {'user': 'me', 'password': 'a@b'})
+    """
+    parts = [server.partition("://")[::2] for server in servers]
+    places = [(scheme, *place.rpartition("@")[::2]) for scheme, place in parts]
+    logins = {login for _, login, _ in places if login}
+    if len(logins) > 1 or (logins and not places[0][1]):
+        raise ConfigError(f"{subject} has two logins, or a comma in one: {ENCODE}, and , is %2C")
+    options: dict[str, str] = {}
+    for login in logins:
+        user, colon, password = login.partition(":")
+        options = (
+            {"user": unquote(user), "password": unquote(password)} if colon else {"token": unquote(user)}
+        )
+    return [f"{scheme}://{host}" for scheme, _, host in places], options

@@ -1,0 +1,426 @@
+"""What NATS JetStream and its client do that others would not guess, on Debian's server and on the newest one."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+
+from makegood.brokers import (
+    BrokerAddress,
+    OutgoingEvent,
+    Reader,
+    RefusedTargetError,
+    Sender,
+    Source,
+    Target,
+    address_of,
+    open_sender,
+    open_source,
+)
+from makegood.brokers import nats as module
+from makegood.brokers.nats_connection import NatsConnection, servers_of
+from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
+from tests.brokers.reading import bodies, drafts, fresh_place, opened, reading, source_at, taken
+from tests.brokers.rig import Rig
+from tests.brokers.rigs.nats import ADMIN, PASSWORD, USER, NatsRig
+from tests.waiting import until
+
+GROUP = "makegood-shop-orders"
+
+
+@pytest.fixture(params=["nats-2.9", "nats"])
+def nats(request: pytest.FixtureRequest, rigs: Callable[[str], Rig]) -> NatsRig:
+    """Each of the two servers."""
+    rig = rigs(request.param)
+    assert isinstance(rig, NatsRig)
+    return rig
+
+
+async def stream(rig: NatsRig, **config: Any) -> BrokerAddress:
+    """Make a stream without a consumer, and return its address."""
+    place = fresh_place()
+    await rig.declare_with(place, **config)
+    return address_of(f"nats:main/{place}", {"nats"})
+
+
+@asynccontextmanager
+async def sending(rig: NatsRig) -> AsyncIterator[Sender]:
+    """An open sender."""
+    sender = open_sender(rig.target)
+    try:
+        yield sender
+    finally:
+        await sender.close()
+
+
+def event(number: int = 0, body: bytes = b"{}") -> OutgoingEvent:
+    """Return an event of a task."""
+    return OutgoingEvent(f"task-1/{number}", "task-1", body)
+
+
+async def count(rig: NatsRig, place: str) -> int:
+    """Return how many messages a stream has."""
+    async with rig.admin() as js:
+        return int((await js.stream_info(place)).state.messages)
+
+
+async def test_the_consumer_is_created_as_orders_need_it(nats: NatsRig) -> None:
+    """It delivers all, each until it is acknowledged; the next start finds it."""
+    address = await stream(nats)
+    await nats.publish(address.place, drafts(2))
+    async with reading(nats, address) as source:
+        assert bodies(await taken(source, 2)) == [draft.body for draft in drafts(2)]
+    async with nats.admin() as js:
+        config = (await js.consumer_info(address.place, GROUP)).config
+    assert (config.ack_policy, config.max_deliver, config.deliver_policy) == ("explicit", -1, "all")
+    assert config.ack_wait == module.ACK_WAIT
+    assert (config.max_ack_pending or 0) >= 1000
+    async with reading(nats, address) as source:
+        assert len(await taken(source, 2)) == 2
+
+
+async def test_only_messages_of_the_subject_are_taken(nats: NatsRig) -> None:
+    place = fresh_place()
+    await nats.declare_with(place, subjects=[f"{place}.*"])
+    await nats.publish(f"{place}.new", drafts(1, "new"))
+    await nats.publish(f"{place}.old", drafts(1, "old"))
+    async with reading(nats, address_of(f"nats:main/{place}?subject={place}.new", {"nats"})) as source:
+        assert bodies(await source.take(10, 1.0)) == [drafts(1, "new")[0].body]
+    with pytest.raises(ConfigError, match=r"does not filter by the subject .*\.old"):
+        await source_at(nats, address_of(f"nats:main/{place}?subject={place}.old", {"nats"})).open()
+
+
+async def test_a_deleted_consumer_is_no_quiet_stream(nats: NatsRig) -> None:
+    """The server may say nothing at all to a request for messages of a consumer that is gone."""
+    address = await stream(nats)
+    async with reading(nats, address) as source:
+        assert await source.take(10, 0.2) == []
+        waiting = asyncio.create_task(source.take(10, 2.0))
+        async with nats.admin() as js:
+            await js.delete_consumer(address.place, GROUP)
+        with pytest.raises(BrokerUnavailableError, match="gone"):
+            await _taken_twice(source, waiting)
+        await opened(source)
+        await nats.publish(address.place, drafts(1))
+        assert len(await taken(source, 1)) == 1
+
+
+async def _taken_twice(source: Source, waiting: "asyncio.Task[Any]") -> None:
+    """A take that was waiting may have ended before the server said that the consumer is gone."""
+    await waiting
+    await source.take(10, 1.0)
+
+
+async def test_silence_to_a_request_is_looked_into(nats: NatsRig) -> None:
+    """Debian's server does not answer at all when nobody was waiting as the consumer was deleted."""
+    address = await stream(nats)
+    async with reading(nats, address) as source:
+        assert await source.take(10, 0.0) == []
+        async with nats.admin() as js:
+            await js.delete_consumer(address.place, GROUP)
+        with pytest.raises(BrokerUnavailableError, match="gone"):
+            await source.take(10, 0.5)
+
+
+async def test_what_a_reader_held_is_given_back_when_it_closes(nats: NatsRig) -> None:
+    """Long before the consumer's ack_wait is over."""
+    address = await stream(nats)
+    await nats.publish(address.place, drafts(2))
+    async with reading(nats, address) as source:
+        await taken(source, 2)
+    async with reading(nats, address, "two") as source:
+        assert bodies(await source.take(10, module.ACK_WAIT / 3)) == [draft.body for draft in drafts(2)]
+
+
+async def test_a_full_consumer_is_no_fault(nats: NatsRig) -> None:
+    """It delivers nothing while so many are unacknowledged (max_ack_pending), and says what a quiet stream says."""
+    address = await stream(nats)
+    async with nats.admin() as js:
+        await js.add_consumer(address.place, durable_name="two", ack_policy="explicit", max_ack_pending=2)
+    await nats.publish(address.place, drafts(3))
+    async with reading(nats, address_of(f"{address}?consumer=two", {"nats"})) as source:
+        first = await taken(source, 2)
+        assert await source.take(10, 0.5) == []
+        await source.acknowledge(first)
+        assert bodies(await taken(source, 1)) == [drafts(3)[2].body]
+
+
+async def test_what_is_held_is_not_given_to_others(nats: NatsRig) -> None:
+    """For more than two spans of the consumer's ack_wait, while the store is away; it costs no delivery."""
+    address = await stream(nats)
+    async with nats.admin() as js:
+        await js.add_consumer(address.place, durable_name="brief", ack_policy="explicit", ack_wait=3)
+    brief = address_of(f"{address}?consumer=brief", {"nats"})
+    await nats.publish(address.place, drafts(3))
+    async with reading(nats, brief) as source, reading(nats, brief, "two") as other:
+        deliveries = await taken(source, 2, limit=2)
+        await source.pause()
+        assert bodies(await other.take(10, 1.0)) == [drafts(3)[2].body]
+        assert await other.take(10, 6.5) == []
+        await source.acknowledge(deliveries)
+        assert await nats.waiting(brief, "") == 1
+
+
+async def test_a_message_longer_than_a_batch_comes_alone(
+    nats: NatsRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 100)
+    monkeypatch.setattr(NatsConnection, "max_payload", 0)
+    address = await stream(nats)
+    long = [module_draft(letter * 300) for letter in ("a", "b")]
+    await nats.publish(address.place, [*long, *drafts(2)])
+    async with reading(nats, address) as source:
+        deliveries = await taken(source, 4)
+        assert bodies(deliveries) == [draft.body for draft in (*long, *drafts(2))]
+        assert {delivery.count for delivery in deliveries} == {1}
+
+
+def module_draft(text: str) -> Any:
+    """Return a message with a body."""
+    return drafts(1)[0].__class__(text.encode(), text[0])
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"storage": "memory"}, "kept in memory"),
+        ({"max_age": 60}, "deletes messages by max_age"),
+        ({"max_msgs": 10}, "deletes messages by max_msgs"),
+        ({"retention": "interest"}, "for which a consumer exists"),
+        ({"num_replicas": 1}, "one replica"),
+    ],
+    ids=str,
+)
+async def test_a_stream_that_can_lose_orders_is_a_warning(
+    nats: NatsRig, config: dict[str, Any], words: str
+) -> None:
+    address = await stream(nats, **config)
+    async with reading(nats, address) as source:
+        requirements = await source.open()
+    [warning] = [one for one in requirements if words in one.what]
+    assert (warning.severity, bool(warning.remedy)) == ("warning", True)
+
+
+async def test_a_work_queue_is_read_like_any_other_stream(nats: NatsRig) -> None:
+    address = await stream(nats, retention="workqueue")
+    await nats.publish(address.place, drafts(3))
+    async with reading(nats, address) as source:
+        await source.acknowledge(await taken(source, 3))
+        await until(lambda: _is_empty(nats, address.place), "the work queue to be empty")
+
+
+async def _is_empty(rig: NatsRig, place: str) -> bool:
+    return await count(rig, place) == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"max_deliver": 5}, "gives up a message after 5 deliveries"),
+        ({"ack_policy": "none", "deliver_subject": "push.here"}, "is a push consumer"),
+        ({"ack_policy": "all"}, "ack policy 'all'"),
+        ({"headers_only": True}, "headers without bodies"),
+    ],
+    ids=str,
+)
+async def test_a_consumer_that_would_lose_orders_is_refused(
+    nats: NatsRig, config: dict[str, Any], words: str
+) -> None:
+    address = await stream(nats)
+    async with nats.admin() as js:
+        await js.add_consumer(address.place, durable_name="theirs", **{"ack_policy": "explicit", **config})
+    source = source_at(nats, address_of(f"{address}?consumer=theirs", {"nats"}))
+    with pytest.raises(ConfigError, match=words):
+        await source.open()
+
+
+async def test_a_missing_right_is_named_at_once(nats: NatsRig) -> None:
+    """The server only says so beside the call, which nobody answers."""
+    address = await stream(nats)
+    async with reading(nats, address) as source:
+        nats.write(PASSWORD)
+        text = (nats.server.folder / "server.conf").read_text()
+        (nats.server.folder / "server.conf").write_text(text.replace('"$JS.API.CONSUMER.MSG.NEXT.*.*",', ""))
+        await asyncio.to_thread(nats.server.restart)
+        try:
+            with contextlib.suppress(BrokerUnavailableError):  # the server was away
+                await source.take(1, 0.0)
+            await opened(source)
+            start = time.monotonic()
+            with pytest.raises(
+                ConfigError, match=r"MSG\.NEXT.*broker permissions|msg\.next.*broker permissions"
+            ):
+                await source.take(10, 60.0)
+            assert time.monotonic() - start < 30
+        finally:
+            nats.write(PASSWORD)
+            await asyncio.to_thread(nats.server.restart)
+
+
+async def test_a_password_of_any_characters_is_encoded_in_the_url(nats: NatsRig) -> None:
+    address = await stream(nats)
+    await nats.change_password("p@s/w:r d%")
+    try:
+        url = f"nats://{USER}:p%40s%2Fw%3Ar%20d%25@127.0.0.1:{nats.server.port}"
+        source = open_source(address, {"main": Target("nats", "main", url)}, Reader(GROUP, "one"))
+        await source.open()
+        await source.close()
+    finally:
+        await nats.grant()
+
+
+# -- the sender ----------------------------------------------------------------------------------------------
+
+
+async def test_a_repeated_event_is_kept_once(nats: NatsRig) -> None:
+    """Within the stream's duplicate window."""
+    address = await stream(nats)
+    async with sending(nats) as sender:
+        for _ in range(3):
+            await sender.send(address.place, event(), 10)
+        await sender.send(address.place, event(1), 10)
+    assert [one.id for one in await nats.read(address.place)] == ["task-1/0", "task-1/1"]
+
+
+async def test_an_answer_of_something_else_is_no_confirmation(nats: NatsRig) -> None:
+    """A program that answers on the subject is heard before the stream, or instead of it."""
+    place = fresh_place()
+    client = Client()
+    await client.connect(f"nats://admin:{ADMIN}@127.0.0.1:{nats.server.port}")
+
+    async def answer(message: Any) -> None:
+        await client.publish(message.reply, b"thank you")
+
+    try:
+        await client.subscribe(place, cb=answer)
+        await client.flush()
+        async with sending(nats) as sender:
+            with pytest.raises(DeliveryError, match="something else than a stream"):
+                await sender.send(place, event(), 10)
+    finally:
+        await client.close()
+
+
+async def test_nothing_is_delivered_after_an_outage_that_was_refused_in_it(nats: NatsRig) -> None:
+    """A client that reconnects by itself would deliver it late."""
+    address = await stream(nats)
+    async with sending(nats) as sender:
+        await sender.send(address.place, event(0), 10)
+        await asyncio.to_thread(nats.kill)
+        start = time.monotonic()
+        for number in range(1, 6):
+            with pytest.raises(DeliveryError) as error:
+                await sender.send(address.place, event(number), 10)
+            assert PASSWORD not in str(error.value)
+        assert time.monotonic() - start < 10
+        await asyncio.to_thread(nats.start)
+        await sender.send(address.place, event(6), 10)
+    assert [one.id for one in await nats.read(address.place)] == ["task-1/0", "task-1/6"]
+
+
+async def test_an_event_that_is_too_long_with_its_headers_breaks_no_connection(nats: NatsRig) -> None:
+    """The server counts headers, too, and hangs up on a longer one."""
+    address = await stream(nats)
+    async with sending(nats) as sender:
+        await sender.send(address.place, event(0), 10)
+        for size in (1 << 20, (1 << 20) - 50, 3 << 20):
+            with pytest.raises(RefusedTargetError, match="max_payload"):
+                await sender.send(address.place, event(1, b"x" * size), 10)
+        await sender.send(address.place, event(2, b"x" * ((1 << 20) - 300)), 10)
+    assert await count(nats, address.place) == 2
+
+
+async def test_a_full_stream_is_tried_again_and_a_small_one_is_not(nats: NatsRig) -> None:
+    full = await stream(nats, max_msgs=1, discard="new")
+    small = await stream(nats, max_msg_size=100)
+    async with sending(nats) as sender:
+        await sender.send(full.place, event(0), 10)
+        with pytest.raises(DeliveryError, match="maximum messages exceeded") as error:
+            await sender.send(full.place, event(1), 10)
+        assert not isinstance(error.value, RefusedTargetError)
+        with pytest.raises(RefusedTargetError, match="message size exceeds"):
+            await sender.send(small.place, event(1, b"x" * 500), 10)
+
+
+async def test_a_subject_without_a_right_is_refused_and_holds_up_no_other(nats: NatsRig) -> None:
+    place = fresh_place()
+    await nats.declare_with(place, subjects=[place, f"{place}.more"])
+    async with sending(nats) as sender:
+        results = await asyncio.gather(
+            *(sender.send(f"{place}.more" if n % 2 else place, event(n), 20) for n in range(8)), return_exceptions=True
+        )  # fmt: skip
+    assert [type(result) for result in results] == [type(None), DeliveryError] * 4
+    assert "broker permissions" in str(results[1])
+    assert await count(nats, place) == 4
+
+
+async def test_what_a_sender_needs_is_checked(nats: NatsRig) -> None:
+    good = await stream(nats)
+    mute = await stream(nats, no_ack=True)
+    async with sending(nats) as sender:
+        of_kept = await sender.check([good.place])
+        [error] = [one for one in await sender.check([mute.place]) if one.severity == "error"]
+        [missing] = await sender.check(["nowhere"])
+    assert "error" not in {one.severity for one in of_kept}
+    assert "no_ack" in error.what
+    assert (missing.severity, missing.what) == ("error", "No stream has the subject nowhere")
+
+
+# -- URLs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("nats://a:b@one,c:d@two", "two logins"),
+        ("nats://a:b,c@one", "two logins"),
+        ("nats://one/orders", "has a path"),
+        ("nats://one?replicas=3", "has the parameter 'replicas'"),
+        ("nats://one?creds=/no/such", "cannot be read"),
+    ],
+)
+def test_urls_that_nats_does_not_have_are_refused(url: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as error:
+        open_sender(Target("nats", "main", url))
+    assert "b," not in str(error.value)
+
+
+def test_logins_and_servers_of_urls() -> None:
+    servers, options = servers_of(Target("nats", "main", "nats://me:a%40b@one:4222,two"))
+    assert (servers, options) == (["nats://one:4222", "nats://two"], {"user": "me", "password": "a@b"})
+    assert servers_of(Target("nats", "main", "nats://to%2Fken@one"))[1] == {"token": "to/ken"}
+
+
+async def test_no_password_goes_to_a_server_without_tls() -> None:
+    """nats-py would send it in the clear, although the URL says tls://."""
+    received, end = bytearray(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(
+            b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true,"auth_required":true}\r\n'
+        )
+        with contextlib.suppress(ConnectionError):
+            while chunk := await reader.read(1000):
+                received.extend(chunk)
+                if b"PING" in chunk:
+                    writer.write(b"PONG\r\n")
+        writer.close()
+        end.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    sender = open_sender(Target("nats", "main", f"tls://me:{PASSWORD}@127.0.0.1:{port}"))
+    try:
+        with pytest.raises(DeliveryError, match="offers no TLS"):
+            await sender.send("orders", event(), 10)
+    finally:
+        await sender.close()
+        await asyncio.wait_for(end.wait(), 30)
+        server.close()
+        await server.wait_closed()
+    assert bytes(received) == b""
