@@ -49,8 +49,8 @@ class Rig(Protocol):
     """Messages of a place are delivered in the order in which they were published."""
     has_single_acknowledgements: bool
     """One message can be acknowledged while an earlier one is not."""
-    survives_a_kill_while_written_to: bool
-    """A place can be used again after the server was killed in the middle of sends."""
+    durable_after: float
+    """Seconds after ``declare`` from which on a place outlives a kill of the server."""
     takes_empty: bool
     """A message may be empty."""
     checks_rights: bool

@@ -35,8 +35,16 @@ from makegood.brokers.protocol import (
     Sender,
     Source,
 )
-from makegood.brokers.rabbitmq_link import FAULT_HEADER, Link, Place, connect, deadline, place_of, problem
-from makegood.brokers.rabbitmq_queue import Setup, requirements, setup_of
+from makegood.brokers.rabbitmq_link import (
+    FAULT_HEADER,
+    AmqpLink,
+    AmqpPlace,
+    connect,
+    deadline,
+    place_of,
+    problem,
+)
+from makegood.brokers.rabbitmq_queue import QueueSetup, requirements, setup_of
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
 
 _CALL: Final = 4.0
@@ -104,7 +112,7 @@ class _Receipt:
 
     __slots__ = ("link", "tag")
 
-    def __init__(self, link: Link, tag: int) -> None:
+    def __init__(self, link: AmqpLink, tag: int) -> None:
         self.link = link
         self.tag = tag
 
@@ -112,13 +120,13 @@ class _Receipt:
 class _Queue:
     """A queue that is read."""
 
-    def __init__(self, place: Place, address: BrokerAddress, reader: Reader) -> None:
+    def __init__(self, place: AmqpPlace, address: BrokerAddress, reader: Reader) -> None:
         self.where = str(address)
         self.keeps_refusals = False
         self._place = place
         self._address = address
         self._reader = reader
-        self._link: Link | None = None
+        self._link: AmqpLink | None = None
         self._requirements: Sequence[Requirement] = ()
         self._buffer: deque[Delivery] = deque()
         self._tags: dict[int, None] = {}
@@ -150,12 +158,12 @@ class _Queue:
                 raise
         return self._requirements
 
-    def _keeps(self, setup: Setup) -> bool:
+    def _keeps(self, setup: QueueSetup) -> bool:
         keeper = self._address.parameters.get(DEAD_LETTERS)
         if keeper == "broker" and setup.queue is not None and not setup.keeps_refusals:
             raise ConfigError(
-                f"{self.where}: its address says {DEAD_LETTERS}=broker, but no queue receives its dead letters: what is refused would be "
-                f"lost. Bind one to its dead-letter exchange, or leave the parameter out: the store then keeps what is refused"
+                f"{self.where}: its address says {DEAD_LETTERS}=broker, but no queue receives its dead letters, so RabbitMQ would lose messages "
+                f"that makegood refuses. Bind a queue to its dead-letter exchange, or leave the parameter out: then the store keeps them"
             )
         return keeper == "broker" or (keeper is None and setup.keeps_refusals)
 
@@ -228,7 +236,7 @@ class _Queue:
         self._buffer.clear()
         self._tags.clear()
 
-    async def _consume(self, link: Link) -> None:
+    async def _consume(self, link: AmqpLink) -> None:
         loop = asyncio.get_running_loop()
 
         async def arrive(message: DeliveredMessage) -> None:
@@ -242,7 +250,7 @@ class _Queue:
         self._consumer = await link.consume(self._address.place, arrive, self._reader.batch)
         self._seen = loop.time()
 
-    async def _arrival(self, link: Link, wait: float) -> None:
+    async def _arrival(self, link: AmqpLink, wait: float) -> None:
         """Wait until something has arrived, the link has broken, or so many seconds are over."""
         loop = asyncio.get_running_loop()
         end = loop.time() + wait
@@ -255,7 +263,7 @@ class _Queue:
                 if loop.time() - self._seen >= _QUIET:
                     await self._finished(self._renew(link))
 
-    async def _renew(self, link: Link) -> None:
+    async def _renew(self, link: AmqpLink) -> None:
         """Consume anew on another channel, unless something arrives meanwhile.
 
         A quorum queue that was deleted and declared anew at once goes on counting its old consumer, without
@@ -268,7 +276,7 @@ class _Queue:
             await link.change_channel()
         await self._consume(link)
 
-    async def _ready(self) -> Link:
+    async def _ready(self) -> AmqpLink:
         """Return the link, once the call that a cancelled method left behind has ended."""
         if self._call is not None:
             await self._finished(None)
@@ -278,7 +286,7 @@ class _Queue:
         self._raise_if_broken(link)
         return link
 
-    def _raise_if_broken(self, link: Link) -> None:
+    def _raise_if_broken(self, link: AmqpLink) -> None:
         if not link.is_open:
             error = problem(self._place, self.where, link.reason)
             self._drop()
@@ -307,7 +315,7 @@ class _Queue:
             return await call
 
 
-def _delivery(link: Link, message: DeliveredMessage) -> Delivery:
+def _delivery(link: AmqpLink, message: DeliveredMessage) -> Delivery:
     properties, header = message.header.properties, message.delivery
     assert isinstance(header, commands.Basic.Deliver)
     table = properties.headers or {}
@@ -350,12 +358,12 @@ def _sent_at(properties: commands.Basic.Properties, broker: FieldValue) -> float
 class _Publisher:
     """Publishes to the queues of a broker, and waits for each confirmation."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: AmqpPlace) -> None:
         self.where = place.target.where
         self._place = place
-        self._link: Link | None = None
+        self._link: AmqpLink | None = None
         self._connecting = asyncio.Lock()
-        self._uses: dict[Link, int] = {}
+        self._uses: dict[AmqpLink, int] = {}
         self._ids: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def send(self, place: str, event: OutgoingEvent, timeout: float) -> None:
@@ -384,13 +392,13 @@ class _Publisher:
             if link is not None:
                 self._release(link, is_good=outcome_known)
 
-    async def _connected(self) -> Link:
+    async def _connected(self) -> AmqpLink:
         async with self._connecting:
             if self._link is None or not self._link.is_open:
                 self._link = await connect(self._place, "makegood notices")
             return self._link
 
-    def _release(self, link: Link, *, is_good: bool) -> None:
+    def _release(self, link: AmqpLink, *, is_good: bool) -> None:
         """End a use.
 
         A link on which an answer is missing gets no further events; those on it may still be confirmed.
@@ -415,7 +423,7 @@ class _Publisher:
                 link.abort()
         return result
 
-    async def _checked(self, link: Link, place: str) -> Requirement:
+    async def _checked(self, link: AmqpLink, place: str) -> Requirement:
         where = f"{self.where}/{place}"
         if not await link.exists(place):
             return Requirement("error", f"{where}: there is no such queue", "declare it")
@@ -434,7 +442,7 @@ class _Publisher:
             await link.close()
 
 
-async def _publish(link: Link, where: str, place: str, event: OutgoingEvent) -> None:
+async def _publish(link: AmqpLink, where: str, place: str, event: OutgoingEvent) -> None:
     properties = commands.Basic.Properties(
         content_type=event.content_type,
         delivery_mode=2,

@@ -47,7 +47,7 @@ _NOT_ALLOWED: Final = (402, 403, 530)
 
 
 @dataclass(frozen=True)
-class Place:
+class AmqpPlace:
     """A RabbitMQ, as the URL of the settings names it."""
 
     target: Target
@@ -74,7 +74,7 @@ class Place:
         return context
 
 
-def place_of(target: Target) -> Place:
+def place_of(target: Target) -> AmqpPlace:
     """Return what a URL names. Raises ``ConfigError``."""
     subject = f"brokers: the URL of {target.name!r}"
     parts = parts_of(target.url, subject)
@@ -84,7 +84,7 @@ def place_of(target: Target) -> Place:
     if unknown := [name for name in parameters if name not in _PARAMETERS]:
         known = ", ".join(f"{name} ({text})" for name, text in _PARAMETERS.items())
         raise ConfigError(f"{subject}: there is no parameter {unknown[0]!r}; it takes {known}")
-    return Place(
+    return AmqpPlace(
         target=target,
         hosts=[_host(place, _PORTS[parts.scheme]) for place in netloc.split(",")],
         user=unquote(user) or "guest",
@@ -101,7 +101,7 @@ def _host(place: str, port: int) -> tuple[str, int]:
     return (host if colon else place).strip("[]") or "localhost", int(digits) if colon and digits else port
 
 
-def problem(place: Place, where: str, fault: BaseException | None) -> MakegoodError:
+def problem(place: AmqpPlace, where: str, fault: BaseException | None) -> MakegoodError:
     """Return what a fault means: ``ConfigError`` for what no retry mends, else ``BrokerUnavailableError``."""
     text = scrubbed(_text(fault), place.target.url)
     match fault:
@@ -144,7 +144,7 @@ def _text(fault: BaseException | None) -> str:
 
 
 @contextlib.asynccontextmanager
-async def deadline(place: Place, where: str, seconds: float) -> AsyncIterator[None]:
+async def deadline(place: AmqpPlace, where: str, seconds: float) -> AsyncIterator[None]:
     """Give what is inside so many seconds, and translate what it raises.
 
     aiormq ends what waits on a lost connection by CancelledError: one that nobody asked of this task.
@@ -245,7 +245,7 @@ class _Transport(TransportFactory):
         return self._streams
 
 
-async def _stream(place: Place, host: str, port: int) -> tuple[_Frames, asyncio.StreamWriter]:
+async def _stream(place: AmqpPlace, host: str, port: int) -> tuple[_Frames, asyncio.StreamWriter]:
     loop = asyncio.get_running_loop()
     reader = _Frames()
     protocol = asyncio.StreamReaderProtocol(reader)
@@ -255,7 +255,7 @@ async def _stream(place: Place, host: str, port: int) -> tuple[_Frames, asyncio.
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-async def connect(place: Place, name: str) -> "Link":
+async def connect(place: AmqpPlace, name: str) -> "AmqpLink":
     """Return a link to the first host of the URL that takes one. Called inside ``deadline``."""
     fault: BaseException | None = None
     for host, port in place.hosts:
@@ -269,7 +269,7 @@ async def connect(place: Place, name: str) -> "Link":
     raise fault
 
 
-async def _connect_to(place: Place, host: str, port: int, name: str) -> "Link":
+async def _connect_to(place: AmqpPlace, host: str, port: int, name: str) -> "AmqpLink":
     reader, writer = await _stream(place, host, port)
     try:
         login = URL.build(
@@ -293,7 +293,7 @@ async def _connect_to(place: Place, host: str, port: int, name: str) -> "Link":
     except BaseException:
         writer.transport.abort()
         raise
-    return Link(connection, channel, writer)
+    return AmqpLink(connection, channel, writer)
 
 
 async def _channel(connection: aiormq.Connection) -> aiormq.Channel:
@@ -302,7 +302,7 @@ async def _channel(connection: aiormq.Connection) -> aiormq.Channel:
     return channel
 
 
-class Link:
+class AmqpLink:
     """An open connection with one channel. Its calls are made inside ``deadline``."""
 
     def __init__(

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from makegood.brokers.protocol import Requirement
-from makegood.brokers.rabbitmq_link import Place
+from makegood.brokers.rabbitmq_link import AmqpPlace
 
 _CALL: Final = 2.0
 _OK: Final = 200
@@ -28,7 +28,7 @@ _DEFAULT_LIMIT: Final = 20
 _LIMITED: Final = (4, 0)
 
 
-class Setup(msgspec.Struct, frozen=True):
+class QueueSetup(msgspec.Struct, frozen=True):
     """What the management API says of a queue."""
 
     queue: Mapping[str, Any] | None
@@ -52,17 +52,17 @@ class Setup(msgspec.Struct, frozen=True):
         return self.queue is not None and self.routes > 0
 
 
-async def setup_of(place: Place, queue: str) -> Setup:
+async def setup_of(place: AmqpPlace, queue: str) -> QueueSetup:
     """Ask the management API; its absence is not a fault."""
     if not place.management:
-        return Setup(None, "the URL of the broker names no management API")
+        return QueueSetup(None, "the URL of the broker names no management API")
     return await asyncio.to_thread(_ask, place, queue)
 
 
-def _ask(place: Place, name: str) -> Setup:
+def _ask(place: AmqpPlace, name: str) -> QueueSetup:
     vhost = quote(place.vhost, safe="")
     try:
-        setup = Setup(_get(place, f"queues/{vhost}/{quote(name, safe='')}"))
+        setup = QueueSetup(_get(place, f"queues/{vhost}/{quote(name, safe='')}"))
         exchange, key = setup.value("dead-letter-exchange"), setup.value("dead-letter-routing-key")
         if exchange is None:
             return setup
@@ -72,10 +72,10 @@ def _ask(place: Place, name: str) -> Setup:
             routes = int(_get(place, f"queues/{vhost}/{quote(str(key), safe='')}") is not None)
         return msgspec.structs.replace(setup, routes=routes)
     except (OSError, http.client.HTTPException, ValueError) as fault:
-        return Setup(None, f"its management API answers: {fault}")
+        return QueueSetup(None, f"its management API answers: {fault}")
 
 
-def _get(place: Place, path: str) -> Any:
+def _get(place: AmqpPlace, path: str) -> Any:
     """Return what is at a path of the API; None if there is nothing."""
     api = urlsplit(place.management)
     port = api.port or (443 if api.scheme == "https" else 80)
@@ -98,7 +98,7 @@ def _get(place: Place, path: str) -> Any:
     return json.loads(body)
 
 
-def requirements(where: str, setup: Setup, version: tuple[int, ...]) -> Sequence[Requirement]:
+def requirements(where: str, setup: QueueSetup, version: tuple[int, ...]) -> Sequence[Requirement]:
     """Return what was checked of a queue that is read."""
     if setup.queue is None:
         return [
@@ -150,7 +150,7 @@ def requirements(where: str, setup: Setup, version: tuple[int, ...]) -> Sequence
     return result or [Requirement("ok", f"{where}: the queue keeps its messages")]
 
 
-def _lives(where: str, setup: Setup, version: tuple[int, ...]) -> list[Requirement]:
+def _lives(where: str, setup: QueueSetup, version: tuple[int, ...]) -> list[Requirement]:
     """A quorum queue drops a message whose reader left too often without settling it."""
     assert setup.queue is not None
     if setup.queue.get("type") != "quorum" or setup.value("dead-letter-exchange") is not None:
