@@ -257,7 +257,10 @@ def run(options: argparse.Namespace, folder: Path, display: Screen) -> Report:
         if broker is not None:
             notices = f"{broker.kind}:main/notices"
             own |= {"brokers_main": broker.url, "reply_to_brokers": notices}
-            more |= {ORDERS_VARIABLE: f"{broker.kind}:main/orders?queue={QUEUE}", NOTICES_VARIABLE: notices}
+            more |= {
+                ORDERS_VARIABLE: f"{broker.kind}:main/orders?queue={QUEUE}{broker.parameters}",
+                NOTICES_VARIABLE: notices,
+            }
         if options.stage:
             options.console_port = free_port()
             # Its own, and the same however often the console is killed: that of the user's consoles opens more than a demo.

@@ -96,7 +96,7 @@ def test_a_broker_that_this_machine_lacks_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before anything is started, and before there is a folder."""
-    monkeypatch.setenv("MAKEGOOD_TEST_RABBITMQ_HOME", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("MAKEGOOD_TEST_RABBITMQ_ROOT", str(tmp_path / "nowhere"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(ConfigError, match=r"apt-get install rabbitmq-server"):
         main(["--broker", "rabbitmq", "--headless"])

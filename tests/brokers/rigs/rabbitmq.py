@@ -4,22 +4,11 @@
 """
 
 import asyncio
-import atexit
 import contextlib
-import http.client
-import json
-import os
-import shutil
-import signal
-import subprocess
-import tempfile
-import time
 from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import aiormq
 import trustme
@@ -29,7 +18,6 @@ from examples.orders.free_port import free_port
 from examples.orders.private_servers import RabbitServer
 from makegood.base.sizes import MIB
 from makegood.brokers import BrokerAddress, Target, address_of
-from makegood.errors import ConfigError, StoreUnavailableError
 from tests.brokers.rig import Draft, Received
 
 USER, PASSWORD = "shop", "orders-2-hunter"
