@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from examples.orders.demo import require_broker
+from examples.orders.private_servers import SERVERS
 from examples.orders.world import PACKAGE, ROOT
 from makegood.errors import ConfigError
 
@@ -57,12 +58,12 @@ def run(command: Sequence[str], folder: Path, *arguments: str) -> tuple[int, lis
     return process.returncode, [json.loads(line) for line in process.stdout.splitlines()], process.stderr
 
 
-def broker_or_skip() -> None:
+def broker_or_skip(name: str = "rabbitmq") -> None:
     """Skip a test, and say why, if a broker cannot be had here."""
     try:
-        require_broker("rabbitmq")
+        require_broker(name)
     except ConfigError as reason:
-        pytest.skip(f"the demo was NOT tested with a broker: {reason}")
+        pytest.skip(f"the demo was NOT tested with {name}: {reason}")
 
 
 def folders(inside: Path) -> list[Path]:
@@ -108,9 +109,12 @@ def test_on_postgres_orders_survive_the_kills_and_the_books_balance(tmp_path: Pa
     assert small_run(tmp_path, "--postgres")[-1]["store"] == "postgres"
 
 
-def test_through_a_broker_that_is_killed_each_order_is_one_task_and_each_notice_comes(tmp_path: Path) -> None:
-    broker_or_skip()
-    lines = small_run(tmp_path, "--broker", "rabbitmq")
+@pytest.mark.parametrize("broker", SERVERS)
+def test_through_a_broker_that_is_killed_each_order_is_one_task_and_each_notice_comes(
+    broker: str, tmp_path: Path
+) -> None:
+    broker_or_skip(broker)
+    lines = small_run(tmp_path, "--broker", broker)
     assert "broker" in {line["process"] for line in lines if line["event"] == "killed"}
     passage = lines[-1]["broker"]
     assert (passage["orders"], passage["tasks"]) == (20, 20)

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from rich.console import Console
 
@@ -20,11 +21,12 @@ from examples.orders.auditor import Report as Audit
 from examples.orders.chaos import MUSTS, Blow, Event, Score, plan
 from examples.orders.customers import wanted
 from examples.orders.demo import first, main, opening, parse, store_of
-from examples.orders.private_servers import RabbitServer
+from examples.orders.private_servers import SERVERS, RabbitServer
 from examples.orders.processes import Place, State, environment, posts
 from examples.orders.report import CHECKS, Passage, Report, count_outcomes
 from examples.orders.shop import LIMIT
 from examples.orders.world import ROOT
+from makegood.cli.commands.demo import demo
 from makegood.errors import ConfigError
 
 MONEY = {"charged": 1200, "refunded": 200, "kept": 1000}
@@ -102,7 +104,18 @@ def test_a_broker_that_this_machine_lacks_says_what_to_install(
         main(["--broker", "rabbitmq", "--headless"])
     with pytest.raises(ConfigError):
         RabbitServer()
+    monkeypatch.setenv("PATH", "")
+    for name in ("nats", "redis"):
+        with pytest.raises(ConfigError, match=f"apt-get install {name}-server"):
+            main(["--broker", name, "--headless"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_line_takes_the_brokers_that_there_are() -> None:
+    """``makegood demo`` does not import the example before it runs it."""
+    (option,) = [each for each in demo.params if each.name == "broker"]
+    assert isinstance(option.type, click.Choice)
+    assert list(option.type.choices) == list(SERVERS)
 
 
 # -- what is to come ---------------------------------------------------------------------------------------------------
