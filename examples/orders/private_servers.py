@@ -31,8 +31,11 @@ from .free_port import free_port
 START: Final = 60.0
 """Seconds within which a server must serve."""
 _LOOK: Final = 0.1
-_GUARD: Final = 'read nothing; folder=$1; shift; kill -9 -- "$@"; rm -rf "$folder"'
-"""Runs beside a server: when the program that started both is gone, however it ended, its stdin ends."""
+_GUARD: Final = 'read nothing; folder=$1; shift; for group; do kill -9 "$group"; done; rm -rf "$folder"'
+"""Runs beside a server: when the program that started both is gone, however it ended, its stdin ends.
+
+Without ``--``, which the kill of Debian's shell does not take.
+"""
 
 
 class PrivateServer(ABC):
