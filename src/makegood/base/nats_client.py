@@ -5,6 +5,7 @@ in the clear if the server, or somebody in between, offers no TLS. And it sends 
 """
 
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import unquote
 
 from nats import errors
@@ -30,7 +31,7 @@ class NatsClient(Client):
         return command
 
 
-def split_login(servers: Sequence[str], subject: str) -> tuple[list[str], dict[str, str]]:
+def split_login(servers: Sequence[str], subject: str) -> tuple[list[str], dict[str, Any]]:
     """Return servers without the login in front of their hosts, and that login as ``connect`` takes it.
 
     ``servers``: the URLs of one cluster. Raises ``ConfigError``, which begins with ``subject``, for more than
@@ -44,7 +45,7 @@ def split_login(servers: Sequence[str], subject: str) -> tuple[list[str], dict[s
     logins = {login for _, login, _ in places if login}
     if len(logins) > 1 or (logins and not places[0][1]):
         raise ConfigError(f"{subject} has two logins, or a comma in one: {ENCODE}, and , is %2C")
-    options: dict[str, str] = {}
+    options: dict[str, Any] = {}
     for login in logins:
         user, colon, password = login.partition(":")
         options = (

@@ -542,7 +542,7 @@ def _of_stream(info: dict[str, Any], *, is_sent_to: bool = False) -> list[Requir
 def _of_consumer(config: dict[str, Any], batch: int, subject: str) -> list[Requirement]:
     """Return whether a consumer delivers each message until it is acknowledged."""
     name = config.get("durable_name") or config.get("name", "")
-    again = "Delete the consumer, and makegood creates it, or name another one (?consumer=)."
+    again = "Delete the consumer, and makegood creates it, or name another one (?consumer=)"
     result = [Requirement("ok", f"The durable consumer {name} exists")]
     if config.get("deliver_subject"):
         result.append(Requirement("error", f"{name} is a push consumer", again))

@@ -215,7 +215,6 @@ def servers_of(target: Target) -> tuple[list[str], dict[str, Any]]:
     subject = f"brokers: the URL of {target.name!r}"
     parts = parts_of(target.url, subject)
     servers = [f"{parts.scheme}://{place}" for place in parts.netloc.split(",")]
-    options: dict[str, Any]
     servers, options = split_login(servers, subject)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     if parts.path.strip("/"):

@@ -522,7 +522,7 @@ async def _checked(line: RedisConnection, where: str, key: str, group: str | Non
         result.append(
             Requirement(
                 "warning", f"The senders of {key} choose the ids of its entries ({last.decode()}): in a stream that was deleted and filled again, they "
-                "repeat, and are taken for known ones", "Let Redis make the ids (XADD … *), or never delete the stream.",
+                "repeat, and are taken for known ones", "Let Redis make the ids (XADD … *), or never delete the stream",
             )
         )  # fmt: skip
     return result

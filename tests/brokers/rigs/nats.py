@@ -46,6 +46,7 @@ class NatsRig:
     gives_ids = True
     takes_ids = True
     keeps_over_restart = True
+    survives_a_kill_while_written_to = True
     has_dead_letters = False
     keeps_order = True
     has_single_acknowledgements = True
