@@ -92,9 +92,9 @@ def bodies(deliveries: Sequence[Delivery]) -> list[bytes]:
     return [delivery.body for delivery in deliveries]
 
 
-def in_order(rig: Rig, got: Sequence[bytes], expected: Sequence[bytes]) -> None:
+def in_order(rig: Rig, arrivals: Sequence[bytes], published: Sequence[bytes]) -> None:
     """Check that all of these came and nothing else, in this order if the broker keeps one."""
     if rig.keeps_order:
-        assert list(got) == list(expected)
+        assert list(arrivals) == list(published)
     else:
-        assert sorted(got) == sorted(expected)
+        assert sorted(arrivals) == sorted(published)

@@ -1,6 +1,7 @@
 """What RabbitMQ alone does, on the real server: each trap that a client falls into, and what an operator must be told."""
 
 import asyncio
+import os
 import struct
 import time
 from collections.abc import Callable
@@ -123,12 +124,12 @@ async def test_properties_that_cannot_be_decoded_hold_up_nothing(classic: Rabbit
         await publish_raw(classic, address.place, properties)
     await classic.publish(address.place, drafts(1))
     async with reading(classic, address) as source:
-        dated, unnamed, badly_headed, oddly_headed, good = await taken(source, 5)
-        assert (dated.id, dated.sent_at, dated.fault, dated.body) == ("t", None, "", b"{}")
-        assert unnamed.fault == "its message_id cannot be decoded"
+        late_date, nameless, badly_headed, oddly_headed, good = await taken(source, 5)
+        assert (late_date.id, late_date.sent_at, late_date.fault, late_date.body) == ("t", None, "", b"{}")
+        assert nameless.fault == "its message_id cannot be decoded"
         assert badly_headed.fault == oddly_headed.fault == "its headers cannot be decoded"
         assert (good.id, good.fault) == ("m0", "")
-        assert not any(delivery.headers for delivery in (dated, unnamed, badly_headed, oddly_headed))
+        assert not any(delivery.headers for delivery in (late_date, nameless, badly_headed, oddly_headed))
 
 
 async def test_properties_reach_the_delivery(rabbit: RabbitRig) -> None:
@@ -215,6 +216,8 @@ async def test_no_more_is_prefetched_than_one_commit_takes(rabbit: RabbitRig) ->
 
 async def test_a_slow_acknowledgement_is_an_outage_and_loses_nothing(classic: RabbitRig) -> None:
     """RabbitMQ closes the channel of a consumer that is too slow, up to 4.2; here after a second."""
+    if "MAKEGOOD_TEST_RABBITMQ_ROOT" in os.environ:
+        pytest.skip("amqp: classic queues of RabbitMQ 4.3 have no consumer timeout")
     address = await classic.declare(fresh_place())
     await classic.publish(address.place, drafts(2))
 
@@ -268,7 +271,7 @@ async def test_an_alarm_stops_notices_and_no_acknowledgements(classic: RabbitRig
                     continue
                 break
     await sender.close()
-    ids = [received.id for received in await classic.read(notices.place)]
+    ids = [message.id for message in await classic.read(notices.place)]
     assert set(ids) <= {"e1", "e2", "e3"}
     assert ids.count("e3") == 1, "what was not sent while publishers were stopped is sent once"
 
@@ -370,6 +373,8 @@ async def test_a_quorum_queue_that_drops_messages_is_refused(quorum: RabbitRig) 
     with pytest.raises(ConfigError, match=r"left 3 times.*delivery-limit") as refusal:
         await source_at(quorum, address).open()
     assert f"'^{place}$'" in str(refusal.value)
+    [error] = await source_at(quorum, address).check()
+    assert (error.severity, error.remedy in str(refusal.value)) == ("error", True)
     await quorum.declare_with(
         place,
         {"x-delivery-limit": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{place}.dead"},
@@ -411,8 +416,8 @@ async def test_who_keeps_refusals_without_the_management_api_is_the_address_to_s
     assert "names no management API" in requirement.what
     assert not source.keeps_refusals
     await source.close()
-    said = replace(address, parameters={DEAD_LETTERS: "broker"})
-    async with reading(blind, said) as source:
+    address_that_says = replace(address, parameters={DEAD_LETTERS: "broker"})
+    async with reading(blind, address_that_says) as source:
         assert source.keeps_refusals
     plain = await classic.declare_with(fresh_place())
     with pytest.raises(ConfigError, match="no queue receives its dead letters"):

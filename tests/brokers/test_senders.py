@@ -54,11 +54,11 @@ async def test_what_was_sent_is_there_with_its_id_and_type(rig: Rig) -> None:
     place = (await rig.declare(fresh_place())).place
     async with sending(rig) as sender:
         await sender.send(place, event("e1", body="größer".encode()), TIMEOUT)
-        [received] = await rig.read(place)
-    assert received.body == "größer".encode()
+        [messages] = await rig.read(place)
+    assert messages.body == "größer".encode()
     if rig.takes_ids:
-        assert received.id == "e1"
-    assert received.content_type in (None, "application/cloudevents+json")
+        assert messages.id == "e1"
+    assert messages.content_type in (None, "application/cloudevents+json")
 
 
 async def test_events_of_a_task_are_in_order_and_eight_are_under_way_at_once(rig: Rig) -> None:
@@ -72,10 +72,10 @@ async def test_events_of_a_task_are_in_order_and_eight_are_under_way_at_once(rig
                 )
 
         await asyncio.gather(*(task(number) for number in range(AT_ONCE)))
-        received = await rig.read(place)
-    assert len(received) == 10 * AT_ONCE
+        messages = await rig.read(place)
+    assert len(messages) == 10 * AT_ONCE
     for number in range(AT_ONCE):
-        own = [item for item in received if item.body.startswith(b"%d " % number)]
+        own = [item for item in messages if item.body.startswith(b"%d " % number)]
         assert sorted(item.body for item in own) == [b"%d %d" % (number, n) for n in range(10)]
         if rig.keeps_order:
             assert own == sorted(own, key=lambda item: item.body)
@@ -102,7 +102,7 @@ async def test_an_event_that_is_too_large_is_refused_for_good(rig: Rig) -> None:
         with pytest.raises(RefusedTargetError):
             await sender.send(place, event("large", body=b"x" * (rig.most_bytes + 1)), TIMEOUT)
         await arrives(sender, place, event("small"))
-        assert [received.body for received in await rig.read(place)] == [b'{"n": 1}']
+        assert [messages.body for messages in await rig.read(place)] == [b'{"n": 1}']
 
 
 async def test_a_broken_connection_is_replaced(rig: Rig) -> None:
@@ -111,9 +111,9 @@ async def test_a_broken_connection_is_replaced(rig: Rig) -> None:
         await sender.send(place, event("e1"), TIMEOUT)
         await rig.disconnect(place)
         await arrives(sender, place, event("e2", body=b"second"))
-        received = await rig.read(place)
-    assert received[0].body == b'{"n": 1}'
-    assert {item.body for item in received[1:]} == {b"second"}
+        messages = await rig.read(place)
+    assert messages[0].body == b'{"n": 1}'
+    assert {item.body for item in messages[1:]} == {b"second"}
 
 
 async def test_a_stopped_broker_is_not_waited_for_and_an_unknown_outcome_keeps_its_id(rig: Rig) -> None:
@@ -134,13 +134,13 @@ async def test_a_stopped_broker_is_not_waited_for_and_an_unknown_outcome_keeps_i
             await asyncio.to_thread(rig.resume)
         for n in range(AT_ONCE):
             await arrives(sender, place, event(f"s{n}", body=b"s%d" % n))
-        received = await rig.read(place)
-    known = {item.body: set[str | None]() for item in received}
-    for item in received:
-        known[item.body].add(item.id)
-    assert set(known) == {b'{"n": 1}', *(b"s%d" % n for n in range(AT_ONCE))}
+        messages = await rig.read(place)
+    ids = {item.body: set[str | None]() for item in messages}
+    for item in messages:
+        ids[item.body].add(item.id)
+    assert set(ids) == {b'{"n": 1}', *(b"s%d" % n for n in range(AT_ONCE))}
     if rig.takes_ids:
-        assert all(known[b"s%d" % n] == {f"s{n}"} for n in range(AT_ONCE))
+        assert all(ids[b"s%d" % n] == {f"s{n}"} for n in range(AT_ONCE))
 
 
 async def test_what_a_stopped_broker_does_not_take_is_not_kept_in_memory(rig: Rig) -> None:
@@ -194,11 +194,11 @@ async def test_an_absent_broker_is_an_error_in_time_and_is_found_again(rig: Rig)
         if not rig.keeps_over_restart:
             await rig.declare(place)
         await arrives(sender, place, event("e2", body=b"e2"))
-        got = {item.body for item in await rig.read(place)}
-    assert b"e2" in got
+        contents = {item.body for item in await rig.read(place)}
+    assert b"e2" in contents
     if rig.keeps_over_restart:
-        confirmed = {b"k%d" % n for n, outcome in enumerate(outcomes) if outcome is None}
-        assert confirmed | {b"e1"} <= got, "an event was confirmed and lost"
+        safe = {b"k%d" % n for n, outcome in enumerate(outcomes) if outcome is None}
+        assert safe | {b"e1"} <= contents, "an event was confirmed and lost"
 
 
 async def test_lost_rights_are_an_error_until_they_are_back(rig: Rig) -> None:
@@ -238,8 +238,8 @@ async def test_a_check_names_what_is_missing(rig: Rig) -> None:
         ]
         assert f"{place}-missing" in error.what
         assert error.remedy
-        received: list[Received] = await rig.read(place)
-        assert received == [], "a check sends nothing to a place"
+        messages: list[Received] = await rig.read(place)
+        assert messages == [], "a check sends nothing to a place"
 
 
 async def test_close_may_be_repeated(rig: Rig) -> None:

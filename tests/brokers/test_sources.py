@@ -131,7 +131,7 @@ async def test_acknowledgements_in_any_order_settle_just_those(rig: Rig) -> None
 @pytest.mark.parametrize("point", ["taken", "acknowledged half", "acknowledged all"])
 async def test_a_killed_reader_loses_nothing(rig: Rig, point: str) -> None:
     """A real process, killed after it took, in the middle of its acknowledgements, and behind them."""
-    count, acknowledged = 8, {"taken": 0, "acknowledged half": 4, "acknowledged all": 8}[point]
+    count, count_of_acknowledgements = 8, {"taken": 0, "acknowledged half": 4, "acknowledged all": 8}[point]
     address = await rig.declare(fresh_place())
     await rig.publish(address.place, drafts(count))
     process = await asyncio.create_subprocess_exec(
@@ -148,19 +148,21 @@ async def test_a_killed_reader_loses_nothing(rig: Rig, point: str) -> None:
             "url": rig.target.url,
             "group": GROUP,
             "count": count,
-            "acknowledge": acknowledged,
+            "acknowledge": count_of_acknowledgements,
         }
         process.stdin.write(json.dumps(order).encode() + b"\n")
         ids = json.loads(await process.stdout.readline())
         assert await process.stdout.readline() == b"acknowledged\n"
-        await until(lambda: _waits(rig, address, count - acknowledged), "its acknowledgements", PATIENCE)
+        await until(
+            lambda: _waits(rig, address, count - count_of_acknowledgements), "its acknowledgements", PATIENCE
+        )
     finally:
         process.kill()
         await process.wait()
     async with reading(rig, address, "two") as source:
-        again = await taken(source, count - acknowledged, beyond=rig.redelivery)
-        assert [d.id for d in again] == ids[acknowledged:] or not rig.keeps_order
-        assert {d.id for d in again} == set(ids[acknowledged:])
+        again = await taken(source, count - count_of_acknowledgements, beyond=rig.redelivery)
+        assert [d.id for d in again] == ids[count_of_acknowledgements:] or not rig.keeps_order
+        assert {d.id for d in again} == set(ids[count_of_acknowledgements:])
         await nothing_comes(source)
 
 
@@ -195,8 +197,8 @@ async def test_a_pause_holds_what_was_delivered_and_costs_no_try(rig: Rig) -> No
         await rig.publish(address.place, drafts(2, "late"))
         await source.acknowledge(first)
         rest = await taken(source, 6)
-        expected = [draft.body for draft in (*drafts(6), *drafts(2, "late"))]
-        in_order(rig, bodies([*first, *rest]), expected)
+        published = [draft.body for draft in (*drafts(6), *drafts(2, "late"))]
+        in_order(rig, bodies([*first, *rest]), published)
         assert {delivery.count for delivery in rest} == {1}
         await source.acknowledge(rest)
         await settled(rig, address)
@@ -210,22 +212,22 @@ async def test_readers_of_one_group_share(rig: Rig) -> None:
         reading(rig, address, "two", batch=5) as two,
     ):
         await rig.publish(address.place, drafts(40))
-        got: list[bytes] = []
+        deliveries_so_far: list[bytes] = []
 
         async def work(source: Source) -> None:
-            while len(got) < 40:
+            while len(deliveries_so_far) < 40:
                 deliveries = await source.take(5, 0.2)
-                got.extend(bodies(deliveries))
+                deliveries_so_far.extend(bodies(deliveries))
                 await source.acknowledge(deliveries)
 
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(work(one), work(two))
-        assert sorted(got) == sorted(draft.body for draft in drafts(40))
+        assert sorted(deliveries_so_far) == sorted(draft.body for draft in drafts(40))
 
 
 async def test_a_take_that_is_cancelled_loses_nothing_and_doubles_nothing(rig: Rig) -> None:
     address = await rig.declare(fresh_place())
-    got: list[Delivery] = []
+    deliveries_so_far: list[Delivery] = []
     async with reading(rig, address) as source:
         for n in range(12):
             take = asyncio.create_task(source.take(1, 5.0))
@@ -238,12 +240,12 @@ async def test_a_take_that_is_cancelled_loses_nothing_and_doubles_nothing(rig: R
                 await publish
             take.cancel()
             if not await _was_cancelled(take):
-                got += take.result()
+                deliveries_so_far += take.result()
             await publish
-        got += await taken(source, 12 - len(got), beyond=rig.redelivery)
-        expected = [draft.body for n in range(12) for draft in drafts(1, f"c{n}-")]
-        in_order(rig, bodies(got), expected)
-        await source.acknowledge(got)
+        deliveries_so_far += await taken(source, 12 - len(deliveries_so_far), beyond=rig.redelivery)
+        published = [draft.body for n in range(12) for draft in drafts(1, f"c{n}-")]
+        in_order(rig, bodies(deliveries_so_far), published)
+        await source.acknowledge(deliveries_so_far)
         await settled(rig, address)
 
 
@@ -364,16 +366,16 @@ async def test_a_stopped_broker_holds_up_no_call(rig: Rig) -> None:
         finally:
             await asyncio.to_thread(rig.resume)
         await opened(source)
-        seen = {delivery.body: delivery.id for delivery in before}
+        ids = {delivery.body: delivery.id for delivery in before}
         async with asyncio.timeout(PATIENCE + rig.redelivery):
-            while len(seen) < 4 or await rig.waiting(address, GROUP):
+            while len(ids) < 4 or await rig.waiting(address, GROUP):
                 try:
                     deliveries = await source.take(10, 1.0)
-                    assert all(seen.setdefault(d.body, d.id) == d.id for d in deliveries)
+                    assert all(ids.setdefault(d.body, d.id) == d.id for d in deliveries)
                     await source.acknowledge(deliveries)
                 except BrokerUnavailableError:
                     await opened(source)
-        assert sorted(seen) == sorted(draft.body for draft in drafts(4))
+        assert sorted(ids) == sorted(draft.body for draft in drafts(4))
 
 
 async def _bounded(call: Callable[[], Coroutine[Any, Any, object]]) -> None:
@@ -395,6 +397,7 @@ async def test_a_killed_broker_keeps_what_it_confirmed(rig: Rig) -> None:
         before = await taken(source, 6)
         await source.acknowledge(before[:2])
         await until(lambda: _waits(rig, address, 4), "2 acknowledgements", PATIENCE)
+        await asyncio.sleep(rig.durable_after)
         waiting = asyncio.create_task(source.take(10, 5.0))
         await moment()
         await asyncio.to_thread(rig.kill)
@@ -405,7 +408,7 @@ async def test_a_killed_broker_keeps_what_it_confirmed(rig: Rig) -> None:
         with pytest.raises(BrokerUnavailableError):
             await source.acknowledge(before[2:])
         await asyncio.to_thread(rig.start)
-        # Brokers write acknowledgements in their own time: what was acknowledged may come again as well.
+        # Brokers write acknowledgements in their own time: what was count_of_acknowledgements may come again as well.
         again: dict[bytes, str | None] = {}
         while not again.keys() >= set(bodies(before[2:])):
             [delivery] = await taken(source, 1, beyond=rig.redelivery)
@@ -463,10 +466,10 @@ async def test_a_user_without_rights_is_an_error_of_the_settings(rig: Rig) -> No
     source = source_at(rig, address)
     await rig.revoke()
     try:
-        with pytest.raises(ConfigError) as refused:
+        with pytest.raises(ConfigError) as refusal:
             await source.open()
         for secret in rig.secrets:
-            assert secret not in str(refused.value)
+            assert secret not in str(refusal.value)
     finally:
         await rig.grant()
         await source.close()

@@ -103,7 +103,9 @@ def test_one_class_name_in_one_place() -> None:
 def test_tests_do_not_sleep() -> None:
     """Tests wait for events; only those with real processes may let time pass, and those on virtual time."""
     still = [
-        path for path in under("tests/") if not path.startswith(("tests/processes/", "tests/simulation/"))
+        path
+        for path in under("tests/")
+        if not path.startswith(("tests/brokers/", "tests/processes/", "tests/simulation/"))
     ]
     refuse((path, finding) for path in still for finding in tidy.sleeping(trees()[path]))
 

@@ -132,7 +132,7 @@ class _Queue:
         self._tags: dict[int, None] = {}
         """Tags of all that was delivered and not settled, in the broker's order."""
         self._consumer: str | None = None
-        self._seen = 0.0
+        self._last_sign = 0.0
         """When the consumer last showed that it consumes."""
         self._bell = asyncio.Event()
         self._call: asyncio.Task[Any] | None = None
@@ -144,8 +144,7 @@ class _Queue:
         async with deadline(self._place, self.where, _OPEN):
             link = await connect(self._place, "makegood " + self._reader.name)
             try:
-                await link.declared(self._address.place)
-                setup = await setup_of(self._place, self._address.place)
+                setup = await self._setup(link)
                 self._requirements = requirements(self.where, setup, link.version)
                 _refuse_errors(self._requirements)
                 self.keeps_refusals = self._keeps(setup)
@@ -157,6 +156,18 @@ class _Queue:
                 self._drop()
                 raise
         return self._requirements
+
+    async def check(self) -> Sequence[Requirement]:
+        async with deadline(self._place, self.where, _OPEN):
+            link = await connect(self._place, "makegood check")
+            try:
+                return requirements(self.where, await self._setup(link), link.version)
+            finally:
+                link.abort()
+
+    async def _setup(self, link: AmqpLink) -> QueueSetup:
+        await link.declared(self._address.place)
+        return await setup_of(self._place, self._address.place)
 
     def _keeps(self, setup: QueueSetup) -> bool:
         keeper = self._address.parameters.get(DEAD_LETTERS)
@@ -241,14 +252,14 @@ class _Queue:
 
         async def arrive(message: DeliveredMessage) -> None:
             if self._link is link:
-                self._seen = loop.time()
+                self._last_sign = loop.time()
                 delivery = _delivery(link, message)
                 self._tags[delivery.receipt.tag] = None
                 self._buffer.append(delivery)
                 self._bell.set()
 
         self._consumer = await link.consume(self._address.place, arrive, self._reader.batch)
-        self._seen = loop.time()
+        self._last_sign = loop.time()
 
     async def _arrival(self, link: AmqpLink, wait: float) -> None:
         """Wait until something has arrived, the link has broken, or so many seconds are over."""
@@ -257,10 +268,10 @@ class _Queue:
         while link.is_open and not self._buffer and (left := end - loop.time()) > 0:
             self._bell.clear()
             try:
-                async with asyncio.timeout(min(left, max(0.1, self._seen + _QUIET - loop.time()))):
+                async with asyncio.timeout(min(left, max(0.1, self._last_sign + _QUIET - loop.time()))):
                     await self._bell.wait()
             except TimeoutError:
-                if loop.time() - self._seen >= _QUIET:
+                if loop.time() - self._last_sign >= _QUIET:
                     await self._finished(self._renew(link))
 
     async def _renew(self, link: AmqpLink) -> None:

@@ -67,9 +67,9 @@ class AmqpPlace:
             if certificate := self.files.get("certfile"):
                 context.load_cert_chain(certificate, self.files.get("keyfile"))
         except (OSError, ValueError) as fault:
-            named = " ".join(f"{name}={file}" for name, file in self.files.items())
+            files = " ".join(f"{name}={file}" for name, file in self.files.items())
             raise ConfigError(
-                f"{self.target.where}: the files of its URL ({named}) cannot be used for TLS: {fault}"
+                f"{self.target.where}: the files of its URL ({files}) cannot be used for TLS: {fault}"
             ) from None
         return context
 
@@ -82,8 +82,8 @@ def place_of(target: Target) -> AmqpPlace:
     user, _, password = login.partition(":")
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := [name for name in parameters if name not in _PARAMETERS]:
-        known = ", ".join(f"{name} ({text})" for name, text in _PARAMETERS.items())
-        raise ConfigError(f"{subject}: there is no parameter {unknown[0]!r}; it takes {known}")
+        choices = ", ".join(f"{name} ({text})" for name, text in _PARAMETERS.items())
+        raise ConfigError(f"{subject}: there is no parameter {unknown[0]!r}; it takes {choices}")
     return AmqpPlace(
         target=target,
         hosts=[_host(place, _PORTS[parts.scheme]) for place in netloc.split(",")],

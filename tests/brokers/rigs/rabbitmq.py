@@ -56,7 +56,7 @@ class RabbitRig:
     durable_after = 0.0
     takes_empty = True
     has_single_acknowledgements = True
-    secrets = (PASSWORD,)
+    secrets: Sequence[str] = (PASSWORD,)
     keeps_order = True
     keeps_over_restart = True
     has_dead_letters = True

@@ -50,7 +50,7 @@ class RedisRig:
     gives_ids = True
     takes_ids = True
     keeps_over_restart = True
-    survives_a_kill_while_written_to = True
+    durable_after = 0.0
     has_dead_letters = False
     keeps_order = True
     has_single_acknowledgements = True
