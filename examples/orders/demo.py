@@ -243,7 +243,7 @@ def run(options: argparse.Namespace, folder: Path, display: Screen) -> Report:
         kind = urlsplit(url).scheme.removesuffix("ql")
         display.note(opening(options, kind, folder))
         faults = "" if options.stage else "rough"
-        broker = started(options.broker, stack) if options.broker else None
+        broker = start_broker(options.broker, stack) if options.broker else None
         services = stack.enter_context(
             Services(folder / "books.db", seed=options.seed, faults=faults, bound_to_starter=True)
         )
@@ -293,7 +293,7 @@ def require_broker(name: str) -> None:
     open_sender(targets_of({"main": f"{server.kind}://127.0.0.1"})["main"])
 
 
-def started(name: str, stack: ExitStack) -> PrivateServer:
+def start_broker(name: str, stack: ExitStack) -> PrivateServer:
     """Start a private broker with places for orders and notices; it ends with ``stack``."""
     broker = SERVERS[name]()
     stack.callback(broker.close)
