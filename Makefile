@@ -6,7 +6,7 @@ SHELL := /bin/bash
 STORE ?= sqlite
 # Orders of a demo in the terminal; empty: the stage, where there is a terminal
 ORDERS ?=
-# A broker that orders of the demo or of chaos come through, and notices go to: rabbitmq; of chaos also nats, redis; empty: none
+# A broker that orders of the demo or of chaos come through, and notices go to: rabbitmq, nats, redis; empty: none
 BROKER ?=
 SEEDS ?= 300
 ELECTION_SEEDS ?= 10000
@@ -34,12 +34,12 @@ help: ## list the targets
 	@printf 'makegood, targets of make:\n\n'
 	@sed -nE 's/^([a-z.-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '  %-17s %s\n' "$$name" "$$text"; done
-	@printf '\nSTORE=%s, BROKER and ORDERS are the settings of demo (STORE=postgres starts a private PostgreSQL, BROKER=rabbitmq a private RabbitMQ);\nSTORE, BROKER (rabbitmq, nats or redis), SECONDS=%s and SEED those of chaos.\n' '$(STORE)' '$(SECONDS)'
+	@printf '\nSTORE=%s, BROKER and ORDERS are the settings of demo (STORE=postgres starts a private PostgreSQL, BROKER=rabbitmq, nats or redis such a broker);\nSTORE, BROKER (rabbitmq, nats or redis), SECONDS=%s and SEED those of chaos.\n' '$(STORE)' '$(SECONDS)'
 
 demo_options = $(if $(ORDERS),--orders $(ORDERS)) $(if $(BROKER),--broker '$(BROKER)')
 
 .PHONY: demo
-demo: .venv ## the order system on a stage: kill its processes by button (STORE=sqlite or postgres; BROKER=rabbitmq; ORDERS=200: in the terminal)
+demo: .venv ## the order system on a stage: kill its processes by button (STORE=sqlite or postgres; BROKER=rabbitmq, nats or redis; ORDERS=200: in the terminal)
 ifeq ($(STORE),sqlite)
 	@$(python) -m makegood demo $(demo_options) $(ARGS)
 else ifeq ($(STORE),postgres)

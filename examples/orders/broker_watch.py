@@ -27,7 +27,7 @@ class BrokerWatch:
         """Tasks with notices to send."""
         self._client = client
         group = f"makegood-{client.store.identity.store_id}-{QUEUE}"
-        address = address_of(f"{server.kind}:main/orders", KINDS)
+        address = address_of(f"{server.kind}:main/orders?queue={QUEUE}{server.parameters}", KINDS)
         self._source = open_source(address, targets_of({"main": server.url}), Reader(group, "stage"))
         self._read = -READ_EVERY
 

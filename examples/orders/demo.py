@@ -243,7 +243,7 @@ def run(options: argparse.Namespace, folder: Path, display: Screen) -> Report:
         kind = urlsplit(url).scheme.removesuffix("ql")
         display.note(opening(options, kind, folder))
         faults = "" if options.stage else "rough"
-        broker = started(options.broker, stack) if options.broker else None
+        broker = start_broker(options.broker, stack) if options.broker else None
         services = stack.enter_context(
             Services(folder / "books.db", seed=options.seed, faults=faults, bound_to_starter=True)
         )
@@ -257,7 +257,10 @@ def run(options: argparse.Namespace, folder: Path, display: Screen) -> Report:
         if broker is not None:
             notices = f"{broker.kind}:main/notices"
             own |= {"brokers_main": broker.url, "reply_to_brokers": notices}
-            more |= {ORDERS_VARIABLE: f"{broker.kind}:main/orders?queue={QUEUE}", NOTICES_VARIABLE: notices}
+            more |= {
+                ORDERS_VARIABLE: f"{broker.kind}:main/orders?queue={QUEUE}{broker.parameters}",
+                NOTICES_VARIABLE: notices,
+            }
         if options.stage:
             options.console_port = free_port()
             # Its own, and the same however often the console is killed: that of the user's consoles opens more than a demo.
@@ -290,7 +293,7 @@ def require_broker(name: str) -> None:
     open_sender(targets_of({"main": f"{server.kind}://127.0.0.1"})["main"])
 
 
-def started(name: str, stack: ExitStack) -> PrivateServer:
+def start_broker(name: str, stack: ExitStack) -> PrivateServer:
     """Start a private broker with places for orders and notices; it ends with ``stack``."""
     broker = SERVERS[name]()
     stack.callback(broker.close)
@@ -335,7 +338,12 @@ class Play:
             await client.store.transact(_make_tables, waits=False)
             customers = Customers(client, self._folder, self._tell)
             chaos = Chaos(
-                wall, services, client, random.Random(f"{options.seed} chaos"), self._tell, self._broker
+                wall,
+                services,
+                client,
+                random.Random(f"{options.seed} chaos"),
+                self._tell,
+                broker=self._broker,
             )
             title = self._broker.title if self._broker else ""
             self._waits = Waits(client, customers, chaos.places, broker=title)

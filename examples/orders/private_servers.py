@@ -4,6 +4,7 @@
 machine's; a broker that runs as a service is not touched.
 """
 
+import asyncio
 import atexit
 import contextlib
 import http.client
@@ -12,6 +13,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -29,8 +31,11 @@ from .free_port import free_port
 START: Final = 60.0
 """Seconds within which a server must serve."""
 _LOOK: Final = 0.1
-_GUARD: Final = 'read nothing; folder=$1; shift; kill -9 -- "$@"; rm -rf "$folder"'
-"""Runs beside a server: when the program that started both is gone, however it ended, its stdin ends."""
+_GUARD: Final = 'read nothing; folder=$1; shift; for group; do kill -9 "$group"; done; rm -rf "$folder"'
+"""Runs beside a server: when the program that started both is gone, however it ended, its stdin ends.
+
+Without ``--``, which the kill of Debian's shell does not take.
+"""
 
 
 class PrivateServer(ABC):
@@ -40,11 +45,13 @@ class PrivateServer(ABC):
     """What people call it."""
     kind: ClassVar[str]
     """What makegood's addresses of it begin with."""
+    parameters: ClassVar[str] = ""
+    """What an address that is read from says besides."""
 
     def __init__(self) -> None:
         """Make its folder. Raises ``ConfigError``, which says what to install, if the machine lacks the program."""
         self.require()
-        self.folder = Path(tempfile.mkdtemp(prefix=f"makegood-{self.kind}-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"makegood-{self.kind}-", dir=self._parent()))
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._companions: list[subprocess.Popen[bytes]] = []
@@ -77,25 +84,51 @@ class PrivateServer(ABC):
     def _environment(self) -> Mapping[str, str]:
         return os.environ
 
+    def _enter(self) -> Sequence[str]:
+        """Return what comes before each command."""
+        return ()
+
+    @classmethod
+    def _parent(cls) -> Path:
+        """Return the folder of its folder."""
+        return Path(tempfile.gettempdir())
+
     def start(self) -> None:
         """Start it, or start it again, and wait until it serves. Raises ``BrokerUnavailableError``."""
         self.launch()
-        self.ready()
+        try:
+            self.ready()
+        except BrokerUnavailableError:
+            self.kill()
+            raise
 
     def launch(self) -> None:
         """Start it, and do not wait for it."""
         self.kill()
         self._process = self._run(self._words())
-        groups = [f"-{process.pid}" for process in (self._process, *self._companions)]
+        self._watch(self._process, *self._companions)
+
+    def _watch(self, *processes: subprocess.Popen[bytes]) -> None:
+        """Have these end, and the folder go, with this program."""
+        before = self._guard
+        groups = [f"-{process.pid}" for process in processes]
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, "guard", str(self.folder), *groups],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
+        self._dismiss(before)
+
+    @staticmethod
+    def _dismiss(guard: subprocess.Popen[bytes] | None) -> None:
+        if guard is not None and guard.stdin is not None:
+            guard.kill()
+            guard.wait()
+            guard.stdin.close()
 
     def _run(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
         with (self.folder / "output").open("ab") as out:
             return subprocess.Popen(
-                words, cwd=self.folder, env=self._environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                [*self._enter(), *words], cwd=self.folder, env=self._environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )  # fmt: skip
 
     def ready(self) -> None:
@@ -119,15 +152,11 @@ class PrivateServer(ABC):
 
     def kill(self) -> None:
         """Kill it as a crash does."""
-        guard, self._guard = self._guard, None
-        if guard is not None and guard.stdin is not None:
-            guard.kill()
-            guard.wait()
-            guard.stdin.close()
         self._signal(signal.SIGKILL)
         process, self._process = self._process, None
         if process is not None:
             process.wait()
+            self._watch(*self._companions)
 
     def pause(self) -> None:
         """Stop it with SIGSTOP: it keeps its connections, and answers nothing."""
@@ -146,14 +175,26 @@ class PrivateServer(ABC):
         """Kill it, and remove its folder."""
         atexit.unregister(self.close)
         self.kill()
+        self._dismiss(self._guard)
         for companion in self._companions:
             companion.kill()
             companion.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+_BIN: Final = Path("/usr/lib/rabbitmq/bin")
+_EPMD: Final = Path("/usr/bin/epmd")
+
+
+def _root() -> Path:
+    return Path(os.environ.get("MAKEGOOD_TEST_RABBITMQ_ROOT", "/"))
+
+
 class RabbitServer(PrivateServer):
-    """A node of RabbitMQ with its management API: Debian's, or where ``MAKEGOOD_TEST_RABBITMQ_HOME`` says."""
+    """A node of RabbitMQ with its management API, of Debian's package.
+
+    ``MAKEGOOD_TEST_RABBITMQ_ROOT`` names the tree of another Debian with that package, in which the node then runs.
+    """
 
     title = "RabbitMQ"
     kind = "amqp"
@@ -162,11 +203,16 @@ class RabbitServer(PrivateServer):
 
     def __init__(self) -> None:
         super().__init__()
+        self.inside = Path("/") / self.folder.relative_to(_root())
+        """Its folder, as the node sees it."""
         self.password = secrets.token_urlsafe(16)
         self.api, self._epmd_port, self._dist = (free_port() for _ in range(3))
         (self.folder / "plugins").write_text("[rabbitmq_management].\n")
         self.configure("")
-        self._companions.append(self._run(["epmd", "-address", "127.0.0.1", "-port", str(self._epmd_port)]))
+        self._companions.append(
+            self._run([str(_EPMD), "-address", "127.0.0.1", "-port", str(self._epmd_port)])
+        )
+        self._watch(*self._companions)
 
     def configure(self, more: str) -> None:
         """Write its configuration, and lines of one's own."""
@@ -175,39 +221,48 @@ class RabbitServer(PrivateServer):
             f"collect_statistics_interval = 200\ndefault_user = {self.user}\ndefault_pass = {self.password}\n{more}"
         )
 
-    @staticmethod
-    def _program(name: str) -> Path:
-        return Path(os.environ.get("MAKEGOOD_TEST_RABBITMQ_HOME", "/usr/lib/rabbitmq")) / "bin" / name
-
     @classmethod
     def require(cls) -> None:
         """Raise ``ConfigError`` where Debian's package is missing."""
-        if not cls._program("rabbitmq-server").is_file() or shutil.which("epmd") is None:
+        if not all(
+            (_root() / program.relative_to("/")).exists() for program in (_BIN / "rabbitmq-server", _EPMD)
+        ):
             raise ConfigError(
                 "no RabbitMQ on this machine: install it (Debian: apt-get install rabbitmq-server)"
             )
 
+    @classmethod
+    def _parent(cls) -> Path:
+        return super()._parent() if _root() == Path("/") else _root() / "tmp"
+
     def _environment(self) -> Mapping[str, str]:
         return {
             **os.environ,
-            "HOME": str(self.folder),
+            "HOME": str(self.inside),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(self._epmd_port),
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",
-            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
+            "RABBITMQ_CONFIG_FILE": str(self.inside / "rabbitmq.conf"),
             "RABBITMQ_DIST_PORT": str(self._dist),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
-            "RABBITMQ_LOG_BASE": str(self.folder / "log"),
-            "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.inside / "plugins"),
+            "RABBITMQ_LOG_BASE": str(self.inside / "log"),
+            "RABBITMQ_MNESIA_BASE": str(self.inside / "data"),
             "RABBITMQ_NODENAME": f"makegood{self.port}@localhost",
-            "RABBITMQ_PID_FILE": str(self.folder / "pid"),
-            # What a quorum queue holds is counted each second, not every five. Shorter ticks keep it from electing a leader.
+            "RABBITMQ_PID_FILE": str(self.inside / "pid"),
+            # What a quorum queue holds is counted, and slow consumers are noticed, each second.
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-rabbit quorum_tick_interval 1000 -rabbit channel_tick_interval 1000",
             "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes the server, and does not wait for it
         }
 
     def _words(self) -> Sequence[str]:
-        return [str(self._program("rabbitmq-server"))]
+        return [str(_BIN / "rabbitmq-server")]
+
+    def _enter(self) -> Sequence[str]:
+        """Return what runs a command in the tree of another Debian, with a /proc that nothing else sees."""
+        if _root() == Path("/"):
+            return ()
+        script = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+        return ("unshare", "--mount", "sh", "-c", script, str(_root()))
 
     def _serves(self) -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -227,10 +282,13 @@ class RabbitServer(PrivateServer):
         )
 
     def declare(self, *places: str) -> None:
-        """Make durable quorum queues, whose refused messages go to another one."""
+        """Make durable queues, whose refused messages go to another one.
+
+        Classic ones: a quorum queue that is some seconds old may not outlive a kill of its node.
+        """
         for place in places:
             dead = f"{place}.dead"
-            arguments = {"x-queue-type": "quorum"}
+            arguments = {"x-queue-type": "classic"}
             self._declare(dead, arguments)
             self._declare(
                 place, arguments | {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
@@ -241,7 +299,7 @@ class RabbitServer(PrivateServer):
 
     def control(self, *words: str) -> None:
         """Run ``rabbitmqctl``."""
-        command = [str(self._program("rabbitmqctl")), *words]
+        command = [*self._enter(), str(_BIN / "rabbitmqctl"), *words]
         subprocess.run(
             command, cwd=self.folder, env=self._environment(), check=True, capture_output=True, timeout=60
         )
@@ -264,5 +322,107 @@ class RabbitServer(PrivateServer):
         return json.loads(text) if text else None
 
 
-SERVERS: Final[Mapping[str, type[PrivateServer]]] = {"rabbitmq": RabbitServer}
+class ProgramServer(PrivateServer):
+    """A server that is one program with a file of settings, and takes connections once it serves."""
+
+    program: ClassVar[str]
+    install: ClassVar[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.password = secrets.token_urlsafe(16)
+        self.settings = self.folder / "server.conf"
+
+    @classmethod
+    def require(cls) -> None:
+        """Raise ``ConfigError`` where there is no such program."""
+        if shutil.which(cls.program) is None:
+            raise ConfigError(f"no {cls.title} on this machine: install {cls.install}")
+
+    def _serves(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
+        return False
+
+
+class NatsServer(ProgramServer):
+    """A server of NATS with JetStream. Its consumers redeliver soon, so that one sees things heal."""
+
+    title = "NATS"
+    kind = "nats"
+    program = "nats-server"
+    install = "nats-server (Debian: apt-get install nats-server)"
+    parameters = "&consumer=shop"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings.write_text(
+            f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{self.folder}/data" }}\n'
+            f'authorization {{ user: shop, password: "{self.password}" }}\n'
+        )
+
+    def _words(self) -> Sequence[str]:
+        return [str(shutil.which(self.program)), "-c", str(self.settings)]
+
+    @property
+    def url(self) -> str:
+        """The URL of its only user."""
+        return f"nats://shop:{self.password}@127.0.0.1:{self.port}"
+
+    def declare(self, *places: str) -> None:
+        """Make a stream with one subject for each place, and a consumer of each."""
+        asyncio.run(self._declare(places))
+
+    async def _declare(self, places: Sequence[str]) -> None:
+        import nats  # noqa: PLC0415 - the extra [nats] may be missing
+
+        client = await nats.connect(self.url)
+        try:
+            js = client.jetstream(timeout=20)
+            for place in places:
+                await js.add_stream(name=place, subjects=[place])
+                await js.add_consumer(
+                    place, durable_name="shop", ack_policy="explicit", ack_wait=5, max_deliver=-1, max_ack_pending=1000
+                )  # fmt: skip
+        finally:
+            await client.close()
+
+
+class RedisServer(ProgramServer):
+    """A server of Redis that writes each command to the disk before it answers."""
+
+    title = "Redis"
+    kind = "redis"
+    program = "redis-server"
+    install = "redis-server (Debian: apt-get install redis-server)"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings.write_text(
+            f'port {self.port}\nbind 127.0.0.1\ndir "{self.folder}"\nsave ""\nappendonly yes\nappendfsync always\n'
+            f"requirepass {self.password}\n"
+        )
+
+    def _words(self) -> Sequence[str]:
+        return [str(shutil.which(self.program)), str(self.settings)]
+
+    @property
+    def url(self) -> str:
+        """The URL of the user who may do anything."""
+        return f"redis://default:{self.password}@127.0.0.1:{self.port}/0"
+
+    def declare(self, *places: str) -> None:
+        """Make empty streams."""
+        from redis import Redis  # noqa: PLC0415 - the extra [redis] may be missing
+
+        with Redis.from_url(self.url, socket_timeout=20) as client:
+            for place in places:
+                client.xgroup_create(place, "others", mkstream=True)
+
+
+SERVERS: Final[Mapping[str, type[PrivateServer]]] = {
+    "rabbitmq": RabbitServer,
+    "nats": NatsServer,
+    "redis": RedisServer,
+}
 """By the name that ``makegood demo --broker`` takes."""

@@ -161,6 +161,37 @@ def shapes() -> None:
     d.save()
 
 
+def brokers() -> None:
+    """Draw the pattern with a broker at both ends."""
+    d = Drawing("brokers", "A broker at both ends", 920, 312)
+    for y, program, does, place, process, works in (
+        (66, "your shop", "publishes", "orders", "inbox", "takes, commits, then acknowledges"),
+        (216, "your reader", "knows repeats by id", "notices", "notifier", "sends until it is confirmed"),
+    ):
+        d.box(16, y, 136, 54, program, does, kind="g")
+        d.box(206, y, 116, 54, place, "your broker", kind="y")
+        d.box(390, y, 110, 54, process)
+        d.say(445, y + 74, works, "m s")
+    d.arrow(152, 93, 206, 93)
+    d.arrow(322, 84, 390, 84, "take")
+    d.arrow(390, 106, 322, 106)
+    d.say(356, 120, "ack", "m s h")
+    d.arrow(500, 93, 566, 93, "commit")
+    d.arrow(566, 243, 500, 243, "read")
+    d.arrow(390, 243, 322, 243, "send")
+    d.arrow(206, 243, 152, 243)
+    d.box(566, 40, 104, 240, "store", "queue, plans,", "steps, notices", kind="c")
+    for y, role, does in (
+        (40, "Scheduler", "decides the next step"),
+        (132, "Supervisor", "finds what is silent"),
+        (226, "Agent", "calls a remote service"),
+    ):
+        d.box(744, y, 160, 54, role, does)
+        d.arrow(744, y + 20, 670, y + 20)
+        d.arrow(670, y + 36, 744, y + 36)
+    d.save()
+
+
 def counters() -> None:
     """Draw which counter is inside which."""
     d = Drawing("counters", "What is counted inside what", 720, 250)
@@ -224,5 +255,5 @@ def benchmark() -> None:
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for draw in (lifecycle, recovery, undo, shapes, counters, attempt, benchmark):
+    for draw in (lifecycle, recovery, undo, shapes, brokers, counters, attempt, benchmark):
         draw()

@@ -90,7 +90,8 @@ async def publish_raw(rig: RabbitRig, place: str, properties: bytes) -> None:
 
     writer.write(b"AMQP\0\0\x09\x01")
     await answer()
-    send(commands.Connection.StartOk(client_properties={}, mechanism="PLAIN", response="\0guest\0guest"), 0)
+    login = f"\0{rig.server.user}\0{rig.server.password}"
+    send(commands.Connection.StartOk(client_properties={}, mechanism="PLAIN", response=login), 0)
     tune = await answer()
     send(commands.Connection.TuneOk(tune.channel_max, tune.frame_max, 0), 0)
     send(commands.Connection.Open(rig.type), 0)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.browser.chromium import ChromiumError, Page, chromium, found
 from tests.example.shows import RunningShow, show
+from tests.example.test_demo import broker_or_skip
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -83,6 +84,32 @@ def test_an_order_survives_the_kill_of_its_agent_by_the_button(stage: RunningSho
     assert page.complaints() == []
     report = stage.end()
     assert (report["ok"], report["processed"], report["kills_survived"]) == (True, 1, 1)
+
+
+def test_a_broker_is_killed_by_the_button_and_its_order_comes_through(tmp_path: Path, page: Page) -> None:
+    """The order is placed while the broker is away; it waits, and ends whole; all without a reload."""
+    broker_or_skip()
+    with show(tmp_path, "--seed", "3", "--broker", "rabbitmq") as stage:
+        assert stage.press("switch", switch="rate", value="none") == 204
+        page.look(width=1280)
+        page.open(stage.link)
+        page.run("window.stayed = true")
+        broker = "document.querySelector('#broker').innerText"
+        click(page, '#broker button[aria-label="kill -9 broker"]')
+        until(page, f"/killed \\d+ s ago/.test({broker})")
+        click(page, 'button[name="kind"][value="order"]')
+        until(page, f"/1\\s+orders? to publish/.test({broker})")
+        for width in (375, 1280):
+            page.look(width=width)
+            assert page.run("document.documentElement.scrollWidth") <= width
+        until(page, "/started broker/.test(document.querySelector('#feed').innerText)")
+        until(page, "/shipped: ship-/.test(document.querySelector('#customers').innerText)")
+        until(page, f"/[1-9]\\s+notices came/.test({broker})")
+        assert page.run("window.stayed") is True
+        assert page.complaints() == []
+        report = stage.end()
+        assert (report["ok"], report["processed"], report["kills"]) == (True, 1, {"broker": 1})
+        assert (report["broker"]["orders"], report["broker"]["tasks"]) == (1, 1)
 
 
 def test_a_large_order_is_approved_by_keyboard_while_agents_are_killed(

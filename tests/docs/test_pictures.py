@@ -28,7 +28,7 @@ FILM = (ROOT / "docs/img/demo.svg").read_text(encoding="utf-8")
 def test_diagrams_are_as_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagrams, "FOLDER", tmp_path)
     for draw in (
-        diagrams.lifecycle, diagrams.recovery, diagrams.undo, diagrams.shapes,
+        diagrams.lifecycle, diagrams.recovery, diagrams.undo, diagrams.shapes, diagrams.brokers,
         diagrams.counters, diagrams.attempt, diagrams.benchmark,
     ):  # fmt: skip
         draw()

@@ -38,11 +38,11 @@ def test_options_are_handed_on_and_the_exit_code_comes_back(
     )
     command = ("demo", "--stage", "--no-browser", "--port", "0", "--seconds", "9", "--chaos")
     assert shop.call(*words).exit_code == 1
-    assert shop.call("demo", "--postgres").exit_code == 1
+    assert shop.call("demo", "--postgres", "--broker", "rabbitmq").exit_code == 1
     assert shop.call(*command).exit_code == 1
     assert calls == [
         ["--orders", "7", "--seed", "3", "--schedulers", "2", "--store", "sqlite:///d.db", "--json"],
-        ["--postgres"],
+        ["--broker", "rabbitmq", "--postgres"],
         ["--port", "0", "--seconds", "9", "--stage", "--no-browser", "--chaos"],
     ]
     assert str(examples()) in sys.path

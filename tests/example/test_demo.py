@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from examples.orders.demo import require_broker
+from examples.orders.private_servers import SERVERS
 from examples.orders.world import PACKAGE, ROOT
+from makegood.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -53,6 +56,14 @@ def run(command: Sequence[str], folder: Path, *arguments: str) -> tuple[int, lis
         timeout=220,
     )
     return process.returncode, [json.loads(line) for line in process.stdout.splitlines()], process.stderr
+
+
+def broker_or_skip(name: str = "rabbitmq") -> None:
+    """Skip a test, and say why, if a broker cannot be had here."""
+    try:
+        require_broker(name)
+    except ConfigError as reason:
+        pytest.skip(f"the demo was NOT tested with {name}: {reason}")
 
 
 def folders(inside: Path) -> list[Path]:
@@ -96,6 +107,18 @@ def test_on_sqlite_orders_survive_the_kills_and_the_books_balance(tmp_path: Path
 
 def test_on_postgres_orders_survive_the_kills_and_the_books_balance(tmp_path: Path) -> None:
     assert small_run(tmp_path, "--postgres")[-1]["store"] == "postgres"
+
+
+@pytest.mark.parametrize("broker", SERVERS)
+def test_through_a_broker_that_is_killed_each_order_is_one_task_and_each_notice_comes(
+    broker: str, tmp_path: Path
+) -> None:
+    broker_or_skip(broker)
+    lines = small_run(tmp_path, "--broker", broker)
+    assert "broker" in {line["process"] for line in lines if line["event"] == "killed"}
+    passage = lines[-1]["broker"]
+    assert (passage["orders"], passage["tasks"]) == (20, 20)
+    assert passage["notices"] >= 2 * 20
 
 
 def test_a_false_entry_in_the_books_is_found_and_the_demo_fails(tmp_path: Path) -> None:
@@ -142,19 +165,23 @@ def all_gone(descriptors: Sequence[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "store"),
+    ("number", "around"),
     [
-        (signal.SIGINT, "sqlite"),
-        (signal.SIGTERM, "sqlite"),
-        (signal.SIGKILL, "sqlite"),
-        (signal.SIGINT, "postgres"),
-        (signal.SIGKILL, "postgres"),
+        (signal.SIGINT, ()),
+        (signal.SIGTERM, ()),
+        (signal.SIGKILL, ()),
+        (signal.SIGINT, ("--postgres",)),
+        (signal.SIGKILL, ("--postgres",)),
+        (signal.SIGINT, ("--broker", "rabbitmq")),
+        (signal.SIGKILL, ("--broker", "rabbitmq")),
     ],
 )
 def test_ended_in_the_middle_it_leaves_no_process_behind(
-    number: signal.Signals, store: str, tmp_path: Path
+    number: signal.Signals, around: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Whoever ends it, however, while one of its processes is stopped: all end, a private PostgreSQL too."""
+    """Whoever ends it, however, while one of its processes is stopped: all end, a private PostgreSQL and a broker too."""
+    if "--broker" in around:
+        broker_or_skip()
     demo = subprocess.Popen(
         [
             *DEMO,
@@ -165,7 +192,7 @@ def test_ended_in_the_middle_it_leaves_no_process_behind(
             "--seed",
             "1",
             "--json",
-            *["--postgres"] * (store == "postgres"),
+            *around,
         ],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(tmp_path)},

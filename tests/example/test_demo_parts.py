@@ -4,11 +4,13 @@ import io
 import json
 import random
 import re
+import tempfile
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from rich.console import Console
 
@@ -18,11 +20,14 @@ from examples.orders.auditor import Finding, Kind, Told
 from examples.orders.auditor import Report as Audit
 from examples.orders.chaos import MUSTS, Blow, Event, Score, plan
 from examples.orders.customers import wanted
-from examples.orders.demo import first, opening, parse, store_of
+from examples.orders.demo import first, main, opening, parse, store_of
+from examples.orders.private_servers import SERVERS, RabbitServer
 from examples.orders.processes import Place, State, environment, posts
-from examples.orders.report import CHECKS, Report, count_outcomes
+from examples.orders.report import CHECKS, Passage, Report, count_outcomes
 from examples.orders.shop import LIMIT
 from examples.orders.world import ROOT
+from makegood.cli.commands.demo import demo
+from makegood.errors import ConfigError
 
 MONEY = {"charged": 1200, "refunded": 200, "kept": 1000}
 
@@ -48,6 +53,69 @@ def test_the_logs_are_named_at_the_beginning_only_if_they_are_kept() -> None:
         "200 orders on sqlite, 14 kills, seed 3",
         "200 orders on sqlite, 14 kills, seed 3; logs in logs/d",
     ]
+
+
+# -- a broker ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_broker_is_hit_once_besides_all_others() -> None:
+    roles = [blow.role for blow in plan(14, random.Random(1), life=2.0, broker=True) if not blow.stop]
+    assert roles.count("broker") == 1
+    assert set(MUSTS) < set(roles)
+    assert len(roles) == 14
+    assert "broker" not in {blow.role for blow in blows(40)}
+
+
+def test_the_last_words_say_that_each_order_is_one_task_and_each_notice_came() -> None:
+    passage = Passage("RabbitMQ", {"o-1": 1, "o-2": 1}, {"o-1": {1, 2, 3}, "o-2": {1, 2}})
+    good = replace(report(), passage=passage)
+    assert good.verdict() == (
+        "2 orders came through RabbitMQ: each is one task, and each of its notices came, 5 in all; "
+        "the books balance: every order is whole, and nothing is lost"
+    )
+    assert good.as_json()["broker"] == {"title": "RabbitMQ", "orders": 2, "tasks": 2, "notices": 5}
+    assert "broker" not in report().as_json()
+
+
+@pytest.mark.parametrize(
+    ("tasks", "notices", "complaint"),
+    [
+        (2, {1, 2}, "order o-1 came through RabbitMQ and is 2 tasks"),
+        (0, {1, 2}, "order o-1 came through RabbitMQ and is 0 tasks"),
+        (1, {1, 3}, "of order o-1 notice 2 did not come through RabbitMQ"),
+        (1, {2}, "of order o-1 notice 1 did not come through RabbitMQ"),
+        (1, set[int](), "of order o-1 notice 1 did not come through RabbitMQ"),
+    ],
+)
+def test_an_order_that_is_two_tasks_or_lacks_a_notice_is_a_complaint(
+    tasks: int, notices: set[int], complaint: str
+) -> None:
+    passage = Passage("RabbitMQ", {"o-1": tasks}, {"o-1": notices})
+    assert passage.complaints() == [complaint]
+
+
+def test_a_broker_that_this_machine_lacks_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is started, and before there is a folder."""
+    monkeypatch.setenv("MAKEGOOD_TEST_RABBITMQ_ROOT", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"apt-get install rabbitmq-server"):
+        main(["--broker", "rabbitmq", "--headless"])
+    with pytest.raises(ConfigError):
+        RabbitServer()
+    monkeypatch.setenv("PATH", "")
+    for name in ("nats", "redis"):
+        with pytest.raises(ConfigError, match=f"apt-get install {name}-server"):
+            main(["--broker", name, "--headless"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_line_takes_the_brokers_that_there_are() -> None:
+    """``makegood demo`` does not import the example before it runs it."""
+    (option,) = [each for each in demo.params if each.name == "broker"]
+    assert isinstance(option.type, click.Choice)
+    assert list(option.type.choices) == list(SERVERS)
 
 
 # -- what is to come ---------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.example.shows import RunningShow, show
-from tests.example.test_demo import all_gone, descendants, folders
+from tests.example.test_demo import all_gone, broker_or_skip, descendants, folders
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -137,6 +137,30 @@ def test_what_a_visitor_kills_stops_and_spoils_is_survived(tmp_path: Path) -> No
         report = ends_well(stage, tmp_path)
         assert report["kills_survived"] == 6
         assert report["stopped_and_resumed"] == 1
+
+
+def test_a_broker_that_is_killed_comes_back_and_the_orders_that_waited_flow(tmp_path: Path) -> None:
+    """Nothing is doubled: each order is one task, and each notice comes."""
+    broker_or_skip()
+    with show(tmp_path, "--seed", "13", "--broker", "rabbitmq") as stage:
+        stage.until("broker", r"RabbitMQ .* [1-9]\d* notices came")
+        assert stage.press("switch", switch="replace", value="off") == 204
+        assert stage.press("process", name="inbox-1", do="kill") == 204
+        stage.until("broker", r" [1-9]\d* orders wait in it")
+        assert stage.press("switch", switch="replace", value="on") == 204
+        assert stage.press("process", name="broker", do="kill") == 204
+        stage.until("broker", r"broker killed \d+ s ago; a new one in \d s .* – orders wait in it")
+        stage.until("broker", r" [1-9]\d* orders to publish")
+        stage.until("feed", r"started broker \(\d+\): back after [\d.]+ s, with its queues")
+        stage.until("broker", r" 0 orders to publish [1-9]\d* orders wait in it")
+        assert stage.press("process", name="inbox-1", do="start") == 204
+        stage.until("broker", r" 0 orders wait in it")
+        zeros(stage)
+        report = ends_well(stage, tmp_path)
+    assert report["kills"] == {"broker": 1, "inbox": 1}
+    passage = report["broker"]
+    assert isinstance(passage, dict)
+    assert passage["orders"] == passage["tasks"] == report["placed"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -46,7 +46,6 @@ class NatsRig:
     gives_ids = True
     takes_ids = True
     keeps_over_restart = True
-    survives_a_kill_while_written_to = True
     has_dead_letters = False
     keeps_order = True
     durable_after = 0.0
