@@ -3,13 +3,21 @@
 import pytest
 
 from makegood.base.urls import SERVERS, masked, parts_of, scheme_of, scrubbed
+from makegood.brokers import KINDS as BROKERS
 from makegood.election.open import KINDS
 from makegood.errors import ConfigError
 
 
-def test_every_server_that_leases_are_kept_on_is_known() -> None:
+def test_every_server_that_makegood_connects_to_is_known() -> None:
     """Another scheme would be shown without its address."""
-    assert {scheme for scheme, kind in KINDS.items() if kind.module not in ("memory", "sqlite")} == SERVERS
+    leases = {scheme for scheme, kind in KINDS.items() if kind.module not in ("memory", "sqlite")}
+    brokers = {
+        form.partition("://")[0]
+        for kind in BROKERS.values()
+        for form in kind.forms
+        if "=" not in form.partition("://")[0]
+    }
+    assert leases | brokers == SERVERS
 
 
 @pytest.mark.parametrize(
