@@ -465,6 +465,8 @@ class SyncClient:
     """Return how far a command on many tasks is."""
     stop_bulk = _blocks(Client.stop_bulk)
     """Let a command on many tasks reach no more of them."""
+    brokers = _blocks(Client.brokers)
+    """Return what waits at users' brokers."""
     lanes = _blocks(Client.lanes)
     """Return the lanes that tasks hold or wait for."""
     release_lane = _blocks(Client.release_lane)
