@@ -96,8 +96,10 @@ def address_of(text: str, kinds: "Mapping[str, object] | set[str]", subject: str
     >>> address_of("kafka:main/orders?start=earliest", {"kafka"}).parameters["start"]
     'earliest'
     """
-    what = f"{subject}={text!r:.200}" if subject else f"{text!r:.200}"
     kind, colon, rest = text.partition(":")
+    # What looks like a URL may hold a password: it is not shown.
+    shown = f"{kind if kind in kinds else ''}…" if "//" in text or "@" in text else text
+    what = f"{subject}={shown!r:.200}" if subject else f"{shown!r:.200}"
     if not colon or kind not in kinds:
         raise ConfigError(f"{what}: write an address at a broker, {_FORM}")
     if rest.startswith("//"):

@@ -178,7 +178,10 @@ def _term(word: str) -> tuple[str, str]:
         hint = (
             f"did you mean {near[0]}{mark}...?" if near else f"write name{mark}value, of {', '.join(NAMES)}."
         )
-        attribute = "NAME=VALUE" if value.startswith("//") else f"{name}={readable[at + 1 :] or '...'}"
+        # What looks like a URL may hold a password.
+        attribute = (
+            "NAME=VALUE" if value.startswith("/") or "@" in value else f"{name}={readable[at + 1 :] or '...'}"
+        )
         raise ConfigError(
             f"{readable!r} is not understood; {hint} An attribute of a task is attribute:{attribute}"
         )
