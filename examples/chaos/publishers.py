@@ -17,7 +17,7 @@ from .broker import Broker
 from .customers import PAUSE, Customer, Ledger, Placed
 from .orders import wanted
 
-SHARES: Final = (5, 2, 2, 3, 2, 0, 0)
+SHARES: Final = (5, 2, 2, 3, 2, 0, 0, 0)
 """How often each workflow is ordered through a broker: not those that ask a customer for consent, who has no key to answer by."""
 
 
