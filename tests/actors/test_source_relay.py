@@ -13,6 +13,7 @@ from makegood.brokers import BrokerAddress, Delivery
 from makegood.codecs import Compressed
 from makegood.errors import StoreUnavailableError
 from makegood.messaging.inbox import Inboxes
+from makegood.messaging.source_messages import SourceMessages
 from makegood.messaging.source_relay import SourceRelay
 from makegood.store.protocol import Store
 from makegood.store.views import Filter
@@ -59,10 +60,11 @@ async def test_what_is_delivered_is_a_message_under_its_id_and_acknowledged(stor
 
 async def test_a_batch_is_one_commit(counting_store: Store, counts: Counts) -> None:
     broker = MemoryBroker()
+    broker.put(b"1", "first")
+    relaying = relay(counting_store, broker)
+    await relaying.turn()  # which also ends an alert that a process before it may have left
     for n in range(200):
         broker.put(b"1", f"o-{n}")
-    relaying = relay(counting_store, broker)
-    await relaying.begin()
     await counts.reset()
     await relaying.turn()
     assert await counts.commits() == 1
@@ -137,6 +139,7 @@ async def test_what_no_queue_can_take_is_a_dead_letter_and_stops_nothing(
     assert why in text
     assert "amqp:main/orders" in text
     assert relaying.report.info().refused == 1
+    assert await store.admin.broken(10) == []
 
 
 async def test_a_refusal_survives_the_absence_of_the_store(
@@ -201,6 +204,27 @@ async def test_a_broker_that_is_away_or_refuses_us_raises_an_alert_that_ends(sto
     broker.refuses_us = False
     await relaying.turn()
     assert (await alerts(store), await waiting(store), relaying.report.info().away) == ({}, ["a"], None)
+
+
+async def test_the_next_process_ends_the_alert_of_one_that_never_heard_the_broker(store: Store) -> None:
+    broker = MemoryBroker(refuses_us=True)
+    await relay(store, broker).turn()
+    assert "source_away" in await alerts(store)
+    broker.refuses_us = False
+    await relay(store, broker).turn()
+    assert await alerts(store) == {}
+
+
+async def test_a_place_that_a_sender_may_not_name_is_in_the_log_once(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    messages = SourceMessages(ADDRESS, QUEUE, random.Random(1))
+    for n in range(2):
+        delivery = Delivery(receipt=n, body=b"1", id=f"o-{n}", reply_to="secret")
+        outgoing = await messages.message(delivery)
+        assert (outgoing.reply_to, outgoing.headers) == (None, {"reply-to": "secret"})
+    (record,) = [record for record in caplog.records if "not among reply_to_brokers" in record.message]
+    assert "amqp:main/secret" in record.message
 
 
 async def test_a_start_does_not_wait_for_the_broker(store: Store) -> None:

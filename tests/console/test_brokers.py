@@ -30,7 +30,8 @@ async def test_the_page_and_the_api_show_sources_and_receivers(tmp_path: Path) -
         await store.tasks.submit([submission])
         page = (await vera.get("/brokers")).text
         assert "amqp:main/&lt;orders&gt;" in page
-        assert "1 source and 1 receiver: all answer" in page
+        assert "Notices to amqp:main wait: the last try failed" in page
+        assert await store.admin.broken(10) == []
         answer = await vera.get(ROOT + "/brokers")
         assert json.loads(answer.text) == {
             "sources": [

@@ -496,7 +496,7 @@ _REASONS: Final[tuple[tuple[Any, str], ...]] = (
         ssl.SSLCertVerificationError,
         "Kafka's certificate cannot be verified ({text}): name its authority's file with sslrootcert= in the URL",
     ),
-    (_RIGHTS, "Kafka denies the right to it ({text}): `makegood broker permissions {name}` shows what to grant"),
+    (_RIGHTS, "Kafka denies the right to it ({text}): `makegood broker permissions {name} --from PLACE --to PLACE` shows what to grant"),
     (
         kafka_errors.UnknownTopicOrPartitionError,
         "there is no such topic: create it, makegood creates none",

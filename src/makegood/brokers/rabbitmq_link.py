@@ -116,13 +116,13 @@ def problem(place: AmqpPlace, where: str, fault: BaseException | None) -> Makego
         case _RefusedError(code=code) if code in _NOT_ALLOWED:
             return ConfigError(
                 f"{where}: RabbitMQ refuses {place.user!r} the virtual host {place.vhost!r}: {text}. Correct the URL in [brokers], or grant "
-                f"its rights: `makegood broker permissions {place.target.name}`"
+                f"its rights: `makegood broker permissions {place.target.name} --from PLACE --to PLACE`"
             )
         case aiormq.exceptions.ChannelNotFoundEntity():
             return ConfigError(f"{where}: {text}. Declare the queue, or correct the address")
         case aiormq.exceptions.ChannelAccessRefused() | aiormq.exceptions.ChannelLockedResource():
             return ConfigError(
-                f"{where}: RabbitMQ refuses {place.user!r}: {text}. Grant its rights: `makegood broker permissions {place.target.name}`"
+                f"{where}: RabbitMQ refuses {place.user!r}: {text}. Grant its rights: `makegood broker permissions {place.target.name} --from PLACE --to PLACE`"
             )
         case ssl.SSLCertVerificationError():
             return ConfigError(

@@ -119,6 +119,14 @@ def requirements(where: str, setup: QueueSetup, version: tuple[int, ...]) -> Seq
                     "declare it without",
                 )
             )
+    if setup.queue.get("type") == "stream" or setup.value("queue-type") == "stream":
+        result.append(
+            Requirement(
+                "error",
+                f"{where}: the queue is a stream, of which a reader gets what arrives while it reads, and nothing before",
+                "declare a quorum queue or a classic one",
+            )
+        )
     if not setup.queue.get("durable", True):
         result.append(
             Requirement(

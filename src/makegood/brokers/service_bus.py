@@ -215,7 +215,7 @@ class Namespace:
             )
         if isinstance(fault, _REFUSED):
             return ConfigError(
-                f"{self.where}: Service Bus refuses this key or identity ({text}): `makegood broker permissions {self.target.name}` prints "
+                f"{self.where}: Service Bus refuses this key or identity ({text}): `makegood broker permissions {self.target.name} --from PLACE --to PLACE` prints "
                 "the rights that it needs"
             )
         if "sessions" in text and "amqp:not-allowed" in text:

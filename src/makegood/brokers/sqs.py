@@ -211,7 +211,7 @@ class SqsCalls:
             )
         if code.partition(".")[0] in _FORBIDDEN or code.rpartition(".")[2] in _FORBIDDEN:
             return self.config_error(
-                f"SQS refuses this user or role ({text}): `makegood broker permissions {self.target.name}` prints the policy that it needs"
+                f"SQS refuses this user or role ({text}): `makegood broker permissions {self.target.name} --from PLACE --to PLACE` prints the policy that it needs"
             )
         return BrokerUnavailableError(f"{self.where}: SQS answers {self.clean(text)}")
 

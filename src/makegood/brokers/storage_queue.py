@@ -182,7 +182,7 @@ class QueueAccount:
         status = getattr(fault, "status_code", 0)
         if status in (401, 403) or isinstance(fault, failed.ClientAuthenticationError):
             return self.config_error(
-                f"Azure refuses this key, SAS or identity ({text}): `makegood broker permissions {self.target.name}` prints what it needs; "
+                f"Azure refuses this key, SAS or identity ({text}): `makegood broker permissions {self.target.name} --from PLACE --to PLACE` prints what it needs; "
                 "a clock that is wrong by 15 minutes is refused too"
             )
         return BrokerUnavailableError(f"{self.where}: {text}")

@@ -1,6 +1,7 @@
 """Checks of users' brokers, for ``makegood broker check`` and ``makegood doctor``."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -42,6 +43,8 @@ def broker_findings(
         sends = [address_of(text, KINDS) for text in (options.reply_to_brokers or "").split()]
     for address in (*reads, *sends):
         target_for(address, targets)
+    if not cli.debug:  # aiormq shows the traceback of each connection that breaks, or that is closed
+        logging.getLogger("aiormq").setLevel(logging.CRITICAL)
     return asyncio.run(_examined(cli, reads, sends))
 
 

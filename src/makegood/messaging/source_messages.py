@@ -1,6 +1,7 @@
 """Messages of a queue, made of what a broker delivers: their ids, headers and addresses."""
 
 import hashlib
+import logging
 import random
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -23,7 +24,11 @@ REMEMBERED: Final = 14 * 86_400.0
 again long after its acknowledgement.
 """
 
+log = logging.getLogger("makegood.relay")
+
 _MOST_ID: Final = 300
+_MOST_NAMED: Final = 20
+"""Places that may not be named of which the log speaks, at most."""
 _MOST_HEADERS: Final = 64 * 1024
 
 
@@ -50,6 +55,8 @@ class SourceMessages:
         self._codec = codec
         self._identify = identify
         self._may_reply = may_reply
+        self._unheard: set[str] = set()
+        """Places that senders named and may not name, each logged once."""
 
     async def message(self, delivery: Delivery) -> Outgoing:
         """Return a delivery as a message of the queue. Raises ``PayloadError`` if none can be made of it."""
@@ -103,6 +110,12 @@ class SourceMessages:
         if self._may_reply(address):
             return str(address)
         headers["reply-to"] = delivery.reply_to
+        if len(self._unheard) < _MOST_NAMED and str(address) not in self._unheard:
+            self._unheard.add(str(address))
+            log.warning(
+                "a message of %s asks for answers at %s, which is not among reply_to_brokers: its sender is not notified",
+                self.address, str(address)[:300],
+            )  # fmt: skip
         return None
 
 

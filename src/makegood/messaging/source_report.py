@@ -42,6 +42,8 @@ class SourceReport:
         self._info = SourceInfo(self._name, queue)
         self._away_since: float | None = None
         self._warnings: set[str] = set()
+        self._may_have_alert = True
+        """Whether an alert of this source may be open: at first one of a process before this one."""
         self._has_alert = False
         self._next_look = 0.0
 
@@ -93,16 +95,16 @@ class SourceReport:
         self._info = replace(self._info, error=str(fault))
         if not self._has_alert and (isinstance(fault, ConfigError) or now - self._away_since >= AWAY):
             await self._alert("source_away", f"{self._name} gives no messages: {fault}")
-            self._has_alert = True
+            self._may_have_alert = self._has_alert = True
 
     async def back(self) -> None:
         """Report that the broker answers."""
         if self._away_since is not None:
             self._away_since = None
             log.info("%s is back", self._name)
-        if self._has_alert:
+        if self._may_have_alert:
             await self._store.alerts.ease([Alert("source_away", step=self._name)], "it answers again")
-            self._has_alert = False
+            self._may_have_alert = self._has_alert = False
 
     async def look(self, source: Source) -> None:
         """Read what waits at the broker, now and then."""

@@ -22,6 +22,7 @@ from makegood.brokers import BrokerAddress, Reader, Source, open_source
 from makegood.brokers.address import covers
 from makegood.channels import StoreChannel
 from makegood.client.client import Client
+from makegood.client.queues import named
 from makegood.declare.inbox import Inbox
 from makegood.errors import ConfigError, DefinitionError
 from makegood.messaging.alert_webhook import Webhook
@@ -157,9 +158,10 @@ def _source_relays(parts: Parts) -> list[SourceRelay]:
     relays: list[SourceRelay] = []
     for address in dict.fromkeys([*sources, *([parts.source] if parts.source is not None else [])]):
         inbox = sources.get(address)
+        queue = named(address.queue)
         messages = SourceMessages(
             address,
-            address.queue,
+            queue,
             parts.rng,
             codec=None if inbox is None else inbox.registry.codec,
             identify=None if inbox is None else inbox.identify,
@@ -174,7 +176,7 @@ def _source_relays(parts: Parts) -> list[SourceRelay]:
                 parts.store,
                 source,
                 messages,
-                SourceReport(parts.store, address, address.queue, parts.clock, parts.telemetry),
+                SourceReport(parts.store, address, queue, parts.clock, parts.telemetry),
                 most=options.queue_limit,
                 most_bytes=options.size("queue_bytes"),
                 rng=parts.rng,

@@ -30,9 +30,10 @@ _KINDS: Final = frozenset(AlertKind.__args__)  # type: ignore[attr-defined]  # w
 
 
 def _message(row: Sequence[Any]) -> str | None:
-    seq, queue, id_, body, headers = row
+    seq, queue, id_, body, headers, state = row
     try:
-        msgspec.json.decode(body)
+        if state != "dead":  # what a broker delivered and no queue could take is kept as it is
+            msgspec.json.decode(body)
         if headers is not None:
             msgspec.json.decode(headers, type=dict[str, str])
     except UNREADABLE as fault:
@@ -53,7 +54,8 @@ def _request(row: Sequence[Any]) -> str | None:
 def _listener(row: Sequence[Any]) -> str | None:
     task, url = row
     try:
-        notices.parted(url)
+        if notices.at_broker(url) is None:
+            notices.parted(url)
     except UNREADABLE as fault:
         return f"task {_show(task)}: nothing can be sent to its listener's address: {_why(fault)}"
     return None
@@ -83,7 +85,7 @@ def _alert(row: Sequence[Any]) -> str | None:
 _TABLES: Final[Sequence[tuple[Sql, int, Callable[[Sequence[Any]], str | None]]]] = (
     (  # an acknowledged message is remembered by its id for a while, without its body
         Sql(
-            "select seq, queue, id, body, headers from makegood.message where seq > $1 and state <> 'done' order by seq limit $2"
+            "select seq, queue, id, body, headers, state from makegood.message where seq > $1 and state <> 'done' order by seq limit $2"
         ),
         1,
         _message,

@@ -118,5 +118,9 @@ def permissions_(cli: Cli, /, *, broker: str, sources: tuple[str, ...], places: 
                 f"{broker!r} is neither a broker of the settings (they have {names}) nor a URL"
             )
         (target,) = targets_of({"broker": broker}).values()
+    if not sources and not places:
+        raise click.UsageError(
+            f"say which places: {target.where}/QUEUE for one that orders are taken from, --to QUEUE for one that notices go to"
+        )
     text = permissions(target, sources, places)
     cli.out.result({"kind": target.kind, "permissions": text}, *text.splitlines())

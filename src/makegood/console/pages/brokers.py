@@ -43,6 +43,10 @@ def verdict(view: BrokersView) -> PageVerdict:
         return PageVerdict(
             "need", "error", title, "See the alerts; `makegood notices retry` sends them again."
         )
+    stuck = [each for each in view.receivers if each.waiting and each.error]
+    if stuck:
+        title = f"Notices to {listed([each.broker for each in stuck])} wait: the last try failed"
+        return PageVerdict("need", "send", title, stuck[0].error)
     if not view.sources and not view.receivers:
         return PageVerdict("idle", "send", "No order comes from a broker, and no notice goes to one")
     refused = sum(each.refused for each in view.sources)
