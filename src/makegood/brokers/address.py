@@ -97,9 +97,9 @@ def address_of(text: str, kinds: "Mapping[str, object] | set[str]", subject: str
     'earliest'
     """
     kind, colon, rest = text.partition(":")
-    # What looks like a URL may hold a password: it is not shown.
-    shown = f"{kind if kind in kinds else ''}…" if "//" in text or "@" in text else text
-    what = f"{subject}={shown!r:.200}" if subject else f"{shown!r:.200}"
+    # What looks like a URL may hold a password: it is not excerpt.
+    excerpt = f"{kind if kind in kinds else ''}…" if "//" in text or "@" in text else text
+    what = f"{subject}={excerpt!r:.200}" if subject else f"{excerpt!r:.200}"
     if not colon or kind not in kinds:
         raise ConfigError(f"{what}: write an address at a broker, {_FORM}")
     if rest.startswith("//"):
