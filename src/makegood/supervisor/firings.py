@@ -93,8 +93,10 @@ class Firings(Actor):
 
     async def _rest(self, wake: asyncio.Event, seconds: float) -> None:
         """Wait for a wake-up, a jump of the wall clock, or so many seconds."""
-        while not await event_within(wake, min(seconds, JUMP_LOOK)):
-            seconds -= JUMP_LOOK
+        # Who polls more seldom than each hour, as in a test of months, looks seldom too.
+        look = JUMP_LOOK if self._poll <= 3_600.0 else self._poll / 5
+        while not await event_within(wake, min(seconds, look)):
+            seconds -= look
             if self._jumps.come() or seconds <= 0:
                 return
 
