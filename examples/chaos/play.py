@@ -36,6 +36,8 @@ SETTINGS: Final = {
 }  # fmt: skip
 """Short, so that a minute contains many recoveries."""
 SCHEDULERS, AGENTS, SUPERVISORS, INBOXES = 2, 3, 2, 2
+LOOK_FOR_LANES: Final = 2.0
+"""Seconds between two looks for orders in error whose lanes others wait for, once no fault strikes any more."""
 CUSTOMERS: Final = 3
 APPROVERS: Final = 2
 """Customers in processes of their own, who consent to orders."""
@@ -210,10 +212,12 @@ class Play:
                 self._complaints.append(f"order {order} could not be submitted after the last fault")
         await self._end_waits(ground, deadline)
         while (
-            left := await ends.at_rest(
-                ground.store, ground.looking, deadline - time.monotonic(), ground.broker
-            )
-        ) or any(not placement.first for placement in self._ledger.orders.values()):
+            True
+        ):  # looking briefly: what waits behind an order in error goes on once its lanes are released
+            patience = min(LOOK_FOR_LANES, deadline - time.monotonic())
+            left = await ends.at_rest(ground.store, ground.looking, patience, ground.broker)
+            if not left and all(placement.first for placement in self._ledger.orders.values()):
+                break
             if time.monotonic() > deadline:
                 self._complaints += [
                     f"not at rest {REST_WITHIN:g} s after the last fault: {it}" for it in left
