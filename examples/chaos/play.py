@@ -211,9 +211,8 @@ class Play:
             for order in await customer.acknowledged(deadline - time.monotonic()):
                 self._complaints.append(f"order {order} could not be submitted after the last fault")
         await self._end_waits(ground, deadline)
-        while (
-            True
-        ):  # looking briefly: what waits behind an order in error goes on once its lanes are released
+        while True:
+            # Looking briefly: what waits behind an order in error goes on once its lanes are released.
             patience = min(LOOK_FOR_LANES, deadline - time.monotonic())
             left = await ends.at_rest(ground.store, ground.looking, patience, ground.broker)
             if not left and all(placement.first for placement in self._ledger.orders.values()):
