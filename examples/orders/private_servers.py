@@ -38,6 +38,14 @@ Without ``--``, which the kill of Debian's shell does not take.
 """
 
 
+def _runs(stat: Path) -> bool:
+    """Return whether a thread neither is stopped nor has ended, by its file in /proc."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] not in ("T", "Z", "X")
+    except OSError:
+        return False
+
+
 class PrivateServer(ABC):
     """A server that can be killed, and started again on its port and in its folder."""
 
@@ -159,8 +167,14 @@ class PrivateServer(ABC):
             self._watch(*self._companions)
 
     def pause(self) -> None:
-        """Stop it with SIGSTOP: it keeps its connections, and answers nothing."""
+        """Stop it with SIGSTOP, and wait until each of its threads has stopped: it keeps its connections, and
+        answers nothing.
+        """
         self._signal(signal.SIGSTOP)
+        if self._process is not None:
+            threads = Path(f"/proc/{self._process.pid}/task")
+            while any(map(_runs, threads.glob("*/stat"))):
+                time.sleep(_LOOK)
 
     def resume(self) -> None:
         """Let it continue."""
