@@ -173,8 +173,11 @@ async def test_an_error_holds_the_lane_until_an_operator_acts(store: Store) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lane": "x" * 201}, "a text of 1 to 200 characters"),
-        ({"lane": [""]}, "a text of 1 to 200 characters"),
+        ({"lane": "x" * 201}, "a text of 1 to 200 characters, or a whole number; this one has 201$"),
+        (
+            {"lane": [""]},
+            "lane='': a lane is a text of 1 to 200 characters, or a whole number; this one has 0$",
+        ),
         ({"lane": True}, "or a whole number"),
         ({"lane": ["a", 1.5]}, "or a whole number"),
         ({"lane": list("abcdefghijk")}, "11 lanes, and a task has at most 10"),

@@ -75,6 +75,13 @@ def test_a_task_in_error_holds_its_lane_until_it_is_released(shop: Shop) -> None
     assert "no task holds a lane" in shop.call("lane", "list").stderr
 
 
+def test_a_lane_without_a_name_is_refused_by_the_name_of_its_option(shop: Shop) -> None:
+    order = json.dumps({"id": "o-1", "card": "good"})
+    refusal = shop.call("task", "submit", "kiosk:buy", order, "--lane", "")
+    assert refusal.exit_code == 2
+    assert "makegood: --lane='': a lane is a text" in refusal.stderr
+
+
 def test_a_page_of_lanes_continues_after_its_last(shop: Shop) -> None:
     tasks = [submitted(shop, f"o-{n}", "good", f"lane-{n}") for n in range(3)]
     first = shop.call("lane", "list", "--limit", "2")
