@@ -160,6 +160,8 @@ async def test_an_error_holds_the_lane_until_an_operator_acts(store: Store) -> N
         assert (await second.status()).task.state == "queued"
         answer = await node.client.release_lane(first.id, who="ann", why="the shop is closed")
         assert (answer.verdict, answer.state) == ("applied", "error")
+        with pytest.raises(mg.ActRefusedError, match=r"not allowed: it holds no lane any more"):
+            await first.release_lane(who="ann")
         assert await second.result(timeout="20s") == "ada"
         assert (await first.resubmit(who="ann")).verdict == "applied"
         assert await first.result(timeout="20s") == "ada"

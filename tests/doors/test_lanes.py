@@ -62,6 +62,8 @@ def test_a_task_in_error_holds_its_lane_until_it_is_released(shop: Shop) -> None
     assert shop.call("lane", "release", ids.show(7), "--reason", "a slip").exit_code == 3
     words = ("--reason", "the others may go", "--who", "ann")
     assert "ada" in shop.done("lane", "release", "o-1", *words)
+    again = shop.call("lane", "release", "o-1", *words)
+    assert (again.exit_code, "it holds no lane any more" in again.stderr) == (4, True)
     for task in others:
         shop.done("task", "watch", task, "--timeout", "60s")
     (act,) = [
