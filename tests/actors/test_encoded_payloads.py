@@ -11,6 +11,7 @@ import pytest
 import makegood as mg
 from makegood.agent import sealed_calls
 from makegood.client.client import Client
+from makegood.model.messages import Alert
 from makegood.node.node import Node
 from makegood.payload.envelopes import decode
 from makegood.store.protocol import Store
@@ -244,6 +245,25 @@ async def test_after_a_rotation_old_tasks_end_and_a_missing_key_costs_no_task(
         await world.elapse(sealed_calls.WAIT + 1)
         async with Node(later_shop.app, store, options=QUIET) as node:
             assert await node.client.task(task.id).result("30s") == CANARY
+            assert await node.client.alerts() == [], "another process had raised it"
+            (alert,) = await node.client.alerts(ended=True)
+            assert alert.ended_why == "it works again"
+
+
+async def test_a_process_that_still_lacks_a_key_raises_its_alert_again(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that starts beside it, and decodes, ends the alert."""
+    monkeypatch.setattr(sealed_calls, "WAIT", 0.02)
+    new = {"k2": b"2" * 32}
+    old, ahead = EncodedShop(encrypted()), EncodedShop(encrypted(**new))
+    async with Client(store) as client, Node(ahead.app, store, options=QUIET) as node:
+        await client.submit(old.briefly, Order("o-1"))
+        while not await client.alerts():
+            await moment()
+        await store.alerts.ease([Alert("role_failing", step=sealed_calls.ROLE)], "it works again")
+        while not await node.client.alerts():
+            await moment()
 
 
 async def test_a_process_whose_app_has_no_codec_yet_costs_no_task(store: Store, world: World) -> None:

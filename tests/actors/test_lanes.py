@@ -160,6 +160,8 @@ async def test_an_error_holds_the_lane_until_an_operator_acts(store: Store) -> N
         assert (await second.status()).task.state == "queued"
         answer = await node.client.release_lane(first.id, who="ann", why="the shop is closed")
         assert (answer.verdict, answer.state) == ("applied", "error")
+        with pytest.raises(mg.ActRefusedError, match=r"not allowed: it holds no lane any more"):
+            await first.release_lane(who="ann")
         assert await second.result(timeout="20s") == "ada"
         assert (await first.resubmit(who="ann")).verdict == "applied"
         assert await first.result(timeout="20s") == "ada"
@@ -173,8 +175,11 @@ async def test_an_error_holds_the_lane_until_an_operator_acts(store: Store) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lane": "x" * 201}, "a text of 1 to 200 characters"),
-        ({"lane": [""]}, "a text of 1 to 200 characters"),
+        ({"lane": "x" * 201}, "a text of 1 to 200 characters, or a whole number; this one has 201$"),
+        (
+            {"lane": [""]},
+            "lane='': a lane is a text of 1 to 200 characters, or a whole number; this one has 0$",
+        ),
         ({"lane": True}, "or a whole number"),
         ({"lane": ["a", 1.5]}, "or a whole number"),
         ({"lane": list("abcdefghijk")}, "11 lanes, and a task has at most 10"),

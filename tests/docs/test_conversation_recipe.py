@@ -25,6 +25,13 @@ def test_each_message_is_answered_once_in_order_and_typed_as_it_comes(tmp_path: 
     }  # fmt: skip
 
 
+def test_what_may_be_repeated_does_not_wait_for_the_deadline_of_a_dead_process(tmp_path: Path) -> None:
+    """And the refund, which nobody recognises as a repeated one, does."""
+    module = recipe(tmp_path, "a-conversation")
+    resumes = {action.name: action._policy.resumes for action in (module.think, module.keep, module.refund)}
+    assert resumes == {"think": True, "keep": True, "refund": False}
+
+
 def test_a_yes_returns_what_comes_of_it_and_the_next_message_waits_for_it(tmp_path: Path) -> None:
     module = recipe(tmp_path, "a-conversation")
 

@@ -1,9 +1,11 @@
 """Operators' acts: what is asked, what the rules answer, and what several answers add up to."""
 
 import json
+from typing import Any
 
 import pytest
 
+from makegood.client.handle import TaskHandle
 from tests.doors.conftest import Shop
 
 
@@ -112,6 +114,29 @@ def test_the_preview_lists_the_undo_in_order_and_does_nothing(open_shop: Shop) -
         (3, "reserve", "undone"),
     ]
     assert open_shop.json("task", "show", task)["state"] == "processed"
+
+
+def test_all_acts_are_sent_before_the_end_of_one_is_waited_for(
+    open_shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the first may need the act on the second, as in a lane."""
+    tasks = [submit(open_shop, "good"), submit(open_shop, "fine")]
+    events = list[str]()
+    for name in ("undo", "wait"):
+        method = getattr(TaskHandle, name)
+
+        async def noted(*args: Any, _name: str = name, _method: Any = method, **options: Any) -> Any:
+            if _name == "wait":
+                events.append(_name)
+            result = await _method(*args, **options)
+            if _name != "wait":
+                events.append(_name)
+            return result
+
+        monkeypatch.setattr(TaskHandle, name, noted)
+    outcomes = open_shop.json("task", "undo", *tasks, "--wait")
+    assert [(each["task"], each["state"]) for each in outcomes] == [(task, "undone") for task in tasks]
+    assert events == ["undo", "undo", "wait", "wait"]
 
 
 def test_without_a_scheduler_an_act_waits_and_says_so(shop: Shop) -> None:

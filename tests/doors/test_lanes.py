@@ -62,6 +62,8 @@ def test_a_task_in_error_holds_its_lane_until_it_is_released(shop: Shop) -> None
     assert shop.call("lane", "release", ids.show(7), "--reason", "a slip").exit_code == 3
     words = ("--reason", "the others may go", "--who", "ann")
     assert "ada" in shop.done("lane", "release", "o-1", *words)
+    again = shop.call("lane", "release", "o-1", *words)
+    assert (again.exit_code, "it holds no lane any more" in again.stderr) == (4, True)
     for task in others:
         shop.done("task", "watch", task, "--timeout", "60s")
     (act,) = [
@@ -73,6 +75,13 @@ def test_a_task_in_error_holds_its_lane_until_it_is_released(shop: Shop) -> None
         pass
     assert shop.json("lane", "list") == []
     assert "no task holds a lane" in shop.call("lane", "list").stderr
+
+
+def test_a_lane_without_a_name_is_refused_by_the_name_of_its_option(shop: Shop) -> None:
+    order = json.dumps({"id": "o-1", "card": "good"})
+    refusal = shop.call("task", "submit", "kiosk:buy", order, "--lane", "")
+    assert refusal.exit_code == 2
+    assert "makegood: --lane='': a lane is a text" in refusal.stderr
 
 
 def test_a_page_of_lanes_continues_after_its_last(shop: Shop) -> None:

@@ -163,6 +163,11 @@ def test_a_wait_may_be_a_branch() -> None:
             "steps or functions, not both",
         ),
         (lambda order: first(ups(order), "known"), PromiseError, "known now"),
+        (
+            lambda order: first([ups(order), dhl(order)]),
+            PromiseError,
+            r"mg\.first takes steps, mg\.first\(a\(\.\.\.\), b\(\.\.\.\)\).* write mg\.first\(lambda: \.\.\., lambda",
+        ),
         (lambda order: first(lambda: ups(order), lambda: "known"), DefinitionError, "branch 2 .* has no step"),
         (lambda order: first(ups(order), send(order)), DefinitionError, "no_return=True"),
         (

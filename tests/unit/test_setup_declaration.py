@@ -97,6 +97,14 @@ def test_what_opens_something_is_taken(app: mg.App) -> None:
     assert [*app.setups] == ["one", "Session"]
 
 
+def test_empty_parentheses_change_nothing(app: mg.App) -> None:
+    def db() -> Iterator[int]:
+        yield 1
+
+    assert app.setup()(db) is db
+    assert [*app.setups] == ["db"]
+
+
 def plain() -> int:
     """Return a number."""
     return 1

@@ -8,6 +8,7 @@ before its keys loses no task.
 
 import logging
 from functools import partial
+from math import inf
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
@@ -47,8 +48,8 @@ class SealedCalls:
     def __init__(self, alerts: _Alerts | None, clock: Clock) -> None:
         self._alerts = alerts
         self._clock = clock
-        self._has_alert = False
-        self._failed_at = 0.0
+        self._may_have_alert = True  # a process that ended may have left one
+        self._failed_at = self._raised_at = -inf
 
     async def answer(
         self, runner: _Answering, attempt: Attempt, action: Action[..., Any]
@@ -91,7 +92,7 @@ class SealedCalls:
             return _answer(request, "gave_up", text)
 
     async def _report(self, request: Request, fault: CodecError) -> None:
-        """Raise the alert, once."""
+        """Raise the alert, and raise it again later: another process, which can decode, may have ended it."""
         task = show(request.task)
         about = {"task": task, "step": request.step, "attempt": request.attempt}
         log.warning(
@@ -102,28 +103,29 @@ class SealedCalls:
             words(fault),
             extra=about,
         )
-        self._failed_at = self._clock.monotonic()
-        if self._alerts is None or self._has_alert:
+        now = self._failed_at = self._clock.monotonic()
+        if self._alerts is None or now < self._raised_at + 2 * WAIT:
             return
         text = f"{ROLE}: a process cannot decode what {request.app}/{request.agent} is asked for, so its steps wait: {words(fault)}"
         try:
             await self._alerts.alert([Alert("role_failing", step=ROLE, text=without_backticks(text)[:1000])])
-            self._has_alert = True
+            self._raised_at, self._may_have_alert = now, True
         except MakegoodError as away:
             log.warning("%s: no alert could be raised: %s", ROLE, words(away))
 
     async def _works(self) -> None:
         """End the alert once requests are decoded, and none has failed for a while."""
         if (
-            not self._has_alert
+            not self._may_have_alert
             or self._alerts is None
             or self._clock.monotonic() < self._failed_at + 2 * WAIT
         ):
             return
+        self._raised_at, self._may_have_alert = -inf, False
         try:
             await self._alerts.ease([Alert("role_failing", step=ROLE)], "it works again")
-            self._has_alert = False
         except MakegoodError as away:
+            self._may_have_alert = True
             log.warning("%s: its alert could not be ended: %s", ROLE, words(away))
 
 

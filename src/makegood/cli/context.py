@@ -83,7 +83,7 @@ def naming_options(*names: str) -> Iterator[None]:
     try:
         yield
     except (ConfigError, TaskNotFoundError) as error:
-        argument = rf"(?<![\w:-])({'|'.join(names)})_?=(?=(\w?))"
+        argument = rf"(?<![\w:-])({'|'.join(names)})_?=(?=([\w'\"]?))"
         error.args = (re.sub(argument, lambda match: f"--{match[1]}{'=' * bool(match[2])}", str(error)),)
         raise
 

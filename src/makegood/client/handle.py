@@ -320,7 +320,7 @@ class TaskHandle(Generic[R_co]):
         """Take the lanes of a task in error away, so that the next tasks in them go.
 
         If it continues after that, by resubmission or undo, it waits for its lanes like every other task.
-        Raises ``ActRefusedError`` for a task that is not in error, or has no lane.
+        Raises ``ActRefusedError`` for a task that is not in error, or holds no lane.
         """
         return await self._act("release_lane", who, why, timeout)
 
@@ -472,6 +472,12 @@ class TaskHandle(Generic[R_co]):
                 act=kind,
                 state=detail.task.state,
             )
+        if kind == "release_lane" and _has_released(detail):
+            raise ActRefusedError(
+                f"{kind} of task {self.id} is not allowed: it holds no lane any more",
+                act=kind,
+                state=detail.task.state,
+            )
         if f'"{COVER}"'.encode() in (fields.get("value") or b""):
             raise ConfigError(
                 f"a value is {COVER}, which stands for one that was covered: give the value itself (`makegood task show {self.id} --uncovered`)"
@@ -484,6 +490,12 @@ class TaskHandle(Generic[R_co]):
                 raise ActRefusedError(text, act=kind, state=answer.state)
             return answer
         return await self._access.acts.leave(self.number, message, timeout=timeout)
+
+
+def _has_released(detail: TaskDetail) -> bool:
+    """Whether a task in error had lanes and holds none: the rules do not know who holds a lane."""
+    places = {place.place for place in detail.lanes}
+    return detail.task.state == "error" and bool(places) and "held" not in places
 
 
 async def signalled(

@@ -326,7 +326,7 @@ class Call(msgspec.Struct, eq=False):
         skipped. Raises ``PayloadError`` for more than 2,048 bytes of JSON, and for what JSON cannot hold;
         ``CompleteByPassed`` if the attempt has ended.
         """
-        value = msgspec.json.decode(encode(note, MOST_OCTETS, "the note"))
+        value = msgspec.json.decode(encode(note, MOST_OCTETS, "the note", is_fixed=True))
         if isinstance(value, str):
             value = without_secrets(value)
         if self._bounds.is_over:

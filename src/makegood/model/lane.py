@@ -66,9 +66,11 @@ def lane_names(lane: Any, what: str = "lane") -> tuple[str, ...]:
         raise ConfigError(f"{what}={lane!r:.60}: a lane is a text or a whole number, or a list of these")
     keys = [lane] if isinstance(lane, str | int) else list(lane)
     for key in keys:
-        if isinstance(key, bool) or not isinstance(key, str | int) or not 0 < len(str(key)) <= LONGEST_LANE:
+        is_key = isinstance(key, str | int) and not isinstance(key, bool)
+        if not is_key or not 0 < len(str(key)) <= LONGEST_LANE:
+            length = f"; this one has {len(str(key)):,}" if is_key else ""
             raise ConfigError(
-                f"{what}={key!r:.60}: a lane is a text of 1 to {LONGEST_LANE} characters, or a whole number"
+                f"{what}={key!r:.60}: a lane is a text of 1 to {LONGEST_LANE} characters, or a whole number{length}"
             )
     names = tuple(sorted({str(key) for key in keys}))
     if len(names) > MOST_LANES:

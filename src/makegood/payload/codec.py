@@ -60,8 +60,16 @@ _ALL_BUT_BRACKETS = bytes(sorted({*range(256)} - {*b'[]{}"'}))
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 
 
-def encode(value: object, limit: int = PAYLOAD_LIMIT, subject: str = "the value", around: int = 0) -> bytes:
-    """Return ``value`` as JSON; ``subject`` names it in messages; ``around``: see ``shallow``.
+def encode(
+    value: object,
+    limit: int = PAYLOAD_LIMIT,
+    subject: str = "the value",
+    around: int = 0,
+    *,
+    is_fixed: bool = False,
+) -> bytes:
+    """Return ``value`` as JSON; ``subject`` names it in messages; ``around``: see ``shallow``; ``is_fixed``:
+    no option raises the limit.
 
     >>> encode({"id": "o-1", "cents": 250})
     b'{"id":"o-1","cents":250}'
@@ -79,7 +87,7 @@ def encode(value: object, limit: int = PAYLOAD_LIMIT, subject: str = "the value"
         if type(value) not in _SCALARS:
             _refuse_unreadable(data, subject)
     size = len(data)
-    return data if size <= FLAT and size <= limit else sized(data, limit, subject, around)
+    return data if size <= FLAT and size <= limit else sized(data, limit, subject, around, is_fixed=is_fixed)
 
 
 def canonical(value: object, *, subject: str = "the value") -> bytes:
@@ -109,14 +117,16 @@ def _with_texts(value: object) -> bytes:
     )
 
 
-def sized(data: bytes, limit: int, subject: str, around: int = 0) -> bytes:
+def sized(data: bytes, limit: int, subject: str, around: int = 0, *, is_fixed: bool = False) -> bytes:
     """Return ``data``; raises ``PayloadError`` if it has more than ``limit`` bytes, or is nested too
-    deeply.
+    deeply. ``is_fixed``: no option raises the limit.
     """
     if len(data) > limit:
+        kind, remedy = (
+            ("fixed ", "") if is_fixed else ("", ", or raise the limit with App(payload_limit=...)")
+        )
         raise PayloadError(
-            f"{subject} has {len(data):,} bytes as JSON, the limit is {limit:,}: keep the data elsewhere and pass its address on, "
-            f"or raise the limit with App(payload_limit=...)",
+            f"{subject} has {len(data):,} bytes as JSON, the {kind}limit is {limit:,}: keep the data elsewhere and pass its address on{remedy}",
             size=len(data),
             limit=limit,
         )

@@ -387,8 +387,13 @@ class App:
         self._registry.around.add(hook, f"{self.name}.around")
         return hook
 
-    def setup(self, fn: S, /) -> S:
-        """Declare what each process opens once for its actions, such as a pool of connections.
+    @overload
+    def setup(self, fn: S, /) -> S: ...
+    @overload
+    def setup(self, /) -> Callable[[S], S]: ...
+    def setup(self, fn: Any = None, /) -> Any:
+        """Declare what each process opens once for its actions, such as a pool of connections:
+        ``@shop.setup``.
 
         ``fn``: a function that yields once, ``def`` or ``async def``, or that makes a context manager. Its
         name is the setup's. A process with an agent that needs it opens it before the agent's first call, and
@@ -403,6 +408,8 @@ class App:
         ...     async with create_pool() as pool:
         ...         yield pool
         """
+        if fn is None:  # @shop.setup(), as @shop.workflow() is written
+            return self.setup
         self._registry.setups.add(fn)
         return fn
 

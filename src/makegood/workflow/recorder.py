@@ -48,6 +48,7 @@ from makegood.workflow.step_drafts import (
     check_part,
     check_race_branch,
     either,
+    of_functions,
     step_plan,
 )
 from makegood.workflow.templates import Templates
@@ -468,7 +469,7 @@ class Recording(Templates):
         )
 
     def _first_of_steps(self, steps: Sequence[object]) -> Promise:
-        if any(self._is_known(step) for step in steps):
+        if any(self._is_known(step, "mg.first") for step in steps):
             raise PromiseError(
                 f"mg.first in {self.where} was given a value that is known now, so it would always be the first: leave the others out"
             )
@@ -528,7 +529,7 @@ class Recording(Templates):
             self._calls = [*calls, ParallelGroup(serials)] if len(whole) == len(steps) else None
 
     def _put_together(self, steps: Sequence[object]) -> None:
-        steps = [step for step in steps if not self._is_known(step)]
+        steps = [step for step in steps if not self._is_known(step, "mg.parallel")]
         if steps:
             self._side_by_side_now(steps, "mg.parallel")
 
@@ -567,16 +568,15 @@ class Recording(Templates):
         self._flow.frontier = ends
         return group, segments
 
-    def _is_known(self, step: object) -> bool:
-        """Return whether a value among the steps of ``parallel`` is not a promise, as in a branch that is not
+    def _is_known(self, step: object, verb: str) -> bool:
+        """Return whether a value among the steps of ``verb`` is not a promise, as in a branch that is not
         taken.
         """
         if isinstance(step, Promise):
             return False
         if callable(step) or any(isinstance(part, Promise) for part in objects_in(step)):
             raise PromiseError(
-                "mg.parallel takes steps, mg.parallel(a(...), b(...)); for what is more than one step write mg.branches(lambda: ..., "
-                "lambda: ...)"
+                f"{verb} takes steps, {verb}(a(...), b(...)); for what is more than one step write {of_functions(verb)}"
             )
         return True
 

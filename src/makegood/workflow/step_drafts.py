@@ -123,6 +123,11 @@ def check_key_lengths(steps: Sequence[StepPlan], items: str = "") -> None:
             check_key_lengths(step.body, f"{items}[{step.limit - 1}]")
 
 
+def of_functions(verb: str) -> str:
+    """Return how a workflow says ``verb``, ``mg.parallel`` or ``mg.first``, of parts with several steps."""
+    return f"{'mg.branches' if verb == 'mg.parallel' else verb}(lambda: ..., lambda: ...)"
+
+
 def check_part(segment: Sequence[Unit], lowest: int, verb: str) -> None:
     """Raise ``PromiseError`` if a part of a group needs another part, or contains a step that belongs to no
     part. ``verb``: ``mg.parallel`` or ``mg.first``.
@@ -133,7 +138,7 @@ def check_part(segment: Sequence[Unit], lowest: int, verb: str) -> None:
             name = unit.heads[0].name
             raise PromiseError(
                 f"{verb}: {name} was recorded between its steps, but none of them uses its result: call it before, or write "
-                f"{'mg.branches' if verb == 'mg.parallel' else verb}(lambda: ..., lambda: ...)"
+                f"{of_functions(verb)}"
             )
         needs.update(unit.needs)
     if any(lowest <= serial < segment[0].first for serial in needs):

@@ -1,8 +1,8 @@
 """``makegood task cancel | undo | resubmit | settle | extend | wake``: an operator's acts.
 
 Each act is a message in the task's inbox. A Scheduler's rules decide it, and the command shows their answer.
-With several ids each has its own line, and the command returns the highest of the exit codes 4, 5 and 6 that
-were met.
+With several ids the command sends all acts before it waits for the end of a task. Each id has its own line,
+and the command returns the highest of the exit codes 4, 5 and 6 that were met.
 """
 
 import asyncio
@@ -268,7 +268,7 @@ async def _each(
     end_state: str = "",
     dry: bool = False,
 ) -> int:
-    """Do an act on each task, one after the other; returns the exit code.
+    """Do an act on each task, and then report on one after the other; returns the exit code.
 
     ``wait``: then wait this long for the end; ``end_state`` is success. ``dry``: the act changes nothing.
     """
@@ -276,10 +276,14 @@ async def _each(
     async with connect(cli) as client:
         if not dry:
             await no_scheduler.warn(cli, client, no_scheduler.UNDECIDED)
-        for task_id in task_ids:
+        # All are sent first: the end of one task may wait for another one, as in a lane.
+        sent = await asyncio.gather(*(_sent(client, task_id, act) for task_id in task_ids))
+        for task_id, each in zip(task_ids, sent, strict=True):
             detail: TaskDetail | None = None
             try:
-                code, shape, detail = await _one(cli, client, task_id, act, wait=wait, end_state=end_state)
+                if isinstance(each, MakegoodError):
+                    raise each
+                code, shape, detail = await _one(cli, client, *each, wait=wait, end_state=end_state)
                 if dry:
                     shape, detail = {**shape, "dry_run": True}, None
             except MakegoodError as error:
@@ -307,17 +311,24 @@ def _covered(shape: dict[str, Any]) -> dict[str, Any]:
     return shape if change == b"null" else {**shape, "change": msgspec.Raw(change or b"null")}
 
 
+async def _sent(client: Client, task_id: str, act: Act) -> tuple[TaskHandle[Any], Answer] | MakegoodError:
+    """Do an act on one task. Returns the answer, or the error."""
+    try:
+        task = await task_named(client, task_id)
+        await task.status()  # raises when there is no such task
+        return task, await act(task)
+    except MakegoodError as error:
+        return error
+
+
 async def _one(
-    cli: Cli, client: Client, task_id: str, act: Act, *, wait: float | None, end_state: str
+    cli: Cli, client: Client, task: TaskHandle[Any], answer: Answer, *, wait: float | None, end_state: str
 ) -> tuple[int, dict[str, Any], TaskDetail | None]:
-    """Do an act on one task.
+    """Wait for the end of a task on which an act was done, if asked to.
 
     Returns the exit code, the outcome, and the task if there is more to report: it did not come to the wanted
     end, or waits for an operator.
     """
-    task = await task_named(client, task_id)
-    await task.status()  # raises when there is no such task
-    answer = await act(task)
     shape: dict[str, Any] = {
         "task": task.id, "act": answer.kind, "verdict": answer.verdict, "outcome": answer.outcome, "state": answer.state,
     }  # fmt: skip
