@@ -277,8 +277,8 @@ async def _each(
         if not dry:
             await no_scheduler.warn(cli, client, no_scheduler.UNDECIDED)
         # All are sent first: the end of one task may wait for another one, as in a lane.
-        sent = await asyncio.gather(*(_sent(client, task_id, act) for task_id in task_ids))
-        for task_id, each in zip(task_ids, sent, strict=True):
+        answers = await asyncio.gather(*(_send(client, task_id, act) for task_id in task_ids))
+        for task_id, each in zip(task_ids, answers, strict=True):
             detail: TaskDetail | None = None
             try:
                 if isinstance(each, MakegoodError):
@@ -311,7 +311,7 @@ def _covered(shape: dict[str, Any]) -> dict[str, Any]:
     return shape if change == b"null" else {**shape, "change": msgspec.Raw(change or b"null")}
 
 
-async def _sent(client: Client, task_id: str, act: Act) -> tuple[TaskHandle[Any], Answer] | MakegoodError:
+async def _send(client: Client, task_id: str, act: Act) -> tuple[TaskHandle[Any], Answer] | MakegoodError:
     """Do an act on one task. Returns the answer, or the error."""
     try:
         task = await task_named(client, task_id)
