@@ -33,6 +33,7 @@ from makegood.brokers.protocol import (
     Reader,
     RefusedTargetError,
     Requirement,
+    next_batch,
     raise_first_error,
 )
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
@@ -127,12 +128,7 @@ class _Intake:
 
     def take(self, limit: int) -> list[Delivery]:
         """Remove and return the next deliveries."""
-        batch: list[Delivery] = []
-        size = 0
-        while self.buffer and len(batch) < limit and size < MOST_BYTES:
-            batch.append(self.buffer.popleft())
-            size += len(batch[-1].body)
-        return batch
+        return next_batch(self.buffer, limit)
 
 
 class NatsSource:

@@ -11,6 +11,7 @@ A process may die at each arrow. Whatever was taken and not acknowledged, the br
 store's queue knows its id. So a source needs no fence, and an acknowledgement that fails is no fault.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
@@ -53,6 +54,16 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Why nothing can be made of it, whatever its body, such as an entry that was trimmed before it was
     read.
     """
+
+
+def next_batch(buffer: deque[Delivery], limit: int) -> list[Delivery]:
+    """Remove and return the first deliveries of a buffer, as ``Source.take`` limits them."""
+    batch: list[Delivery] = []
+    size = 0
+    while buffer and len(batch) < limit and size < MOST_BYTES:
+        batch.append(buffer.popleft())
+        size += len(batch[-1].body)
+    return batch
 
 
 class Backlog(msgspec.Struct, frozen=True):

@@ -25,7 +25,6 @@ from pamqp.common import FieldValue
 from makegood.brokers.address import BrokerAddress
 from makegood.brokers.kinds import Target
 from makegood.brokers.protocol import (
-    MOST_BYTES,
     Backlog,
     Delivery,
     OutgoingEvent,
@@ -34,6 +33,7 @@ from makegood.brokers.protocol import (
     Requirement,
     Sender,
     Source,
+    next_batch,
 )
 from makegood.brokers.rabbitmq_link import (
     FAULT_HEADER,
@@ -186,12 +186,7 @@ class _Queue:
         if not self._buffer and wait > 0:
             await self._arrival(link, wait)
         self._raise_if_broken(link)
-        batch: list[Delivery] = []
-        size = 0
-        while self._buffer and len(batch) < limit and size < MOST_BYTES:
-            batch.append(self._buffer.popleft())
-            size += len(batch[-1].body)
-        return batch
+        return next_batch(self._buffer, limit)
 
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         link = await self._ready()

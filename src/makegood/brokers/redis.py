@@ -29,6 +29,7 @@ from makegood.brokers.protocol import (
     Reader,
     RefusedTargetError,
     Requirement,
+    next_batch,
     raise_first_error,
 )
 from makegood.brokers.redis_connection import ANSWER, CommandError, RedisConnection, is_passing, trim_of
@@ -144,12 +145,7 @@ class RedisSource:
                 reading.result()
             elif loop.time() >= self._reading_until:
                 raise self._lost(BrokerUnavailableError(f"{self.where}: no answer within {wait:g} s"))
-        batch: list[Delivery] = []
-        size = 0
-        while self._buffer and len(batch) < limit and size < MOST_BYTES:
-            batch.append(self._buffer.popleft())
-            size += len(batch[-1].body)
-        return batch
+        return next_batch(self._buffer, limit)
 
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge all at once."""

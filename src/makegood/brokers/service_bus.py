@@ -44,6 +44,7 @@ from makegood.brokers.protocol import (
     Reader,
     RefusedTargetError,
     Requirement,
+    next_batch,
 )
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError, MakegoodError
 
@@ -358,12 +359,7 @@ class ServiceBusSource:
                 await self.close()
                 raise
             self._receiving = None
-        batch: list[Delivery] = []
-        size = 0
-        while self._ready and len(batch) < limit and size < MOST_BYTES:
-            size += len(self._ready[0].body)
-            batch.append(self._ready.popleft())
-        return batch
+        return next_batch(self._ready, limit)
 
     async def _receive(self, locks: MessageLeases, limit: int, wait: float) -> None:
         now = asyncio.get_running_loop().time

@@ -39,6 +39,7 @@ from makegood.brokers.protocol import (
     Reader,
     RefusedTargetError,
     Requirement,
+    next_batch,
 )
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError, MakegoodError
 
@@ -323,12 +324,7 @@ class SqsSource:
                 self._receiving = receiving
                 await self.close()
                 raise
-        batch: list[Delivery] = []
-        size = 0
-        while self._ready and len(batch) < limit and size < MOST_BYTES:
-            size += len(self._ready[0].body)
-            batch.append(self._ready.popleft())
-        return batch
+        return next_batch(self._ready, limit)
 
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Delete the messages, ten a call; those that are not ours any more come again."""

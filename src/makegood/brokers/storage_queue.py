@@ -40,6 +40,7 @@ from makegood.brokers.protocol import (
     Reader,
     RefusedTargetError,
     Requirement,
+    next_batch,
 )
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError, MakegoodError
 
@@ -284,12 +285,7 @@ class StorageQueueSource:
                 await self.close()
                 raise
             self._receiving = None
-        batch: list[Delivery] = []
-        size = 0
-        while self._ready and len(batch) < limit and size < MOST_BYTES:
-            size += len(self._ready[0].body)
-            batch.append(self._ready.popleft())
-        return batch
+        return next_batch(self._ready, limit)
 
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Delete the messages; those that are not ours any more come again."""
