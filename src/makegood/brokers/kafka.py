@@ -5,7 +5,7 @@ acknowledged. Whatever happens to a reader (a rebalance, its death, a late commi
 the store's queue knows their ids.
 
 The id of a record is its topic's UUID, partition, offset and timestamp. An offset alone is not enough: a
-topic that was deleted and made anew counts from 0 again, and after an unclean election of a leader the
+topic that was deleted and created again counts from 0 again, and after an unclean election of a leader the
 offsets behind the new leader's end are given a second time.
 
 With each offset goes a note of the topic's UUID, so that no reader goes by what was committed of a topic of
@@ -333,7 +333,7 @@ class _Session:
                     {tp: (offset, _NOTE + self.topic_id) for tp, offset in offsets.items()}
                 )
         except (kafka_errors.CommitFailedError, kafka_errors.IllegalStateError):
-            return  # the group shares out its partitions anew: the next commit repeats it
+            return  # the group is rebalancing: the next commit repeats it
         for tp, offset in offsets.items():
             if part := self._partitions.get(tp):  # type: ignore[assignment]  # mypy knows it from the loop above
                 part.commit_offset = offset
@@ -666,7 +666,7 @@ def _requirements_of_ids(
 ) -> list[Requirement]:
     findings = []
     if not topic.id:
-        what = "this broker is older than Kafka 2.8 and gives topics no ids: if the topic is deleted and filled anew with the same times, its messages are taken for known ones"
+        what = "this broker is older than Kafka 2.8 and gives topics no ids: if the topic is deleted, created again and filled with the same times, its messages are taken for known ones"
         findings.append(Requirement("warning", f"{place}: {what}", "upgrade the brokers"))
     retention = (settings or {}).get("retention.ms", "0")
     if has_start and (not retention.isdecimal() or int(retention) > _REMEMBERED):

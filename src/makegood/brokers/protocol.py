@@ -111,7 +111,7 @@ class Source(Protocol):
     """A queue, topic or stream of a broker from which orders are taken. One task uses it, never two at once.
 
     All methods but ``close`` raise ``BrokerUnavailableError`` when the broker is away, stops answering, or
-    takes the connection: the source has then let go of everything, and the next ``open`` begins anew. They
+    takes the connection: the source has then let go of everything, and the next ``open`` connects again. They
     raise ``ConfigError`` for what no retry mends: a wrong password, missing rights, no such queue, a
     requirement of severity ``error``. A call never takes longer than some ten seconds beyond its ``wait``,
     whatever the broker does, and may be cancelled.

@@ -52,7 +52,7 @@ _CALL: Final = 4.0
 _OPEN: Final = 9.0
 """Seconds to connect and to begin to consume."""
 _QUIET: Final = 10.0
-"""Seconds without a message after which a waiting ``take`` consumes anew: that shows whether all is well."""
+"""Seconds without a message after which a waiting ``take`` consumes again: that shows whether all is well."""
 
 _TOO_LARGE: Final = re.compile(r"message size (\d+) is larger")
 _NOWHERE: Final = "makegood.no-such-queue"
@@ -270,9 +270,9 @@ class _Queue:
                     await self._finished(self._renew(link))
 
     async def _renew(self, link: AmqpLink) -> None:
-        """Consume anew on another channel, unless something arrives meanwhile.
+        """Consume again on another channel, unless something arrives meanwhile.
 
-        A quorum queue that was deleted and declared anew at once goes on counting its old consumer, without
+        A quorum queue that was deleted and declared again at once goes on counting its old consumer, without
         a word, and gives it nothing that arrives here.
         """
         consumer, self._consumer = self._consumer, None

@@ -9,7 +9,7 @@ counts once, as the lock's expiry would, and others get it at once.
 The client judges locks by *this machine's* clock: if that is ahead, it refuses to complete a message whose
 lock holds at the service. So clocks are compared whenever messages come.
 
-The service detaches a link after ten idle minutes, so one that was idle for nine is opened anew. Each opening
+The service detaches a link after ten idle minutes, so one that was idle for nine is replaced. Each opening
 of a link has a time limit of its own, and the client's own retries are switched off.
 
 With ``sessions=on`` one session at a time is read, until it has no more messages: its order holds.
@@ -342,7 +342,7 @@ class ServiceBusSource:
         self._link = link
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
-        """Receive; a link that was idle for long is opened anew first."""
+        """Receive; a link that was idle for long is replaced first."""
         locks = await self._usable()
         if not self._ready:
             if self._receiving is None:
@@ -627,7 +627,7 @@ def _delivery(name: str, message: ServiceBusReceivedMessage) -> Delivery:
     return Delivery(
         receipt=name,
         body=content,
-        # A queue that is made anew counts from 1 again: the time belongs to the name.
+        # A queue that is created again counts from 1 again: the time belongs to the name.
         id=message.message_id or f"{message.sequence_number} of {seconds}",
         headers=headers,
         kind=headers.get("ce_type") or headers.get("cloudEvents:type") or message.subject or "",

@@ -202,7 +202,7 @@ class SourceRelay(Actor):
                 await self._broken(fault)
 
     async def _broken(self, fault: MakegoodError) -> float:
-        """Begin anew with the broker; return how long to rest before. What was taken comes again."""
+        """Let go of the broker; return how long to rest before. What was taken comes again."""
         await self._let_go()
         self._pairs, self._refusals = [], []
         await self.report.away(fault)
