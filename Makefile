@@ -6,7 +6,7 @@ SHELL := /bin/bash
 STORE ?= sqlite
 # Orders of a demo in the terminal; empty: the stage, where there is a terminal
 ORDERS ?=
-# A broker that orders of the demo or of chaos come through, and notices go to: rabbitmq, nats, redis; empty: none
+# A broker that orders of the demo or of chaos come through, and notices go to: rabbitmq, nats, kafka, redis; empty: none
 BROKER ?=
 SEEDS ?= 300
 ELECTION_SEEDS ?= 10000
@@ -34,12 +34,12 @@ help: ## list the targets
 	@printf 'makegood, targets of make:\n\n'
 	@sed -nE 's/^([a-z.-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '  %-17s %s\n' "$$name" "$$text"; done
-	@printf '\nSTORE=%s, BROKER and ORDERS are the settings of demo (STORE=postgres starts a private PostgreSQL, BROKER=rabbitmq, nats or redis such a broker);\nSTORE, BROKER (rabbitmq, nats or redis), SECONDS=%s and SEED those of chaos.\n' '$(STORE)' '$(SECONDS)'
+	@printf '\nSTORE=%s, BROKER and ORDERS are the settings of demo (STORE=postgres starts a private PostgreSQL, BROKER=rabbitmq, nats, kafka or redis such a broker);\nSTORE, BROKER (rabbitmq, nats, kafka or redis), SECONDS=%s and SEED those of chaos.\n' '$(STORE)' '$(SECONDS)'
 
 demo_options = $(if $(ORDERS),--orders $(ORDERS)) $(if $(BROKER),--broker '$(BROKER)')
 
 .PHONY: demo
-demo: .venv ## the order system on a stage: kill its processes by button (STORE=sqlite or postgres; BROKER=rabbitmq, nats or redis; ORDERS=200: in the terminal)
+demo: .venv ## the order system on a stage: kill its processes by button (STORE=sqlite or postgres; BROKER=rabbitmq, nats, kafka or redis; ORDERS=200: in the terminal)
 ifeq ($(STORE),sqlite)
 	@$(python) -m makegood demo $(demo_options) $(ARGS)
 else ifeq ($(STORE),postgres)
@@ -57,7 +57,7 @@ chaos: .venv ## the order example under every fault, with real processes (STORE,
 .PHONY: test
 # Many tests wait, for processes, servers, leases: four at a time (WORKERS=4) keep two cores busy. It needs PostgreSQL and Chromium.
 test: .venv ## under 14 minutes: form, types, layers, then both stores, actors, doors, pages, a storm and a kill of each role
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync lint postgres chromium compiled
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync lint surroundings compiled
 ifeq ($(strip $(ARGS)),)
 	@$(rings) -m 'check or test'
 else
@@ -66,7 +66,7 @@ endif
 
 .PHONY: proof
 proof: .venv ## under 30 minutes: processes under every fault, replicas, chaos, elections, plugin, power cuts, models, example
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync postgres chromium programs
+	@$(MAKE) --no-print-directory surroundings programs
 	@$(rings) -m proof $(ARGS)
 
 .PHONY: nightly
@@ -82,6 +82,7 @@ nightly: .venv ## hours: half an hour of chaos on both stores, then every storm,
 	run everywhere; \
 	run replicas; \
 	run variants; \
+	run newer-rabbitmq; \
 	run hostile; \
 	run models ALL=1; \
 	run platforms; \
@@ -90,8 +91,12 @@ nightly: .venv ## hours: half an hour of chaos on both stores, then every storm,
 
 .PHONY: variants
 variants: .venv ## the tests that only `make nightly` runs: variants of what `make proof` has tested once
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync postgres chromium
+	@$(MAKE) --no-print-directory surroundings
 	@$(rings) -m nightly $(ARGS)
+
+.PHONY: newer-rabbitmq
+newer-rabbitmq: .venv ## as root: the tests of brokers on the RabbitMQ of Debian unstable, which it installs in a folder
+	@root=$$($(python) -m scripts.rabbitmq) && MAKEGOOD_TEST_RABBITMQ_ROOT=$$root $(python) -m pytest -n 2 -m 'proof or nightly' -k rabbitmq tests/brokers $(ARGS)
 
 .PHONY: busy
 busy: .venv postgres ## a ring's tests beside four busy loops: none may need an idle machine (BUSY=4, RING=test or proof)
@@ -102,8 +107,10 @@ busy: .venv postgres ## a ring's tests beside four busy loops: none may need an 
 postgres: .venv
 	@scripts/postgres.sh
 
-.PHONY: chromium
-chromium:
+.PHONY: surroundings
+# What tests need besides Python. One after another: of two runs of apt-get at the same time, one fails.
+surroundings: .venv
+	@scripts/postgres.sh
 	@scripts/chromium.sh
 
 .PHONY: programs

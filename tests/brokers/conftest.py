@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.brokers.rig import Rig
-from tests.brokers.rigs import RIGS, open_rig
+from tests.brokers.rigs import RIGS, UNFIT, open_rig
 
 
 @pytest.fixture(scope="session")
@@ -26,5 +26,8 @@ def rigs() -> Iterator[Callable[[str], Rig]]:
 
 @pytest.fixture(params=RIGS)
 def rig(request: pytest.FixtureRequest, rigs: Callable[[str], Rig]) -> Rig:
-    """A broker of each kind."""
+    """A broker of each kind. Skips the cases that it cannot show."""
+    case = request.node.originalname
+    if reason := UNFIT.get(request.param, {}).get(case):
+        pytest.skip(f"{request.param}: {reason}")
     return rigs(request.param)

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from makegood.brokers import BrokerAddress, Delivery, Reader, Source, open_source
+from makegood.brokers import BrokerAddress, Delivery, Reader, Requirement, Source, Target, check, open_source
 from makegood.errors import BrokerUnavailableError
 from tests.brokers.rig import Draft, Rig
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds that the slowest machine may take for anything."""
-BEYOND = 10.0
-"""Seconds that a call may take beyond its ``wait``."""
+BEYOND = 30.0
+"""Seconds that a call may take beyond its ``wait``: some ten by itself, the rest is for a busy machine."""
 
 _numbers = itertools.count(1)
 
@@ -33,9 +33,23 @@ def drafts(count: int, prefix: str = "m", *, with_ids: bool = True) -> list[Draf
     ]
 
 
-def source_at(rig: Rig, address: BrokerAddress, name: str = "one", batch: int = 200) -> Source:
-    """Return a source of the rig's broker that is not open."""
-    return open_source(address, {address.name: rig.target}, Reader("makegood-shop-orders", name, batch))
+def source_at(
+    rig: Rig, address: BrokerAddress, name: str = "one", batch: int = 200, target: Target | None = None
+) -> Source:
+    """Return a source of the rig's broker, or as another user, that is not open."""
+    reader = Reader("makegood-shop-orders", name, batch)
+    return open_source(address, {address.name: target or rig.target}, reader)
+
+
+async def checked(
+    rig: Rig, sources: Sequence[BrokerAddress] = (), places: Sequence[str] = ()
+) -> list[Requirement]:
+    """Return what is checked of places of the rig's broker."""
+    answers = await check(rig.target, sources, places, Reader("makegood-shop-orders", "check"))
+    assert {where for where, _ in answers} == {str(each) for each in sources} | {
+        f"{rig.target.where}/{place}" for place in places
+    }
+    return [requirement for _, requirement in answers]
 
 
 @asynccontextmanager
@@ -80,6 +94,11 @@ async def taken(source: Source, count: int, *, limit: int = 200, beyond: float =
     except TimeoutError:
         pytest.fail(f"{len(result)} of {count} messages came in {PATIENCE + beyond:g} s")
     return result
+
+
+async def until_durable(rig: Rig) -> None:
+    """Wait until a place that was declared outlives a kill of the server. No server says when: see ``Rig.durable_after``."""
+    await asyncio.sleep(rig.durable_after)
 
 
 async def nothing_comes(source: Source, seconds: float = 1.0) -> None:

@@ -59,6 +59,8 @@ class Rig(Protocol):
     """A message may be any bytes; else it is text."""
     checks_rights: bool
     """``revoke`` takes something away; else everybody may do all."""
+    has_proxy: bool
+    """What connects to it reaches a relay in between, which accepts connections also when the server is dead."""
     redelivery: float
     """Seconds until another reader receives what a dead one had taken."""
     most_bytes: int

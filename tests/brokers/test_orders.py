@@ -23,6 +23,9 @@ from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 STATES = ["received", "processing", "processed"]
+LONG = 300.0
+
+pytestmark = pytest.mark.timeout(3 * LONG)
 
 
 class Processes:
@@ -39,10 +42,10 @@ class Processes:
             "MAKEGOOD_TEST_NOTICES": notices,
             f"MAKEGOOD_BROKERS_{name.upper()}": rig.target.url,
             "MAKEGOOD_REPLY_TO_BROKERS": notices,
-            "MAKEGOOD_WEBHOOK_TIMEOUT": "2s",
-            "MAKEGOOD_DEAD_AFTER": "2s",
+            "MAKEGOOD_WEBHOOK_TIMEOUT": "5s",
+            "MAKEGOOD_DEAD_AFTER": "1m",
             "MAKEGOOD_HEARTBEAT": "0.5s",
-            "MAKEGOOD_LEASE": "3s",
+            "MAKEGOOD_LEASE": "10s",
             "MAKEGOOD_SUPERVISE_EVERY": "1s",
         }
         self.running: list[subprocess.Popen[bytes]] = []
@@ -94,7 +97,7 @@ async def published(rig: Rig, place: str, batch: Sequence[Draft]) -> None:
     """Publish until the broker has confirmed it: again, with the same ids, while it is away."""
     while True:
         with suppress(Exception):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await rig.publish(place, batch)
                 return
         await asyncio.sleep(0.3)
@@ -133,8 +136,8 @@ async def settled(client: mg.Client, processes: Processes, count: int) -> list[s
         waiting = [each.waiting for each in brokers.receivers] + [each.waiting for each in brokers.sources]
         return not any(waiting)
 
-    await until(ended, "all orders to be tasks that have ended", 120.0)
-    await until(nothing_waits, "all notices to be sent, and the source to be empty", 120.0)
+    await until(ended, "all orders to be tasks that have ended", LONG)
+    await until(nothing_waits, "all notices to be sent, and the source to be empty", LONG)
     assert await client.messages(dead=True) == []
     return [task.state for task in await client.find(Filter(limit=1000))]
 
@@ -165,9 +168,14 @@ async def test_each_order_is_one_task_and_each_notice_comes_in_order(rig: Rig, f
     assert sorted(holds) == sorted((f"o{n}", 1) for n in range(len(orders)))
     histories: dict[str, list[str]] = {}
     ids: set[str] = set()
-    for message in await rig.read(notices.place):
-        event = json.loads(message.body)
-        if event["id"] not in ids:
-            ids.add(event["id"])
-            histories.setdefault(event["data"]["correlation_id"], []).append(event["data"]["state"])
+
+    async def all_read() -> bool:
+        for message in await rig.read(notices.place):
+            event = json.loads(message.body)
+            if event["id"] not in ids:
+                ids.add(event["id"])
+                histories.setdefault(event["data"]["correlation_id"], []).append(event["data"]["state"])
+        return len(ids) >= len(STATES) * len(orders)
+
+    await until(all_read, "all notices to be read", LONG)
     assert histories == {f"o{n}": STATES for n in range(len(orders))}

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -16,14 +16,16 @@ from makegood.brokers import (
     Sender,
     Source,
     Target,
+    UnsentError,
     address_of,
+    check,
     open_sender,
     open_source,
 )
 from makegood.brokers import redis as module
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
 from makegood.testing.forwarder import Forwarder
-from tests.brokers.reading import bodies, drafts, fresh_place, opened, reading, source_at, taken
+from tests.brokers.reading import bodies, checked, drafts, fresh_place, opened, reading, source_at, taken
 from tests.brokers.rig import Rig
 from tests.brokers.rigs.redis import IDLE, PASSWORD, USER, RedisRig
 from tests.waiting import until
@@ -93,7 +95,7 @@ async def test_entries_whose_delivery_was_lost_come_first_at_the_next_start(
         try:
             await source.open()
             await source.take(1, 0.0)  # the claim that comes before the first read
-            taking = asyncio.create_task(source.take(10, 1.0))
+            taking = asyncio.create_task(source.take(10, 8.0))
             await until(lambda: _blocks(redis), "the read to wait")
             way.swallow = "replies"
             await redis.publish(address.place, drafts(2, "lost"))
@@ -119,12 +121,12 @@ async def test_a_command_whose_answer_was_lost_is_not_repeated(redis: RedisRig) 
     """The client's default is to repeat it up to ten times; here it is the notifier that does, under the event's id."""
     address = await redis.declare(fresh_place())
     async with Forwarder(redis.server.port) as way, sending(behind(way)) as sender:
-        await sender.send(address.place, event(0), 20)
+        await sender.send(address.place, event(0), 60)
         way.swallow = "replies"
         with pytest.raises(DeliveryError):
-            await sender.send(address.place, event(1), 1)
+            await sender.send(address.place, event(1), 6)
         way.heal()
-        await sender.send(address.place, event(1), 20)
+        await sender.send(address.place, event(1), 60)
     assert [one.id for one in await redis.read(address.place)] == ["task-1/0", "task-1/1", "task-1/1"]
 
 
@@ -183,8 +185,8 @@ async def test_what_is_held_is_not_claimed_by_others(redis: RedisRig) -> None:
     async with reading(redis, address) as source, reading(redis, address, "two") as other:
         deliveries = await taken(source, 2, limit=2)
         await source.pause()
-        assert bodies(await other.take(10, 1.0)) == [drafts(3)[2].body]
-        async with asyncio.timeout(60):
+        assert bodies(await taken(other, 1)) == [drafts(3)[2].body]
+        async with asyncio.timeout(120):
             for _ in range(round(2 * IDLE)):
                 assert await other.take(10, 1.0) == []
         await source.acknowledge(deliveries)
@@ -235,7 +237,7 @@ async def test_entries_of_any_size_are_read_in_pieces(redis: RedisRig) -> None:
     async with reading(redis, address) as source:
         sizes: list[int] = []
         while sum(sizes) < 30:
-            batch = await source.take(200, 1.0)
+            batch = await source.take(200, 30.0)
             sizes.append(len(batch))
             await source.acknowledge(batch)
     assert sizes[:4] == [4] * 4  # the first read is of sixteen, whatever their size
@@ -328,8 +330,8 @@ async def test_a_key_that_is_no_stream_is_refused(redis: RedisRig) -> None:
         await source_at(redis, address_of(f"redis:main/{place}", {"redis"})).open()
     async with sending(redis.target) as sender:
         with pytest.raises(RefusedTargetError, match="WRONGTYPE"):
-            await sender.send(place, event(), 20)
-        [error] = [one for one in await sender.check([place]) if one.severity == "error"]
+            await sender.send(place, event(), 60)
+        [error] = [one for one in await checked(redis, places=[place]) if one.severity == "error"]
         assert "not a stream" in error.what
 
 
@@ -342,13 +344,13 @@ async def test_a_replica_is_an_outage_until_it_is_promoted(redis: RedisRig) -> N
             with pytest.raises(BrokerUnavailableError, match="replica"):
                 await source.open()
             with pytest.raises(DeliveryError, match="READONLY") as error:
-                await sender.send(address.place, event(), 20)
+                await sender.send(address.place, event(), 60)
             assert not isinstance(error.value, RefusedTargetError)
         finally:
             await client.execute_command("REPLICAOF", "NO", "ONE")
         await source.open()
         await source.close()
-        await sender.send(address.place, event(), 20)
+        await sender.send(address.place, event(), 60)
 
 
 async def test_a_full_server_is_tried_again(redis: RedisRig) -> None:
@@ -356,9 +358,65 @@ async def test_a_full_server_is_tried_again(redis: RedisRig) -> None:
     async with sending(redis.target) as sender:
         async with setting(redis, **{"maxmemory-policy": "noeviction", "maxmemory": "1"}):
             with pytest.raises(DeliveryError, match="OOM") as error:
-                await sender.send(address.place, event(), 20)
+                await sender.send(address.place, event(), 60)
             assert not isinstance(error.value, RefusedTargetError)
-        await sender.send(address.place, event(), 20)
+        await sender.send(address.place, event(), 60)
+
+
+async def test_a_server_without_enough_replicas_is_an_outage(redis: RedisRig) -> None:
+    """With the setting that makegood itself names, while a replica is away."""
+    address = await redis.declare(fresh_place())
+    source = source_at(redis, address)
+    async with sending(redis.target) as sender:
+        async with setting(redis, **{"min-replicas-to-write": "1"}):
+            with pytest.raises(UnsentError, match="NOREPLICAS"):
+                await sender.send(address.place, event(), 60)
+            with pytest.raises(BrokerUnavailableError, match="NOREPLICAS"):
+                await source.open()
+        await sender.send(address.place, event(), 60)
+        await source.open()
+        await source.close()
+
+
+@asynccontextmanager
+async def answering(text: str) -> AsyncIterator[Target]:
+    """A server that answers each XADD with an error, and "OK" to all else."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                count = int((await reader.readuntil())[1:])
+                words = []
+                for _ in range(count):
+                    size = int((await reader.readuntil())[1:])
+                    words.append((await reader.readexactly(size + 2))[:-2])
+                writer.write(f"-{text}\r\n".encode() if words[0] == b"XADD" else b"+OK\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield Target("redis", "main", f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("CLUSTERDOWN The cluster is down", BrokerUnavailableError),
+        ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", BrokerUnavailableError),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", BrokerUnavailableError),
+        ("NOREPLICAS Not enough good replicas to write.", BrokerUnavailableError),
+        ("MOVED 3999 127.0.0.1:6381", ConfigError),
+        ("ASK 3999 127.0.0.1:6381", ConfigError),
+    ],
+)  # fmt: skip
+async def test_a_notice_waits_while_a_cluster_fails_over_or_moves_the_stream(
+    text: str, cause: type[Exception]
+) -> None:
+    """redis-py leaves the first word out of most of these errors."""
+    async with answering(text) as target, sending(target) as sender:
+        with pytest.raises(UnsentError, match=text) as error:
+            await sender.send("notices", event(), 60)
+    assert type(error.value.__cause__) is cause
 
 
 async def test_a_missing_right_is_named(redis: RedisRig) -> None:
@@ -366,14 +424,59 @@ async def test_a_missing_right_is_named(redis: RedisRig) -> None:
     async with redis.admin() as client, sending(redis.target) as sender:
         await client.execute_command("ACL", "SETUSER", USER, "-xadd", "-xgroup|create", "-info")
         try:
-            with pytest.raises(DeliveryError, match=r"NOPERM.*broker permissions"):
-                await sender.send(address.place, event(), 20)
-            with pytest.raises(ConfigError, match=r"NOPERM.*broker permissions"):
+            with pytest.raises(
+                DeliveryError, match=rf"NOPERM.*ACL SETUSER {USER} \+xadd, .*broker permissions"
+            ):
+                await sender.send(address.place, event(), 60)
+            with pytest.raises(
+                ConfigError, match=rf"lacks the rights \+xgroup\|create.*ACL SETUSER {USER} \+xgroup"
+            ):
                 await source_at(redis, address).open()
-            [warning, *_] = await sender.check([address.place])
+            warning, error = await checked(redis, places=[address.place])
             assert (warning.severity, "cannot be checked" in warning.what) == ("warning", True)
+            assert (error.severity, error.remedy) == ("error", f"ACL SETUSER {USER} +xadd, and ACL SAVE")
         finally:
             await redis.grant()
+
+
+async def test_a_check_of_many_places_takes_one_connection(redis: RedisRig) -> None:
+    addresses = [await redis.declare(fresh_place()) for _ in range(3)]
+    async with redis.admin() as client:
+        before = (await client.info("stats"))["total_connections_received"]
+        await checked(redis, addresses, [each.place for each in addresses])
+        assert (await client.info("stats"))["total_connections_received"] == before + 1
+
+
+async def test_a_database_that_the_server_lacks_is_to_be_corrected(redis: RedisRig) -> None:
+    target = Target("redis", "main", redis.target.url.rpartition("/")[0] + "/99")
+    with pytest.raises(ConfigError, match="the server has no database 99: correct the path of the URL"):
+        await check(target, [], ["notices"], Reader(GROUP, "one"))
+
+
+async def test_a_check_names_all_missing_rights_at_once(redis: RedisRig) -> None:
+    """Each is tried with a group that does not exist, so that nothing is read."""
+    address = await redis.declare(fresh_place())
+    await redis.publish(address.place, drafts(1))
+    denials = ("-xreadgroup", "-xack", "-xautoclaim", "-xclaim", "-xpending", "-xrange", "-time")
+    async with redis.admin() as client:
+        await client.execute_command("ACL", "SETUSER", USER, *denials, "-eval")
+        try:
+            answers = [one for one in await checked(redis, [address]) if "lacks" in one.what]
+            rights = " ".join(name.replace("-", "+") for name in denials)
+            assert [(one.severity, one.remedy) for one in answers] == [
+                ("error", f"ACL SETUSER {USER} {rights}, and ACL SAVE"),
+                ("warning", f"ACL SETUSER {USER} +eval, and ACL SAVE"),
+            ]
+            await redis.grant()
+            await client.execute_command("ACL", "SETUSER", USER, "resetkeys", "~other")
+            [error] = [one for one in await checked(redis, [address]) if one.severity == "error"]
+            assert error.remedy == f"ACL SETUSER {USER} ~{address.place}, and ACL SAVE"
+        finally:
+            await redis.grant()
+    assert "error" not in {one.severity for one in await checked(redis, [address])}
+    async with reading(redis, address) as source:
+        [delivery] = await taken(source, 1)
+        assert delivery.count == 1
 
 
 # -- the sender ----------------------------------------------------------------------------------------------
@@ -387,7 +490,7 @@ async def test_a_stream_is_trimmed_only_if_its_url_says_so(redis: RedisRig) -> N
         async with sending(target) as sender:
             for start in range(0, 500, 50):
                 await asyncio.gather(
-                    *(sender.send(address.place, event(n), 30) for n in range(start, start + 50))
+                    *(sender.send(address.place, event(n), 60) for n in range(start, start + 50))
                 )
         async with redis.admin() as client:
             lengths.append(await client.xlen(address.place))
@@ -400,7 +503,7 @@ async def test_a_sender_s_event_is_one_order_of_a_reader_however_often_it_is_sen
     address = await redis.declare(fresh_place())
     async with sending(redis.target) as sender:
         for _ in range(2):
-            await sender.send(address.place, event(0, b'{"id": "task-1/0"}'), 20)
+            await sender.send(address.place, event(0, b'{"id": "task-1/0"}'), 60)
     async with reading(redis, address) as source:
         deliveries = await taken(source, 2)
     assert [(one.id, one.body) for one in deliveries] == [("task-1/0", b'{"id": "task-1/0"}')] * 2
@@ -412,7 +515,7 @@ async def test_a_sender_s_event_is_one_order_of_a_reader_however_often_it_is_sen
     [
         ("redis://one:6379/orders", "not the number of a database"),
         ("redis://one,two/0", "more than one server"),
-        ("redis://one/0?retry_on_timeout=yes", "has the parameter 'retry_on_timeout'"),
+        ("redis://one/0?retry_on_timeout=yes", "there is no parameter 'retry_on_timeout'"),
         ("redis://one/0?maxlen=some", "a number of entries"),
         ("redis://one/0?ssl_ca_certs=/no/such", "cannot be read"),
         ("redis://one/0?ssl_ca_certs=/etc/hostname", "write rediss://"),

@@ -2,16 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
 from makegood.brokers import (
-    BrokerAddress,
     OutgoingEvent,
     Reader,
     RefusedTargetError,
-    Source,
     Target,
     address_of,
     open_sender,
@@ -20,30 +18,18 @@ from makegood.brokers import (
     service_bus,
 )
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
-from tests.brokers.rig import Draft
+from tests.brokers.reading import checked, source_at, taken
+from tests.brokers.rig import Draft, Rig
 from tests.brokers.rigs.service_bus import ServiceBusRig
 from tests.waiting import until
 
-READER = Reader("shop", "one")
 
-
-@pytest.fixture(scope="module")
-def rig() -> Iterator[ServiceBusRig]:
-    """One stub for all cases."""
-    rig = ServiceBusRig()
-    try:
-        try:
-            rig.start()
-        except ConfigError as absent:
-            pytest.skip(str(absent))
-        yield rig
-    finally:
-        rig.close()
-
-
-def source(rig: ServiceBusRig, address: BrokerAddress) -> Source:
-    """Return a further reader."""
-    return open_source(address, {"main": rig.target}, READER)
+@pytest.fixture
+def rig(rigs: Callable[[str], Rig]) -> ServiceBusRig:
+    """The run's own."""
+    rig = rigs("servicebus")
+    assert isinstance(rig, ServiceBusRig)
+    return rig
 
 
 def numbers(count: int) -> list[Draft]:
@@ -55,9 +41,9 @@ async def test_a_delivery_says_what_the_message_says(rig: ServiceBusRig) -> None
     """The sender's id, or the sequence number with the time, as a queue that is made anew counts from 1 again."""
     address = rig.make("says")
     await rig.publish("says", [Draft(b"{}", id="o-1", headers={"ce_type": "order"}), Draft(b"[]")])
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     await reader.open()
-    first, second = await reader.take(5, 5)
+    first, second = await taken(reader, 2)
     assert (first.id, first.kind, first.body, first.count) == ("o-1", "order", b"{}", 1)
     assert second.id == f"{second.receipt} of {second.sent_at}"
     assert (await reader.backlog()).waiting is None
@@ -70,11 +56,11 @@ async def test_opening_and_checking_deliver_nothing(rig: ServiceBusRig) -> None:
     """A link without a take has no credit: each delivery would count."""
     address = rig.make("checked")
     await rig.publish("checked", numbers(1))
-    first, second = source(rig, address), source(rig, address)
-    await first.check()
+    first, second = source_at(rig, address), source_at(rig, address)
+    await checked(rig, [address])
     await first.open()
     await second.open()
-    (delivery,) = await second.take(1, 5)
+    (delivery,) = await taken(second, 1)
     assert delivery.count == 1
     await second.acknowledge([delivery])
     await first.close()
@@ -84,19 +70,18 @@ async def test_opening_and_checking_deliver_nothing(rig: ServiceBusRig) -> None:
 async def test_locks_are_renewed_while_a_commit_waits_and_close_gives_the_messages_back_at_once(
     rig: ServiceBusRig,
 ) -> None:
-    """The lock lasts 3 seconds, another reader waits 6; the closing counts one delivery."""
-    address = rig.make("locked", lock=3)
+    """The lock lasts 8 seconds, another reader waits 13; the closing counts one delivery."""
+    address = rig.make("locked", lock=8)
     await rig.publish("locked", numbers(3))
-    reader, other = source(rig, address), source(rig, address)
+    reader, other = source_at(rig, address), source_at(rig, address)
     await reader.open()
     await other.open()
-    deliveries = list(await reader.take(3, 5))
-    assert len(deliveries) == 3
+    deliveries = await taken(reader, 3)
     await reader.pause()
-    assert not await other.take(5, 6)
+    assert not await other.take(5, 13)
     await reader.acknowledge(deliveries[:2])
     await reader.close()
-    (again,) = await other.take(5, 2)
+    (again,) = await taken(other, 1)
     assert (again.id, again.count) == ("order-2", 2)
     await other.close()
 
@@ -108,12 +93,11 @@ async def test_a_lock_is_renewed_for_a_bounded_time(
     monkeypatch.setattr(service_bus, "_RENEWED", 0.0)
     address = rig.make("bounded", lock=6)
     await rig.publish("bounded", numbers(1))
-    reader, other = source(rig, address), source(rig, address)
+    reader, other = source_at(rig, address), source_at(rig, address)
     await reader.open()
-    deliveries = await reader.take(1, 5)
-    assert len(deliveries) == 1
+    deliveries = await taken(reader, 1)
     await other.open()
-    (again,) = await other.take(1, 10)
+    (again,) = await taken(other, 1)
     assert again.count == 2
     await reader.acknowledge(deliveries)
     await other.acknowledge([again])
@@ -126,9 +110,9 @@ async def test_a_message_whose_lock_is_lost_comes_again(rig: ServiceBusRig) -> N
     """The service's answer to complete and to dead_letter; neither is a fault."""
     address = rig.make("lost")
     await rig.publish("lost", numbers(2))
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     await reader.open()
-    deliveries = list(await reader.take(2, 5))
+    deliveries = await taken(reader, 2)
     rig.do("expire", "lost")
     await reader.acknowledge(deliveries[:1])
     await reader.refuse(deliveries[1], "no JSON")
@@ -147,10 +131,10 @@ async def test_what_is_refused_is_in_the_queues_dead_letters_with_the_reason(rig
     """And not in the queue."""
     address = rig.make("refused")
     await rig.publish("refused", numbers(1))
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     await reader.open()
     assert reader.keeps_refusals
-    (delivery,) = await reader.take(1, 5)
+    (delivery,) = await taken(reader, 1)
     await reader.refuse(delivery, "it is no JSON" + "!" * 5000)
     (letter,) = rig.do("read", "refused/$DeadLetterQueue")
     assert (letter["id"], letter["reason"]) == ("order-0", "makegood")
@@ -163,7 +147,7 @@ async def test_a_link_that_was_idle_is_opened_anew_before_the_service_detaches_i
 ) -> None:
     """Nine minutes, here none: a detached link is not even noticed. Otherwise it is an outage, and the next open heals it."""
     address = rig.make("idle")
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     await reader.open()
     rig.do("detach", "idle")
     with pytest.raises(BrokerUnavailableError, match="detach-forced"):
@@ -172,20 +156,20 @@ async def test_a_link_that_was_idle_is_opened_anew_before_the_service_detaches_i
     monkeypatch.setattr(service_bus, "_IDLE", -1.0)
     rig.do("detach", "idle")
     await rig.publish("idle", numbers(1))
-    assert [delivery.id for delivery in await reader.take(1, 5)] == ["order-0"]
+    assert [delivery.id for delivery in await reader.take(1, 60)] == ["order-0"]
     await reader.close()
 
 
 async def test_clocks_are_compared_at_each_receipt(rig: ServiceBusRig) -> None:
     """Ahead: a lock seems to end at once. Behind: a message comes from the future. Both are warnings, until the clocks agree."""
     address = rig.make("clock", lock=30)
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     await reader.open()
     for ahead, words in ((-28.0, "ends in"), (20.0, "behind that of Service Bus")):
         rig.do("set", ahead=ahead)
         try:
             await rig.publish("clock", numbers(1))
-            deliveries = await reader.take(1, 5)
+            deliveries = await taken(reader, 1)
         finally:
             rig.do("set", ahead=0.0)
         _, requirement = await reader.open()
@@ -193,18 +177,18 @@ async def test_clocks_are_compared_at_each_receipt(rig: ServiceBusRig) -> None:
         assert words in requirement.what
         await reader.acknowledge(deliveries)
     await rig.publish("clock", numbers(1))
-    await reader.acknowledge(await reader.take(1, 5))
+    await reader.acknowledge(await taken(reader, 1))
     assert len(await reader.open()) == 1
     await reader.close()
 
 
 async def test_sessions_are_read_one_after_the_other_in_order(rig: ServiceBusRig) -> None:
     """Each session's order holds; a queue without messages has no session, and that is no fault."""
-    plain = rig.make("sessions", sessions=True, lock=3)
+    plain = rig.make("sessions", sessions=True, lock=10)
     with pytest.raises(ConfigError, match=r"\?sessions=on"):
-        await source(rig, plain).open()
+        await source_at(rig, plain).open()
     address = address_of("servicebus:main/sessions?sessions=on", {"servicebus"})
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     await reader.open()
     assert not await reader.take(9, 0.5)
     messages = [
@@ -226,16 +210,15 @@ async def test_sessions_are_read_one_after_the_other_in_order(rig: ServiceBusRig
 
 
 async def test_a_session_is_held_while_a_commit_waits(rig: ServiceBusRig) -> None:
-    """Its lock lasts 3 seconds, and another reader waits 5 for a session in vain."""
-    rig.make("held", sessions=True, lock=3)
+    """Its lock lasts 8 seconds, and another reader waits 13 for a session in vain."""
+    rig.make("held", sessions=True, lock=8)
     rig.do("send", "held", messages=[{"body": "MQ==", "id": "a0", "session": "a"}])
     address = address_of("servicebus:main/held?sessions=on", {"servicebus"})
-    reader, other = source(rig, address), source(rig, address)
+    reader, other = source_at(rig, address), source_at(rig, address)
     await reader.open()
-    deliveries = list(await reader.take(1, 5))
-    assert len(deliveries) == 1
+    deliveries = await taken(reader, 1)
     await other.open()
-    assert not await other.take(1, 5)
+    assert not await other.take(1, 13)
     await reader.acknowledge(deliveries)
     assert await rig.waiting(address, "") == 0
     await reader.close()
@@ -247,9 +230,9 @@ async def test_a_subscription_of_a_topic_is_read(rig: ServiceBusRig) -> None:
     for name in ("one", "two"):
         rig.do("queue", f"news/Subscriptions/{name}")
     rig.do("send", "news", messages=[{"body": "MQ==", "id": "n-1"}])
-    reader = source(rig, address_of("servicebus:main/news?subscription=two", {"servicebus"}))
+    reader = source_at(rig, address_of("servicebus:main/news?subscription=two", {"servicebus"}))
     await reader.open()
-    deliveries = await reader.take(5, 5)
+    deliveries = await taken(reader, 1)
     assert [delivery.id for delivery in deliveries] == ["n-1"]
     await reader.acknowledge(deliveries)
     assert [rig.do("waiting", f"news/Subscriptions/{name}") for name in ("one", "two")] == [1, 0]
@@ -259,9 +242,9 @@ async def test_a_subscription_of_a_topic_is_read(rig: ServiceBusRig) -> None:
 async def test_settings_that_cannot_work_are_errors_of_configuration(rig: ServiceBusRig) -> None:
     """Each says what to do; no message shows the key."""
     with pytest.raises(ConfigError, match="there is no such queue or subscription"):
-        await source(rig, address_of("servicebus:main/nothing", {"servicebus"})).open()
+        await source_at(rig, address_of("servicebus:main/nothing", {"servicebus"})).open()
     with pytest.raises(ConfigError, match="write on or off"):
-        source(rig, address_of("servicebus:main/a?sessions=yes", {"servicebus"}))
+        source_at(rig, address_of("servicebus:main/a?sessions=yes", {"servicebus"}))
     for url in ("servicebus://host/orders", "servicebus://user@host"):
         with pytest.raises(ConfigError, match="connection string"):
             open_sender(Target("servicebus", "main", url))
@@ -269,13 +252,13 @@ async def test_settings_that_cannot_work_are_errors_of_configuration(rig: Servic
     await rig.revoke()
     try:
         with pytest.raises(ConfigError, match="broker permissions main") as error:
-            await source(rig, address).open()
+            await source_at(rig, address).open()
     finally:
         await rig.grant()
     assert "c2VjcmV0" not in str(error.value)
     broken = Target("servicebus", "main", "Endpoint=sb://h;SharedAccessKeyName=x")
     with pytest.raises(ConfigError):
-        await open_source(address, {"main": broken}, READER).open()
+        await open_source(address, {"main": broken}, Reader("shop", "one")).open()
 
 
 async def test_a_service_that_is_silent_is_an_outage(
@@ -285,7 +268,7 @@ async def test_a_service_that_is_silent_is_an_outage(
     monkeypatch.setattr(service_bus, "_QUIET", 0.0)
     monkeypatch.setattr(service_bus, "_ANSWER", 3.0)
     address = rig.make("silent")
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     rig.do("set", silent=True)
     try:
         with pytest.raises(BrokerUnavailableError, match="not opened a link within 3 s"):
@@ -295,7 +278,7 @@ async def test_a_service_that_is_silent_is_an_outage(
     await reader.open()
     rig.stop()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             with pytest.raises(BrokerUnavailableError):
                 await reader.take(1, 1)
             sender = open_sender(rig.target)
@@ -315,20 +298,25 @@ async def test_an_event_has_its_id_and_its_task_as_session_and_a_repetition_is_d
     rig.make("notices", duplicates=True, sessions=True)
     sender = open_sender(rig.target)
     for name in ("e-1", "e-1", "e-2"):
-        await sender.send("notices", OutgoingEvent(id=name, task="5e-1", body=b"{}"), 30)
-    first, second = await rig.read("notices")
-    assert [(each.id, each.key, each.content_type) for each in (first, second)] == [
-        ("e-1", "5e-1", "application/cloudevents+json"),
-        ("e-2", "5e-1", "application/cloudevents+json"),
+        await sender.send(
+            "notices", OutgoingEvent(id=name, task="5e-1", body=b"{}", correlation_id="o-1"), 60
+        )
+    messages = rig.do("read", "notices")
+    assert [(each["id"], each["session"], each["type"], each["correlation"]) for each in messages] == [
+        ("e-1", "5e-1", "application/cloudevents+json", "o-1"),
+        ("e-2", "5e-1", "application/cloudevents+json", "o-1"),
     ]
+    long = OutgoingEvent(id="e-3", task="5e-1", body=b"{}", correlation_id="o" * 129)
+    await sender.send("notices", long, 60)
+    assert [each["correlation"] for each in rig.do("read", "notices")][-1:] == ["5e-1"], (
+        "a cut one names nothing"
+    )
     with pytest.raises(RefusedTargetError, match="not-found"):
-        await sender.send("nothing", OutgoingEvent(id="e", task="t", body=b"{}"), 30)
+        await sender.send("nothing", OutgoingEvent(id="e", task="t", body=b"{}"), 60)
     with pytest.raises(RefusedTargetError, match="too large"):
         await sender.send("notices", OutgoingEvent(id="e", task="t", body=b"x" * 300_000), 30)
-    assert [requirement.severity for requirement in await sender.check(["notices", "nothing"])] == [
-        "ok",
-        "error",
-    ]
+    answers = await checked(rig, places=["notices", "nothing"])
+    assert [requirement.severity for requirement in answers] == ["ok", "error"]
     await sender.close()
 
 
@@ -358,7 +346,7 @@ async def test_the_real_service_locks_renews_completes_and_keeps_dead_letters() 
     """What the stub cannot prove: locks, counts and outcomes of the service itself. The queue must be empty."""
     target = Target("servicebus", "main", os.environ["MAKEGOOD_TEST_SERVICEBUS"])
     address = address_of("servicebus:main/makegood-test", {"servicebus"})
-    reader = open_source(address, {"main": target}, READER)
+    reader = open_source(address, {"main": target}, Reader("shop", "one"))
     await reader.open()
     sender = open_sender(target)
     for n in range(3):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from makegood.base.sizes import MIB
-from makegood.brokers import BrokerAddress, Delivery, Source
+from makegood.brokers import BrokerAddress, Delivery, Reader, Source, check
 from makegood.brokers.protocol import MOST_BYTES
 from makegood.errors import BrokerUnavailableError, ConfigError
 from tests.brokers.reading import (
@@ -29,6 +29,7 @@ from tests.brokers.reading import (
     reading,
     source_at,
     taken,
+    until_durable,
 )
 from tests.brokers.rig import Draft, Rig
 from tests.waiting import moment, until
@@ -274,7 +275,7 @@ async def test_a_take_is_limited_in_number_and_bytes(rig: Rig) -> None:
         assert len(await taken(source, 3, limit=3)) == 3
         left = count - 3
         while left:
-            batch = await source.take(200, 5.0)
+            batch = await source.take(200, 30.0)
             assert sum(len(delivery.body) for delivery in batch[:-1]) < MOST_BYTES
             left -= len(batch)
             await source.acknowledge(batch)
@@ -384,9 +385,7 @@ async def _bounded(call: Callable[[], Coroutine[Any, Any, object]]) -> None:
     start = time.monotonic()
     with suppress(BrokerUnavailableError):
         await asyncio.wait_for(call(), 1.0 + 2 * BEYOND)
-    assert time.monotonic() - start < 1.0 + BEYOND + 2.0, (
-        "a call took longer than its wait and some ten seconds"
-    )
+    assert time.monotonic() - start < 1.0 + BEYOND, "a call took much longer than its wait"
 
 
 async def test_a_killed_broker_keeps_what_it_confirmed(rig: Rig) -> None:
@@ -399,7 +398,7 @@ async def test_a_killed_broker_keeps_what_it_confirmed(rig: Rig) -> None:
         before = await taken(source, 6)
         await source.acknowledge(before[:2])
         await until(lambda: _waits(rig, address, 4), "2 acknowledgements", PATIENCE)
-        await asyncio.sleep(rig.durable_after)
+        await until_durable(rig)
         waiting = asyncio.create_task(source.take(10, 5.0))
         await moment()
         await asyncio.to_thread(rig.kill)
@@ -417,9 +416,13 @@ async def test_a_killed_broker_keeps_what_it_confirmed(rig: Rig) -> None:
             again[delivery.body] = delivery.id
             await source.acknowledge([delivery])
         assert again.items() <= {d.body: d.id for d in before}.items()
-        while left := await source.take(10, 1.0):
-            await source.acknowledge(left)
-        await settled(rig, address)
+
+        async def is_settled() -> bool:
+            """What comes again does so in the broker's own time."""
+            await source.acknowledge(await source.take(10, 1.0))
+            return await rig.waiting(address, GROUP) == 0
+
+        await until(is_settled, f"{address} to be empty", PATIENCE)
 
 
 async def test_a_queue_that_is_made_anew_is_read_and_its_ids_are_new(rig: Rig) -> None:
@@ -457,6 +460,26 @@ async def test_a_missing_place_is_an_error_of_the_settings(rig: Rig) -> None:
     with pytest.raises(ConfigError, match=missing.place):
         await source.open()
     await source.close()
+
+
+async def test_a_check_of_many_places_names_each_and_consumes_nothing(rig: Rig) -> None:
+    """What is wrong with one place does not keep the others from being checked."""
+    first, second = await rig.declare(fresh_place()), await rig.declare(fresh_place())
+    await rig.publish(first.place, drafts(1))
+    missing = replace(first, place=f"{first.place}-missing")
+    for _ in range(2):
+        answers = await check(rig.target, [first, missing, second], [second.place], Reader(GROUP, "check"))
+        assert answers[-1][0] == str(second), "the place that is sent to"
+        severities: dict[str, set[str]] = {}
+        for where, one in answers:
+            severities.setdefault(where, set()).add(one.severity)
+            assert not one.what.startswith(where), "the place is not said twice"
+        assert list(severities) == [str(first), str(missing), str(second)]
+        assert ["error" in severities[str(each)] for each in (first, missing, second)] == [False, True, False]
+    async with reading(rig, first) as source:
+        [delivery] = await taken(source, 1)
+        assert delivery.count == 1
+        await source.acknowledge([delivery])
 
 
 async def test_a_user_without_rights_is_an_error_of_the_settings(rig: Rig) -> None:

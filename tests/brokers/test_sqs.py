@@ -3,14 +3,13 @@
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import boto3
 import pytest
 
 from makegood.brokers import (
-    BrokerAddress,
     OutgoingEvent,
     Reader,
     RefusedTargetError,
@@ -24,26 +23,17 @@ from makegood.brokers import (
 )
 from makegood.brokers.protocol import MOST_BYTES
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
-from tests.brokers.rig import Draft
+from tests.brokers.reading import checked, source_at, taken
+from tests.brokers.rig import Draft, Rig
 from tests.brokers.rigs.sqs import SqsRig
 
-READER = Reader("shop", "one")
 
-
-@pytest.fixture(scope="module")
-def rig() -> Iterator[SqsRig]:
-    """One server for all cases."""
-    rig = SqsRig()
-    try:
-        rig.start()
-        yield rig
-    finally:
-        rig.close()
-
-
-def source(rig: SqsRig, address: BrokerAddress, target: Target | None = None) -> Source:
-    """Return a further reader."""
-    return open_source(address, {"main": target or rig.target}, READER)
+@pytest.fixture
+def rig(rigs: Callable[[str], Rig]) -> SqsRig:
+    """The run's own."""
+    rig = rigs("sqs")
+    assert isinstance(rig, SqsRig)
+    return rig
 
 
 def numbers(count: int) -> list[Draft]:
@@ -55,10 +45,9 @@ async def test_a_batch_is_several_calls_and_a_delivery_says_what_sqs_says(rig: S
     """Ten a call; headers, time, count, and SQS's own id where the sender can give none."""
     address = await rig.declare("batch")
     await rig.publish("batch", [*numbers(24), Draft(b'"x"', headers={"ce_type": "order"})])
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     await reader.open()
-    deliveries = list(await reader.take(25, 5))
-    assert len(deliveries) == 25
+    deliveries = await taken(reader, 25)
     last = next(delivery for delivery in deliveries if delivery.kind == "order")
     assert (last.body, last.headers, last.count) == (b'"x"', {"ce_type": "order"}, 1)
     assert last.id == last.receipt
@@ -70,18 +59,18 @@ async def test_a_batch_is_several_calls_and_a_delivery_says_what_sqs_says(rig: S
 
 
 async def test_what_waits_for_its_commit_stays_hidden_and_close_shows_it_at_once(rig: SqsRig) -> None:
-    """The visibility is 4 seconds; another reader that waits 7 gets nothing until the first one closes."""
+    """The visibility is 8 seconds; another reader that waits 13 gets nothing until the first one closes."""
     address = await rig.declare("hidden")
     await rig.publish("hidden", numbers(12))
-    reader, other = source(rig, address), source(rig, address)
+    reader, other = source_at(rig, address), source_at(rig, address)
     await reader.open()
     await other.open()
-    deliveries = list(await reader.take(12, 5))
+    deliveries = await taken(reader, 12)
     await reader.pause()
-    assert not await other.take(10, 7)
+    assert not await other.take(10, 13)
     await reader.acknowledge(deliveries[:2])
     await reader.close()
-    again = list(await other.take(12, 2))
+    again = await taken(other, 10)
     assert {delivery.id for delivery in again} == {delivery.id for delivery in deliveries[2:]}
     assert {delivery.count for delivery in again} == {2}
     await other.close()
@@ -90,19 +79,19 @@ async def test_what_waits_for_its_commit_stays_hidden_and_close_shows_it_at_once
 async def test_a_cancelled_take_loses_nothing(rig: SqsRig) -> None:
     """What its call receives afterwards belongs to the next take, and to others once the source is closed."""
     address = await rig.declare("cancelled")
-    reader, other = source(rig, address), source(rig, address)
+    reader, other = source_at(rig, address), source_at(rig, address)
     await reader.open()
     await other.open()
     await _cancelled_take(reader)
     await rig.publish("cancelled", numbers(1))
-    assert [delivery.body for delivery in await reader.take(5, 10)] == [b"0"]
+    assert [delivery.body for delivery in await reader.take(5, 60)] == [b"0"]
     await reader.close()
 
     await reader.open()
-    assert [delivery.body for delivery in await reader.take(5, 10)] == [b"0"]
+    assert [delivery.body for delivery in await reader.take(5, 60)] == [b"0"]
     await _cancelled_take(reader)
     await reader.close()
-    assert [delivery.body for delivery in await other.take(5, 15)] == [b"0"]
+    assert [delivery.body for delivery in await other.take(5, 60)] == [b"0"]
     await other.close()
 
 
@@ -118,11 +107,11 @@ async def test_a_go_ends_at_most_bytes_and_the_rest_is_taken_next(rig: SqsRig) -
     """Ten messages of 600 KiB come in one call: seven are more than MOST_BYTES."""
     address = await rig.declare("large")
     await rig.publish("large", [Draft(b'"%s"' % (b"x" * 600 * 1024))] * 10)
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     await reader.open()
-    first = list(await reader.take(200, 5))
+    first = list(await reader.take(200, 60))
     assert len(first) == MOST_BYTES // (600 * 1024) + 1
-    second = list(await reader.take(200, 5))
+    second = list(await reader.take(200, 60))
     assert len(first) + len(second) == 10
     await reader.acknowledge([*first, *second])
     assert (await reader.backlog()).waiting == 0
@@ -133,13 +122,13 @@ async def test_a_fifo_queue_gives_the_senders_id_and_nothing_more_of_a_group_tha
     """The group's order holds; its next messages come after the acknowledgement."""
     address = await rig.declare("orders.fifo")
     await rig.publish("orders.fifo", [Draft(b"%d" % n, id=f"order-{n}") for n in range(13)])
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     await reader.open()
-    deliveries = list(await reader.take(200, 5))
+    deliveries = list(await reader.take(200, 60))
     assert [delivery.id for delivery in deliveries] == [f"order-{n}" for n in range(10)]
     assert not await reader.take(200, 1)
     await reader.acknowledge(deliveries)
-    rest = list(await reader.take(200, 5))
+    rest = list(await reader.take(200, 60))
     assert [delivery.id for delivery in rest] == ["order-10", "order-11", "order-12"]
     await reader.close()
 
@@ -150,9 +139,9 @@ async def test_an_id_that_sqs_made_of_the_body_names_no_order(rig: SqsRig) -> No
     client = rig.client()
     client.send_message(QueueUrl=url, MessageBody="1", MessageGroupId="a")
     client.send_message(QueueUrl=url, MessageBody="2", MessageGroupId="b", MessageDeduplicationId="two")
-    reader = source(rig, address_of("sqs:main/content.fifo", {"sqs"}))
+    reader = source_at(rig, address_of("sqs:main/content.fifo", {"sqs"}))
     await reader.open()
-    ids = {delivery.body: (delivery.id, delivery.receipt) for delivery in await reader.take(9, 5)}
+    ids = {delivery.body: (delivery.id, delivery.receipt) for delivery in await reader.take(9, 60)}
     assert ids[b"1"][0] == ids[b"1"][1]
     assert ids[b"2"][0] == "two"
     await reader.close()
@@ -169,7 +158,7 @@ async def test_where_ids_count_within_a_group_the_group_is_part_of_the_name(rig:
     client = rig.client()
     for group, name in ("ax", "by"):
         client.send_message(QueueUrl=url, MessageBody="1", MessageGroupId=group, MessageDeduplicationId=name)
-    reader = source(rig, address_of("sqs:main/groups.fifo", {"sqs"}))
+    reader = source_at(rig, address_of("sqs:main/groups.fifo", {"sqs"}))
     await reader.open()
     ids: set[str | None] = set()
     while batch := await reader.take(9, 1):
@@ -185,9 +174,9 @@ async def test_single_messages_that_sqs_failed_to_delete_get_a_second_try(
     """A batch's answer is 200 with `Failed` inside. The first one is falsified here, as moto never fails so."""
     address = await rig.declare("failed")
     await rig.publish("failed", numbers(3))
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     await reader.open()
-    deliveries = list(await reader.take(3, 5))
+    deliveries = await taken(reader, 3)
     calls: list[int] = []
     call = sqs.SqsCalls.call
 
@@ -215,7 +204,7 @@ async def test_settings_of_a_queue_that_lose_orders_are_named(rig: SqsRig) -> No
     assert dead
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 3})
     await rig.make("hasty", {"RedrivePolicy": policy, "MessageRetentionPeriod": "3600"})
-    reader = source(rig, address_of("sqs:main/hasty", {"sqs"}))
+    reader = source_at(rig, address_of("sqs:main/hasty", {"sqs"}))
     requirements = await reader.open()
     assert [requirement.severity for requirement in requirements] == ["warning", "warning"]
     assert "received 3 times" in requirements[0].what
@@ -228,14 +217,14 @@ async def test_settings_of_a_queue_that_lose_orders_are_named(rig: SqsRig) -> No
 async def test_a_missing_queue_and_wrong_words_are_errors_of_configuration(rig: SqsRig) -> None:
     """Each says what to do, and no message shows the secret."""
     with pytest.raises(ConfigError, match="no such queue in eu-west-1"):
-        await source(rig, address_of("sqs:main/nothing", {"sqs"})).open()
+        await source_at(rig, address_of("sqs:main/nothing", {"sqs"})).open()
     with pytest.raises(ConfigError, match=r"80 letters"):
-        await source(rig, address_of("sqs:main/a.b", {"sqs"})).open()
+        await source_at(rig, address_of("sqs:main/a.b", {"sqs"})).open()
     with pytest.raises(ConfigError, match="whole seconds, from 1 to 43200"):
-        source(rig, address_of("sqs:main/a?visibility=soon", {"sqs"}))
+        source_at(rig, address_of("sqs:main/a?visibility=soon", {"sqs"}))
     for url in ("sqs://eu-west-1/orders", "sqs://eu-west-1?region=x", "sqs://key@eu-west-1"):
         with pytest.raises(ConfigError, match="sqs://"):
-            source(rig, address_of("sqs:main/a", {"sqs"}), Target("sqs", "main", url))
+            source_at(rig, address_of("sqs:main/a", {"sqs"}), target=Target("sqs", "main", url))
 
 
 async def test_the_policy_is_enough_to_take_and_not_to_send(rig: SqsRig) -> None:
@@ -248,20 +237,20 @@ async def test_the_policy_is_enough_to_take_and_not_to_send(rig: SqsRig) -> None
     rig.check_rights(on=True)
     try:
         target = rig.target_of(*login)
-        reader = source(rig, address, target)
+        reader = source_at(rig, address, target=target)
         await reader.open()
-        deliveries = await reader.take(1, 5)
+        deliveries = await taken(reader, 1)
         await reader.acknowledge(deliveries)
         assert (await reader.backlog()).waiting == 0
         await reader.close()
         sender = open_sender(target)
         event = OutgoingEvent(id="e", task="t", body=b"{}")
         with pytest.raises(DeliveryError, match=r"403|AccessDenied") as error:
-            await sender.send("granted", event, 10)
+            await sender.send("granted", event, 60)
         assert not isinstance(error.value, RefusedTargetError)
         await sender.close()
         with pytest.raises(ConfigError, match="broker permissions main") as wrong:
-            await source(rig, address, rig.target_of(login[0], "wrong/secret")).open()
+            await source_at(rig, address, target=rig.target_of(login[0], "wrong/secret")).open()
         assert "wrong" not in str(wrong.value)
     finally:
         rig.check_rights(on=False)
@@ -287,7 +276,7 @@ async def test_a_fifo_queue_takes_an_event_once_and_those_of_a_task_in_order(rig
     sender = open_sender(rig.target)
     for n in (1, 1, 2):
         body = b'{"text":"\xef\xbf\xbf"}'
-        await sender.send("notices.fifo", OutgoingEvent(id=f"e {n}", task="5e-1", body=body), 30)
+        await sender.send("notices.fifo", OutgoingEvent(id=f"e {n}", task="5e-1", body=body), 60)
     first, second = await rig.read("notices.fifo")
     assert json.loads(first.body) == {"text": "\uffff"}
     assert first.key == second.key == "5e-1"
@@ -305,7 +294,7 @@ async def test_targets_that_can_take_nothing_are_refused(rig: SqsRig) -> None:
     large = OutgoingEvent(id="e", task="t", body=b'"%s"' % (b"x" * (1 << 20)))
     with pytest.raises(RefusedTargetError, match="shorter than"):
         await sender.send("notices", large, 30)
-    severities = [requirement.severity for requirement in await sender.check(["notices", "nothing"])]
+    severities = [requirement.severity for requirement in await checked(rig, places=["notices", "nothing"])]
     assert severities == ["ok", "error"]
     await sender.close()
 
@@ -314,11 +303,11 @@ async def test_a_server_that_is_stopped_or_gone_is_an_outage_within_ten_seconds(
     """And the next open begins anew."""
     address = await rig.declare("outage")
     await rig.publish("outage", numbers(1))
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     await reader.open()
     rig.stop()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             with pytest.raises(BrokerUnavailableError, match="answered"):
                 await reader.take(1, 1)
     finally:
@@ -330,7 +319,7 @@ async def test_a_server_that_is_stopped_or_gone_is_an_outage_within_ten_seconds(
             await reader.take(1, 1)
         sender = open_sender(rig.target)
         with pytest.raises(DeliveryError):
-            await sender.send("outage", OutgoingEvent(id="e", task="t", body=b"{}"), 10)
+            await sender.send("outage", OutgoingEvent(id="e", task="t", body=b"{}"), 60)
         await sender.close()
     finally:
         rig.start()
@@ -355,7 +344,7 @@ async def test_the_real_service_hides_extends_deletes_and_moves_to_dead_letters(
     url = client.create_queue(QueueName=name, Attributes={"RedrivePolicy": policy})["QueueUrl"]
     try:
         address = address_of(f"sqs:main/{name}?visibility=6", {"sqs"})
-        reader, other = (open_source(address, {"main": target}, READER) for _ in range(2))
+        reader, other = (open_source(address, {"main": target}, Reader("shop", "one")) for _ in range(2))
         await reader.open()
         await other.open()
         client.send_message(QueueUrl=url, MessageBody="1")

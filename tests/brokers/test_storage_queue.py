@@ -3,50 +3,37 @@
 import asyncio
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
+from urllib.parse import quote
 
 import pytest
 from azure.core.exceptions import ResourceExistsError
 
 from makegood.brokers import (
-    BrokerAddress,
     OutgoingEvent,
-    Reader,
     RefusedTargetError,
-    Source,
     Target,
     address_of,
     open_sender,
-    open_source,
     permissions,
+    storage_queue,
 )
 from makegood.brokers.message_leases import MessageLeases
+from makegood.brokers.storage_queue import QueueAccount
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
-from tests.brokers.rig import Draft
-from tests.brokers.rigs.storage_queue import StorageQueueRig
+from tests.brokers.reading import checked, source_at, taken
+from tests.brokers.rig import Draft, Rig
+from tests.brokers.rigs.storage_queue import FIRST, StorageQueueRig
 from tests.waiting import until
 
-READER = Reader("shop", "one")
 
-
-@pytest.fixture(scope="module")
-def rig() -> Iterator[StorageQueueRig]:
-    """One server for all cases."""
-    rig = StorageQueueRig()
-    try:
-        try:
-            rig.start()
-        except ConfigError as absent:
-            pytest.skip(str(absent))
-        yield rig
-    finally:
-        rig.close()
-
-
-def source(rig: StorageQueueRig, address: BrokerAddress, target: Target | None = None) -> Source:
-    """Return a further reader."""
-    return open_source(address, {"main": target or rig.target}, READER)
+@pytest.fixture
+def rig(rigs: Callable[[str], Rig]) -> StorageQueueRig:
+    """The run's own."""
+    rig = rigs("azure-queue")
+    assert isinstance(rig, StorageQueueRig)
+    return rig
 
 
 def numbers(count: int) -> list[Draft]:
@@ -57,27 +44,70 @@ def numbers(count: int) -> list[Draft]:
 async def test_a_batch_is_several_calls_and_its_extended_messages_can_be_deleted(
     rig: StorageQueueRig,
 ) -> None:
-    """Each extension gives a message a new receipt. The visibility is 4 seconds; another reader waits 7 in vain."""
+    """Each extension gives a message a new receipt. The visibility is 8 seconds; another reader waits 13 in vain."""
     address = await rig.declare("hidden")
     await rig.publish("hidden", numbers(70))
-    reader, other = source(rig, address), source(rig, address)
+    reader, other = source_at(rig, address), source_at(rig, address)
     await reader.open()
     await other.open()
-    deliveries = list(await reader.take(65, 5))
-    assert len(deliveries) == 65
+    deliveries = await taken(reader, 65)
     assert {delivery.id == delivery.receipt for delivery in deliveries} == {True}
     assert {delivery.count for delivery in deliveries} == {1}
     assert all(delivery.sent_at for delivery in deliveries)
     await reader.pause()
-    await other.acknowledge(await other.take(10, 5))
-    assert not await other.take(10, 7)
+    await other.acknowledge(await taken(other, 5))
+    assert not await other.take(10, 13)
     await reader.acknowledge(deliveries[5:])
     assert (await reader.backlog()).waiting == 5
     await reader.close()
-    again = list(await other.take(12, 3))
+    again = await taken(other, 5)
     assert {delivery.id for delivery in again} == {delivery.id for delivery in deliveries[:5]}
     assert {delivery.count for delivery in again} == {2}
     await other.close()
+
+
+async def test_a_connection_that_idled_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Azurite closes a connection that idled for 5 seconds: a call on one that it is closing finds no answer."""
+    assert storage_queue.KEEP_ALIVE < 5.0
+    connections = 0
+    end = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nx-ms-approximate-messages-count: 3\r\n\r\n"
+                )
+        writer.close()
+        end.set()
+
+    monkeypatch.setattr(storage_queue, "KEEP_ALIVE", 3.0)
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        account = QueueAccount(
+            Target("azure-queue", "main", f"azure-queue://shop:{quote(FIRST, safe='')}@127.0.0.1:{port}")
+        )
+        assert [await account.look("orders") for _ in range(2)] == [3, 3]
+        assert connections == 1
+        async with asyncio.timeout(60):
+            await end.wait()
+        assert await account.look("orders") == 3
+        assert connections == 2
+        await account.close()
+
+
+async def test_a_refused_credential_leaves_no_session_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Aiohttp complains of one that nobody has closed."""
+    sessions: list[object] = []
+    monkeypatch.setattr(storage_queue, "ClientSession", lambda **names: sessions.append(names))
+    monkeypatch.setattr(storage_queue, "_identity", lambda: None)
+    account = QueueAccount(Target("azure-queue", "main", "azure-queue://shop.queue.core.windows.net"))
+    with pytest.raises(ConfigError, match="authenticate"):
+        await account.look("orders")
+    assert not sessions
+    await account.close()
 
 
 async def test_a_message_that_somebody_else_has_is_no_fault(
@@ -87,10 +117,9 @@ async def test_a_message_that_somebody_else_has_is_no_fault(
     await rig.declare("stolen")
     await rig.publish("stolen", numbers(2))
     monkeypatch.setattr(MessageLeases, "_keep", lambda _: asyncio.Event().wait())  # it extends nothing
-    reader = source(rig, address_of("azure-queue:main/stolen?visibility=1", {"azure-queue"}))
+    reader = source_at(rig, address_of("azure-queue:main/stolen?visibility=1", {"azure-queue"}))
     await reader.open()
-    deliveries = await reader.take(2, 5)
-    assert len(deliveries) == 2
+    deliveries = await taken(reader, 2)
     stolen = []
     async with rig.queue("stolen") as queue:
 
@@ -117,9 +146,9 @@ async def test_bodies_are_read_with_and_without_base64(rig: StorageQueueRig) -> 
         b"aGVsbG8=",
     ]
     await rig.publish("bodies", [Draft(body) for body in bodies])
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     await reader.open()
-    deliveries = await reader.take(10, 5)
+    deliveries = await taken(reader, 6)
     assert [delivery.body for delivery in deliveries] == [
         b'{"id": 1}', b'{"id": 2}', b"1234", b"true", b"not JSON", b"aGVsbG8="
     ]  # fmt: skip
@@ -129,33 +158,33 @@ async def test_bodies_are_read_with_and_without_base64(rig: StorageQueueRig) -> 
 async def test_a_cancelled_take_loses_nothing(rig: StorageQueueRig) -> None:
     """What it receives afterwards belongs to the next take."""
     address = await rig.declare("cancelled")
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     await reader.open()
     task = asyncio.create_task(reader.take(5, 10))
     await asyncio.wait({task}, timeout=0.5)
     task.cancel()
     await asyncio.wait({task})
     await rig.publish("cancelled", numbers(1))
-    assert [delivery.body for delivery in await reader.take(5, 10)] == [b"0"]
+    assert [delivery.body for delivery in await reader.take(5, 60)] == [b"0"]
     await reader.close()
 
 
 async def test_settings_that_cannot_work_are_errors_of_configuration(rig: StorageQueueRig) -> None:
     """Each says what to do; no message shows a key."""
     with pytest.raises(ConfigError, match="there is no such queue"):
-        await source(rig, address_of("azure-queue:main/nothing", {"azure-queue"})).open()
+        await source_at(rig, address_of("azure-queue:main/nothing", {"azure-queue"})).open()
     with pytest.raises(ConfigError, match="3 to 63 small letters"):
-        await source(rig, address_of("azure-queue:main/Orders", {"azure-queue"})).open()
-    with pytest.raises(ConfigError, match="write azure-queue://ACCOUNT"):
-        source(
+        await source_at(rig, address_of("azure-queue:main/Orders", {"azure-queue"})).open()
+    with pytest.raises(ConfigError, match=r"write azure-queue://ACCOUNT.*write a / in a key as %2F"):
+        source_at(
             rig,
             address_of("azure-queue:main/a", {"azure-queue"}),
-            Target("azure-queue", "main", "azure-queue://h/orders"),
+            target=Target("azure-queue", "main", "azure-queue://h/orders"),
         )
     address = await rig.declare("locked")
     wrong = base64.b64encode(b"wrong" * 8).decode()
     with pytest.raises(ConfigError, match="broker permissions main") as error:
-        await source(rig, address, rig.target_of(wrong)).open()
+        await source_at(rig, address, target=rig.target_of(wrong)).open()
     assert wrong not in str(error.value)
 
 
@@ -166,13 +195,12 @@ async def test_rights_to_read_process_and_update_are_enough_to_take_and_not_to_s
     address = await rig.declare("granted")
     await rig.publish("granted", numbers(1))
     target = rig.target_with("granted", "rup")
-    reader = source(rig, address, target)
+    reader = source_at(rig, address, target=target)
     await reader.open()
-    deliveries = await reader.take(1, 5)
-    assert len(deliveries) == 1
+    assert len(await taken(reader, 1)) == 1
     await reader.close()
     await reader.open()
-    deliveries = await reader.take(1, 5)
+    deliveries = await taken(reader, 1)
     await reader.acknowledge(deliveries)
     assert (await reader.backlog()).waiting == 0
     await reader.close()
@@ -216,7 +244,7 @@ async def test_an_event_is_plain_text_that_does_not_expire(rig: StorageQueueRig)
         await sender.send("notices", OutgoingEvent(id="e", task="t", body=fits.body + b" "), 30)
     with pytest.raises(RefusedTargetError, match="QueueNotFound"):
         await sender.send("nothing", OutgoingEvent(id="e", task="t", body=b"{}"), 30)
-    requirements = await sender.check(["notices", "nothing"])
+    requirements = await checked(rig, places=["notices", "nothing"])
     assert [requirement.severity for requirement in requirements] == ["ok", "error"]
     await sender.close()
 
@@ -224,11 +252,11 @@ async def test_an_event_is_plain_text_that_does_not_expire(rig: StorageQueueRig)
 async def test_a_server_that_is_stopped_or_gone_is_an_outage_within_ten_seconds(rig: StorageQueueRig) -> None:
     """And the next open begins anew."""
     address = await rig.declare("outage")
-    reader = source(rig, address)
+    reader = source_at(rig, address)
     await reader.open()
     rig.stop()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             with pytest.raises(BrokerUnavailableError, match="answered"):
                 await reader.take(1, 1)
             sender = open_sender(rig.target)

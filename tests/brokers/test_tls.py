@@ -10,7 +10,7 @@ import pytest
 from makegood.brokers import Reader, Source, Target, address_of, open_source
 from makegood.errors import BrokerUnavailableError, ConfigError
 from tests.brokers.rigs import nats, redis
-from tests.brokers.rigs.private_server import PrivateServer
+from tests.brokers.rigs.private_server import PrivateProgram
 
 PLACE = "orders"
 
@@ -30,7 +30,7 @@ def certificate(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["nats", "redis"])
-def server(request: pytest.FixtureRequest, certificate: Path) -> Iterator[tuple[str, PrivateServer]]:
+def server(request: pytest.FixtureRequest, certificate: Path) -> Iterator[tuple[str, PrivateProgram]]:
     """A server that speaks TLS and nothing else."""
 
     def nats_words(folder: Path, port: int) -> list[str]:
@@ -48,7 +48,7 @@ def server(request: pytest.FixtureRequest, certificate: Path) -> Iterator[tuple[
         ]  # fmt: skip
 
     try:
-        running = PrivateServer(request.param, {"nats": nats_words, "redis": redis_words}[request.param])
+        running = PrivateProgram(request.param, {"nats": nats_words, "redis": redis_words}[request.param])
         running.start()
     except ConfigError as reason:
         pytest.skip(f"{request.param}: TLS was NOT tested: {reason}")
@@ -62,7 +62,7 @@ def source(kind: str, url: str) -> Source:
     return open_source(address_of(f"{kind}:main/{PLACE}", {kind}), {"main": target}, Reader("group", "one"))
 
 
-async def test_the_authority_decides(server: tuple[str, PrivateServer], certificate: Path) -> None:
+async def test_the_authority_decides(server: tuple[str, PrivateProgram], certificate: Path) -> None:
     kind, running = server
     scheme, parameter = {"nats": ("tls", "sslrootcert"), "redis": ("rediss", "ssl_ca_certs")}[kind]
     known = f"?{parameter}={certificate}/cert.pem"
@@ -75,7 +75,7 @@ async def test_the_authority_decides(server: tuple[str, PrivateServer], certific
 
 
 async def test_a_server_with_tls_is_not_spoken_to_in_the_clear(
-    server: tuple[str, PrivateServer],
+    server: tuple[str, PrivateProgram],
 ) -> None:
     kind, running = server
     with pytest.raises((ConfigError, BrokerUnavailableError)):

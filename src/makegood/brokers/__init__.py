@@ -13,16 +13,18 @@ tasks; what is taken, committed and acknowledged in which order is the relay's b
 """
 
 from makegood.brokers.address import BrokerAddress, address_of
-from makegood.brokers.kinds import KINDS, Target, open_sender, open_source, permissions, targets_of
+from makegood.brokers.kinds import KINDS, Target, check, open_sender, open_source, permissions, targets_of
 from makegood.brokers.protocol import (
     Backlog,
     Delivery,
+    MissingPlaceError,
     OutgoingEvent,
     Reader,
     RefusedTargetError,
     Requirement,
     Sender,
     Source,
+    UnsentError,
 )
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "Backlog",
     "BrokerAddress",
     "Delivery",
+    "MissingPlaceError",
     "OutgoingEvent",
     "Reader",
     "RefusedTargetError",
@@ -37,7 +40,9 @@ __all__ = [
     "Sender",
     "Source",
     "Target",
+    "UnsentError",
     "address_of",
+    "check",
     "open_sender",
     "open_source",
     "permissions",

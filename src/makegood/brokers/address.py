@@ -14,7 +14,7 @@ NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,49}")
 
 _PLACE: Final = re.compile(r"[!-~]{1,255}")
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9_.-]")
-_FORM: Final = '"amqp:NAME/queue", with the NAME of a broker in the settings ([brokers] NAME = "amqps://…")'
+_FORM: Final = '"{kind}:NAME/PLACE", with the NAME of a broker in the settings ([brokers] NAME = "URL")'
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def is_address(text: str, kinds: Mapping[str, object]) -> bool:
     return bool(colon) and kind in kinds
 
 
-def checked_pattern(text: str, kinds: Mapping[str, object]) -> BrokerAddress:
+def pattern_of(text: str, kinds: Mapping[str, object]) -> BrokerAddress:
     """Return an entry of ``reply_to_brokers`` as an address whose place may end with a ``*``.
 
     Raises ``ConfigError`` for any other.
@@ -100,17 +100,18 @@ def address_of(text: str, kinds: "Mapping[str, object] | set[str]", subject: str
     # What looks like a URL may hold a password: it is not excerpt.
     excerpt = f"{kind if kind in kinds else ''}…" if "//" in text or "@" in text else text
     what = f"{subject}={excerpt!r:.200}" if subject else f"{excerpt!r:.200}"
+    form = _FORM.format(kind=kind if kind in kinds else "amqp")
     if not colon or kind not in kinds:
-        raise ConfigError(f"{what}: write an address at a broker, {_FORM}")
+        raise ConfigError(f"{what}: write an address at a broker, such as {form}")
     if rest.startswith("//"):
         raise ConfigError(
-            f"{what}: no URL belongs here, as it would show where the broker is, and perhaps a password; write {_FORM}"
+            f"{what}: no URL belongs here, as it would show where the broker is, and perhaps a password; write {form}"
         )
     name, slash, rest = rest.partition("/")
     place, mark, query = rest.partition("?")
     if not slash or NAME.fullmatch(name) is None or _PLACE.fullmatch(place) is None:
-        raise ConfigError(f"{what}: write {_FORM}")
+        raise ConfigError(f"{what}: write {form}")
     pairs = parse_qsl(query, keep_blank_values=True)
     if mark and not (pairs and all("=" in part for part in query.split("&"))):
-        raise ConfigError(f"{what}: behind the ? there must be name=value, with & between two of them")
+        raise ConfigError(f"{what}: after the ? there must be name=value, with & between two of them")
     return BrokerAddress(kind, name, place, MappingProxyType(dict(pairs)))

@@ -16,12 +16,14 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
 from aiokafka import errors as kafka_errors
 
+from makegood.base.cancelling import cancelled
 from makegood.base.clock import DAY, SystemClock
 from makegood.base.sizes import MIB
 from makegood.base.urls import parts_of
@@ -34,23 +36,28 @@ from makegood.brokers.kafka_cluster import (
     Topic,
     creates_nothing,
     end,
-    explained,
+    explain,
     options_of,
     requirements_of,
     servers_of,
     session_of,
 )
-from makegood.brokers.kinds import Target
+from makegood.brokers.kinds import Target, check_each
 from makegood.brokers.protocol import (
     MOST_BYTES,
+    Answers,
     Backlog,
     Delivery,
+    MissingPlaceError,
     OutgoingEvent,
     Reader,
     RefusedTargetError,
     Requirement,
+    Requirements,
     Sender,
     Source,
+    UnsentError,
+    next_batch,
 )
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError, MakegoodError
 
@@ -75,15 +82,16 @@ _REFUSALS: Final = (
     kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError,
 )  # fmt: skip
 """What sending again does not change."""
+_NOT_IDEMPOTENT: Final = (kafka_errors.UnknownError, kafka_errors.IncompatibleBrokerVersion)
+"""How programs that speak Kafka's protocol, and are not Kafka, refuse a producer the id by which they would
+drop what it repeats.
+"""
 _STARTS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _NOTE: Final = "topic "
 
 
 def open_source(target: Target, address: BrokerAddress, reader: Reader) -> Source:
     """Return the source at a topic. Raises ``ConfigError`` for a wrong parameter or URL."""
-    start = address.parameters.get("start")
-    if start is not None and start not in _STARTS:
-        raise ConfigError(f"{address}: start={start!r:.60}: write start=earliest or start=latest")
     options_of(target)
     session_of(target)
     return KafkaSource(target, address, reader)
@@ -120,12 +128,54 @@ def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -
     return "\n".join(lines)
 
 
+@asynccontextmanager
+async def _connection(target: Target, where: str, reader: Reader) -> AsyncIterator[Cluster]:
+    """A connection for questions, and ten seconds for them. ``where`` begins the messages of its faults."""
+    cluster = Cluster(target, f"makegood-{reader.name}")
+    try:
+        async with asyncio.timeout(2 * ANSWER):
+            await cluster.connect()
+            yield cluster
+    except (kafka_errors.KafkaError, OSError, TimeoutError) as fault:
+        raise explain(fault, target, where) from fault
+    finally:
+        await cluster.close()
+
+
+async def check(
+    target: Target, sources: Sequence[BrokerAddress], places: Sequence[str], reader: Reader
+) -> Answers:
+    """Check each topic, and for those that are read where the group begins."""
+
+    async def read(cluster: Cluster, address: BrokerAddress) -> list[Requirement]:
+        try:
+            return (await KafkaSource(target, address, reader).examine(cluster))[2]
+        except kafka_errors.KafkaError as fault:
+            raise explain(fault, target, str(address)) from fault
+
+    async def check_place(cluster: Cluster, place: str) -> list[Requirement]:
+        try:
+            topic = await cluster.topic(place)
+            return requirements_of(place, topic, await cluster.settings(place), read=False)
+        except (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError):
+            what = "there is no such topic, so nothing can be sent to it"
+            return [Requirement("error", what, f"kafka-topics.sh --create --topic {place}")]
+        except kafka_errors.KafkaError as fault:
+            raise explain(fault, target, f"{target.where}/{place}") from fault
+
+    async with _connection(target, target.where, reader) as cluster:
+        return await check_each(
+            target, sources, partial(read, cluster), places, partial(check_place, cluster)
+        )
+
+
 class _Mark:
     """A record that was fetched, until it and all before it are acknowledged. Its delivery's receipt."""
 
-    __slots__ = ("is_done", "offset")
+    __slots__ = ("is_done", "offset", "partition")
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, partition: Any, offset: int) -> None:
+        self.partition = partition
         self.offset = offset
         self.is_done = False
 
@@ -177,7 +227,7 @@ class _Session:
         self._begins = begins
         """Offsets at which partitions begin that are this reader's first, whatever is committed of them."""
         self._partitions: dict[Any, _Partition] = {}
-        self._buffer: deque[tuple[Any, Delivery]] = deque()
+        self._buffer: deque[Delivery] = deque()
         self._checked_at = 0.0
 
     def assign(self, partitions: Iterable[Any]) -> None:
@@ -192,7 +242,7 @@ class _Session:
             if begin is not None:
                 self.consumer.seek(tp, begin)
         self._begins = {}
-        self._buffer = deque(entry for entry in self._buffer if entry[0] in self._partitions)
+        self._buffer = deque(each for each in self._buffer if each.receipt.partition in self._partitions)
         self.unassigned = None
         if self.paused:
             self.consumer.pause(*self._partitions)
@@ -207,13 +257,7 @@ class _Session:
             self.consumer.resume(*self.consumer.assignment())
         if not self._buffer:
             await self._fetch(limit, wait)
-        deliveries: list[Delivery] = []
-        size = 0
-        while self._buffer and len(deliveries) < limit and size < MOST_BYTES:
-            _, delivery = self._buffer.popleft()
-            deliveries.append(delivery)
-            size += len(delivery.body)
-        return deliveries
+        return next_batch(self._buffer, limit)
 
     async def _fetch(self, limit: int, wait: float) -> None:
         clock = asyncio.get_running_loop().time
@@ -233,9 +277,9 @@ class _Session:
             # Nothing may wait between here and `getmany`: what it returned, aiokafka counts as read.
             part = self._partitions.setdefault(tp, _Partition())
             for record in batch:
-                mark = _Mark(record.offset)
+                mark = _Mark(tp, record.offset)
                 part.pending.append(mark)
-                self._buffer.append((tp, _delivery(record, self.topic_id, mark)))
+                self._buffer.append(_delivery(record, self.topic_id, mark))
             part.next = batch[-1].offset + 1
         if records or clock() - self._checked_at > _CHECK_EVERY:
             await self._check_topic()
@@ -296,11 +340,11 @@ class _Session:
         else:
             return  # in range meanwhile
         part = self._partitions.setdefault(tp, _Partition())
-        mark = _Mark(offset)
+        mark = _Mark(tp, offset)
         part.pending.append(mark)
         part.next = begin
         id_ = f"{self.topic_id or tp.topic}/{tp.partition}/{offset}/gap"
-        self._buffer.append((tp, Delivery(receipt=mark, body=b"", id=id_, fault=why)))
+        self._buffer.append(Delivery(receipt=mark, body=b"", id=id_, fault=why))
         self.consumer.seek(tp, begin)
 
     async def commit(self) -> None:
@@ -346,8 +390,7 @@ class _Session:
         finally:
             await end(self.consumer._client)  # noqa: SLF001 - there is no public way
             await asyncio.wait({stopping}, timeout=_LEAVE)
-            stopping.cancel()
-            await asyncio.gather(stopping, return_exceptions=True)
+            await cancelled(stopping)
             await self.cluster.close()
 
 
@@ -362,6 +405,11 @@ class KafkaSource:
         self._address = address
         self._reader = reader
         self._group = address.parameters.get("group") or reader.group
+        self._start = address.parameters.get("start")
+        if self._start is not None and self._start not in _STARTS:
+            raise ConfigError(
+                f"{self.where}: start={self._start!r:.60}: write start=earliest or start=latest"
+            )
         self._session: _Session | None = None
         self._one_by_one = False
         """Whether a fetch asks for a single batch, so that a damaged one takes no others with it."""
@@ -370,8 +418,8 @@ class KafkaSource:
         """Join the group. See ``Source.open``."""
         if self._session is not None:
             return self._session.requirements
-        async with self._connection() as cluster:
-            topic, begins, requirements = await self._examine(cluster)
+        async with _connection(self._target, self.where, self._reader) as cluster:
+            topic, begins, requirements = await self.examine(cluster)
             if begins and await cluster.commit(self._group, self._address.place, begins, _NOTE + topic.id):
                 # A process that ends before its first message does not leave the beginning to the next one.
                 begins = {}
@@ -379,11 +427,6 @@ class KafkaSource:
         session.requirements = requirements
         self._session = session
         return requirements
-
-    async def check(self) -> Sequence[Requirement]:
-        """Return what ``open`` would. See ``Source.check``."""
-        async with self._connection() as cluster:
-            return (await self._examine(cluster))[2]
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         """Return the next deliveries. See ``Source.take``."""
@@ -414,7 +457,7 @@ class KafkaSource:
     async def backlog(self) -> Backlog:
         """Return how many messages the group has not acknowledged. See ``Source.backlog``."""
         place = self._address.place
-        async with self._connection() as cluster:
+        async with _connection(self._target, self.where, self._reader) as cluster:
             leaders = (await cluster.topic(place)).leaders
             firsts = await cluster.offsets(place, leaders, EARLIEST)
             lasts = await cluster.offsets(place, leaders, LATEST)
@@ -439,22 +482,9 @@ class KafkaSource:
         except Exception as fault:
             self._session = None
             await session.close(leave=isinstance(fault, ConfigError))
-            raise explained(fault, self._target, self.where) from fault
+            raise explain(fault, self._target, self.where) from fault
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Cluster]:
-        """A connection for questions, and ten seconds for them."""
-        cluster = Cluster(self._target, f"makegood-{self._reader.name}")
-        try:
-            async with asyncio.timeout(2 * ANSWER):
-                await cluster.connect()
-                yield cluster
-        except (kafka_errors.KafkaError, OSError, TimeoutError) as fault:
-            raise explained(fault, self._target, self.where) from fault
-        finally:
-            await cluster.close()
-
-    async def _examine(self, cluster: Cluster) -> tuple[Topic, dict[int, int], list[Requirement]]:
+    async def examine(self, cluster: Cluster) -> tuple[Topic, dict[int, int], list[Requirement]]:
         """Return the topic, the offsets at which the group begins where it has none, and what was checked.
 
         Those of an older topic of this name are none.
@@ -464,21 +494,20 @@ class KafkaSource:
         leaders, note = topic.leaders, _NOTE + topic.id
         offsets = await cluster.group_offsets(self._group, place, leaders)
         foreign = [part for part, (_, said) in offsets.items() if said.startswith(_NOTE) and said != note]
-        start = self._address.parameters.get("start")
-        if not offsets and start is None:
+        if not offsets and self._start is None:
             raise ConfigError(
                 f"{self.where}: the group {self._group!r} is new to this topic (or was away until Kafka forgot it), so say where it begins: "
                 "?start=earliest, with the oldest message that is there, or ?start=latest, with those that come from now on"
             )
         wanted = foreign if offsets else leaders
-        at = EARLIEST if offsets else _STARTS[str(start)]
+        at = EARLIEST if offsets else _STARTS[str(self._start)]
         begins = await cluster.offsets(place, {part: leaders[part] for part in wanted}, at)
         settings = await cluster.settings(place)
         requirements = requirements_of(place, topic, settings, read=True)
         return (
             topic,
             begins,
-            requirements + _requirements_of_ids(place, topic, settings, has_start=start is not None),
+            requirements + _requirements_of_ids(topic, settings, has_start=self._start is not None),
         )
 
     async def _join(self, topic_id: str, begins: dict[int, int]) -> _Session:
@@ -546,12 +575,13 @@ class KafkaSender:
     async def send(self, place: str, event: OutgoingEvent, timeout: float) -> None:
         """Send an event with its task's id as the key. See ``Sender.send``."""
         where = f"{self.where}/{place}"
-        producer = None
+        producer, began = None, False
         try:
             async with asyncio.timeout(timeout):
                 producer = await self._open()
                 if producer.client.cluster.partitions_for_topic(place) is None:
                     await self._look_up(place)
+                began = True
                 await producer.send_and_wait(
                     place,
                     event.body,
@@ -560,32 +590,12 @@ class KafkaSender:
                 )
         except (kafka_errors.KafkaError, OSError, TimeoutError, ConfigError, BrokerUnavailableError) as fault:
             if isinstance(fault, _REFUSALS):
-                raise RefusedTargetError(str(explained(fault, self._target, where))) from fault
+                is_missing = isinstance(fault, kafka_errors.UnknownTopicOrPartitionError)
+                error = MissingPlaceError if is_missing else RefusedTargetError
+                raise error(str(explain(fault, self._target, where))) from fault
             await self._drop(producer)  # what it holds must not be sent later
-            raise DeliveryError(str(explained(fault, self._target, where))) from fault
-
-    async def check(self, places: Sequence[str]) -> Sequence[Requirement]:
-        """Return what was checked of the topics. See ``Sender.check``."""
-        cluster = Cluster(self._target, "makegood-check")
-        findings: list[Requirement] = []
-        try:
-            async with asyncio.timeout(2 * ANSWER):
-                await cluster.connect()
-                for place in places:
-                    try:
-                        topic = await cluster.topic(place)
-                    except (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError):
-                        what = f"{place}: there is no such topic, so nothing can be sent to it"
-                        findings.append(
-                            Requirement("error", what, f"kafka-topics.sh --create --topic {place}")
-                        )
-                    else:
-                        findings += requirements_of(place, topic, await cluster.settings(place), read=False)
-        except (kafka_errors.KafkaError, OSError, TimeoutError) as fault:
-            raise explained(fault, self._target, self.where) from fault
-        finally:
-            await cluster.close()
-        return findings
+            reason = explain(fault, self._target, where)
+            raise (DeliveryError if began else UnsentError)(str(reason)) from reason
 
     async def close(self) -> None:
         """Let go of the broker."""
@@ -599,22 +609,28 @@ class KafkaSender:
                     await cluster.connect()  # for what is said of a failure: aiokafka's producer says nothing
                 finally:
                     await cluster.close()
-                producer = AIOKafkaProducer(
-                    **cluster.options,
-                    acks="all",
-                    enable_idempotence=True,
-                    linger_ms=0,
-                    max_request_size=_MOST_SENT,
-                    request_timeout_ms=int(2 * ANSWER * 1000),
-                )
-                creates_nothing(producer.client)
                 try:
-                    await producer.start()
-                except BaseException:
-                    await _stop(producer)
-                    raise
-                self._producer = producer
+                    self._producer = await self._start(cluster.options, idempotent=True)
+                except _NOT_IDEMPOTENT:
+                    self._producer = await self._start(cluster.options, idempotent=False)
             return self._producer
+
+    async def _start(self, options: Mapping[str, Any], *, idempotent: bool) -> Any:
+        producer = AIOKafkaProducer(
+            **options,
+            acks="all",
+            enable_idempotence=idempotent,
+            linger_ms=0,
+            max_request_size=_MOST_SENT,
+            request_timeout_ms=int(2 * ANSWER * 1000),
+        )
+        creates_nothing(producer.client)
+        try:
+            await producer.start()
+        except BaseException:
+            await _stop(producer)
+            raise
+        return producer
 
     async def _look_up(self, place: str) -> None:
         """Raise aiokafka's error for a topic to which nothing can be sent: its producer waits for it."""
@@ -635,8 +651,7 @@ async def _stop(producer: Any) -> None:
     await end(producer.client)
     stopping = asyncio.ensure_future(producer.stop())
     await asyncio.wait({stopping}, timeout=_LEAVE)
-    stopping.cancel()
-    await asyncio.gather(stopping, return_exceptions=True)
+    await cancelled(stopping)
 
 
 def _delivery(record: Any, topic_id: str, mark: _Mark) -> Delivery:
@@ -662,16 +677,14 @@ def _delivery(record: Any, topic_id: str, mark: _Mark) -> Delivery:
 
 
 def _requirements_of_ids(
-    place: str, topic: Topic, settings: Mapping[str, str] | None, *, has_start: bool
-) -> list[Requirement]:
-    findings = []
+    topic: Topic, settings: Mapping[str, str] | None, *, has_start: bool
+) -> Requirements:
+    findings = Requirements()
     if not topic.id:
         what = "this broker is older than Kafka 2.8 and gives topics no ids: if the topic is deleted, created again and filled with the same times, its messages are taken for known ones"
-        findings.append(Requirement("warning", f"{place}: {what}", "upgrade the brokers"))
+        findings.add("warning", what, "upgrade the brokers")
     retention = (settings or {}).get("retention.ms", "0")
     if has_start and (not retention.isdecimal() or int(retention) > _REMEMBERED):
         what = "start= is said, and messages are kept for more than 14 days: should Kafka forget the group, older ones would become orders again"
-        findings.append(
-            Requirement("warning", f"{place}: {what}", "leave out start= once the group has begun to read")
-        )
+        findings.add("warning", what, "leave out start= once the group has begun to read")
     return findings

@@ -26,7 +26,7 @@ from aiokafka.protocol.types import Boolean, CompactArray, CompactString, Int16,
 
 from makegood.base.urls import parts_of, scrubbed
 from makegood.brokers.kinds import Target
-from makegood.brokers.protocol import Requirement
+from makegood.brokers.protocol import Requirements
 from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
 
 ANSWER: Final = 5.0
@@ -169,13 +169,7 @@ def options_of(target: Target) -> dict[str, Any]:
 
     Raises ``ConfigError`` for an unknown parameter, a file that cannot be read, a user without a password.
     """
-    parts = parts_of(target.url, f"brokers: the URL of {target.name!r}")
-    values = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := [name for name in values if name not in _PARAMETERS]:
-        known = ", ".join(f"{name} ({text})" for name, text in _PARAMETERS.items())
-        raise ConfigError(
-            f"{target.where}: its URL has the unknown parameter {unknown[0]!r:.60}; there are {known}"
-        )
+    parts, values = target.settings(_PARAMETERS)
     if parts.path.strip("/"):
         raise ConfigError(
             f"{target.where}: its URL has a path, which Kafka knows nothing of: write kafka://host:9092"
@@ -203,29 +197,18 @@ def options_of(target: Target) -> dict[str, Any]:
 
 
 def _tls(target: Target, values: Mapping[str, str]) -> ssl.SSLContext | None:
-    files = {name: values[name] for name in ("sslrootcert", "sslcert", "sslkey") if name in values}
-    if not target.url.lower().startswith("kafka+tls:"):
-        if files:
-            raise ConfigError(
-                f"{target.where}: {next(iter(files))} is for TLS: write kafka+tls:// in its URL"
-            )
-        return None
-    try:
-        context = ssl.create_default_context(cafile=files.get("sslrootcert"))
-        if "sslcert" in files:
-            context.load_cert_chain(files["sslcert"], files.get("sslkey"))
-    except (OSError, ValueError) as fault:  # ssl.SSLError is an OSError
-        raise ConfigError(
-            f"{target.where}: {', '.join(f'{name}={file}' for name, file in files.items()) or 'the system'} does not hold "
-            f"certificates in PEM form that can be read ({fault})"
-        ) from None
-    return context
+    names = ("sslrootcert", "sslcert", "sslkey")
+    if target.url.lower().startswith("kafka+tls:"):
+        return target.tls(values, names)
+    if files := [name for name in names if name in values]:
+        raise ConfigError(f"{target.where}: {files[0]} is for TLS: write kafka+tls:// in its URL")
+    return None
 
 
 class Cluster:
     """Connections to a Kafka cluster for questions, apart from those that read and write.
 
-    All methods raise aiokafka's errors, ``TimeoutError`` and ``OSError``, which ``explained`` turns into
+    All methods raise aiokafka's errors, ``TimeoutError`` and ``OSError``, which ``explain`` turns into
     makegood's; ``connect`` raises makegood's.
     """
 
@@ -257,12 +240,12 @@ class Cluster:
                         host.strip("[]"), int(port), request_timeout_ms=ANSWER * 1000, **login
                     )
             except KeyError as fault:  # aiokafka, where a wrong password is answered in words of SCRAM
-                error = explained(
+                error = explain(
                     kafka_errors.SaslAuthenticationFailed(repr(fault)), self.target, self.target.where
                 )
                 raise error from None
             except (OSError, TimeoutError, kafka_errors.KafkaError) as fault:
-                error = explained(fault, self.target, self.target.where)
+                error = explain(fault, self.target, self.target.where)
                 if isinstance(error, ConfigError):
                     raise error from None
                 faults.append(f"{server}: {_text(fault)}")
@@ -431,60 +414,45 @@ async def end(client: Any) -> None:
 
 def requirements_of(
     place: str, topic: Topic, settings: Mapping[str, str] | None, *, read: bool
-) -> list[Requirement]:
+) -> Requirements:
     """Return what of a topic may lose messages. ``read``: whether it is read from, else it is sent to."""
-    findings = []
-
-    def warn(what: str, remedy: str) -> None:
-        findings.append(Requirement("warning", f"{place}: {what}", remedy))
-
+    findings = Requirements()
     alter = f"kafka-configs.sh --alter --topic {place} --add-config"
     if topic.replicas == 1:
-        warn(
-            "a partition is on one broker only (replication factor 1): if its disk is lost, so are the messages",
-            "spread it with kafka-reassign-partitions.sh",
-        )
+        what = "a partition is on one broker only (replication factor 1): if its disk is lost, so are the messages"
+        findings.add("warning", what, "spread it with kafka-reassign-partitions.sh")
     if settings is None:
-        warn(
-            "its retention, min.insync.replicas and unclean.leader.election.enable could not be checked: rights missing, or a broker that does not say",
-            "allow the operation DescribeConfigs on the topic",
-        )
+        what = "its retention, min.insync.replicas and unclean.leader.election.enable could not be checked: rights missing, or a broker that does not say"
+        findings.add("warning", what, "allow the operation DescribeConfigs on the topic")
         return findings
     if topic.replicas > 1 and settings.get("min.insync.replicas") == "1":
-        warn(
-            "min.insync.replicas is 1: a message that one broker has confirmed is lost with that broker",
-            f"{alter} min.insync.replicas=2",
-        )
+        what = "min.insync.replicas is 1: a message that one broker has confirmed is lost with that broker"
+        findings.add("warning", what, f"{alter} min.insync.replicas=2")
     if settings.get("unclean.leader.election.enable") == "true":
-        warn(
-            "unclean.leader.election.enable: a broker that lags behind may lead, and what it lacks is lost",
-            f"{alter} unclean.leader.election.enable=false",
-        )
-    return findings + (_retention(place, settings, alter) if read else [])
+        what = "unclean.leader.election.enable: a broker that lags behind may lead, and what it lacks is lost"
+        findings.add("warning", what, f"{alter} unclean.leader.election.enable=false")
+    if read:
+        _add_retention(findings, settings, alter)
+    return findings
 
 
-def _retention(place: str, settings: Mapping[str, str], alter: str) -> list[Requirement]:
-    findings = []
+def _add_retention(findings: Requirements, settings: Mapping[str, str], alter: str) -> None:
     policy, bytes_ = settings.get("cleanup.policy", ""), settings.get("retention.bytes", "-1")
     if "compact" in policy:
         what = "cleanup.policy has compact: of several messages with one key, unread ones among them, only the last remains"
-        findings.append(Requirement("warning", f"{place}: {what}", f"{alter} cleanup.policy=delete"))
+        findings.add("warning", what, f"{alter} cleanup.policy=delete")
     if "delete" in policy and bytes_.isdecimal():
         what = (
             f"retention.bytes is {bytes_}: a partition that is longer loses its oldest messages, read or not"
         )
-        findings.append(Requirement("warning", f"{place}: {what}", f"{alter} retention.bytes=-1"))
+        findings.add("warning", what, f"{alter} retention.bytes=-1")
     retention = settings.get("retention.ms", "-1")
     if "delete" in policy and retention.isdecimal():
-        short = int(retention) < _DAY
-        findings.append(
-            Requirement(
-                "warning" if short else "ok",
-                f"{place}: messages that nobody reads for {int(retention) / _DAY:.3g} days expire (retention.ms)",
-                f"{alter} retention.ms={7 * _DAY}" if short else "",
-            )
-        )
-    return findings
+        what = f"messages that nobody reads for {int(retention) / _DAY:.3g} days expire (retention.ms)"
+        if int(retention) < _DAY:
+            findings.add("warning", what, f"{alter} retention.ms={7 * _DAY}")
+        else:
+            findings.add("ok", what)
 
 
 _REASONS: Final[tuple[tuple[Any, str], ...]] = (
@@ -514,7 +482,7 @@ _REASONS: Final[tuple[tuple[Any, str], ...]] = (
 """What no retry changes."""
 
 
-def explained(fault: BaseException, target: Target, where: str) -> MakegoodError:
+def explain(fault: BaseException, target: Target, where: str) -> MakegoodError:
     """Return makegood's error for a fault of aiokafka or of the connection.
 
     ``where``: what was read from, or sent to. A ``ConfigError`` is what no retry changes.
@@ -537,6 +505,8 @@ def explained(fault: BaseException, target: Target, where: str) -> MakegoodError
 def _text(fault: BaseException) -> str:
     if isinstance(fault, TimeoutError):
         return "no answer"
+    if isinstance(fault, kafka_errors.NodeNotReadyError):
+        return "a broker of the cluster cannot be reached"
     detail = " ".join(str(part) for part in fault.args)
     name = getattr(fault, "message", "")  # of an error that the broker sent
     return ": ".join(part for part in (name, detail) if part) or type(fault).__name__

@@ -1,25 +1,27 @@
 """The kinds of brokers, and how one is opened: only then is its module imported, and the client it needs."""
 
-from collections.abc import Mapping, Sequence
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Final, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import msgspec
 
 from makegood.base.extras import optional
 from makegood.base.urls import masked, parts_of, scheme_of
 from makegood.brokers.address import NAME, BrokerAddress
-from makegood.brokers.protocol import Reader, Sender, Source
+from makegood.brokers.protocol import Answers, Reader, Requirement, Sender, Source
 from makegood.errors import ConfigError
 
 
 class Kind(msgspec.Struct, frozen=True):
     """A kind of broker.
 
-    Its module has ``open_source(target, address, reader)``, ``open_sender(target)`` and
-    ``permissions(target, sources, places)``.
+    Its module has ``open_source(target, address, reader)``, ``open_sender(target)``,
+    ``check(target, sources, places, reader)`` and ``permissions(target, sources, places)``.
     """
 
     title: str
@@ -33,7 +35,12 @@ class Kind(msgspec.Struct, frozen=True):
     forms: tuple[str, ...]
     """What its URL in the settings looks like; their schemes are the ones it takes."""
     parameters: Mapping[str, str]
-    """What an address that is read from may say behind the ?, each with what it means."""
+    """What an address that is read from may have after the ?, each with what it means."""
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether the broker knows the readers of a place by a name of theirs."""
+        return not {"group", "consumer"}.isdisjoint(self.parameters)
 
 
 _GROUP: Final = "the consumer group; by default one of the store and the queue"
@@ -90,7 +97,7 @@ class Target:
 
     def __repr__(self) -> str:
         """Return it without its secrets."""
-        return f"<{self.where} at {self.shown}>"
+        return f"<{self.where} at {self.safe_url}>"
 
     @property
     def where(self) -> str:
@@ -98,7 +105,44 @@ class Target:
         return f"{self.kind}:{self.name}"
 
     @property
-    def shown(self) -> str:
+    def subject(self) -> str:
+        """Its URL, for messages about what the URL says."""
+        return f"brokers: the URL of {self.name!r:.60}"
+
+    def settings(self, known: Mapping[str, str]) -> tuple[SplitResult, dict[str, str]]:
+        """Return the parts of its URL, and the parameters in it. Raises ``ConfigError``.
+
+        ``known``: the parameters that a URL of its kind takes, each with what it means.
+        """
+        parts = parts_of(self.url, self.subject)
+        parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+        if unknown := [name for name in parameters if name not in known]:
+            choices = ", ".join(f"{name} ({text})" for name, text in known.items())
+            raise ConfigError(
+                f"{self.subject}: there is no parameter {unknown[0]!r:.60}; a URL takes {choices}"
+            )
+        return parts, parameters
+
+    def tls(self, parameters: Mapping[str, str], names: tuple[str, str, str]) -> ssl.SSLContext:
+        """Return what checks the certificate of a server. Raises ``ConfigError`` for a file that is unusable.
+
+        ``names``: the parameters that name the files of the authority that signed it (by default those that
+        the system trusts), of this process's own certificate, and of its key.
+        """
+        authority, certificate, key = map(parameters.get, names)
+        try:
+            context = ssl.create_default_context(cafile=authority)
+            if certificate:
+                context.load_cert_chain(certificate, key)
+        except (OSError, ValueError) as fault:  # ssl.SSLError is an OSError
+            files = [f"{name}={parameters[name]}" for name in names if name in parameters]
+            raise ConfigError(
+                f"{self.subject}: {', '.join(files) or 'the system'} cannot be used for TLS, which needs files in PEM form that can be read: {fault}"
+            ) from None
+        return context
+
+    @property
+    def safe_url(self) -> str:
         """Its URL without passwords, tokens and keys."""
         if self.url.startswith(_CONNECTION_STRING):
             return self.url.removeprefix("Endpoint=").partition(";")[0]
@@ -109,7 +153,7 @@ def targets_of(brokers: Mapping[str, str]) -> dict[str, Target]:
     """Return the brokers of the settings by name. Raises ``ConfigError``; no error shows a URL.
 
     >>> targets_of({"main": "amqps://shop:secret@mq.example/prod"})["main"]
-    <amqp:main at amqps://shop:***@mq.example/prod>
+    <amqp:main at amqps://shop:•••@mq.example/prod>
     """
     return {name: _target(name, url) for name, url in brokers.items()}
 
@@ -129,7 +173,7 @@ def _target(name: str, url: str) -> Target:
             return Target(kind, name, url)
     forms = ", ".join(form for about in KINDS.values() for form in about.forms)
     raise ConfigError(
-        f"{subject}: {'the scheme ' + repr(scheme) if scheme else 'this text'} names no broker: write one of {forms}"
+        f"{subject}: {repr(scheme) if scheme else 'this text'} is not the scheme of a broker: write one of {forms}"
     )
 
 
@@ -141,7 +185,7 @@ def target_for(address: BrokerAddress, targets: Mapping[str, Target], subject: s
         names = ", ".join(sorted(targets)) or "none"
         raise ConfigError(
             f"{prefix}{address} names the broker {address.name!r}, which the settings of this process lack (they have {names}): "
-            f'[brokers] {address.name} = "{KINDS[address.kind].forms[0]}", or MAKEGOOD_BROKERS_{address.name.upper()}'
+            f'add it to makegood.toml, [brokers] {address.name} = "{KINDS[address.kind].forms[0]}", or set MAKEGOOD_BROKERS_{address.name.upper()}'
         )
     if target.kind != address.kind:
         raise ConfigError(
@@ -157,11 +201,15 @@ def open_source(address: BrokerAddress, targets: Mapping[str, Target], reader: R
     is not installed.
     """
     target = target_for(address, targets)
+    _refuse_unknown_parameters(address)
+    return cast("Source", _module(target.kind).open_source(target, address, reader))
+
+
+def _refuse_unknown_parameters(address: BrokerAddress) -> None:
     parameters = {**KINDS[address.kind].parameters, "queue": "the store's queue for what is taken"}
     if unknown := [name for name in address.parameters if name not in parameters]:
         known = ", ".join(f"{name} ({text})" for name, text in parameters.items())
-        raise ConfigError(f"{address}: there is no parameter {unknown[0]!r}; it takes {known}")
-    return cast("Source", _module(target.kind).open_source(target, address, reader))
+        raise ConfigError(f"{address}: there is no parameter {unknown[0]!r}; an address takes {known}")
 
 
 def open_sender(target: Target) -> Sender:
@@ -170,6 +218,58 @@ def open_sender(target: Target) -> Sender:
     Raises ``ConfigError`` if the extra for it is not installed.
     """
     return cast("Sender", _module(target.kind).open_sender(target))
+
+
+def rights_command(target: Target, where: str) -> str:
+    """Return the command that prints the rights for a place, for messages.
+
+    ``where``: the place, or the broker.
+
+    >>> rights_command(Target("nats", "main", ""), "nats:main/orders")
+    '`makegood broker permissions nats:main/orders`'
+    """
+    place = where if where.startswith(f"{target.where}/") else f"{target.name} --from PLACE --to PLACE"
+    return f"`makegood broker permissions {place}`"
+
+
+async def check(
+    target: Target, sources: Sequence[BrokerAddress], places: Sequence[str], reader: Reader
+) -> Answers:
+    """Return what was checked of a broker, each with the place that it is about, on one connection to it.
+
+    ``sources``: the places that are read from; nothing is consumed, and nothing created. ``places``: those
+    that are sent to; nothing is sent there. ``reader``: as whom to read. Raises ``BrokerUnavailableError``,
+    and ``ConfigError`` for what concerns all of them, such as a wrong password or an extra that is not
+    installed.
+    """
+    for address in sources:
+        _refuse_unknown_parameters(address)
+    return cast("Answers", await _module(target.kind).check(target, sources, places, reader))
+
+
+async def check_each(
+    target: Target,
+    sources: Sequence[BrokerAddress],
+    read: Callable[[BrokerAddress], Awaitable[Sequence[Requirement]]],
+    places: Sequence[str],
+    sent_to: Callable[[str], Awaitable[Sequence[Requirement]]],
+) -> Answers:
+    """Return what ``read`` and ``sent_to`` check of each place; what cannot be used is an error of that place
+    alone.
+
+    Raises ``BrokerUnavailableError``.
+    """
+    answers: Answers = []
+    checks = [
+        *((str(each), partial(read, each)) for each in sources),
+        *((f"{target.where}/{place}", partial(sent_to, place)) for place in places),
+    ]
+    for where, look in checks:
+        try:
+            answers += [(where, one) for one in await look()]
+        except ConfigError as fault:
+            answers.append((where, Requirement("error", str(fault).removeprefix(f"{where}: "))))
+    return answers
 
 
 def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -> str:

@@ -7,11 +7,16 @@ again, under the same id.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
+from makegood.base.cancelling import cancelled
 from makegood.brokers.address import BrokerAddress
-from makegood.errors import ConfigError, MakegoodError
+from makegood.brokers.protocol import Delivery, Requirement, next_batch
+from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
 
 
 @dataclass(slots=True)
@@ -61,9 +66,7 @@ class MessageLeases:
     async def close(self) -> dict[str, str]:
         """Extend nothing more, and return the receipts of all."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait({task})
+        await cancelled(task)
         receipts = {name: lease.receipt for name, lease in self._messages.items()}
         self._messages.clear()
         return receipts
@@ -101,6 +104,131 @@ class MessageLeases:
                 del self._messages[name]
             else:
                 self._messages[name] = _Lease(receipt, at)
+
+
+class LeasedSource(ABC):
+    """A source of messages that are hidden, or locked, while it holds them. See ``Source``.
+
+    Its classes say how messages are received, extended and released.
+    """
+
+    keeps_refusals = False
+
+    def __init__(self, address: BrokerAddress, service: str, seconds: float, patience: float) -> None:
+        self.where = str(address)
+        self._service = service
+        self._seconds = seconds
+        self._patience = patience
+        """Seconds that ``_receive`` may take beyond its wait."""
+        self._leases: MessageLeases | None = None
+        self._ready: deque[Delivery] = deque()
+        self._receiving: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    async def examine(self) -> Sequence[Requirement]:
+        """Connect if need be, and return what was checked.
+
+        Raises ``BrokerUnavailableError``, ``ConfigError``.
+        """
+
+    @abstractmethod
+    def _requirements(self) -> Sequence[Requirement]:
+        """Return what ``examine`` has checked."""
+
+    @abstractmethod
+    async def _receive(self, leases: MessageLeases, limit: int, wait: float) -> None:
+        """Put what ``take`` returns, and perhaps a little more, into ``_ready``."""
+
+    @abstractmethod
+    async def _extend(self, receipts: Mapping[str, str]) -> Mapping[str, str | None]:
+        """Extend some: see ``Extend``."""
+
+    @abstractmethod
+    async def _release(self, receipts: Mapping[str, str]) -> None:
+        """Show these to others again."""
+
+    @abstractmethod
+    async def _disconnect(self) -> None:
+        """Let go of the service."""
+
+    async def _interrupt(self, receiving: asyncio.Task[None]) -> dict[str, str]:
+        """Cancel a call of ``_receive``. Return the receipts of what it received and nobody took."""
+        await cancelled(receiving)
+        return {}
+
+    async def open(self) -> Sequence[Requirement]:
+        """See whether the queue is there."""
+        if self._leases is None:
+            try:
+                await self.examine()
+            except MakegoodError:
+                await self.close()
+                raise
+            self._leases = MessageLeases(self._seconds, self._extend)
+        return self._requirements()
+
+    async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
+        """Receive."""
+        leases = await self._usable()
+        if not self._ready:
+            if self._receiving is None:
+                self._receiving = asyncio.create_task(self._receive(leases, limit, wait))
+            # It outlives a take that is cancelled: what it receives would be hidden in vain.
+            await asyncio.wait({self._receiving}, timeout=wait + self._patience)
+        receiving = self._receiving
+        if receiving is not None and (receiving.done() or not self._ready):
+            async with self._close_on_fault():
+                if not receiving.done():
+                    raise BrokerUnavailableError(f"{self.where}: {self._service} has not answered in time")
+                self._receiving = None
+                receiving.result()
+        return next_batch(self._ready, limit)
+
+    async def pause(self) -> None:
+        """Nothing is received between two takes anyway; what is here is extended."""
+        await self._usable()
+
+    async def refuse(self, delivery: Delivery, why: str) -> None:
+        """Raise ``ConfigError``: there is no such call."""
+        del delivery, why
+        raise ConfigError(
+            f"{self.where}: {self._service} cannot refuse a message; it is kept in the store's dead letters"
+        )
+
+    async def close(self) -> None:
+        """Show the messages to others again, if the service can be reached within a moment."""
+        leases, self._leases = self._leases, None
+        receiving, self._receiving = self._receiving, None
+        receipts = {} if receiving is None else await self._interrupt(receiving)
+        if leases is not None:
+            receipts |= await leases.close()
+        self._ready.clear()
+        try:
+            if receipts:
+                # What is not released is redelivered once its time is over.
+                with suppress(MakegoodError, TimeoutError):
+                    async with asyncio.timeout(2):
+                        await self._release(receipts)
+        finally:
+            await self._disconnect()
+
+    async def _usable(self) -> MessageLeases:
+        leases = self._leases
+        if leases is None:
+            raise BrokerUnavailableError(f"{self.where} is not open")
+        if leases.fault is not None:
+            await self.close()
+            raise leases.fault
+        return leases
+
+    @asynccontextmanager
+    async def _close_on_fault(self) -> AsyncIterator[None]:
+        """Close the source if what is inside fails."""
+        try:
+            yield
+        except MakegoodError:
+            await self.close()
+            raise
 
 
 def visibility_of(address: BrokerAddress, longest: int) -> int:

@@ -17,32 +17,40 @@ import json
 import re
 from collections import deque
 from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from nats import errors as failed
 from nats.aio.msg import Msg
 
+from makegood.base.clock import SystemClock
 from makegood.brokers.address import BrokerAddress
-from makegood.brokers.kinds import Target
+from makegood.brokers.connection import SendersConnection, opening
+from makegood.brokers.kinds import Target, check_each
 from makegood.brokers.nats_connection import INBOX, NatsConnection, servers_of
 from makegood.brokers.protocol import (
     MOST_BYTES,
+    Answers,
     Backlog,
     Delivery,
+    MissingPlaceError,
     OutgoingEvent,
     Reader,
     RefusedTargetError,
     Requirement,
+    Requirements,
+    UnsentError,
+    failed_send,
     next_batch,
     raise_first_error,
 )
-from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
+from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError, MakegoodError
 
 ACK_WAIT: Final = 30.0
 """Seconds after which a consumer that makegood creates delivers again what was not acknowledged."""
 
 _ANSWER: Final = 4.0
-_OPEN: Final = 9.0
 _CLOSE: Final = 1.0
 _AT_ONCE: Final = 0.1
 _BURST: Final = 0.05
@@ -53,14 +61,17 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
 _NAME: Final = re.compile(r"[^\s.*>/\\]+")
 _SUBJECT: Final = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 _ACK: Final = "$JS.ACK."
+_NO_MESSAGE: Final = 2**53
+"""A number in a stream that no message has."""
 _SHORT_ACK: Final = 9  # words of $JS.ACK.stream.consumer.count.number.consumer's.stored.pending
 _TRIES: Final = 4
 _HEADER_BYTES: Final = 128
-_AGAIN_AFTER: Final = 0.25  # a cluster that elects a leader says "no responders", too
+_AGAIN_AFTER: Final = 0.25
 _NO_STREAM, _NO_CONSUMER, _TOO_LARGE = 10059, 10014, 10054
 _BUSY: Final = 503
 _OFF: Final = (10039, 10076)
 _NOT_ON: Final = "no JetStream answers: is it switched on (nats-server -js), and for this account?"
+_SILENT: Final = f"{_NOT_ON} A cluster that elects a leader does not answer either"
 
 
 class _ApiError(Exception):
@@ -149,6 +160,8 @@ class NatsSource:
                     f"{self.where}: {name!r} does not name a {what} of NATS: without spaces, dots, *, >, / and \\"
                 )
         servers_of(target)
+        self._may_not_get = False
+        """Whether this user may not read a message by its number, which only its age takes."""
         self._link: NatsConnection | None = None
         self._intake = _Intake()
         self._inbox = ""
@@ -162,42 +175,47 @@ class NatsSource:
         await self._let_go()
         self._intake = _Intake()
         link = NatsConnection(self._target, self.where)
-        try:
-            async with asyncio.timeout(_OPEN):
-                await link.open()
-                stream = await self._asked(link, f"STREAM.INFO.{self._stream}")
-                consumer = await self._found(link) or await self._created(link)
-                self._requirements = _of_stream(stream) + _of_consumer(consumer, self._batch, self._subject)
-                raise_first_error(self._requirements, self.where)
-                self._inbox = await link.listen(self._intake.hear)
-        except TimeoutError as silent:
-            await link.close()
-            raise BrokerUnavailableError(f"{self.where}: no answer within {_OPEN:g} s") from silent
-        except BaseException:
-            await link.close()
-            raise
+        async with opening(link):
+            await link.open()
+            stream = await self._ask(link, f"STREAM.INFO.{self._stream}")
+            consumer = await self._read_consumer(link) or await self._create_consumer(link)
+            self._requirements = _of_stream(stream) + _of_consumer(consumer, self._batch, self._subject)
+            raise_first_error(self._requirements, self.where)
+            self._inbox = await link.listen(self._intake.hear)
         self._link = link
         every = consumer["ack_wait"] / _SECOND / 3
         self._keeping = asyncio.get_running_loop().create_task(_keep(link, self._intake, every))
         return self._requirements
 
-    async def check(self) -> Sequence[Requirement]:
-        """Check the stream, and the consumer if it exists."""
-        link = NatsConnection(self._target, self.where)
-        try:
-            async with asyncio.timeout(_OPEN):
-                await link.open()
-                result = _of_stream(await self._asked(link, f"STREAM.INFO.{self._stream}"))
-                consumer = await self._found(link)
-        except TimeoutError as silent:
-            raise BrokerUnavailableError(f"{self.where}: no answer within {_OPEN:g} s") from silent
-        finally:
-            await link.close()
-        return result + (_of_consumer(consumer, self._batch, self._subject) if consumer else [])
+    async def examine(self, link: NatsConnection) -> Requirements:
+        """Return what is to be said of the stream, of the consumer if it exists, and of missing rights.
+
+        It consumes and creates nothing: what it asks for to learn of rights is not in JSON, and the message
+        that it extends is none.
+        """
+        result = _of_stream(await self._ask(link, f"STREAM.INFO.{self._stream}"))
+        config = await self._read_consumer(link)
+        api, name = "$JS.API.CONSUMER", f"{self._stream}.{self._consumer}"
+        if config is None:
+            calls = {f"{api}.DURABLE.CREATE.{name}": b"{"}
+        else:
+            result.extend(_of_consumer(config, self._batch, self._subject))
+            calls = {
+                f"{api}.MSG.NEXT.{name}": b"{",
+                f"{_ACK}{name}.1.{_NO_MESSAGE}.{_NO_MESSAGE}.0.0": b"+WPI",
+            }
+        for subject, body in calls.items():
+            try:
+                await link.request(subject, body, timeout=_ANSWER)
+            except ConfigError as fault:
+                result.add("error", str(fault).removeprefix(f"{self.where}: "))
+            except failed.NoRespondersError:  # of a consumer that cannot be read, which is said above
+                continue
+        return result
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         """Ask for as many messages as may be taken, and return what comes first, with what came beside it."""
-        link, intake, clock = self._opened(), self._intake, asyncio.get_running_loop().time
+        link, intake, clock = self._open_link(), self._intake, asyncio.get_running_loop().time
         end = clock() + wait
         has_asked = False
         while not intake.buffer:
@@ -214,7 +232,7 @@ class NatsSource:
             if clock() < until:
                 await link.change(until - clock())
             elif clock() >= intake.overdue_at:
-                await self._asked(link, f"CONSUMER.INFO.{self._stream}.{self._consumer}")
+                await self._ask(link, f"CONSUMER.INFO.{self._stream}.{self._consumer}")
                 intake.credit = 0
             else:
                 return []
@@ -239,7 +257,7 @@ class NatsSource:
 
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge each. The connection keeps their order, so that the last one's answer covers all."""
-        link = self._opened()
+        link = self._open_link()
         replies = [reply for one in deliveries if (reply := self._intake.replies.pop(one.receipt, None))]
         for reply in replies[:-1]:
             await link.publish(reply, b"+ACK")
@@ -255,13 +273,39 @@ class NatsSource:
 
     async def pause(self) -> None:
         """Ask for nothing more. What was asked for may still come: it is reported as in progress."""
-        self._opened()
+        self._open_link()
 
     async def backlog(self) -> Backlog:
-        """Return what the consumer has not delivered, or not been told of."""
-        link = self._opened()
-        info = await self._asked(link, f"CONSUMER.INFO.{self._stream}.{self._consumer}")
-        return Backlog(info["num_pending"] + info["num_ack_pending"])
+        """Return what the consumer has not delivered, and what is not acknowledged.
+
+        The oldest is one that this process holds, else the first that the stream has behind what is
+        acknowledged; unknown where the user may not read that, or the consumer filters by several subjects.
+        """
+        link = self._open_link()
+        info = await self._ask(link, f"CONSUMER.INFO.{self._stream}.{self._consumer}")
+        waiting = info["num_pending"] + info["num_ack_pending"]
+        moments = [int(moment) / _SECOND for _, moment in self._intake.replies]
+        if waiting and not moments:
+            moments = await self._first_waiting(link, info)
+        age = max(0.0, SystemClock().wall() - min(moments)) if moments else None
+        return Backlog(waiting, age)
+
+    async def _first_waiting(self, link: NatsConnection, info: dict[str, Any]) -> list[float]:
+        """Return when the stream stored the first message that is not acknowledged, if that can be known."""
+        if info["config"].get("filter_subjects") or self._may_not_get:
+            return []
+        wish = {
+            "seq": info["ack_floor"]["stream_seq"] + 1,
+            "next_by_subj": info["config"].get("filter_subject") or ">",
+        }
+        try:
+            answer = await _api(link, f"STREAM.MSG.GET.{self._stream}", json.dumps(wish).encode())
+        except ConfigError:
+            self._may_not_get = True
+            return []
+        except _ApiError:  # it was acknowledged meanwhile
+            return []
+        return [datetime.fromisoformat(answer["message"]["time"]).timestamp()]
 
     async def close(self) -> None:
         """Give back what is held, so that it is delivered at once, and leave."""
@@ -282,7 +326,7 @@ class NatsSource:
         if link is not None:
             await link.close()
 
-    def _opened(self) -> NatsConnection:
+    def _open_link(self) -> NatsConnection:
         if self._link is None:
             raise BrokerUnavailableError(f"{self.where}: it is not open")
         self._link.check()
@@ -297,14 +341,14 @@ class NatsSource:
             )
         return BrokerUnavailableError(f"{self.where}: the consumer {self._consumer!r} is gone ({complaint})")
 
-    async def _found(self, link: NatsConnection) -> dict[str, Any] | None:
+    async def _read_consumer(self, link: NatsConnection) -> dict[str, Any] | None:
         """Return the configuration of the consumer, None if it does not exist."""
         with contextlib.suppress(_ApiError):
-            info = await self._asked(link, f"CONSUMER.INFO.{self._stream}.{self._consumer}")
+            info = await self._ask(link, f"CONSUMER.INFO.{self._stream}.{self._consumer}")
             return info["config"]  # type: ignore[no-any-return]
         return None
 
-    async def _created(self, link: NatsConnection) -> dict[str, Any]:
+    async def _create_consumer(self, link: NatsConnection) -> dict[str, Any]:
         """Create the consumer."""
         wish = {
             "durable_name": self._consumer, "ack_policy": "explicit", "deliver_policy": "all",
@@ -313,10 +357,10 @@ class NatsSource:
         if self._subject:
             wish["filter_subject"] = self._subject
         body = json.dumps({"stream_name": self._stream, "config": wish}).encode()
-        info = await self._asked(link, f"CONSUMER.DURABLE.CREATE.{self._stream}.{self._consumer}", body)
+        info = await self._ask(link, f"CONSUMER.DURABLE.CREATE.{self._stream}.{self._consumer}", body)
         return info["config"]  # type: ignore[no-any-return]
 
-    async def _asked(self, link: NatsConnection, call: str, body: bytes = b"") -> dict[str, Any]:
+    async def _ask(self, link: NatsConnection, call: str, body: bytes = b"") -> dict[str, Any]:
         """Return the answer to a call of JetStream's API.
 
         Raises ``_ApiError`` if there is no consumer, while the source is not open.
@@ -324,19 +368,24 @@ class NatsSource:
         try:
             return await _api(link, call, body)
         except failed.NoRespondersError:
-            raise link.lose(BrokerUnavailableError(f"{self.where}: {_NOT_ON}")) from None
+            raise link.lose(BrokerUnavailableError(f"{self.where}: {_SILENT}")) from None
         except _ApiError as refusal:
             if refusal.code == _NO_STREAM:
                 text = f"there is no stream {self._stream!r}: correct the name, or create it (`nats stream add {self._stream}`)"
-                raise link.lose(ConfigError(f"{self.where}: {text}")) from None
+                raise self._lose(link, ConfigError(f"{self.where}: {text}")) from None
             if refusal.code in _OFF:
-                raise link.lose(ConfigError(f"{self.where}: {refusal}: {_NOT_ON}")) from None
+                raise self._lose(link, ConfigError(f"{self.where}: {refusal}: {_NOT_ON}")) from None
             if refusal.code == _NO_CONSUMER:
                 if self._link is link:
                     raise link.lose(self._meant(str(refusal))) from None
                 raise
             kind = BrokerUnavailableError if refusal.is_passing else ConfigError
-            raise link.lose(kind(f"{self.where}: NATS refuses {call}: {refusal}")) from refusal
+            error = kind(f"{self.where}: NATS refuses {call}: {refusal}")
+            raise self._lose(link, error) from refusal
+
+    def _lose(self, link: NatsConnection, error: BrokerUnavailableError | ConfigError) -> MakegoodError:
+        """Return an error, and give the connection up if it is the one that is read by."""
+        return link.lose(error) if link is self._link else error
 
 
 class NatsSender:
@@ -345,9 +394,7 @@ class NatsSender:
     def __init__(self, target: Target) -> None:
         servers_of(target)
         self.where = target.where
-        self._target = target
-        self._link: NatsConnection | None = None
-        self._turn = asyncio.Lock()
+        self._connection = SendersConnection(partial(NatsConnection, target, self.where))
 
     async def send(self, place: str, event: OutgoingEvent, timeout: float) -> None:
         """Publish to a subject, with the event's id as ``Nats-Msg-Id``."""
@@ -356,26 +403,31 @@ class NatsSender:
             raise RefusedTargetError(
                 f"{where}: nothing can be sent to a subject with * or >, or an empty word"
             )
-        begun_at = asyncio.get_running_loop().time()
+        begun_at, link, began = asyncio.get_running_loop().time(), None, False
         try:
             async with asyncio.timeout(timeout):
-                link = await self._connected()
+                link = await self._connection.open()
                 size = len(event.body) + _HEADER_BYTES + len(event.id.encode())
                 if size > link.max_payload:  # a server that gets more closes the connection
                     text = f"the event has {size} bytes with its headers, and the server takes {link.max_payload}"
                     raise RefusedTargetError(f"{where}: {text} (max_payload)")
+                link.check()
+                began = True
                 await self._publish(link, place, event, timeout)
         except TimeoutError as silent:
-            error = DeliveryError(f"{where}: no answer within {timeout:g} s")
-            if self._link is not None and self._link.answered_at < begun_at:
-                self._link.lose(BrokerUnavailableError(f"{self.where}: it does not answer"))
+            error = failed_send(where, TimeoutError(f"no answer within {timeout:g} s"), began=began)
+            if (connection := self._connection.present) is not None and connection.answered_at < begun_at:
+                connection.lose(BrokerUnavailableError(f"{self.where}: it does not answer"))
             raise error from silent
         except (BrokerUnavailableError, ConfigError) as fault:
-            raise DeliveryError(f"{where}: {fault}") from fault
+            # A right that is missing ends the one call; the connection and other calls with it only then
+            # if NATS does not say whose it was.
+            is_barred = isinstance(fault, ConfigError) and link is not None and link.fault is None
+            raise failed_send(where, fault, began=began and not is_barred) from fault
 
     async def _publish(self, link: NatsConnection, place: str, event: OutgoingEvent, timeout: float) -> None:
         where = f"{self.where}/{place}"
-        message = await self._answered(link, place, event, timeout)
+        message = await self._request_answer(link, place, event, timeout)
         try:
             answer = json.loads(message.data)
             error, is_kept = answer.get("error"), bool(answer.get("stream")) and "seq" in answer
@@ -383,77 +435,54 @@ class NatsSender:
             error, is_kept = None, False
         if error is not None:
             refusal = _ApiError(error)
-            kind = RefusedTargetError if refusal.code == _TOO_LARGE else DeliveryError
+            kind = (
+                RefusedTargetError
+                if refusal.code == _TOO_LARGE
+                else DeliveryError
+                if refusal.is_passing
+                else UnsentError
+            )
             raise kind(f"{where}: the stream does not take it: {refusal}")
         if not is_kept:
             raise DeliveryError(
                 f"{where}: something else than a stream answered, so that nobody is known to keep it"
             )
 
-    async def _answered(self, link: NatsConnection, place: str, event: OutgoingEvent, timeout: float) -> Msg:
+    async def _request_answer(
+        self, link: NatsConnection, place: str, event: OutgoingEvent, timeout: float
+    ) -> Msg:
         headers = {"Nats-Msg-Id": event.id, "content-type": event.content_type}
         for _ in range(_TRIES):
             with contextlib.suppress(failed.NoRespondersError):
                 return await link.request(place, event.body, timeout=timeout, headers=headers)
             await asyncio.sleep(_AGAIN_AFTER)
-        raise RefusedTargetError(
-            f"{self.where}/{place}: no stream has this subject: create one (`nats stream add --subjects {place}`), or correct the name"
-        )
+        raise await self._no_answer_error(link, place)
 
-    async def check(self, places: Sequence[str]) -> Sequence[Requirement]:
-        """Return for each subject whether a stream keeps what is sent to it, and how safely."""
+    async def _no_answer_error(self, link: NatsConnection, place: str) -> DeliveryError:
+        """Return the error for a subject at which nobody answers: no stream has it, or the stream's leader is
+        gone, and its replicas elect another one within seconds.
+        """
+        where = f"{self.where}/{place}"
         try:
-            async with asyncio.timeout(_OPEN):
-                link = await self._connected()
-                return [one for place in places for one in await self._checked(link, place)]
-        except TimeoutError as silent:
-            raise BrokerUnavailableError(f"{self.where}: no answer within {_OPEN:g} s") from silent
-
-    async def _checked(self, link: NatsConnection, place: str) -> list[Requirement]:
-        try:
-            names = (await _api(link, "STREAM.NAMES", json.dumps({"subject": place}).encode()))["streams"]
-            if not names and _NAME.fullmatch(place) is not None and await _is_stream(link, place):
-                return [Requirement("ok", f"{place} is a stream; notices go to one of its subjects")]
-            if not names:
-                return [
-                    Requirement(
-                        "error",
-                        f"No stream has the subject {place}",
-                        f"Create one: nats stream add --subjects {place}",
-                    )
-                ]
-            return _of_stream(await _api(link, f"STREAM.INFO.{names[0]}"), is_sent_to=True)
+            names = await _streams_of(link, place)
+        except (failed.NoRespondersError, _ApiError, BrokerUnavailableError) as fault:
+            text = _SILENT if isinstance(fault, failed.NoRespondersError) else fault
+            return UnsentError(f"{where}: {text}")
         except ConfigError as fault:
-            return [
-                Requirement(
-                    "warning",
-                    f"The stream of {place} cannot be checked: {fault}",
-                    "Grant the rights that `makegood broker permissions` prints",
-                )
-            ]
-        except failed.NoRespondersError:
-            return [Requirement("error", f"{self.where}: {_NOT_ON}", "Switch JetStream on")]
-        except _ApiError as refusal:
-            return [Requirement("error", f"The stream of {place}: {refusal}", "Correct it")]
+            error = UnsentError(
+                f"{where}: nobody answers there, and whether a stream has it is unknown: {fault}"
+            )
+            error.__cause__ = fault
+            return error
+        if names:
+            return UnsentError(f"{where}: the stream {names[0]} has no leader now")
+        return MissingPlaceError(
+            f"{where}: no stream has this subject: create one (`nats stream add --subjects {place}`), or correct the name"
+        )
 
     async def close(self) -> None:
         """Leave."""
-        link, self._link = self._link, None
-        if link is not None:
-            await link.close()
-
-    async def _connected(self) -> NatsConnection:
-        async with self._turn:
-            if self._link is None or self._link.fault is not None:
-                await self.close()
-                link = NatsConnection(self._target, self.where)
-                try:
-                    await link.open()
-                except BaseException:
-                    await link.close()
-                    raise
-                self._link = link
-            return self._link
+        await self._connection.close()
 
 
 async def _api(link: NatsConnection, call: str, body: bytes = b"") -> dict[str, Any]:
@@ -462,6 +491,12 @@ async def _api(link: NatsConnection, call: str, body: bytes = b"") -> dict[str, 
     if error := answer.get("error"):
         raise _ApiError(error)
     return answer
+
+
+async def _streams_of(link: NatsConnection, subject: str) -> list[str]:
+    """Return the names of the streams that keep a subject."""
+    answer = await _api(link, "STREAM.NAMES", json.dumps({"subject": subject}).encode())
+    return answer["streams"] or []
 
 
 async def _is_stream(link: NatsConnection, name: str) -> bool:
@@ -484,34 +519,22 @@ async def _keep(link: NatsConnection, intake: _Intake, every: float) -> None:
                 await link.publish(reply, b"+WPI")
 
 
-def _of_stream(info: dict[str, Any], *, is_sent_to: bool = False) -> list[Requirement]:
+def _of_stream(info: dict[str, Any], *, is_sent_to: bool = False) -> Requirements:
     """Return what a stream promises."""
-    config = info["config"]
+    config, result = info["config"], Requirements()
     name = config["name"]
     edit = f"nats stream edit {name}"
-    result = [
-        Requirement("ok", f"The stream {name} exists, with {config.get('retention', 'limits')} retention")
-    ]
+    result.add("ok", f"The stream {name} exists, with {config.get('retention', 'limits')} retention")
     if config.get("storage") == "memory":
-        result.append(
-            Requirement(
-                "warning",
-                f"The stream {name} is kept in memory: a restart of the server loses its messages",
-                "Create it with file storage",
-            )
-        )
+        what = f"The stream {name} is kept in memory: a restart of the server loses its messages"
+        result.add("warning", what, "Create it with file storage")
     if config.get("num_replicas", 1) == 1:
-        result.append(
-            Requirement(
-                "warning", f"The stream {name} has one replica, and NATS writes to the disk in the background: a power cut loses the last messages",
-                f"{edit} --replicas 3, or sync_interval: always in the server's configuration",
-            )
-        )  # fmt: skip
+        what = f"The stream {name} has one replica, and NATS writes to the disk in the background: a power cut loses the last messages"
+        remedy = f"{edit} --replicas 3, or sync_interval: always in the server's configuration"
+        result.add("warning", what, remedy)
     if is_sent_to:
         if config.get("no_ack"):
-            result.append(
-                Requirement("error", f"The stream {name} confirms nothing (no_ack)", f"{edit} --ack")
-            )
+            result.add("error", f"The stream {name} confirms nothing (no_ack)", f"{edit} --ack")
         return result
     limits = [
         text
@@ -519,75 +542,43 @@ def _of_stream(info: dict[str, Any], *, is_sent_to: bool = False) -> list[Requir
         if config.get(text, 0) > 0
     ]
     if limits and (config.get("discard", "old") == "old" or "max_age" in limits):
-        result.append(
-            Requirement(
-                "warning", f"The stream {name} deletes messages by {', '.join(limits)}, also those that nobody has taken",
-                f"Set limits that no outage reaches, or {edit} --discard new",
-            )
-        )  # fmt: skip
+        what = f"The stream {name} deletes messages by {', '.join(limits)}, also those that nobody has taken"
+        result.add("warning", what, f"Set limits that no outage reaches, or {edit} --discard new")
     if config.get("retention") == "interest":
-        result.append(
-            Requirement(
-                "warning", f"The stream {name} keeps only messages for which a consumer exists: one that is sent while the consumer is deleted is lost",
-                "Never delete the consumer, or use limits or work queue retention",
-            )
-        )  # fmt: skip
+        what = f"The stream {name} keeps only messages for which a consumer exists: one that is sent while the consumer is deleted is lost"
+        result.add("warning", what, "Never delete the consumer, or use limits or work queue retention")
     return result
 
 
-def _of_consumer(config: dict[str, Any], batch: int, subject: str) -> list[Requirement]:
+def _of_consumer(config: dict[str, Any], batch: int, subject: str) -> Requirements:
     """Return whether a consumer delivers each message until it is acknowledged."""
-    name = config.get("durable_name") or config.get("name", "")
+    name, result = config.get("durable_name") or config.get("name", ""), Requirements()
     again = "Delete the consumer, and makegood creates it, or name another one (?consumer=)"
-    result = [Requirement("ok", f"The durable consumer {name} exists")]
+    result.add("ok", f"The durable consumer {name} exists")
     if config.get("deliver_subject"):
-        result.append(Requirement("error", f"{name} is a push consumer", again))
+        result.add("error", f"{name} is a push consumer", again)
     if config.get("ack_policy") != "explicit":
-        result.append(
-            Requirement(
-                "error",
-                f"{name} has the ack policy {config.get('ack_policy')!r}, which acknowledges messages that nobody has taken",
-                again,
-            )
-        )
+        policy = config.get("ack_policy")
+        what = f"{name} has the ack policy {policy!r}, which acknowledges messages that nobody has taken"
+        result.add("error", what, again)
     if config.get("headers_only"):
-        result.append(Requirement("error", f"{name} delivers headers without bodies", again))
+        result.add("error", f"{name} delivers headers without bodies", again)
     if subject and subject not in (config.get("filter_subject"), *config.get("filter_subjects", ())):
-        result.append(
-            Requirement(
-                "error", f"{name} does not filter by the subject {subject} that the address names", again
-            )
-        )
+        result.add("error", f"{name} does not filter by the subject {subject} that the address names", again)
     if config.get("max_deliver", -1) > 0:
-        result.append(
-            Requirement(
-                "error", f"{name} gives up a message after {config['max_deliver']} deliveries, and every restart of a process can use one up",
-                f"nats consumer edit --max-deliver=-1 STREAM {name}",
-            )
-        )  # fmt: skip
+        what = f"{name} gives up a message after {config['max_deliver']} deliveries, and every restart of a process can use one up"
+        result.add("error", what, f"nats consumer edit --max-deliver=-1 STREAM {name}")
     if config.get("inactive_threshold"):
-        result.append(
-            Requirement(
-                "warning",
-                f"{name} is deleted when nobody has read for {config['inactive_threshold'] / _SECOND:g} s",
-                again,
-            )
-        )
+        seconds = config["inactive_threshold"] / _SECOND
+        result.add("warning", f"{name} is deleted when nobody has read for {seconds:g} s", again)
     if config.get("ack_wait", 0) < _SHORT_ACK_WAIT * _SECOND:
-        result.append(
-            Requirement(
-                "warning", f"{name} delivers again after {config.get('ack_wait', 0) / _SECOND:g} s: messages of a busy process come twice",
-                f"nats consumer edit --wait=30s STREAM {name}",
-            )
-        )  # fmt: skip
+        seconds = config.get("ack_wait", 0) / _SECOND
+        what = f"{name} delivers again after {seconds:g} s: messages of a busy process come twice"
+        result.add("warning", what, f"nats consumer edit --wait=30s STREAM {name}")
     if 0 < config.get("max_ack_pending", -1) < batch:
-        result.append(
-            Requirement(
-                "warning",
-                f"{name} delivers {config['max_ack_pending']} messages at once, fewer than a batch of {batch}",
-                f"nats consumer edit --max-pending={_MOST_PENDING} STREAM {name}",
-            )
-        )
+        pending = config["max_ack_pending"]
+        what = f"{name} delivers {pending} messages at once, fewer than a batch of {batch}"
+        result.add("warning", what, f"nats consumer edit --max-pending={_MOST_PENDING} STREAM {name}")
     return result
 
 
@@ -609,6 +600,39 @@ def _pattern(subject: str) -> str:
     return ".".join([*words, ">"]) if words else "*"
 
 
+async def check(
+    target: Target, sources: Sequence[BrokerAddress], places: Sequence[str], reader: Reader
+) -> Answers:
+    """Check the streams that are read and their consumers, and for each subject whether a stream keeps what
+    is sent to it, and how safely.
+    """
+    link = NatsConnection(target, target.where)
+    async with opening(link):
+        await link.open()
+        answers = await check_each(
+            target, sources, lambda each: NatsSource(target, each, reader).examine(link), places, partial(_check_place, link)
+        )  # fmt: skip
+    await link.close()
+    return answers
+
+
+async def _check_place(link: NatsConnection, place: str) -> list[Requirement]:
+    try:
+        names = await _streams_of(link, place)
+        if not names and _NAME.fullmatch(place) is not None and await _is_stream(link, place):
+            return [Requirement("ok", f"{place} is a stream; notices go to one of its subjects")]
+        if not names:
+            create = f"Create one: nats stream add --subjects {place}"
+            return [Requirement("error", f"No stream has the subject {place}", create)]
+        return _of_stream(await _api(link, f"STREAM.INFO.{names[0]}"), is_sent_to=True)
+    except ConfigError as fault:
+        return [Requirement("warning", f"The stream of {place} cannot be checked: {fault}")]
+    except failed.NoRespondersError:
+        return [Requirement("error", _SILENT, "Switch JetStream on")]
+    except _ApiError as refusal:
+        return [Requirement("error", f"The stream of {place}: {refusal}", "Correct it")]
+
+
 def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -> str:
     """Return the part of the server's configuration that gives a user these rights.
 
@@ -623,6 +647,7 @@ def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -
             f"API.CONSUMER.INFO.{stream}.*",
             f"API.CONSUMER.DURABLE.CREATE.{stream}.*",
             f"API.CONSUMER.MSG.NEXT.{stream}.*",
+            f"API.STREAM.MSG.GET.{stream}",
             f"ACK.{stream}.>",
         )
     ]

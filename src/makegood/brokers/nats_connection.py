@@ -11,14 +11,15 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import parse_qsl
 
 from nats import errors as failed
 from nats.aio.msg import Msg
 
 from makegood.base.nats_client import NatsClient, NoTLSError, split_login
-from makegood.base.urls import parts_of, scrubbed
-from makegood.brokers.kinds import Target
+from makegood.base.pacing import event_within
+from makegood.base.urls import scrubbed
+from makegood.brokers.connection import BrokerConnection
+from makegood.brokers.kinds import Target, rights_command
 from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
 
 INBOX: Final = "_INBOX.makegood"
@@ -28,28 +29,34 @@ _CONNECT: Final = 4
 _CLOSE: Final = 1.0
 _PING: Final = 2
 _BUFFER: Final = 64 << 20  # with more than that to be sent, nats-py waits without limit
-_FILES: Final = ("creds", "sslrootcert", "sslcert", "sslkey")
+_FILES: Final = {
+    "creds": "the file with the user's credentials",
+    "sslrootcert": "the file with the authority's certificate",
+    "sslcert": "the file with this process's certificate",
+    "sslkey": "the file with its key",
+}
 _BARRED: Final = ("authorization", "authentication")
+_ACK: Final = "$JS.ACK."
 _VIOLATION: Final = "permissions violation"
 
 E = TypeVar("E", bound=MakegoodError)
 
 
-class NatsConnection:
-    """One connection. ``where`` begins its messages."""
+class NatsConnection(BrokerConnection):
+    """See ``BrokerConnection``."""
 
     def __init__(self, target: Target, where: str) -> None:
-        self._target = target
-        self._where = where
+        super().__init__(target, where)
         self._client = NatsClient()
         self._gates: dict[asyncio.Future[None], str] = {}
+        """Requests under way, each with its subject."""
         self._barred_subjects: set[str] = set()
+        self._grants: dict[str, str] = {}
+        """What to allow for what was published without an answer, by its name in small letters."""
         self._change_event = asyncio.Event()
         self._reason: Exception | None = None
         self.answered_at = 0.0
         """When it last answered, on the event loop's clock."""
-        self.fault: MakegoodError | None = None
-        """Why it cannot be used any more."""
 
     @property
     def max_payload(self) -> int:
@@ -69,17 +76,12 @@ class NatsConnection:
                     disconnected_cb=self._leave, closed_cb=self._leave, **options,
                 )  # fmt: skip
         except TimeoutError as silent:
-            error = BrokerUnavailableError(f"{self._where}: no answer within {_CONNECT} s")
+            error = BrokerUnavailableError(f"{self.where}: no answer within {_CONNECT} s")
             raise self.lose(error) from silent
         except failed.NoServersError as fault:
             raise self.lose(self._meaning(self._reason or fault)) from fault
         except (OSError, ValueError, failed.Error) as fault:
             raise self.lose(self._meaning(fault)) from fault
-
-    def check(self) -> None:
-        """Raise the fault of the connection, if it has one."""
-        if self.fault is not None:
-            raise type(self.fault)(*self.fault.args)
 
     def lose(self, error: E) -> E:
         """Give the connection up, and return the error. Whoever waits on it gets that error, too."""
@@ -94,10 +96,7 @@ class NatsConnection:
 
     async def change(self, timeout: float) -> bool:
         """Wait for a message that is listened to, or for a fault; False: neither came."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._change_event.wait()
-        except TimeoutError:
+        if not await event_within(self._change_event, timeout):
             return False
         self._change_event.clear()
         return True
@@ -117,6 +116,7 @@ class NatsConnection:
     async def publish(self, subject: str, body: bytes, reply: str = "") -> None:
         """Send without an answer. Raises ``BrokerUnavailableError`` once the connection is gone."""
         self.check()
+        self._grants[_grant_for(subject).lower()] = _grant_for(subject)
         try:
             await self._client.publish(subject, body, reply=reply)
         except failed.Error as fault:
@@ -132,7 +132,7 @@ class NatsConnection:
         """
         self.check()
         gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._gates[gate] = subject.lower()
+        self._gates[gate] = subject
         call = asyncio.ensure_future(
             self._client.request(subject, body, timeout=timeout + _CLOSE, headers=headers)
         )
@@ -142,7 +142,7 @@ class NatsConnection:
             if gate.done():
                 gate.result()
             if not call.done():
-                raise self.lose(BrokerUnavailableError(f"{self._where}: no answer within {timeout:g} s"))
+                raise self.lose(BrokerUnavailableError(f"{self.where}: no answer within {timeout:g} s"))
             self.answered_at = asyncio.get_running_loop().time()
             try:
                 return call.result()
@@ -159,7 +159,7 @@ class NatsConnection:
 
     async def close(self) -> None:
         """Leave at once; what was published before a request that was answered has arrived."""
-        self.lose(BrokerUnavailableError(f"{self._where}: it is closed"))
+        self.lose(BrokerUnavailableError(f"{self.where}: it is closed"))
         with contextlib.suppress(failed.Error, OSError, TimeoutError):
             async with asyncio.timeout(_CLOSE):
                 await self._client.close()
@@ -180,15 +180,28 @@ class NatsConnection:
         if _VIOLATION not in text:
             return
         error = ConfigError(
-            f"{self._where}: NATS refuses it ({scrubbed(str(fault), self._target.url)}): grant the rights that `makegood broker permissions` prints"
+            f"{self.where}: NATS refuses it ({scrubbed(str(fault), self._target.url)}): {self._grant(text)}; "
+            f"{rights_command(self._target, self.where)} prints all rights that makegood needs"
         )
-        gates = [gate for gate, subject in self._gates.items() if f'"{subject}"' in text and not gate.done()]
+        gates = [
+            gate
+            for gate, subject in self._gates.items()
+            if f'"{subject.lower()}"' in text and not gate.done()
+        ]
         for gate in gates:
-            self._barred_subjects.add(self._gates[gate])
+            self._barred_subjects.add(self._gates[gate].lower())
             gate.set_exception(ConfigError(*error.args))
         # One comes for each message, also after the first one has ended all calls of that subject.
         if not gates and not any(f'"{subject}"' in text for subject in self._barred_subjects):
             self.lose(error)
+
+    def _grant(self, violation: str) -> str:
+        """Return what to allow, by what the server says in small letters."""
+        if "subscription" in violation:
+            return f'allow its user to subscribe to "{INBOX}.>"'
+        grants = self._grants | {_grant_for(each).lower(): _grant_for(each) for each in self._gates.values()}
+        grant = _grant_for(violation.partition('"')[2].partition('"')[0])
+        return f'allow its user to publish to "{grants.get(grant, grant)}"'
 
     async def _leave(self) -> None:
         self.lose(self._meaning(self._client.last_error or failed.ConnectionClosedError()))
@@ -198,13 +211,23 @@ class NatsConnection:
         text = scrubbed(str(fault) or type(fault).__name__, self._target.url)
         if any(word in text.lower() for word in _BARRED):
             return ConfigError(
-                f"{self._where}: NATS refuses the login ({text}): correct user and password in the settings"
+                f"{self.where}: NATS refuses the login ({text}): correct user and password in the settings"
             )
         if isinstance(fault, ssl.SSLCertVerificationError | NoTLSError):
             return ConfigError(
-                f"{self._where}: {text}; name the authority's certificate (?sslrootcert=FILE), or correct the URL"
+                f"{self.where}: {text}; name the authority's certificate (?sslrootcert=FILE), or correct the URL"
             )
-        return BrokerUnavailableError(f"{self._where}: {text}")
+        return BrokerUnavailableError(f"{self.where}: {text}")
+
+
+def _grant_for(subject: str) -> str:
+    """Return what to allow for a subject: of acknowledgements, each of which has its own, those of a stream.
+
+    >>> _grant_for("$JS.ACK.orders.shop.1.7.7.0.0"), _grant_for("orders.new")
+    ('$JS.ACK.orders.>', 'orders.new')
+    """
+    is_ack = subject.upper().startswith(_ACK)
+    return f"{'.'.join(subject.split('.')[:3])}.>" if is_ack else subject
 
 
 def servers_of(target: Target) -> tuple[list[str], dict[str, Any]]:
@@ -212,26 +235,17 @@ def servers_of(target: Target) -> tuple[list[str], dict[str, Any]]:
 
     Raises ``ConfigError`` for a form that NATS does not have, or a file that cannot be read.
     """
-    subject = f"brokers: the URL of {target.name!r}"
-    parts = parts_of(target.url, subject)
+    subject = target.subject
+    parts, parameters = target.settings(_FILES)
     servers = [f"{parts.scheme}://{place}" for place in parts.netloc.split(",")]
     servers, options = split_login(servers, subject)
-    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     if parts.path.strip("/"):
         raise ConfigError(f"{subject} has a path, which NATS does not take: the stream is named in addresses")
-    if unknown := sorted(parameters.keys() - set(_FILES)):
-        raise ConfigError(f"{subject} has the parameter {unknown[0]!r}: NATS takes {', '.join(_FILES)}")
     for name, file in parameters.items():
         if not Path(file).is_file():
             raise ConfigError(f"{subject}: {name} names a file that cannot be read: correct the path")
     if creds := parameters.pop("creds", None):
         options["user_credentials"] = creds
     if parts.scheme == "tls" or parameters:
-        try:
-            context = ssl.create_default_context(cafile=parameters.get("sslrootcert"))
-            if certificate := parameters.get("sslcert"):
-                context.load_cert_chain(certificate, parameters.get("sslkey"))
-        except (ssl.SSLError, OSError) as fault:
-            raise ConfigError(f"{subject}: a file of its TLS is not usable: {fault}") from fault
-        options["tls"] = context
+        options["tls"] = target.tls(parameters, ("sslrootcert", "sslcert", "sslkey"))
     return servers, options

@@ -29,6 +29,24 @@ class RefusedTargetError(DeliveryError):
     """An address to which nothing can be sent. Trying again does not help."""
 
 
+class MissingPlaceError(RefusedTargetError):
+    """A queue, topic, stream or subject that does not exist at its broker."""
+
+
+class UnsentError(DeliveryError):
+    """An event that surely was not sent: the broker does not have it from this try. Trying again may help."""
+
+
+def failed_send(where: str, fault: Exception, *, began: bool) -> DeliveryError:
+    """Return the error for an event that was not confirmed. ``began``: it may have gone out.
+
+    >>> str(failed_send("amqp:main/notices", ConfigError("amqp:main/notices: no such queue"), began=False))
+    'amqp:main/notices: no such queue'
+    """
+    kind = DeliveryError if began else UnsentError
+    return kind(f"{where}: {str(fault).removeprefix(f'{where}: ')}")
+
+
 class Delivery(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A message as a broker has delivered it, not yet acknowledged."""
 
@@ -75,10 +93,13 @@ class Backlog(msgspec.Struct, frozen=True):
     """Age of the oldest of them in seconds; None: unknown."""
 
 
+Severity = Literal["ok", "warning", "error"]
+
+
 class Requirement(msgspec.Struct, frozen=True):
     """One answer to the question whether a broker is set up so that nothing is lost or sent twice."""
 
-    severity: Literal["ok", "warning", "error"]
+    severity: Severity
     """``error``: a source must not be read, or nothing must be sent, until that is changed."""
     what: str
     """What is so, a sentence without its full stop."""
@@ -86,11 +107,23 @@ class Requirement(msgspec.Struct, frozen=True):
     """What to do, "" when ok."""
 
 
+class Requirements(list[Requirement]):
+    """What was checked of a place, in order."""
+
+    def add(self, severity: Severity, what: str, remedy: str = "") -> None:
+        """Add an answer."""
+        self.append(Requirement(severity, what, remedy))
+
+
 def raise_first_error(requirements: Sequence[Requirement], where: str) -> None:
     """Raise ``ConfigError`` for the first requirement of severity ``error``. ``where`` begins its message."""
     for one in requirements:
         if one.severity == "error":
-            raise ConfigError(f"{where}: {one.what}; {one.remedy}")
+            raise ConfigError(f"{where}: {one.what} -> {one.remedy}")
+
+
+Answers = list[tuple[str, Requirement]]
+"""What was checked of a broker, each with the place that it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +161,6 @@ class Source(Protocol):
         To open what is open already does nothing.
         """
 
-    async def check(self) -> Sequence[Requirement]:
-        """Return what ``open`` would check, without consuming; leaves nothing open."""
-
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         """Return the next deliveries in the broker's order: at most ``limit``, and no further one once their
         bodies have ``MOST_BYTES``.
@@ -167,6 +197,19 @@ class OutgoingEvent(msgspec.Struct, frozen=True):
     """The task's id: events of one task are sent in order, each once the one before was confirmed."""
     body: bytes
     content_type: str = "application/cloudevents+json"
+    correlation_id: str = ""
+    """The one of the task's submitter, by which a client finds the answer to its message."""
+
+    def correlation(self, most: int) -> str:
+        """Return the text for a broker's own property that takes ``most`` bytes in UTF-8: the submitter's
+        correlation id, or the task's id if there is none, or it is longer. A part of one names no message.
+
+        >>> OutgoingEvent("e-1", "task-1", b"{}", correlation_id="o-1").correlation(4)
+        'o-1'
+        >>> OutgoingEvent("e-1", "task-1", b"{}", correlation_id="order-1").correlation(6)
+        'task-1'
+        """
+        return self.correlation_id if 0 < len(self.correlation_id.encode()) <= most else self.task
 
 
 class Sender(Protocol):
@@ -179,14 +222,9 @@ class Sender(Protocol):
         """Send an event, and return once the broker has confirmed that it keeps it.
 
         Connects when needed. Raises ``DeliveryError`` when that is not certain within ``timeout`` seconds:
-        the event may have arrived, and is sent again under its id. Raises ``RefusedTargetError`` for a place
-        that can take nothing, such as a missing queue.
-        """
-
-    async def check(self, places: Sequence[str]) -> Sequence[Requirement]:
-        """Return what was checked of the broker and these places.
-
-        Raises ``BrokerUnavailableError``, ``ConfigError``.
+        the event may have arrived, and is sent again under its id. Raises ``UnsentError`` if it surely was
+        not sent, ``MissingPlaceError`` for a place that does not exist, and ``RefusedTargetError`` for what
+        it can never take. The cause of an error is a ``ConfigError`` if the broker refuses this process.
         """
 
     async def close(self) -> None:

@@ -10,10 +10,9 @@ connection that publishes as a whole, acknowledgements included.
 """
 
 import asyncio
-import contextlib
 import re
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -22,18 +21,24 @@ from aiormq.abc import DeliveredMessage
 from pamqp import commands
 from pamqp.common import FieldValue
 
+from makegood.base.pacing import event_within
 from makegood.brokers.address import BrokerAddress
-from makegood.brokers.kinds import Target
+from makegood.brokers.kinds import Target, check_each
 from makegood.brokers.protocol import (
+    Answers,
     Backlog,
     Delivery,
+    MissingPlaceError,
     OutgoingEvent,
     Reader,
     RefusedTargetError,
     Requirement,
     Sender,
     Source,
+    UnsentError,
+    failed_send,
     next_batch,
+    raise_first_error,
 )
 from makegood.brokers.rabbitmq_link import (
     FAULT_HEADER,
@@ -41,6 +46,7 @@ from makegood.brokers.rabbitmq_link import (
     AmqpPlace,
     connect,
     deadline,
+    is_away,
     place_of,
     problem,
 )
@@ -54,9 +60,9 @@ _OPEN: Final = 9.0
 _QUIET: Final = 10.0
 """Seconds without a message after which a waiting ``take`` consumes again: that shows whether all is well."""
 
+_MOST_NAME: Final = 255
+"""Bytes of a text property."""
 _TOO_LARGE: Final = re.compile(r"message size (\d+) is larger")
-_NOWHERE: Final = "makegood.no-such-queue"
-"""Where a message goes that asks whether this user may publish."""
 
 DEAD_LETTERS: Final = "dead-letters"
 """The parameter by which an address says who keeps refused messages."""
@@ -64,11 +70,6 @@ DEAD_LETTERS: Final = "dead-letters"
 
 def open_source(target: Target, address: BrokerAddress, reader: Reader) -> Source:
     """Return the queue at an address as a source."""
-    keeper = address.parameters.get(DEAD_LETTERS, "")
-    if keeper not in ("", "broker", "store"):
-        raise ConfigError(
-            f"{address}: {DEAD_LETTERS}={keeper!r:.60} must be broker, if the queue has a dead-letter exchange, or store"
-        )
     return _Queue(place_of(target), address, reader)
 
 
@@ -77,13 +78,73 @@ def open_sender(target: Target) -> Sender:
     return _Publisher(place_of(target))
 
 
+async def check(
+    target: Target,
+    sources: Sequence[BrokerAddress],
+    places: Sequence[str],
+    reader: Reader,  # noqa: ARG001 - there are no groups
+) -> Answers:
+    """Look at each queue, and see whether this user may read it, or publish."""
+    place = place_of(target)
+    async with deadline(place, target.where, _OPEN):
+        link = await connect(place, "makegood check")
+
+    async def read(address: BrokerAddress) -> list[Requirement]:
+        await link.see_whether_it_may_be_read(address.place)
+        setup = await setup_of(place, address.place)
+        return requirements(setup, link.version, keeper_of(address))
+
+    async def check_place(queue: str) -> list[Requirement]:
+        is_there = await link.exists(queue)
+        if is_there is False:
+            return [Requirement("error", "there is no such queue", "declare it, or correct its name")]
+        await link.see_whether_this_user_may_publish()
+        setup = await setup_of(place, queue)
+        if setup.queue is not None and not setup.queue.get("durable", True):
+            what = "the queue is not durable: a restart of RabbitMQ loses its notices"
+            return [Requirement("warning", what, "declare it durable")]
+        queue_text = "the queue is there" if is_there else "RabbitMQ does not say whether the queue is there"
+        return [Requirement("ok", f"{queue_text}, and this user may publish")]
+
+    async def check_in_time(where: str, look: Awaitable[list[Requirement]]) -> list[Requirement]:
+        async with deadline(place, where, _OPEN):
+            try:
+                return await look
+            except failed.ChannelNotFoundEntity as fault:
+                if not is_away(fault):
+                    raise  # there is no such queue
+                what = f"{fault}: nothing is lost, and nothing is taken or sent until it is back"
+                return [Requirement("error", what, "start that node; a quorum queue has replicas on others")]
+
+    try:
+        return await check_each(
+            target, sources, lambda address: check_in_time(str(address), read(address)),
+            places, lambda queue: check_in_time(f"{target.where}/{queue}", check_place(queue)),
+        )  # fmt: skip
+    finally:
+        await link.close()
+
+
+def keeper_of(address: BrokerAddress) -> str:
+    """Return who keeps refused messages, as an address says; "" for whoever can. Raises ``ConfigError``."""
+    keeper = address.parameters.get(DEAD_LETTERS, "")
+    if keeper not in ("", "broker", "store"):
+        raise ConfigError(
+            f"{address}: {DEAD_LETTERS}={keeper!r:.60} must be broker, if the queue has a dead-letter exchange, or store"
+        )
+    return keeper
+
+
 def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -> str:
     """Return the commands that give the user of the URL its rights: to read these queues, and to publish."""
     place = place_of(target)
-    user, vhost = _quoted(place.user), _quoted(place.vhost)
+    user, vhost = _quote(place.user), _quote(place.vhost)
     read = f"^({'|'.join(map(re.escape, sources))})$" if sources else "^$"
     write = r"^amq\.default$" if places else "^$"
-    lines = [f"rabbitmqctl set_permissions -p {vhost} {user} '^$' {_quoted(write)} {_quoted(read)}"]
+    lines = [
+        "# This replaces all rights of the user in this virtual host: do not run it for guest or an administrator.",
+        f"rabbitmqctl set_permissions -p {vhost} {user} '^$' {_quote(write)} {_quote(read)}",
+    ]
     if places:
         lines.insert(
             0,
@@ -97,14 +158,8 @@ def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
-
-
-def _refuse_errors(requirements: Sequence[Requirement]) -> None:
-    for item in requirements:
-        if item.severity == "error":
-            raise ConfigError(f"{item.what}: {item.remedy}")
 
 
 class _Receipt:
@@ -125,6 +180,7 @@ class _Queue:
         self.keeps_refusals = False
         self._place = place
         self._address = address
+        self._keeper = keeper_of(address)
         self._reader = reader
         self._link: AmqpLink | None = None
         self._requirements: Sequence[Requirement] = ()
@@ -145,9 +201,9 @@ class _Queue:
             link = await connect(self._place, "makegood " + self._reader.name)
             try:
                 setup = await self._setup(link)
-                self._requirements = requirements(self.where, setup, link.version)
-                _refuse_errors(self._requirements)
-                self.keeps_refusals = self._keeps(setup)
+                self._requirements = requirements(setup, link.version, self._keeper)
+                raise_first_error(self._requirements, self.where)
+                self.keeps_refusals = self._keeper == "broker" or (not self._keeper and setup.keeps_refusals)
                 link.watch(self.where, self._bell.set)
                 self._link = link
                 await self._consume(link)
@@ -157,32 +213,15 @@ class _Queue:
                 raise
         return self._requirements
 
-    async def check(self) -> Sequence[Requirement]:
-        async with deadline(self._place, self.where, _OPEN):
-            link = await connect(self._place, "makegood check")
-            try:
-                return requirements(self.where, await self._setup(link), link.version)
-            finally:
-                link.abort()
-
     async def _setup(self, link: AmqpLink) -> QueueSetup:
-        await link.declared(self._address.place)
+        await link.declare_passively(self._address.place)
         return await setup_of(self._place, self._address.place)
-
-    def _keeps(self, setup: QueueSetup) -> bool:
-        keeper = self._address.parameters.get(DEAD_LETTERS)
-        if keeper == "broker" and setup.queue is not None and not setup.keeps_refusals:
-            raise ConfigError(
-                f"{self.where}: its address says {DEAD_LETTERS}=broker, but no queue receives its dead letters, so RabbitMQ would lose messages "
-                f"that makegood refuses. Bind a queue to its dead-letter exchange, or leave the parameter out: then the store keeps them"
-            )
-        return keeper == "broker" or (keeper is None and setup.keeps_refusals)
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         link = await self._ready()
         # Behind a pause the next consumer is given a whole prefetch more: none begins while this one is full.
         if self._consumer is None and len(self._tags) < self._reader.batch:
-            await self._finished(self._consume(link))
+            await self._finish(self._consume(link))
         if not self._buffer and wait > 0:
             await self._arrival(link, wait)
         self._raise_if_broken(link)
@@ -199,30 +238,30 @@ class _Queue:
         for tag in tags:
             del self._tags[tag]
         if tags:
-            await self._finished(link.acknowledge(last, sorted(tag for tag in tags if tag > last)))
+            await self._finish(link.acknowledge(last, sorted(tag for tag in tags if tag > last)))
 
     async def refuse(self, delivery: Delivery, why: str) -> None:  # noqa: ARG002 - AMQP takes no reason
         link = await self._ready()
         tag = delivery.receipt.tag
         if delivery.receipt.link is link and tag in self._tags:
             del self._tags[tag]
-            await self._finished(link.reject(tag))
+            await self._finish(link.reject(tag))
 
     async def pause(self) -> None:
         link = await self._ready()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            await self._finished(link.cancel(consumer))
+            await self._finish(link.cancel(consumer))
 
     async def backlog(self) -> Backlog:
         if self._link is not None:
             link = await self._ready()
-            answer = await self._finished(link.declared(self._address.place))
+            answer = await self._finish(link.declare_passively(self._address.place))
             return Backlog(waiting=answer.message_count + len(self._tags))
         async with deadline(self._place, self.where, _OPEN):
             link = await connect(self._place, "makegood backlog")
             try:
-                return Backlog(waiting=(await link.declared(self._address.place)).message_count)
+                return Backlog(waiting=(await link.declare_passively(self._address.place)).message_count)
             finally:
                 link.abort()
 
@@ -262,12 +301,9 @@ class _Queue:
         end = loop.time() + wait
         while link.is_open and not self._buffer and (left := end - loop.time()) > 0:
             self._bell.clear()
-            try:
-                async with asyncio.timeout(min(left, max(0.1, self._last_sign + _QUIET - loop.time()))):
-                    await self._bell.wait()
-            except TimeoutError:
-                if loop.time() - self._last_sign >= _QUIET:
-                    await self._finished(self._renew(link))
+            limit = min(left, max(0.1, self._last_sign + _QUIET - loop.time()))
+            if not await event_within(self._bell, limit) and loop.time() - self._last_sign >= _QUIET:
+                await self._finish(self._renew(link))
 
     async def _renew(self, link: AmqpLink) -> None:
         """Consume again on another channel, unless something arrives meanwhile.
@@ -285,7 +321,7 @@ class _Queue:
     async def _ready(self) -> AmqpLink:
         """Return the link, once the call that a cancelled method left behind has ended."""
         if self._call is not None:
-            await self._finished(None)
+            await self._finish(None)
         link = self._link
         if link is None:
             raise BrokerUnavailableError(f"{self.where}: the connection is not open")
@@ -298,10 +334,10 @@ class _Queue:
             self._drop()
             raise error
 
-    async def _finished(self, call: Coroutine[Any, Any, Any] | None) -> Any:
+    async def _finish(self, call: Coroutine[Any, Any, Any] | None) -> Any:
         """Return what a call answers. It outlives a cancelled caller, or aiormq would close the channel."""
         if call is not None:
-            self._call = asyncio.create_task(self._limited(call))
+            self._call = asyncio.create_task(self._within_limit(call))
         task = self._call
         assert task is not None
         try:
@@ -316,7 +352,7 @@ class _Queue:
         self._call = None
         return result
 
-    async def _limited(self, call: Coroutine[Any, Any, Any]) -> Any:
+    async def _within_limit(self, call: Coroutine[Any, Any, Any]) -> Any:
         async with deadline(self._place, self.where, _CALL):
             return await call
 
@@ -373,15 +409,17 @@ class _Publisher:
         self._ids: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def send(self, place: str, event: OutgoingEvent, timeout: float) -> None:
-        where, link, outcome_known = f"{self.where}/{place}", None, False
+        where, link, began, outcome_known = f"{self.where}/{place}", None, False, False
         try:
             # aiormq knows a returned message by its id alone, so no id is under way twice.
             async with (
                 deadline(self._place, where, timeout),
                 self._ids.setdefault(event.id, asyncio.Lock()),
             ):
-                link = await self._connected()
+                link = await self._connect()
                 self._uses[link] = self._uses.get(link, 0) + 1
+                await link.ready()
+                began = True
                 await _publish(link, where, place, event)
                 outcome_known = True
         except DeliveryError:
@@ -390,15 +428,14 @@ class _Publisher:
         except (BrokerUnavailableError, ConfigError) as fault:
             if link is not None and link.is_open and await link.is_blocked():
                 outcome_known = True  # nothing more goes out on this link until RabbitMQ lets it
-                raise DeliveryError(
-                    f"{where}: RabbitMQ has stopped all publishers: it lacks memory or disk space"
-                ) from None
-            raise DeliveryError(f"{fault}; the event may have arrived") from None
+                text = "RabbitMQ has stopped all publishers: it lacks memory or disk space"
+                raise failed_send(where, BrokerUnavailableError(text), began=began) from None
+            raise failed_send(where, fault, began=began) from fault
         finally:
             if link is not None:
                 self._release(link, is_good=outcome_known)
 
-    async def _connected(self) -> AmqpLink:
+    async def _connect(self) -> AmqpLink:
         async with self._connecting:
             if self._link is None or not self._link.is_open:
                 self._link = await connect(self._place, "makegood notices")
@@ -416,32 +453,6 @@ class _Publisher:
             del self._uses[link]
             link.abort()
 
-    async def check(self, places: Sequence[str]) -> Sequence[Requirement]:
-        result = list[Requirement]()
-        async with deadline(self._place, self.where, _OPEN):
-            link = await connect(self._place, "makegood check")
-            try:
-                with contextlib.suppress(failed.PublishError):  # it came back, so it may be published
-                    await link.publish(_NOWHERE, b"", commands.Basic.Properties(message_id=_NOWHERE))
-                for place in places:
-                    result.append(await self._checked(link, place))
-            finally:
-                link.abort()
-        return result
-
-    async def _checked(self, link: AmqpLink, place: str) -> Requirement:
-        where = f"{self.where}/{place}"
-        if not await link.exists(place):
-            return Requirement("error", f"{where}: there is no such queue", "declare it")
-        setup = await setup_of(self._place, place)
-        if setup.queue is not None and not setup.queue.get("durable", True):
-            return Requirement(
-                "warning",
-                f"{where}: the queue is not durable: a restart of RabbitMQ loses its notices",
-                "declare it durable",
-            )
-        return Requirement("ok", f"{where}: the queue is there, and this user may publish")
-
     async def close(self) -> None:
         link, self._link = self._link, None
         if link is not None:
@@ -453,13 +464,13 @@ async def _publish(link: AmqpLink, where: str, place: str, event: OutgoingEvent)
         content_type=event.content_type,
         delivery_mode=2,
         message_id=event.id,
-        correlation_id=event.task,
+        correlation_id=event.correlation(_MOST_NAME),
         app_id="makegood",
     )
     try:
         await link.publish(place, event.body, properties)
     except failed.PublishError:
-        raise RefusedTargetError(f"{where}: there is no such queue") from None
+        raise await _no_route_error(link, where, place) from None
     except failed.DeliveryError:
         raise DeliveryError(
             f"{where}: RabbitMQ has not taken it (basic.nack): the queue is full, or most of its replicas are away"
@@ -469,3 +480,13 @@ async def _publish(link: AmqpLink, where: str, place: str, event: OutgoingEvent)
         if size is not None and int(size[1]) == len(event.body):  # and not that of another one on this link
             raise RefusedTargetError(f"{where}: {fault}") from None
         raise
+
+
+async def _no_route_error(link: AmqpLink, where: str, queue: str) -> DeliveryError:
+    """Return the error for an event that no queue got: it does not exist, or its node is away."""
+    try:
+        if not await link.exists(queue):
+            return MissingPlaceError(f"{where}: there is no such queue")
+    except failed.ChannelNotFoundEntity as fault:
+        return UnsentError(f"{where}: {fault}")
+    return UnsentError(f"{where}: RabbitMQ has found no way to the queue, which is there")

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 import aiormq
-from aiormq.abc import ConsumerCallback
+from aiormq.abc import ConsumerCallback, DeliveredMessage
 from aiormq.connection import TransportFactory
 from pamqp import commands, decode
 from pamqp import frame as frames
@@ -23,7 +23,7 @@ from pamqp.exceptions import PAMQPException
 from pamqp.header import ContentHeader
 from yarl import URL
 
-from makegood.base.urls import parts_of, scrubbed
+from makegood.base.urls import parts_of, scheme_of, scrubbed
 from makegood.brokers.kinds import Target
 from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
 
@@ -39,11 +39,15 @@ _PARAMETERS: Final = {
     "cafile": "the authority that signed the server's certificate",
     "certfile": "this client's certificate",
     "keyfile": "its key",
-    "management": "URL of the management API, such as https://host:15671, to see how queues are set up",
+    "management": "URL of the management API, such as https://host:15671 or https://host:15671,host2:15671, to see how queues are set up",
 }
+_NOWHERE: Final = "makegood.no-such-queue"
+"""Where a message goes that asks whether this user may publish."""
 _HEADER_FRAME: Final = 2
 _NOT_ALLOWED: Final = (402, 403, 530)
 """Reply codes of a connection that is refused for its virtual host or rights."""
+_AWAY: Final = ("down or inaccessible", "stopped by supervisor", "has crashed", "due to timeout")
+"""What RabbitMQ says, with the code of a missing queue, of one that it knows."""
 
 
 @dataclass(frozen=True)
@@ -57,33 +61,20 @@ class AmqpPlace:
     vhost: str
     tls: bool
     files: dict[str, str]
-    management: str
+    management: Sequence[str]
+    """URLs of the management API: one for each host that has it."""
 
     @cached_property
     def context(self) -> ssl.SSLContext:
         """What checks the server's certificate. Raises ``ConfigError`` for a file that cannot be used."""
-        try:
-            context = ssl.create_default_context(cafile=self.files.get("cafile"))
-            if certificate := self.files.get("certfile"):
-                context.load_cert_chain(certificate, self.files.get("keyfile"))
-        except (OSError, ValueError) as fault:
-            files = " ".join(f"{name}={file}" for name, file in self.files.items())
-            raise ConfigError(
-                f"{self.target.where}: the files of its URL ({files}) cannot be used for TLS: {fault}"
-            ) from None
-        return context
+        return self.target.tls(self.files, ("cafile", "certfile", "keyfile"))
 
 
 def place_of(target: Target) -> AmqpPlace:
     """Return what a URL names. Raises ``ConfigError``."""
-    subject = f"brokers: the URL of {target.name!r}"
-    parts = parts_of(target.url, subject)
+    parts, parameters = target.settings(_PARAMETERS)
     login, _, netloc = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
-    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := [name for name in parameters if name not in _PARAMETERS]:
-        choices = ", ".join(f"{name} ({text})" for name, text in _PARAMETERS.items())
-        raise ConfigError(f"{subject}: there is no parameter {unknown[0]!r}; it takes {choices}")
     return AmqpPlace(
         target=target,
         hosts=[_host(place, _PORTS[parts.scheme]) for place in netloc.split(",")],
@@ -92,8 +83,20 @@ def place_of(target: Target) -> AmqpPlace:
         vhost=unquote(parts.path[1:]) or "/",
         tls=parts.scheme == "amqps",
         files={name: value for name, value in parameters.items() if name.endswith("file")},
-        management=parameters.get("management", "").rstrip("/"),
+        management=_management(parameters.get("management", ""), target.subject),
     )
+
+
+def _management(url: str, subject: str) -> list[str]:
+    """Return a URL for each of the hosts of one. Raises ``ConfigError`` for one that is not http or https."""
+    if not url:
+        return []
+    subject = f"{subject}: its parameter management"
+    parts = parts_of(url, subject) if scheme_of(url) in ("http", "https") else None
+    hosts = parts.netloc.rpartition("@")[2].split(",") if parts is not None else []
+    if parts is None or not all(hosts):
+        raise ConfigError(f"{subject}: write http://host:15672 or https://host:15671")
+    return [f"{parts.scheme}://{host}{parts.path.rstrip('/')}" for host in hosts]
 
 
 def _host(place: str, port: int) -> tuple[str, int]:
@@ -103,12 +106,12 @@ def _host(place: str, port: int) -> tuple[str, int]:
 
 def problem(place: AmqpPlace, where: str, fault: BaseException | None) -> MakegoodError:
     """Return what a fault means: ``ConfigError`` for what no retry mends, else ``BrokerUnavailableError``."""
-    text = scrubbed(_text(fault), place.target.url)
+    text = scrubbed(_text(fault), place.target.url).rstrip(".")
     match fault:
         case MakegoodError():
             return fault
         case TimeoutError():
-            return BrokerUnavailableError(f"{where}: {place.target.shown} does not answer")
+            return BrokerUnavailableError(f"{where}: {place.target.safe_url} does not answer")
         case aiormq.exceptions.ProbableAuthenticationError() | aiormq.exceptions.AuthenticationError():
             return ConfigError(
                 f"{where}: RabbitMQ refuses the login of {place.user!r}: {text}. Correct user and password in [brokers]"
@@ -118,19 +121,49 @@ def problem(place: AmqpPlace, where: str, fault: BaseException | None) -> Makego
                 f"{where}: RabbitMQ refuses {place.user!r} the virtual host {place.vhost!r}: {text}. Correct the URL in [brokers], or grant "
                 f"its rights: `makegood broker permissions {place.target.name} --from PLACE --to PLACE`"
             )
-        case aiormq.exceptions.ChannelNotFoundEntity():
+        case aiormq.exceptions.ChannelNotFoundEntity() if not is_away(fault):
             return ConfigError(f"{where}: {text}. Declare the queue, or correct the address")
         case aiormq.exceptions.ChannelAccessRefused() | aiormq.exceptions.ChannelLockedResource():
             return ConfigError(
-                f"{where}: RabbitMQ refuses {place.user!r}: {text}. Grant its rights: `makegood broker permissions {place.target.name} --from PLACE --to PLACE`"
+                f"{where}: RabbitMQ refuses {place.user!r}: {text}. {_grant(place, where, text)}"
             )
-        case ssl.SSLCertVerificationError():
-            return ConfigError(
-                f"{where}: the certificate of {place.target.shown} does not hold: {fault.verify_message}. Name its authority with ?cafile= in "
-                f"the URL, or the host that it is for"
-            )
+        case ssl.SSLCertVerificationError() | ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
+            return ConfigError(f"{where}: {_tls_remedy(place, fault)}")
         case _:
-            return BrokerUnavailableError(f"{where}: {place.target.shown}: {text}")
+            return BrokerUnavailableError(f"{where}: {place.target.safe_url}: {text}")
+
+
+def _tls_remedy(place: AmqpPlace, fault: ssl.SSLError) -> str:
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        return (
+            f"the certificate of {place.target.safe_url} does not hold: {fault.verify_message}. Name its authority with ?cafile= in "
+            f"the URL, or the host that it is for"
+        )
+    host, port = place.hosts[0]
+    return f"{host}:{port} does not speak TLS: write amqp://, or the port for TLS (5671)"
+
+
+def is_away(fault: BaseException) -> bool:
+    """Return whether RabbitMQ knows a queue that it does not find: its process, or its node, is away.
+
+    >>> text = "NOT_FOUND - home node 'b@host' of durable queue 'orders' in vhost '/' is down or inaccessible"
+    >>> is_away(aiormq.exceptions.ChannelNotFoundEntity(text))
+    True
+    """
+    is_not_found = isinstance(fault, aiormq.exceptions.ChannelNotFoundEntity)
+    return is_not_found and any(words in str(fault) for words in _AWAY)
+
+
+def _grant(place: AmqpPlace, where: str, text: str) -> str:
+    """Return what to grant for a place. ``text``: what RabbitMQ says, which names the kind of thing."""
+    if "access to exchange" in text:
+        right, how = "write to exchange amq.default", f"{place.target.name} --to PLACE"
+    else:
+        right, how = f"read queue {where.partition('/')[2]}", where
+    return (
+        f"Grant the right to {right}: `makegood broker permissions {how}` prints the command. As it sets all rights, name every place that "
+        "this user needs (--from, --to)"
+    )
 
 
 def _text(fault: BaseException | None) -> str:
@@ -257,16 +290,18 @@ async def _stream(place: AmqpPlace, host: str, port: int) -> tuple[_Frames, asyn
 
 async def connect(place: AmqpPlace, name: str) -> "AmqpLink":
     """Return a link to the first host of the URL that takes one. Called inside ``deadline``."""
-    fault: BaseException | None = None
+    faults = list[str]()
     for host, port in place.hosts:
         try:
             return await _connect_to(place, host, port, name)
         except (aiormq.exceptions.ProbableAuthenticationError, ssl.SSLCertVerificationError):
             raise
         except (TimeoutError, OSError) as error:
-            fault = error
-    assert fault is not None
-    raise fault
+            if len(place.hosts) == 1:
+                raise
+            why = f"no answer within {_CONNECT:g} s" if isinstance(error, TimeoutError) else _text(error)
+            faults.append(f"{host}:{port}: {why}")
+    raise OSError(f"no host answers: {'; '.join(faults)}")
 
 
 async def _connect_to(place: AmqpPlace, host: str, port: int, name: str) -> "AmqpLink":
@@ -294,6 +329,10 @@ async def _connect_to(place: AmqpPlace, host: str, port: int, name: str) -> "Amq
         writer.transport.abort()
         raise
     return AmqpLink(connection, channel, writer)
+
+
+async def _nothing(_message: DeliveredMessage) -> None:
+    """Nothing is delivered."""
 
 
 async def _channel(connection: aiormq.Connection) -> aiormq.Channel:
@@ -342,13 +381,13 @@ class AmqpLink:
         RabbitMQ cancels a consumer also where connection and channel stay open.
         """
 
-        def cancelled(_: object) -> None:
+        def note_cancellation(_: object) -> None:
             self._cancellation = BrokerUnavailableError(
                 f"{where}: RabbitMQ has cancelled this consumer: the queue was deleted or moved, or an acknowledgement took too long"
             )
             bell()
 
-        self._on_cancel, self._bell = cancelled, bell
+        self._on_cancel, self._bell = note_cancellation, bell
         self._watch_channel()
 
     def _watch_channel(self) -> None:
@@ -362,19 +401,48 @@ class AmqpLink:
         self._watch_channel()
         await old.close()
 
-    async def declared(self, queue: str) -> commands.Queue.DeclareOk:
+    async def declare_passively(self, queue: str) -> commands.Queue.DeclareOk:
         """Return how many messages are ready in a queue, and how many consumers it has. Takes no rights."""
         return await self._channel.queue_declare(queue, passive=True)
 
-    async def exists(self, queue: str) -> bool:
-        """Return whether there is a queue. RabbitMQ closes the channel that asks if there is none."""
+    async def exists(self, queue: str) -> bool | None:
+        """Return whether there is a queue. RabbitMQ closes the channel that asks if there is none.
+
+        None: unknown. RabbitMQ 4.3 does not say it to a user without any right on the queue; 3.10 does.
+        Raises ``ChannelNotFoundEntity`` if there is one, and it ``is_away``.
+        """
         channel = await self._connection.channel(publisher_confirms=False)
         try:
             await channel.queue_declare(queue, passive=True)
-        except aiormq.exceptions.ChannelNotFoundEntity:
+        except aiormq.exceptions.ChannelNotFoundEntity as fault:
+            if is_away(fault):
+                raise
             return False
+        except aiormq.exceptions.ChannelAccessRefused:
+            return None
         await channel.close()
         return True
+
+    async def see_whether_it_may_be_read(self, queue: str) -> None:
+        """Raise what RabbitMQ says against reading a queue; nothing is consumed.
+
+        RabbitMQ looks at rights before it looks at the priority of a consumer, which must be a number.
+        """
+        if await self.exists(queue) is False:
+            raise aiormq.exceptions.ChannelNotFoundEntity(f"there is no queue {queue!r}")
+        channel = await self._connection.channel(publisher_confirms=False)
+        with contextlib.suppress(aiormq.exceptions.ChannelPreconditionFailed):
+            await channel.basic_consume(queue, _nothing, arguments={"x-priority": "none"})
+
+    async def see_whether_this_user_may_publish(self) -> None:
+        """Raise what RabbitMQ says against publishing to the default exchange.
+
+        What is published for that has no queue, and comes back.
+        """
+        channel = await _channel(self._connection)
+        with contextlib.suppress(aiormq.exceptions.PublishError):
+            properties = commands.Basic.Properties(message_id=_NOWHERE)
+            await channel.basic_publish(b"", routing_key=_NOWHERE, mandatory=True, properties=properties)
 
     async def consume(self, queue: str, arrive: ConsumerCallback, prefetch: int) -> str:
         """Begin to consume; return the consumer's name."""
@@ -397,12 +465,15 @@ class AmqpLink:
         """Give a delivery to the queue's dead-letter exchange."""
         await self._channel.basic_reject(tag, requeue=False)
 
+    async def ready(self) -> None:
+        """Wait until RabbitMQ lets this connection publish."""
+        await self._connection.ready()
+
     async def publish(self, queue: str, body: bytes, properties: commands.Basic.Properties) -> None:
         """Publish to a queue, and return once RabbitMQ has confirmed it.
 
         Raises ``PublishError`` if there is none.
         """
-        await self._connection.ready()
         await self._channel.basic_publish(body, routing_key=queue, mandatory=True, properties=properties)
 
     async def is_blocked(self) -> bool:

@@ -16,36 +16,54 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
+from makegood.base.cancelling import cancelled
 from makegood.base.sizes import MIB
 from makegood.brokers.address import BrokerAddress
-from makegood.brokers.kinds import Target
+from makegood.brokers.connection import SendersConnection, opening
+from makegood.brokers.kinds import Target, check_each
 from makegood.brokers.protocol import (
     MOST_BYTES,
+    Answers,
     Backlog,
     Delivery,
+    MissingPlaceError,
     OutgoingEvent,
     Reader,
     RefusedTargetError,
     Requirement,
+    Requirements,
+    Severity,
+    failed_send,
     next_batch,
     raise_first_error,
 )
-from makegood.brokers.redis_connection import ANSWER, CommandError, RedisConnection, is_passing, trim_of
-from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
+from makegood.brokers.redis_connection import (
+    ANSWER,
+    CommandError,
+    RedisConnection,
+    Word,
+    grant,
+    is_passing,
+    trim_of,
+)
+from makegood.errors import BrokerUnavailableError, ConfigError
 
 LONGEST: Final = 16 * MIB
 """Bytes of the longest event that is sent. Redis itself takes 512 MiB, and hangs up on more."""
 
-_OPEN: Final = 9.0
 _CLOSE: Final = 1.0
 _TIDY_AFTER: Final = 3600.0
 _FIRST_COUNT: Final = 16
 _CHUNK: Final = 500
 _OLDEST: Final = (6, 2)
+_NO_GROUP: Final = "makegood.no-such-group"
+_KEY: Final = re.compile(r"NOPERM.* key")
 _TIMES_BEGIN: Final = 1_000_000_000_000  # milliseconds: September 2001; smaller ids are not times
 _BODY_FIELDS: Final = (b"data", b"payload")
+_ELSEWHERE: Final = ("MOVED", "ASK")
 _TRIMMED: Final = "the entry was trimmed or deleted from the stream before it was read"
 
 # Removes consumers without pending entries, which DELCONSUMER would throw away: the one that is named, and
@@ -100,38 +118,23 @@ class RedisSource:
             return self._requirements
         await self._let_go()
         reads, line = RedisConnection(self._target, self.where), RedisConnection(self._target, self.where)
-        try:
-            async with asyncio.timeout(_OPEN):
-                await line.open()
-                await reads.open()
-                self._requirements = await _checked(line, self.where, self._key, self._group)
-                raise_first_error(self._requirements, self.where)
-                await self._create_group(line)
-        except TimeoutError as silent:
-            await _closed(reads, line)
-            raise BrokerUnavailableError(f"{self.where}: no answer within {_OPEN:g} s") from silent
-        except BaseException:
-            await _closed(reads, line)
-            raise
+        async with opening(reads, line):
+            await line.open()
+            await reads.open()
+            self._requirements = await self.examine(line)
+            raise_first_error(self._requirements, self.where)
+            await self._create_group(line)
         self._reads, self._line = reads, line
         self._keeping = asyncio.get_running_loop().create_task(self._keep(line))
         return self._requirements
 
-    async def check(self) -> Sequence[Requirement]:
-        """Check the server and the stream."""
-        line = RedisConnection(self._target, self.where)
-        try:
-            async with asyncio.timeout(_OPEN):
-                await line.open()
-                return await _checked(line, self.where, self._key, self._group)
-        except TimeoutError as silent:
-            raise BrokerUnavailableError(f"{self.where}: no answer within {_OPEN:g} s") from silent
-        finally:
-            await line.close()
+    async def examine(self, line: RedisConnection) -> Requirements:
+        """Return what is to be said of the server, of the stream, and of missing rights."""
+        return await _check(line, self._target, self.where, self._key, self._group)
 
     async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
         """Return what comes first: its own pending entries, those of dead processes, then new ones."""
-        line = self._opened()
+        line = self._open_line()
         loop = asyncio.get_running_loop()
         if not self._buffer:
             # The read outlives a cancelled caller: what it brings is this consumer's.
@@ -144,12 +147,12 @@ class RedisSource:
                 reading, self._reading = self._reading, None
                 reading.result()
             elif loop.time() >= self._reading_until:
-                raise self._lost(BrokerUnavailableError(f"{self.where}: no answer within {wait:g} s"))
+                raise self._lose(BrokerUnavailableError(f"{self.where}: no answer within {wait:g} s"))
         return next_batch(self._buffer, limit)
 
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge all at once."""
-        line = self._opened()
+        line = self._open_line()
         ids = [one.receipt for one in deliveries if one.receipt in self._pending]
         for entry in ids:
             del self._pending[entry]
@@ -162,15 +165,15 @@ class RedisSource:
 
     async def pause(self) -> None:
         """Ask for nothing more. What was asked for may still come, and no other process gets it."""
-        self._opened()
+        self._open_line()
 
     async def backlog(self) -> Backlog:
         """Return what the group has not acknowledged; unknown in a stream from which entries were deleted."""
-        line = self._opened()
+        line = self._open_line()
         groups = [_pairs(one) for one in await self._run(line, "XINFO", "GROUPS", self._key)]
         mine = next((one for one in groups if one[b"name"].decode() == self._group), None)
         if mine is None:
-            raise self._lost(BrokerUnavailableError(f"{self.where}: the group {self._group!r} is gone"))
+            raise self._lose(BrokerUnavailableError(f"{self.where}: the group {self._group!r} is gone"))
         (least, clock, following) = await line.calls(
             [
                 ("XPENDING", self._key, self._group),
@@ -315,9 +318,9 @@ class RedisSource:
         try:
             return await line.call(*words, timeout=timeout)
         except CommandError as refusal:
-            raise self._lost(self._meant(refusal)) from refusal
+            raise self._lose(self._meant(refusal)) from refusal
         except (BrokerUnavailableError, ConfigError) as error:
-            raise self._lost(error) from error
+            raise self._lose(error) from error
 
     def _meant(self, refusal: CommandError) -> BrokerUnavailableError | ConfigError:
         if refusal.code in ("NOGROUP", "UNBLOCKED"):
@@ -326,7 +329,7 @@ class RedisSource:
             )
         return _meant(refusal, self.where)
 
-    def _lost(self, error: Any) -> Any:
+    def _lose(self, error: Any) -> Any:
         for line in (self._reads, self._line):
             if line is not None:
                 line.lose(error)
@@ -335,23 +338,23 @@ class RedisSource:
     def _is_open(self) -> bool:
         return all(line is not None and line.fault is None for line in (self._reads, self._line))
 
-    def _opened(self) -> RedisConnection:
+    def _open_line(self) -> RedisConnection:
         if self._reads is None or self._line is None:
             raise BrokerUnavailableError(f"{self.where}: it is not open")
         for line in (self._reads, self._line):
             if line.fault is not None:
-                raise self._lost(type(line.fault)(*line.fault.args))
+                raise self._lose(type(line.fault)(*line.fault.args))
         return self._line
 
     async def _let_go(self) -> None:
-        tasks = [task for task in (self._reading, self._keeping) if task is not None]
+        reading, keeping = self._reading, self._keeping
         self._reading = self._keeping = None
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        reads, line = self._reads, self._line
+        await cancelled(reading, keeping)
+        lines = self._reads, self._line
         self._reads = self._line = None
-        await _closed(reads, line)
+        for line in lines:
+            if line is not None:
+                await line.close()
         self._buffer.clear()
         self._pending.clear()
         self._own_after = "0"
@@ -363,11 +366,9 @@ class RedisSender:
 
     def __init__(self, target: Target) -> None:
         self.where = target.where
-        self._target = target
         self._trim = trim_of(target)
         RedisConnection(target, self.where)
-        self._line: RedisConnection | None = None
-        self._turn = asyncio.Lock()
+        self._connection = SendersConnection(partial(RedisConnection, target, self.where))
 
     async def send(self, place: str, event: OutgoingEvent, timeout: float) -> None:
         """Append an entry with the fields ``ce_id``, ``task``, ``content-type`` and ``data``."""
@@ -386,58 +387,37 @@ class RedisSender:
             "data",
             event.body,
         )
+        began = False
         try:
             async with asyncio.timeout(timeout):
-                line = await self._connected()
+                line = await self._connection.open()
+                line.check()
+                began = True
                 entry = await line.call(
                     "XADD", place, "NOMKSTREAM", *trim, "*", *fields, timeout=timeout + _CLOSE
                 )
         except TimeoutError as silent:
-            if self._line is not None:
-                self._line.lose(BrokerUnavailableError(f"{self.where}: no answer within {timeout:g} s"))
-            raise DeliveryError(f"{where}: no answer within {timeout:g} s") from silent
-        except (BrokerUnavailableError, ConfigError) as fault:
-            raise DeliveryError(f"{where}: {fault}") from fault
+            if (connection := self._connection.present) is not None:
+                connection.lose(BrokerUnavailableError(f"{self.where}: no answer within {timeout:g} s"))
+            text = f"no answer within {timeout:g} s"
+            raise failed_send(where, TimeoutError(text), began=began) from silent
+        except BrokerUnavailableError as fault:
+            raise failed_send(where, fault, began=began) from fault
+        except ConfigError as fault:  # an answer to this very command, or to the login
+            raise failed_send(where, fault, began=False) from fault
         except CommandError as refusal:
-            kind = DeliveryError if is_passing(refusal) else RefusedTargetError
-            raise kind(f"{where}: Redis does not take it ({refusal})") from refusal
+            if is_passing(refusal) or refusal.code in _ELSEWHERE:
+                reason = _meant(refusal, where)
+                raise failed_send(where, reason, began=False) from reason
+            raise RefusedTargetError(f"{where}: Redis does not take it ({refusal})") from refusal
         if entry is None:
-            raise RefusedTargetError(
+            raise MissingPlaceError(
                 f"{where}: there is no such stream: correct the name, or create it with the group that reads it (XGROUP CREATE {place} GROUP $ MKSTREAM)"
             )
 
-    async def check(self, places: Sequence[str]) -> Sequence[Requirement]:
-        """Return for each stream whether it exists, and what Redis promises of it."""
-        try:
-            async with asyncio.timeout(_OPEN):
-                line = await self._connected()
-                return [one for place in places for one in await _checked(line, self.where, place, None)]
-        except TimeoutError as silent:
-            raise BrokerUnavailableError(f"{self.where}: no answer within {_OPEN:g} s") from silent
-
     async def close(self) -> None:
         """Leave."""
-        line, self._line = self._line, None
-        await _closed(line)
-
-    async def _connected(self) -> RedisConnection:
-        async with self._turn:
-            if self._line is None or self._line.fault is not None:
-                await self.close()
-                line = RedisConnection(self._target, self.where)
-                try:
-                    await line.open()
-                except BaseException:
-                    await _closed(line)
-                    raise
-                self._line = line
-            return self._line
-
-
-async def _closed(*lines: RedisConnection | None) -> None:
-    for line in lines:
-        if line is not None:
-            await line.close()
+        await self._connection.close()
 
 
 def delivery_of(key: str, entry: str, fields: Sequence[bytes] | None, count: int) -> Delivery:
@@ -475,56 +455,96 @@ def delivery_of(key: str, entry: str, fields: Sequence[bytes] | None, count: int
     )  # fmt: skip
 
 
-async def _checked(line: RedisConnection, where: str, key: str, group: str | None) -> list[Requirement]:
+async def _missing_rights(line: RedisConnection, target: Target, key: str, group: str | None) -> Requirements:
+    """Return what this user may not do with a stream. Nothing is read or written: there is no such group, and
+    no such id, and Redis looks at rights first.
+    """
+    always = {"type": ("TYPE", key), "pttl": ("PTTL", key), "xinfo|stream": ("XINFO", "STREAM", key)}
+    of_use: dict[str, tuple[Word, ...]] = {"xadd": ("XADD", key, "NOMKSTREAM", "none", "data", "")}
+    of_less_use: dict[str, tuple[Word, ...]] = {}
+    if group is not None:
+        of_use = {
+            "xreadgroup": ("XREADGROUP", "GROUP", _NO_GROUP, "check", "COUNT", 1, "STREAMS", key, ">"),
+            "xack": ("XACK", key, _NO_GROUP, "0-0"),
+            "xautoclaim": ("XAUTOCLAIM", key, _NO_GROUP, "check", 0, "0-0"),
+            "xclaim": ("XCLAIM", key, _NO_GROUP, "check", 0, "0-0", "JUSTID"),
+            "xpending": ("XPENDING", key, _NO_GROUP),
+            "xrange": ("XRANGE", key, "+", "+", "COUNT", 1),
+            "xgroup|create": ("XGROUP", "CREATE", key, _NO_GROUP, "none"),
+            "xinfo|groups": ("XINFO", "GROUPS", key),
+            "time": ("TIME",),
+        }
+        of_less_use = {
+            "eval": ("EVAL", "return 0", 0),
+            "xinfo|consumers": ("XINFO", "CONSUMERS", key, _NO_GROUP),
+            "xgroup|delconsumer": ("XGROUP", "DELCONSUMER", key, _NO_GROUP, "check"),
+        }
+    result = Requirements()
+    severities: tuple[tuple[Severity, dict[str, tuple[Word, ...]], str], ...] = (
+        ("error", {**always, **of_use}, ""),
+        ("warning", of_less_use, ": the names of consumers that died long ago stay in the group"),
+    )
+    for severity, commands, consequence in severities:
+        rights = list[str]()
+        for name, words in commands.items():
+            try:
+                await line.call(*words)
+            except CommandError:
+                continue
+            except ConfigError as fault:
+                rights.append(f"~{_pattern(key)}" if _KEY.search(str(fault)) else f"+{name}")
+        if rights := list(dict.fromkeys(rights)):
+            what = f"this user lacks the rights {' '.join(rights)}{consequence}"
+            result.add(severity, what, grant(target, rights))
+    return result
+
+
+async def _check(
+    line: RedisConnection, target: Target, where: str, key: str, group: str | None
+) -> Requirements:
     """Return what Redis promises of a stream. ``group``: who reads from it; None: it is sent to.
 
     Raises ``ConfigError``, ``BrokerUnavailableError``.
     """
+    result = Requirements()
     try:
-        info = _info(await line.call("INFO"))
+        info = await line.call("INFO")
     except ConfigError as fault:
-        info = {}
-        result = [Requirement("warning", f"The server cannot be checked: {fault}", "Grant the right to INFO")]
+        result.add("warning", f"The server cannot be checked: {fault}", grant(target, ["+info"]))
     except CommandError as refusal:
         raise _meant(refusal, where) from refusal
     else:
-        result = _of_server(info, where)
+        result.extend(_of_server(_info(info), where))
+    missing = await _missing_rights(line, target, key, group)
+    result.extend(missing)
+    if any(one.severity == "error" for one in missing):
+        return result
     kind, left, stream = await line.calls([("TYPE", key), ("PTTL", key), ("XINFO", "STREAM", key)])
     for answer in (kind, left):
         if isinstance(answer, CommandError):
             raise _meant(answer, where) from answer
     if kind == b"none":
         create = f"XGROUP CREATE {key} {group or 'GROUP'} $ MKSTREAM"
-        result.append(
-            Requirement("error", f"There is no stream {key}", f"Correct the name, or create it: {create}")
-        )
+        result.add("error", f"There is no stream {key}", f"Correct the name, or create it: {create}")
         return result
     if kind != b"stream":
-        result.append(
-            Requirement("error", f"{key} is not a stream, but a {kind.decode()}", "Name another key")
-        )
+        result.add("error", f"{key} is not a stream, but a {kind.decode()}", "Name another key")
         return result
-    result.append(Requirement("ok", f"The stream {key} exists"))
+    result.add("ok", f"The stream {key} exists")
     if left > 0:
-        result.append(
-            Requirement(
-                "error",
-                f"The stream {key} expires in {left / 1000:.0f} s, with all that is in it",
-                f"PERSIST {key}",
-            )
-        )
+        what = f"The stream {key} expires in {left / 1000:.0f} s, with all that is in it"
+        result.add("error", what, f"PERSIST {key}")
     last = _pairs(stream).get(b"last-generated-id", b"0-0") if isinstance(stream, list) else b"0-0"
     if group is not None and 0 < int(last.partition(b"-")[0]) < _TIMES_BEGIN:
-        result.append(
-            Requirement(
-                "warning", f"The senders of {key} choose the ids of its entries ({last.decode()}): in a stream that was deleted and filled again, they "
-                "repeat, and are taken for known ones", "Let Redis make the ids (XADD … *), or never delete the stream",
-            )
-        )  # fmt: skip
+        what = (
+            f"The senders of {key} choose the ids of its entries ({last.decode()}): in a stream that was deleted and filled again, they "
+            "repeat, and are taken for known ones"
+        )
+        result.add("warning", what, "Let Redis make the ids (XADD … *), or never delete the stream")
     return result
 
 
-def _of_server(info: dict[str, str], where: str) -> list[Requirement]:
+def _of_server(info: dict[str, str], where: str) -> Requirements:
     """Return what a server promises of all its streams."""
     version = tuple(int(part) for part in info.get("redis_version", "0").split(".")[:2] if part.isdecimal())
     if version < _OLDEST:
@@ -533,44 +553,29 @@ def _of_server(info: dict[str, str], where: str) -> list[Requirement]:
         )
     if info.get("role") == "slave":
         raise BrokerUnavailableError(f"{where}: the server is a replica now: name the one that is written to")
-    result = []
+    result = Requirements()
     policy = info.get("maxmemory_policy", "")
     if policy.startswith("allkeys"):
+        what = f"Redis may evict whole streams when its memory is full (maxmemory-policy {policy})"
         is_limited = info.get("maxmemory", "0") != "0"
-        result.append(
-            Requirement(
-                "error" if is_limited else "warning", f"Redis may evict whole streams when its memory is full (maxmemory-policy {policy})",
-                "Set maxmemory-policy to noeviction",
-            )
-        )  # fmt: skip
+        result.add("error" if is_limited else "warning", what, "Set maxmemory-policy to noeviction")
     if info.get("aof_enabled") == "0":
-        result.append(
-            Requirement(
-                "warning",
-                "appendonly is off: a restart of Redis loses what came since its last snapshot",
-                "Set appendonly to yes",
-            )
-        )
+        what = "appendonly is off: a restart of Redis loses what came since its last snapshot"
+        result.add("warning", what, "Set appendonly to yes")
     else:
-        result.append(
-            Requirement(
-                "ok", "appendonly is on; unless appendfsync is always, a power cut loses the last second"
-            )
-        )
+        what = "appendonly is on; unless appendfsync is always, a power cut loses the last second"
+        result.add("ok", what)
     if info.get("connected_slaves", "0") != "0":
-        result.append(
-            Requirement(
-                "warning", "Redis confirms before its replicas have an entry: a fail-over loses the last ones",
-                "min-replicas-to-write 1 makes the loss smaller; nothing in Redis rules it out",
-            )
-        )  # fmt: skip
+        what = "Redis confirms before its replicas have an entry: a fail-over loses the last ones"
+        remedy = "min-replicas-to-write 1 makes the loss smaller; nothing in Redis rules it out"
+        result.add("warning", what, remedy)
     return result
 
 
 def _meant(refusal: CommandError, where: str) -> BrokerUnavailableError | ConfigError:
     if is_passing(refusal):
         return BrokerUnavailableError(f"{where}: {refusal}")
-    if refusal.code in ("MOVED", "ASK"):
+    if refusal.code in _ELSEWHERE:
         return ConfigError(
             f"{where}: the stream is on another node of the cluster ({refusal}): name that node in the URL"
         )
@@ -607,6 +612,24 @@ def open_source(target: Target, address: BrokerAddress, reader: Reader) -> Redis
 def open_sender(target: Target) -> RedisSender:
     """Return what appends to streams. Raises ``ConfigError`` for a URL that cannot be used."""
     return RedisSender(target)
+
+
+async def check(
+    target: Target, sources: Sequence[BrokerAddress], places: Sequence[str], reader: Reader
+) -> Answers:
+    """Check the server, each stream, and what this user may do with it."""
+    line = RedisConnection(target, target.where)
+    async with opening(line):
+        await line.open()
+        answers = await check_each(
+            target,
+            sources,
+            lambda each: RedisSource(target, each, reader).examine(line),
+            places,
+            lambda place: _check(line, target, f"{target.where}/{place}", place, None),
+        )
+    await line.close()
+    return answers
 
 
 def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -> str:

@@ -7,12 +7,13 @@ always goes to its own command, and the first fault gives the connection up.
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import SplitResult, unquote
 
 from redis import exceptions as failed
 from redis.asyncio.connection import Connection, SSLConnection
@@ -20,7 +21,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from makegood.base.urls import parts_of, scrubbed
-from makegood.brokers.kinds import Target
+from makegood.brokers.connection import BrokerConnection
+from makegood.brokers.kinds import Target, rights_command
 from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
 
 Word = str | bytes | int
@@ -30,9 +32,28 @@ ANSWER: Final = 4.0
 """Seconds for which an answer is waited for, beyond what a command itself may wait."""
 
 _PORT: Final = 6379
-_TLS_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_COMMAND: Final = re.compile(r"run the '([^']+)' command")
+_TLS_FILES: Final = {
+    "ssl_ca_certs": "the file with the authority's certificate",
+    "ssl_certfile": "the file with this process's certificate",
+    "ssl_keyfile": "the file with its key",
+}
+_PARAMETERS: Final = {"maxlen": "about how many entries a stream keeps", **_TLS_FILES}
 _BARRED: Final = (failed.AuthenticationError, failed.AuthorizationError, failed.NoPermissionError)
-_PASSING: Final = ("LOADING", "BUSY ", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "MISCONF", "OOM")
+_PASSING: Final = frozenset(
+    {"LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "MISCONF", "OOM", "NOREPLICAS"}
+)
+_CODES: Final[dict[type[Exception], str]] = {
+    failed.NoPermissionError: "NOPERM ",
+    failed.ReadOnlyError: "READONLY ",
+    failed.OutOfMemoryError: "OOM ",
+    failed.ClusterDownError: "CLUSTERDOWN ",
+    failed.MasterDownError: "MASTERDOWN ",
+    failed.TryAgainError: "TRYAGAIN ",
+    failed.MovedError: "MOVED ",
+    failed.AskError: "ASK ",
+}
+"""The first words of answers that redis-py leaves out of the texts of its errors."""
 
 E = TypeVar("E", bound=MakegoodError)
 
@@ -45,17 +66,14 @@ class CommandError(Exception):
         self.code = text.partition(" ")[0]
 
 
-class RedisConnection:
-    """One connection. ``where`` begins its messages."""
+class RedisConnection(BrokerConnection):
+    """See ``BrokerConnection``."""
 
     def __init__(self, target: Target, where: str) -> None:
-        self._target = target
-        self._where = where
+        super().__init__(target, where)
         self._connection = _connection(target)
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._reading: asyncio.Task[None] | None = None
-        self.fault: MakegoodError | None = None
-        """Why it cannot be used any more."""
 
     async def open(self) -> None:
         """Connect. Raises ``ConfigError``, ``BrokerUnavailableError``."""
@@ -65,14 +83,9 @@ class RedisConnection:
         except (failed.RedisError, OSError) as fault:  # a TimeoutError is an OSError
             raise self.lose(self._meaning(fault)) from fault
         except BaseException:
-            self.lose(BrokerUnavailableError(f"{self._where}: it is closed"))
+            self.lose(BrokerUnavailableError(f"{self.where}: it is closed"))
             raise
         self._reading = asyncio.get_running_loop().create_task(self._read())
-
-    def check(self) -> None:
-        """Raise the fault of the connection, if it has one."""
-        if self.fault is not None:
-            raise type(self.fault)(*self.fault.args)
 
     def lose(self, error: E) -> E:
         """Give the connection up, and return the error. Whoever waits for an answer gets that error, too."""
@@ -114,7 +127,7 @@ class RedisConnection:
                 )
                 return [self._refusal(answer) for answer in [await one for one in answers]]
         except TimeoutError as silent:
-            error = BrokerUnavailableError(f"{self._where}: no answer within {timeout:g} s")
+            error = BrokerUnavailableError(f"{self.where}: no answer within {timeout:g} s")
             raise self.lose(error) from silent
         except (failed.RedisError, OSError) as fault:
             raise self.lose(self._meaning(fault)) from fault
@@ -124,7 +137,7 @@ class RedisConnection:
 
     async def close(self) -> None:
         """Leave at once."""
-        self.lose(BrokerUnavailableError(f"{self._where}: it is closed"))
+        self.lose(BrokerUnavailableError(f"{self.where}: it is closed"))
         if self._reading is not None:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._reading
@@ -140,7 +153,7 @@ class RedisConnection:
                 self.lose(self._meaning(fault))
                 return
             if not self._waiting:
-                self.lose(BrokerUnavailableError(f"{self._where}: it answered what nobody had asked"))
+                self.lose(BrokerUnavailableError(f"{self.where}: it answered what nobody had asked"))
                 return
             waiting = self._waiting.popleft()
             if not waiting.done():
@@ -159,42 +172,62 @@ class RedisConnection:
         text = _text(fault, self._target)
         if isinstance(fault, failed.NoPermissionError):
             return ConfigError(
-                f"{self._where}: Redis refuses it ({text}): grant the rights that `makegood broker permissions` prints"
+                f"{self.where}: Redis refuses it ({text}): {grant(self._target, [_right(text, self.where)])}; "
+                f"{rights_command(self._target, self.where)} prints all rights that makegood needs"
             )
         if isinstance(fault, _BARRED):
             return ConfigError(
-                f"{self._where}: Redis refuses the login ({text}): correct user and password in the settings"
+                f"{self.where}: Redis refuses the login ({text}): correct user and password in the settings"
             )
         if isinstance(fault.__context__, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in text:
             return ConfigError(
-                f"{self._where}: {text}; name the authority's certificate (?ssl_ca_certs=FILE), or correct the URL"
+                f"{self.where}: {text}; name the authority's certificate (?ssl_ca_certs=FILE), or correct the URL"
             )
-        return BrokerUnavailableError(f"{self._where}: {text}")
+        if (remedy := _correction(fault, text, parts_of(self._target.url))) is not None:
+            return ConfigError(f"{self.where}: {remedy}")
+        return BrokerUnavailableError(f"{self.where}: {text}")
+
+
+def _correction(fault: Exception, text: str, parts: SplitResult) -> str | None:
+    """Return what to correct in a URL that leads to a server of another kind, port or database."""
+    if isinstance(fault, failed.InvalidResponse):
+        return "what answers there is not Redis: correct host and port"
+    if "DB index is out of range" in text:
+        return f"the server has no database {parts.path.strip('/')}: correct the path of the URL"
+    if "WRONG_VERSION_NUMBER" in text:
+        return (
+            f"{parts.hostname}:{parts.port or _PORT} does not speak TLS: write redis://, or the port for TLS"
+        )
+    return None
+
+
+def grant(target: Target, rights: Sequence[str]) -> str:
+    """Return the command that gives the user of a URL rights, such as "+xadd"."""
+    user = unquote(parts_of(target.url).username or "") or "default"
+    return f"ACL SETUSER {user} {' '.join(rights)}, and ACL SAVE"
+
+
+def _right(text: str, where: str) -> str:
+    command = _COMMAND.search(text)
+    return f"+{command[1].lower()}" if command else f"~{where.partition('/')[2] or 'KEY'}"
 
 
 def is_passing(refusal: CommandError) -> bool:
     """Return whether the same command may be taken later: the server loads, fails over, or has no room."""
-    return str(refusal).startswith(_PASSING)
+    return refusal.code in _PASSING
 
 
 def _text(fault: Exception, target: Target) -> str:
     text = str(fault) or ("no answer" if isinstance(fault, TimeoutError) else type(fault).__name__)
-    codes: dict[type[Exception], str] = {
-        failed.NoPermissionError: "NOPERM ",
-        failed.ReadOnlyError: "READONLY ",
-        failed.OutOfMemoryError: "OOM ",
-    }
-    code = codes.get(type(fault), "")
+    code = _CODES.get(type(fault), "")
     return scrubbed(code + text.removeprefix(code), target.url)
 
 
 def trim_of(target: Target) -> int:
     """Return to about how many entries a sender trims its streams; 0: it trims nothing."""
-    text = dict(parse_qsl(parts_of(target.url, f"brokers: the URL of {target.name!r}").query)).get(
-        "maxlen", "0"
-    )
+    text = target.settings(_PARAMETERS)[1].get("maxlen", "0")
     if not text.isdecimal():
-        raise ConfigError(f"brokers: the URL of {target.name!r}: maxlen is a number of entries")
+        raise ConfigError(f"{target.subject}: maxlen is a number of entries")
     return int(text)
 
 
@@ -203,15 +236,9 @@ def _connection(target: Target) -> Connection:
 
     Raises ``ConfigError`` for a form that Redis does not have, or a file that cannot be read.
     """
-    subject = f"brokers: the URL of {target.name!r}"
-    parts = parts_of(target.url, subject)
-    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
-    parameter_names = ("maxlen", *_TLS_FILES)
+    subject = target.subject
+    parts, parameters = target.settings(_PARAMETERS)
     database = parts.path.strip("/")
-    if unknown := sorted(parameters.keys() - set(parameter_names)):
-        raise ConfigError(
-            f"{subject} has the parameter {unknown[0]!r}: Redis takes {', '.join(parameter_names)}"
-        )
     if "," in parts.netloc:
         raise ConfigError(f"{subject} names more than one server: name the one that is written to")
     if database and not database.isdecimal():

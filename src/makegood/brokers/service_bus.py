@@ -18,7 +18,6 @@ With ``sessions=on`` one session at a time is read, until it has no more message
 import asyncio
 import contextlib
 import re
-from collections import deque
 from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
@@ -33,18 +32,21 @@ from azure.servicebus.aio import ServiceBusReceiver as Link
 from azure.servicebus.aio import ServiceBusSender as SendLink
 
 from makegood.base.clock import Clock, SystemClock
+from makegood.base.secret_names import COVER
 from makegood.brokers.address import BrokerAddress
-from makegood.brokers.kinds import Target
-from makegood.brokers.message_leases import MessageLeases
+from makegood.brokers.kinds import Target, check_each
+from makegood.brokers.message_leases import LeasedSource, MessageLeases
 from makegood.brokers.protocol import (
     MOST_BYTES,
+    Answers,
     Backlog,
     Delivery,
+    MissingPlaceError,
     OutgoingEvent,
     Reader,
     RefusedTargetError,
     Requirement,
-    next_batch,
+    UnsentError,
 )
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError, MakegoodError
 
@@ -89,6 +91,32 @@ def open_sender(target: Target) -> "ServiceBusSender":
     return ServiceBusSender(Namespace(target))
 
 
+async def check(
+    target: Target,
+    sources: Sequence[BrokerAddress],
+    places: Sequence[str],
+    reader: Reader,  # noqa: ARG001 - there are no groups
+) -> Answers:
+    """Open a link to each place, and close it again."""
+    namespace = Namespace(target)
+
+    async def read(address: BrokerAddress) -> Sequence[Requirement]:
+        source = ServiceBusSource(namespace, address)
+        requirements = await source.examine()
+        await source.leave_link()
+        return requirements
+
+    async def check_place(place: str) -> list[Requirement]:
+        link = await namespace.call(send_link_to(namespace, place), _ANSWER)
+        await link.close()
+        return [Requirement("ok", "the queue or topic is there")]
+
+    try:
+        return await check_each(target, sources, read, places, check_place)
+    finally:
+        await namespace.close()
+
+
 def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -> str:
     """Return commands of Azure's CLI: rules with a key for a connection string, else roles for PRINCIPAL."""
     name = Namespace(target).host.partition(".")[0]
@@ -116,10 +144,6 @@ def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -
             "# for a topic write /topics/NAME, or /topics/NAME/subscriptions/NAME, in place of /queues/NAME",
         ]
     )
-
-
-class _MissingQueueError(ConfigError):
-    """There is no such queue, topic or subscription."""
 
 
 class Namespace:
@@ -211,7 +235,7 @@ class Namespace:
         """Separate faults that no retry mends from those that may pass."""
         text = self.clean(fault)
         if isinstance(fault, failed.MessagingEntityNotFoundError):
-            return _MissingQueueError(
+            return ConfigError(
                 f"{self.where}: there is no such queue or subscription ({text}): make it, or correct its name"
             )
         if isinstance(fault, _REFUSED):
@@ -229,7 +253,7 @@ class Namespace:
         """Return what a fault says, without the keys of the connection string."""
         text = str(fault) or type(fault).__name__
         for secret in self._secrets:
-            text = text.replace(secret, "***")
+            text = text.replace(secret, COVER)
         return text.partition("\n")[0]
 
     async def close(self) -> None:
@@ -260,13 +284,13 @@ class Namespace:
         self._handlers = [each for each in self._handlers if link is not None and each[0] is not link]
 
 
-class ServiceBusSource:
-    """A queue or a subscription that orders are taken from."""
+class ServiceBusSource(LeasedSource):
+    """A queue or a subscription that orders are taken from. A link that was idle for long is replaced."""
 
     keeps_refusals = True
 
     def __init__(self, namespace: Namespace, address: BrokerAddress) -> None:
-        self.where = str(address)
+        super().__init__(address, "Service Bus", 60, _ANSWER + 1)
         self._namespace = namespace
         self._address = address
         sessions = address.parameters.get("sessions", "off")
@@ -274,38 +298,18 @@ class ServiceBusSource:
             raise ConfigError(f"{address}: sessions={sessions!r:.20}: write on or off")
         self._has_sessions = sessions == "on"
         self._link: Link | None = None
-        self._locks: MessageLeases | None = None
         self._messages: dict[str, tuple[ServiceBusReceivedMessage, float]] = {}
         """What is held, with when it came, on the loop's clock."""
-        self._ready: deque[Delivery] = deque()
-        self._receiving: asyncio.Task[None] | None = None
         self._skew: Requirement | None = None
         self._heard_at = 0.0
         self._used_at = 0.0
         self._mean = _GUESS
         """Bytes of a message, by the latest ones."""
 
-    async def open(self) -> Sequence[Requirement]:
-        """Open a link."""
-        if self._locks is not None:
-            return self._requirements()
-        try:
-            await self._open_link(_SESSION)
-        except MakegoodError:
-            await self.close()
-            raise
+    async def examine(self) -> Sequence[Requirement]:
+        """Open a link; it is given no credit, so nothing is delivered."""
+        await self._open_link(_SESSION)
         self._heard_at = self._used_at = asyncio.get_running_loop().time()
-        self._locks = MessageLeases(60, self._renew)
-        return self._requirements()
-
-    async def check(self) -> Sequence[Requirement]:
-        """Open a link and close it again; it is given no credit, so nothing is delivered."""
-        if self._locks is not None:
-            return self._requirements()
-        try:
-            await self._open_link(_SESSION)
-        finally:
-            await self.close()
         return self._requirements()
 
     def _requirements(self) -> list[Requirement]:
@@ -341,31 +345,11 @@ class ServiceBusSource:
             raise type(error)(str(error).replace(self._namespace.where, self.where, 1)) from None
         self._link = link
 
-    async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
-        """Receive; a link that was idle for long is replaced first."""
-        locks = await self._usable()
-        if not self._ready:
-            if self._receiving is None:
-                self._receiving = asyncio.create_task(self._receive(locks, limit, wait))
-            # It outlives a take that is cancelled: what it receives would stay locked.
-            await asyncio.wait({self._receiving}, timeout=wait + _ANSWER + 1)
-        receiving = self._receiving
-        if receiving is not None and (receiving.done() or not self._ready):
-            try:
-                if not receiving.done():
-                    raise BrokerUnavailableError(f"{self.where}: Service Bus has not answered in time")
-                receiving.result()
-            except MakegoodError:
-                await self.close()
-                raise
-            self._receiving = None
-        return next_batch(self._ready, limit)
-
-    async def _receive(self, locks: MessageLeases, limit: int, wait: float) -> None:
+    async def _receive(self, leases: MessageLeases, limit: int, wait: float) -> None:
         now = asyncio.get_running_loop().time
         deadline = now() + wait
         if self._link is not None and now() - self._used_at > _IDLE:
-            await self._leave_link()
+            await self.leave_link()
         if self._link is None:
             await self._open_link(max(wait, 0.5))
         link = self._link
@@ -387,14 +371,14 @@ class ServiceBusSource:
             self._heard_at = now()
         self._used_at = now()
         if not messages and self._has_sessions and not self._messages:
-            await self._leave_link()  # the next take begins with another session
+            await self.leave_link()  # the next take begins with another session
         since = max(since, now() - 1)  # the client returns a fifth of a second after the first message
         for message in messages:
             name = str(message.sequence_number)
             if not self._messages:
-                locks.seconds = self._lock_seconds(message, link)
+                leases.seconds = self._lock_seconds(message, link)
             self._messages[name] = (message, since)
-            if locks.add(name, "", since):
+            if leases.add(name, "", since):
                 self._ready.append(_delivery(name, message))
         if messages:
             self._compare_clocks(messages[-1])
@@ -403,7 +387,8 @@ class ServiceBusSource:
                 sum(len(delivery.body) for delivery in self._ready) // len(self._ready) if self._ready else 1,
             )
 
-    async def _leave_link(self) -> None:
+    async def leave_link(self) -> None:
+        """Close the link."""
         link, self._link = self._link, None
         if link is not None:
             await self._namespace.call(link.close(), _ANSWER)
@@ -434,11 +419,11 @@ class ServiceBusSource:
 
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Complete the messages; those whose lock is lost come again."""
-        locks = await self._usable()
-        names = await locks.remove(delivery.receipt for delivery in deliveries)
+        leases = await self._usable()
+        names = await leases.remove(delivery.receipt for delivery in deliveries)
         link = self._link
         messages = [self._messages.pop(name)[0] for name in names if name in self._messages]
-        try:
+        async with self._close_on_fault():
             for at in range(0, len(messages), _AT_ONCE):
                 await asyncio.gather(
                     *(
@@ -447,72 +432,41 @@ class ServiceBusSource:
                         if link
                     )
                 )
-        except MakegoodError:
-            await self.close()
-            raise
 
     async def refuse(self, delivery: Delivery, why: str) -> None:
         """Move a message to the queue's dead letters, with the reason."""
-        locks = await self._usable()
-        await locks.remove([delivery.receipt])
+        leases = await self._usable()
+        await leases.remove([delivery.receipt])
         message, _ = self._messages.pop(delivery.receipt, (None, 0.0))
         if message is None or self._link is None:
             return
         work = self._link.dead_letter_message(
             message, reason="makegood", error_description=why[:_MOST_REASON]
         )
-        try:
+        async with self._close_on_fault():
             await self._settle(work)
-        except MakegoodError:
-            await self.close()
-            raise
 
     async def _settle(self, work: Awaitable[None]) -> None:
         with contextlib.suppress(*_GONE):  # it comes again
             await self._namespace.call(work, _ANSWER)
-
-    async def pause(self) -> None:
-        """Nothing is asked for between two takes; the locks of what is here are renewed, for ten minutes."""
 
     async def backlog(self) -> Backlog:
         """Return that it is unknown: to count messages takes the right to manage the queue."""
         await self._usable()
         return Backlog(None)
 
-    async def close(self) -> None:
-        """Abandon what is held, if the service can be reached within a moment."""
-        locks, self._locks = self._locks, None
-        receiving, self._receiving = self._receiving, None
-        if receiving is not None:
-            receiving.cancel()
-            await asyncio.wait({receiving})
-        if locks is not None:
-            await locks.close()
-        link, self._link = self._link, None
-        messages = [message for message, _ in self._messages.values()]
+    async def _release(self, receipts: Mapping[str, str]) -> None:
+        link = self._link
+        if link is not None:
+            messages = [self._messages[name][0] for name in receipts if name in self._messages]
+            await asyncio.gather(*(self._settle(link.abandon_message(message)) for message in messages))
+
+    async def _disconnect(self) -> None:
+        self._link = None
         self._messages.clear()
-        self._ready.clear()
-        try:
-            async with asyncio.timeout(2):
-                if link is not None and locks is not None and locks.fault is None:
-                    await asyncio.gather(
-                        *(self._settle(link.abandon_message(message)) for message in messages)
-                    )
-        except (MakegoodError, TimeoutError):
-            pass  # then their locks expire
-        finally:
-            await self._namespace.close()
+        await self._namespace.close()
 
-    async def _usable(self) -> MessageLeases:
-        locks = self._locks
-        if locks is None:
-            raise BrokerUnavailableError(f"{self.where} is not open")
-        if locks.fault is not None:
-            await self.close()
-            raise locks.fault
-        return locks
-
-    async def _renew(self, names: Mapping[str, str]) -> Mapping[str, str | None]:
+    async def _extend(self, names: Mapping[str, str]) -> Mapping[str, str | None]:
         link = self._link
         if link is None:
             return dict.fromkeys(names)
@@ -520,11 +474,11 @@ class ServiceBusSource:
         fresh = [name for name in names if name in self._messages and at - self._messages[name][1] < _RENEWED]
         if self._has_sessions:
             works = [link.session.renew_lock(timeout=_ANSWER)] if fresh else []
-            renewed = await asyncio.gather(*map(self._renewed, works))
+            renewed = await asyncio.gather(*map(self._renew, works))
             kept = fresh if all(renewed) else []
         else:
             renewals = (
-                self._renewed(link.renew_message_lock(self._messages[name][0], timeout=_ANSWER))
+                self._renew(link.renew_message_lock(self._messages[name][0], timeout=_ANSWER))
                 for name in fresh
             )
             kept = [name for name, ok in zip(fresh, await asyncio.gather(*renewals), strict=True) if ok]
@@ -532,12 +486,23 @@ class ServiceBusSource:
             self._messages.pop(name, None)
         return {name: "" if name in kept else None for name in names}
 
-    async def _renewed(self, work: Awaitable[datetime]) -> bool:
+    async def _renew(self, work: Awaitable[datetime]) -> bool:
         try:
             await self._namespace.call(work, _ANSWER + 1)
         except _GONE:
             return False
         return True
+
+
+async def send_link_to(namespace: Namespace, place: str) -> SendLink:
+    """Open a link to a place that is sent to."""
+    link = namespace.client().get_queue_sender(place)
+    try:
+        await namespace.attach(link)
+    except BaseException:
+        namespace.sever(link)
+        raise
+    return link
 
 
 class ServiceBusSender:
@@ -556,50 +521,32 @@ class ServiceBusSender:
             message_id=event.id[:_MOST_NAME],
             session_id=event.task[:_MOST_NAME],
             content_type=event.content_type,
+            correlation_id=event.correlation(_MOST_NAME),
         )
-        error: type[DeliveryError] = DeliveryError
+        error: type[DeliveryError] = UnsentError
+        reason: MakegoodError | None = None
         try:
             async with asyncio.timeout(timeout), self._turns.setdefault(place, asyncio.Lock()):
                 try:
                     if place not in self._links:
-                        self._links[place] = await self._attached(place)
+                        self._links[place] = await send_link_to(self._namespace, place)
+                    error = DeliveryError
                     await self._links[place].send_messages(message)
                 except BaseException:
                     self._namespace.sever(self._links.pop(place, None) or place)
                     raise
         except TimeoutError:
             text = f"Service Bus has not confirmed within {timeout:g} s"
-        except (failed.MessagingEntityNotFoundError, failed.MessageSizeExceededError) as fault:
+        except failed.MessagingEntityNotFoundError as fault:
+            error, text = MissingPlaceError, self._namespace.clean(fault)
+        except failed.MessageSizeExceededError as fault:
             error, text = RefusedTargetError, self._namespace.clean(fault)
         except (ConfigError, *_AWAY) as fault:
             text = self._namespace.clean(fault)
+            reason = fault if isinstance(fault, ConfigError) else self._namespace.meaning(fault)
         else:
             return
-        raise error(f"{self.where}/{place}: {text}")
-
-    async def _attached(self, place: str) -> SendLink:
-        """Open a link to a place."""
-        link = self._namespace.client().get_queue_sender(place)
-        try:
-            await self._namespace.attach(link)
-        except BaseException:
-            self._namespace.sever(link)
-            raise
-        return link
-
-    async def check(self, places: Sequence[str]) -> Sequence[Requirement]:
-        """Open a link to each place."""
-        requirements: list[Requirement] = []
-        for place in places:
-            try:
-                link = await self._namespace.call(self._attached(place), _ANSWER)
-            except _MissingQueueError as fault:
-                text = str(fault).replace(self.where, f"{self.where}/{place}", 1)
-                requirements.append(Requirement("error", text, "make the queue or topic"))
-            else:
-                requirements.append(Requirement("ok", f"{self.where}/{place} is there"))
-                await link.close()
-        return requirements
+        raise error(f"{self.where}/{place}: {text}") from reason
 
     async def close(self) -> None:
         """Close the connections."""

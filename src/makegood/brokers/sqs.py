@@ -16,7 +16,6 @@ import asyncio
 import hashlib
 import json
 import re
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -29,19 +28,22 @@ from botocore.config import Config
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.urls import scrubbed
 from makegood.brokers.address import BrokerAddress
-from makegood.brokers.kinds import Target, is_elsewhere
-from makegood.brokers.message_leases import MessageLeases, visibility_of
+from makegood.brokers.kinds import Target, check_each, is_elsewhere
+from makegood.brokers.message_leases import LeasedSource, MessageLeases, visibility_of
 from makegood.brokers.protocol import (
     MOST_BYTES,
+    Answers,
     Backlog,
     Delivery,
+    MissingPlaceError,
     OutgoingEvent,
     Reader,
     RefusedTargetError,
     Requirement,
-    next_batch,
+    Requirements,
+    failed_send,
 )
-from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError, MakegoodError
+from makegood.errors import BrokerUnavailableError, ConfigError, MakegoodError
 
 _CONNECT, _ANSWER = 3, 5
 """Seconds for a connection, and for an answer beyond what a call waits for messages."""
@@ -67,6 +69,11 @@ _FORBIDDEN: Final = frozenset(
 )  # fmt: skip
 """Codes of answers that no retry changes."""
 _UNFIT: Final = frozenset({"InvalidParameterValue", "InvalidMessageContents", "InvalidAddress"})
+_SERVERS_FAULT: Final = 500
+_UNCONNECTED: Final = (
+    failed.EndpointConnectionError, failed.ConnectTimeoutError, failed.NoCredentialsError, failed.PartialCredentialsError,
+)  # fmt: skip
+"""Faults before anything went out."""
 _AWAY: Final = (failed.BotoCoreError, failed.HTTPClientError, OSError)
 
 
@@ -79,6 +86,30 @@ def open_source(target: Target, address: BrokerAddress, reader: Reader) -> "SqsS
 def open_sender(target: Target) -> "SqsSender":
     """Return what sends to the queues of an account and region."""
     return SqsSender(SqsCalls(target))
+
+
+async def check(
+    target: Target,
+    sources: Sequence[BrokerAddress],
+    places: Sequence[str],
+    reader: Reader,  # noqa: ARG001 - there are no groups
+) -> Answers:
+    """Look up each queue."""
+    service = SqsCalls(target)
+
+    async def check_place(place: str) -> list[Requirement]:
+        await service.attributes(await service.queue_url(place))
+        order = (
+            "the events of a task in order" if place.endswith(".fifo") else "no order, and may deliver twice"
+        )
+        return [*service.requirements(), Requirement("ok", f"the queue is there, and keeps {order}")]
+
+    try:
+        return await check_each(
+            target, sources, lambda each: SqsSource(service, each).examine(), places, check_place
+        )
+    finally:
+        service.close()
 
 
 def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -> str:
@@ -103,10 +134,6 @@ def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -
         if queues
     ]
     return json.dumps({"Version": "2012-10-17", "Statement": statements}, indent=2)
-
-
-class _MissingQueueError(ConfigError):
-    """There is no such queue."""
 
 
 class SqsCalls:
@@ -198,16 +225,17 @@ class SqsCalls:
         except (failed.NoCredentialsError, failed.PartialCredentialsError) as fault:
             raise self.config_error(str(fault)) from None
         except failed.ClientError as fault:
-            raise self._meaning(fault) from None
+            raise self.meaning(fault) from None
         except _AWAY as fault:
             raise BrokerUnavailableError(f"{self.where}: {self.clean(fault)}") from None
 
-    def _meaning(self, fault: Any) -> MakegoodError:
+    def meaning(self, fault: Any) -> MakegoodError:
+        """Separate faults that no retry mends from those that may pass."""
         code = code_of(fault)
         message = str(fault.response.get("Error", {}).get("Message", ""))
         text = f"{code}: {' '.join(_TAG.sub(' ', message).split())}"
         if code in _MISSING:
-            return _MissingQueueError(
+            return ConfigError(
                 f"{self.where}: there is no such queue in {self._region} ({self.clean(text)}): make it, or correct its name"
             )
         if code.partition(".")[0] in _FORBIDDEN or code.rpartition(".")[2] in _FORBIDDEN:
@@ -233,24 +261,20 @@ class SqsCalls:
         try:
             return str((await self.call("get_queue_url", QueueName=queue))["QueueUrl"])
         except ConfigError as fault:
-            raise type(fault)(str(fault).replace(self.where, f"{self.where}/{queue}", 1)) from None
+            raise ConfigError(str(fault).replace(self.where, f"{self.where}/{queue}", 1)) from None
 
     async def attributes(self, url: str) -> Mapping[str, str]:
         """Return a queue's attributes."""
         answer = await self.call("get_queue_attributes", QueueUrl=url, AttributeNames=["All"])
         return dict(answer.get("Attributes", {}))
 
-    def requirements(self) -> list[Requirement]:
+    def requirements(self) -> Requirements:
         """Return what is to be said of the way to the service."""
+        result = Requirements()
         if self.endpoint and not self.endpoint.startswith("https://") and is_elsewhere(self.endpoint):
-            return [
-                Requirement(
-                    "warning",
-                    f"the endpoint of {self.where} is on another machine, and not encrypted",
-                    "write an https:// endpoint",
-                )
-            ]
-        return []
+            what = f"the endpoint of {self.where} is on another machine, and not encrypted"
+            result.add("warning", what, "write an https:// endpoint")
+        return result
 
     def close(self) -> None:
         """Drop the client. A call that is out ends by itself, in a daemon thread."""
@@ -260,138 +284,65 @@ class SqsCalls:
             threads.shutdown()
 
 
-class SqsSource:
-    """A queue of SQS that orders are taken from."""
+class SqsSource(LeasedSource):
+    """A queue of SQS that orders are taken from.
 
-    keeps_refusals = False
+    One call waits for the first message; if it was full, others fill the batch.
+    """
 
     def __init__(self, service: SqsCalls, address: BrokerAddress) -> None:
-        self.where = str(address)
-        self._service = service
-        self._queue = address.place
         self._visibility = visibility_of(address, _LONGEST_VISIBILITY)
-        self._leases: MessageLeases | None = None
-        self._ready: deque[Delivery] = deque()
-        self._receiving: asyncio.Task[None] | None = None
+        super().__init__(address, "SQS", self._visibility, _CONNECT + _ANSWER)
+        self._sqs = service
+        self._queue = address.place
         self._calls: set[_Receipts] = set()
         self._url = ""
         self._is_fifo = address.place.endswith(".fifo")
-        self._ids_by_group = False
-        self._requirements: Sequence[Requirement] = ()
+        self._attributes: Mapping[str, str] = {}
 
-    async def open(self) -> Sequence[Requirement]:
+    async def examine(self) -> Sequence[Requirement]:
         """Look up the queue and check it."""
-        if self._leases is not None:
-            return self._requirements
-        try:
-            self._requirements = await self._look()
-        except MakegoodError:
-            await self.close()
-            raise
-        self._leases = MessageLeases(self._visibility, self._extend)
-        return self._requirements
+        self._url = await self._sqs.queue_url(self._queue)
+        self._attributes = await self._sqs.attributes(self._url)
+        return self._requirements()
 
-    async def check(self) -> Sequence[Requirement]:
-        """Check the queue; SQS has no connection that would stay open."""
-        try:
-            return await self._look()
-        finally:
-            if self._leases is None:
-                self._service.close()
-
-    async def _look(self) -> Sequence[Requirement]:
-        self._url = await self._service.queue_url(self._queue)
-        attributes = await self._service.attributes(self._url)
-        self._ids_by_group = attributes.get("DeduplicationScope") == "messageGroup"
-        return [*self._service.requirements(), *_checked(attributes)]
-
-    async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
-        """Receive: one call waits for the first message; if it was full, others fill the batch."""
-        leases = await self._usable()
-        if not self._ready:
-            if self._receiving is None:
-                self._receiving = asyncio.create_task(self._receive(leases, limit, wait))
-            # It outlives a take that is cancelled: what it receives would be hidden in vain.
-            await asyncio.wait({self._receiving}, timeout=wait + _CONNECT + _ANSWER)
-        receiving = self._receiving
-        if receiving is not None and (receiving.done() or not self._ready):
-            self._receiving = None
-            try:
-                if not receiving.done():
-                    raise BrokerUnavailableError(f"{self.where}: SQS has not answered in time")
-                receiving.result()
-            except MakegoodError:
-                self._receiving = receiving
-                await self.close()
-                raise
-        return next_batch(self._ready, limit)
+    def _requirements(self) -> Sequence[Requirement]:
+        return [*self._sqs.requirements(), *_requirements_of(self._attributes)]
 
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Delete the messages, ten a call; those that are not ours any more come again."""
         leases = await self._usable()
         receipts = await leases.remove(delivery.receipt for delivery in deliveries)
         for _ in range(2):  # SQS may fail to delete single messages, by its own fault: they get a second try
-            try:
+            async with self._close_on_fault():
                 answers = await self._in_tens("delete_message_batch", receipts)
-            except MakegoodError:
-                await self.close()
-                raise
             receipts = {name: receipts[name] for name, is_ours in answers if not is_ours}
             if not receipts:
                 return
 
-    async def refuse(self, delivery: Delivery, why: str) -> None:
-        """Raise ``ConfigError``: SQS has no such call."""
-        del delivery, why
-        raise ConfigError(
-            f"{self.where}: SQS cannot refuse a message; it is kept in the store's dead letters"
-        )
-
-    async def pause(self) -> None:
-        """Nothing is received between two takes anyway; what is here is extended."""
-
     async def backlog(self) -> Backlog:
         """Return SQS's own, approximate number: in the queue, in flight, and delayed."""
         await self._usable()
-        attributes = await self._service.attributes(self._url)
+        attributes = await self._sqs.attributes(self._url)
         names = ("", "NotVisible", "Delayed")
         return Backlog(sum(int(attributes.get(f"ApproximateNumberOfMessages{name}", 0)) for name in names))
 
-    async def close(self) -> None:
-        """Show the messages to others again, if the service can be reached within a moment."""
-        leases, self._leases = self._leases, None
-        receiving, self._receiving = self._receiving, None
-        if receiving is not None:
-            receiving.cancel()
-            await asyncio.wait({receiving})
-        receipts: dict[str, str] = {}
+    async def _interrupt(self, receiving: asyncio.Task[None]) -> dict[str, str]:
+        receipts = await super()._interrupt(receiving)
         for call in self._calls:
             call.is_over = True
             receipts |= call.receipts
         self._calls.clear()
-        if leases is not None:
-            receipts |= await leases.close()
-        self._ready.clear()
-        try:
-            if receipts and self._service.is_open:
-                async with asyncio.timeout(2):
-                    await self._in_tens("change_message_visibility_batch", receipts, 0)
-        except (MakegoodError, TimeoutError):
-            pass  # then they appear when their time is over
-        finally:
-            self._service.close()
+        return receipts
 
-    async def _usable(self) -> MessageLeases:
-        leases = self._leases
-        if leases is None:
-            raise BrokerUnavailableError(f"{self.where} is not open")
-        if leases.fault is not None:
-            await self.close()
-            raise leases.fault
-        return leases
+    async def _release(self, receipts: Mapping[str, str]) -> None:
+        if self._sqs.is_open:
+            await self._in_tens("change_message_visibility_batch", receipts, 0)
+
+    async def _disconnect(self) -> None:
+        self._sqs.close()
 
     async def _receive(self, leases: MessageLeases, limit: int, wait: float) -> None:
-        """Receive what ``take`` returns, and perhaps a little more."""
         messages = await self._call(leases, limit, min(int(wait), _LONGEST_POLL))
         if not messages and wait < 1:
             await asyncio.sleep(wait)  # SQS waits for whole seconds
@@ -406,7 +357,7 @@ class SqsSource:
             await asyncio.gather(*(self._call(leases, rest - at, 0) for at in range(0, rest, _TEN)))
 
     async def _call(self, leases: MessageLeases, limit: int, wait: int) -> Sequence[Mapping[str, Any]]:
-        client = await self._service.open()
+        client = await self._sqs.open()
         arguments = {
             "QueueUrl": self._url,
             "MaxNumberOfMessages": min(limit, _TEN),
@@ -417,8 +368,8 @@ class SqsSource:
         }
         call = _Receipts(asyncio.get_running_loop().time)
         self._calls.add(call)
-        future = self._service.begin(partial(call.receive, client, arguments))
-        messages: Sequence[Mapping[str, Any]] = await self._service.answer(future, None)
+        future = self._sqs.begin(partial(call.receive, client, arguments))
+        messages: Sequence[Mapping[str, Any]] = await self._sqs.answer(future, None)
         self._calls.discard(call)
         for message in messages:
             if leases.add(message["MessageId"], message["ReceiptHandle"], call.since):
@@ -437,7 +388,12 @@ class SqsSource:
         return Delivery(
             receipt=message["MessageId"],
             body=body,
-            id=_id(message["MessageId"], body, system, by_group=self._ids_by_group),
+            id=_id(
+                message["MessageId"],
+                body,
+                system,
+                by_group=self._attributes.get("DeduplicationScope") == "messageGroup",
+            ),
             headers=headers,
             kind=headers.get("ce_type", ""),
             correlation_id=headers.get("correlation_id"),
@@ -459,7 +415,7 @@ class SqsSource:
         tens = [names[at : at + _TEN] for at in range(0, len(names), _TEN)]
         answers = await asyncio.gather(
             *(
-                self._service.call(
+                self._sqs.call(
                     verb,
                     QueueUrl=self._url,
                     Entries=[
@@ -516,6 +472,7 @@ class SqsSender:
         }
         if place.endswith(".fifo"):
             arguments |= {"MessageGroupId": _token(event.task), "MessageDeduplicationId": _token(event.id)}
+        began = False
         try:
             async with asyncio.timeout(timeout):
                 if place not in self._urls:
@@ -524,32 +481,27 @@ class SqsSender:
                 call = await self._service.begin_in_turn(
                     "send_message", QueueUrl=self._urls[place], **arguments
                 )
+                began = True
                 await asyncio.shield(call)
         except TimeoutError:
-            raise DeliveryError(f"{self.where}/{place}: SQS has not confirmed within {timeout:g} s") from None
+            text = TimeoutError(f"SQS has not confirmed within {timeout:g} s")
+            raise failed_send(f"{self.where}/{place}", text, began=began) from None
         except failed.ClientError as fault:
             self._urls.pop(place, None)
-            error = RefusedTargetError if code_of(fault) in _MISSING | _UNFIT else DeliveryError
-            raise error(f"{self.where}/{place}: {self._service.clean(fault)}") from None
+            if code_of(fault) in _MISSING | _UNFIT:
+                error = MissingPlaceError if code_of(fault) in _MISSING else RefusedTargetError
+                raise error(f"{self.where}/{place}: {self._service.clean(fault)}") from None
+            # An answer that it is the sender's fault says that SQS has kept nothing.
+            began = began and fault.response["ResponseMetadata"]["HTTPStatusCode"] >= _SERVERS_FAULT
+            raise failed_send(
+                f"{self.where}/{place}", Exception(self._service.clean(fault)), began=began
+            ) from self._service.meaning(fault)
         except (ConfigError, *_AWAY) as fault:
-            raise DeliveryError(f"{self.where}/{place}: {self._service.clean(fault)}") from None
-
-    async def check(self, places: Sequence[str]) -> Sequence[Requirement]:
-        """Look up each queue."""
-        answers = self._service.requirements()
-        for place in places:
-            try:
-                await self._service.attributes(await self._service.queue_url(place))
-            except _MissingQueueError as fault:
-                answers.append(Requirement("error", str(fault), "make the queue"))
-            else:
-                kind = (
-                    "keeps the events of a task in order"
-                    if place.endswith(".fifo")
-                    else "keeps no order, and may deliver twice"
-                )
-                answers.append(Requirement("ok", f"{self.where}/{place} is there, and {kind}"))
-        return answers
+            began = began and not isinstance(fault, _UNCONNECTED)
+            reason = fault if isinstance(fault, ConfigError) else None
+            raise failed_send(
+                f"{self.where}/{place}", Exception(self._service.clean(fault)), began=began
+            ) from reason
 
     async def close(self) -> None:
         """Drop the client."""
@@ -584,29 +536,21 @@ def _id(message_id: str, body: bytes, system: Mapping[str, str], *, by_group: bo
     return f"{system.get('MessageGroupId', '')} {token}" if by_group else token
 
 
-def _checked(attributes: Mapping[str, str]) -> list[Requirement]:
+def _requirements_of(attributes: Mapping[str, str]) -> Requirements:
     """Return what a queue's attributes say about losses."""
-    answers: list[Requirement] = []
+    answers = Requirements()
     policy = attributes.get("RedrivePolicy")
     if policy:
         most = int(json.loads(policy).get("maxReceiveCount", 0))
         what = f"SQS moves a message to the dead-letter queue when it was received {most} times and not deleted; a crash or a deployment counts"
-        is_few = most < _FEW_RECEIPTS
-        answers.append(
-            Requirement(
-                "warning" if is_few else "ok",
-                what,
-                f"set maxReceiveCount to {_FEW_RECEIPTS} or more" if is_few else "",
-            )
-        )
+        if most < _FEW_RECEIPTS:
+            answers.add("warning", what, f"set maxReceiveCount to {_FEW_RECEIPTS} or more")
+        else:
+            answers.add("ok", what)
     retention = int(attributes.get("MessageRetentionPeriod", _USUAL_RETENTION))
     what = f"SQS deletes a message that nobody took within {retention / 86_400:g} days, without a word"
-    is_short = retention < _USUAL_RETENTION
-    answers.append(
-        Requirement(
-            "warning" if is_short else "ok",
-            what,
-            "set MessageRetentionPeriod to 1209600, 14 days" if is_short else "",
-        )
-    )
+    if retention < _USUAL_RETENTION:
+        answers.add("warning", what, "set MessageRetentionPeriod to 1209600, 14 days")
+    else:
+        answers.add("ok", what)
     return answers

@@ -16,7 +16,6 @@ import asyncio
 import binascii
 import re
 from base64 import b64decode
-from collections import deque
 from collections.abc import Awaitable, Mapping, Sequence
 from importlib import import_module
 from os import environ
@@ -24,23 +23,27 @@ from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import msgspec
+from aiohttp import ClientConnectorError, ClientSession, DummyCookieJar, TCPConnector
 from azure.core import exceptions as failed
+from azure.core.pipeline.transport import AioHttpTransport
 from azure.storage.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 from makegood.base.urls import scrubbed
 from makegood.brokers.address import BrokerAddress
-from makegood.brokers.kinds import Target, is_elsewhere
-from makegood.brokers.message_leases import MessageLeases, visibility_of
+from makegood.brokers.kinds import Target, check_each, is_elsewhere
+from makegood.brokers.message_leases import LeasedSource, MessageLeases, visibility_of
 from makegood.brokers.protocol import (
     MOST_BYTES,
+    Answers,
     Backlog,
     Delivery,
+    MissingPlaceError,
     OutgoingEvent,
     Reader,
     RefusedTargetError,
     Requirement,
-    next_batch,
+    UnsentError,
 )
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError, MakegoodError
 
@@ -51,10 +54,18 @@ _PAGE: Final = 32
 """Messages that one call takes."""
 _AT_ONCE: Final = 32
 """Calls under way at the same time: messages are extended and deleted one by one."""
+KEEP_ALIVE: Final = 3.0
+"""Seconds that an idle connection is used again: Azurite closes it after 5. aiohttp repeats a call that met a
+closed connection once, and its second connection may be as old as the first.
+"""
 _SHORTEST_REST, _LONGEST_REST = 0.1, 5.0
 _LONGEST_VISIBILITY: Final = 7 * 86_400
 _MOST_BYTES: Final = 64 * 1024
 _NAME: Final = re.compile(r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
+_SERVERS_FAULT: Final = 500
+_REFUSALS: Final[Mapping[str, type[DeliveryError]]] = {
+    "QueueNotFound": MissingPlaceError, "RequestBodyTooLarge": RefusedTargetError, "QueueDisabled": RefusedTargetError,
+}  # fmt: skip
 _NOT_IN_XML: Final = re.compile("[\ufffe\uffff]")
 _GONE: Final = ("MessageNotFound", "PopReceiptMismatch")
 _EMULATED: Final = "devstoreaccount1"
@@ -73,6 +84,28 @@ def open_source(target: Target, address: BrokerAddress, reader: Reader) -> "Stor
 def open_sender(target: Target) -> "StorageQueueSender":
     """Return what sends to the queues of an account."""
     return StorageQueueSender(QueueAccount(target))
+
+
+async def check(
+    target: Target,
+    sources: Sequence[BrokerAddress],
+    places: Sequence[str],
+    reader: Reader,  # noqa: ARG001 - there are no groups
+) -> Answers:
+    """Look at each queue."""
+    account = QueueAccount(target)
+
+    async def check_place(place: str) -> list[Requirement]:
+        await account.look(place)
+        what = "the queue is there; it keeps no order, and an event may be there twice"
+        return [*account.requirements(), Requirement("ok", what)]
+
+    try:
+        return await check_each(
+            target, sources, lambda each: StorageQueueSource(account, each).examine(), places, check_place
+        )
+    finally:
+        await account.close()
 
 
 def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -> str:
@@ -106,10 +139,6 @@ def permissions(target: Target, sources: Sequence[str], places: Sequence[str]) -
     return "\n".join(lines)
 
 
-class _MissingQueueError(ConfigError):
-    """There is no such queue."""
-
-
 class QueueAccount:
     """Calls of an account's queue service, each with a time limit; faults in makegood's words."""
 
@@ -118,7 +147,7 @@ class QueueAccount:
         if not parts.hostname or parts.path.strip("/"):
             raise ConfigError(
                 f"{target.where}: write azure-queue://ACCOUNT.queue.core.windows.net, or "
-                "azure-queue://devstoreaccount1@127.0.0.1:10001 for Azurite"
+                "azure-queue://devstoreaccount1@127.0.0.1:10001 for Azurite; write a / in a key as %2F"
             )
         place = parts.netloc.rpartition("@")[2]
         self.target = target
@@ -140,9 +169,9 @@ class QueueAccount:
         if self._service is None:
             self._credential = self._sas or self._account_key() or _identity()
             try:
+                transport = _Transport(connection_timeout=_CONNECT, read_timeout=_ANSWER)
                 self._service = QueueServiceClient(
-                    self.url, credential=self._credential, retry_total=0, connection_timeout=_CONNECT,
-                    read_timeout=_ANSWER, logging_enable=False,
+                    self.url, credential=self._credential, retry_total=0, transport=transport, logging_enable=False
                 )  # fmt: skip
             except ValueError as bad:
                 raise self.config_error(str(bad)) from None
@@ -164,22 +193,21 @@ class QueueAccount:
                 f"{self.where}: the storage service has not answered within {_ANSWER:g} s"
             ) from None
         except (failed.AzureError, OSError) as fault:
-            raise self._meaning(fault) from None
+            raise self.meaning(fault) from None
 
     async def look(self, name: str) -> int:
         """Return how many messages a queue has. Raises ``BrokerUnavailableError``, ``ConfigError``."""
         try:
             properties = await self.call(self.queue(name).get_queue_properties())
         except ConfigError as fault:
-            raise type(fault)(str(fault).replace(self.where, f"{self.where}/{name}", 1)) from None
+            raise ConfigError(str(fault).replace(self.where, f"{self.where}/{name}", 1)) from None
         return int(properties.approximate_message_count or 0)
 
-    def _meaning(self, fault: Exception) -> MakegoodError:
+    def meaning(self, fault: Exception) -> MakegoodError:
+        """Separate faults that no retry mends from those that may pass."""
         text = self.text_of(fault)
         if code_of(fault) == "QueueNotFound":
-            return _MissingQueueError(
-                f"{self.where}: there is no such queue ({text}): make it, or correct its name"
-            )
+            return ConfigError(f"{self.where}: there is no such queue ({text}): make it, or correct its name")
         status = getattr(fault, "status_code", 0)
         if status in (401, 403) or isinstance(fault, failed.ClientAuthenticationError):
             return self.config_error(
@@ -217,45 +245,24 @@ class QueueAccount:
             await leave()
 
 
-class StorageQueueSource:
-    """A storage queue that orders are taken from."""
+class StorageQueueSource(LeasedSource):
+    """A storage queue that orders are taken from.
 
-    keeps_refusals = False
+    It receives by calls of 32, until one is not full; an empty queue is polled again after a growing wait.
+    """
 
     def __init__(self, account: QueueAccount, address: BrokerAddress) -> None:
-        self.where = str(address)
+        self._visibility = visibility_of(address, _LONGEST_VISIBILITY)
+        super().__init__(address, "a storage queue", self._visibility, _ANSWER + 1)
         self._account = account
         self._name = address.place
-        self._visibility = visibility_of(address, _LONGEST_VISIBILITY)
-        self._leases: MessageLeases | None = None
-        self._ready: deque[Delivery] = deque()
-        self._receiving: asyncio.Task[None] | None = None
         self._is_asking = False
         self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._rest = _SHORTEST_REST
         self._next_poll = 0.0
 
-    async def open(self) -> Sequence[Requirement]:
+    async def examine(self) -> Sequence[Requirement]:
         """See whether the queue is there."""
-        if self._leases is not None:
-            return self._requirements()
-        try:
-            requirements = await self._look()
-        except MakegoodError:
-            await self.close()
-            raise
-        self._leases = MessageLeases(self._visibility, self._extend)
-        return requirements
-
-    async def check(self) -> Sequence[Requirement]:
-        """See whether the queue is there, and close the connection unless the source is open."""
-        try:
-            return await self._look()
-        finally:
-            if self._leases is None:
-                await self._account.close()
-
-    async def _look(self) -> Sequence[Requirement]:
         await self._account.look(self._name)
         return self._requirements()
 
@@ -265,93 +272,33 @@ class StorageQueueSource:
         )
         return [*self._account.requirements(), Requirement("ok", what)]
 
-    async def take(self, limit: int, wait: float) -> Sequence[Delivery]:
-        """Receive: calls of 32, until one is not full; an empty queue is asked again after a growing wait."""
-        leases = await self._usable()
-        if not self._ready:
-            if self._receiving is None:
-                self._receiving = asyncio.create_task(self._receive(leases, limit, wait))
-            # It outlives a take that is cancelled: what it receives would be hidden in vain.
-            await asyncio.wait({self._receiving}, timeout=wait + _ANSWER + 1)
-        receiving = self._receiving
-        if receiving is not None and (receiving.done() or not self._ready):
-            try:
-                if not receiving.done():
-                    raise BrokerUnavailableError(
-                        f"{self.where}: the storage service has not answered in time"
-                    )
-                receiving.result()
-            except MakegoodError:
-                await self.close()
-                raise
-            self._receiving = None
-        return next_batch(self._ready, limit)
-
     async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Delete the messages; those that are not ours any more come again."""
         leases = await self._usable()
         receipts = await leases.remove(delivery.receipt for delivery in deliveries)
         queue = self._account.queue(self._name)
-        try:
+        async with self._close_on_fault():
             await asyncio.gather(
                 *(self._settle(queue.delete_message(name, receipt)) for name, receipt in receipts.items())
             )
-        except MakegoodError:
-            await self.close()
-            raise
-
-    async def refuse(self, delivery: Delivery, why: str) -> None:
-        """Raise ``ConfigError``: there is no such call."""
-        del delivery, why
-        raise ConfigError(
-            f"{self.where}: a storage queue cannot refuse a message; it is kept in the store's dead letters"
-        )
-
-    async def pause(self) -> None:
-        """Nothing is received between two takes anyway; what is here is extended."""
 
     async def backlog(self) -> Backlog:
         """Return the service's own number, hidden messages included."""
         await self._usable()
         return Backlog(await self._account.look(self._name))
 
-    async def close(self) -> None:
-        """Show the messages to others again, if the service can be reached within a moment."""
-        leases, self._leases = self._leases, None
-        receiving, self._receiving = self._receiving, None
-        if receiving is not None:
-            if self._is_asking:  # what its call hides would stay hidden
-                await asyncio.wait({receiving}, timeout=1)
-            receiving.cancel()
-            await asyncio.wait({receiving})
-        receipts = {} if leases is None else await leases.close()
-        self._ready.clear()
-        try:
-            if receipts:
-                queue = self._account.queue(self._name)
-                async with asyncio.timeout(2):
-                    await asyncio.gather(
-                        *(
-                            self._settle(queue.update_message(name, receipt, visibility_timeout=0))
-                            for name, receipt in receipts.items()
-                        )
-                    )
-        except (MakegoodError, TimeoutError):
-            pass  # then they appear when their time is over
-        finally:
-            await self._account.close()
+    async def _interrupt(self, receiving: asyncio.Task[None]) -> dict[str, str]:
+        if self._is_asking:  # what its call hides would stay hidden
+            await asyncio.wait({receiving}, timeout=1)
+        return await super()._interrupt(receiving)
 
-    async def _usable(self) -> MessageLeases:
-        leases = self._leases
-        if leases is None:
-            raise BrokerUnavailableError(f"{self.where} is not open")
-        if leases.fault is not None:
-            await self.close()
-            raise leases.fault
-        return leases
+    async def _release(self, receipts: Mapping[str, str]) -> None:
+        await self._hide(receipts, 0)
+
+    async def _disconnect(self) -> None:
+        await self._account.close()
 
     async def _receive(self, leases: MessageLeases, limit: int, wait: float) -> None:
-        """Receive what ``take`` returns, and perhaps a little more."""
         now = asyncio.get_running_loop().time
         deadline = now() + wait
         queue = self._account.queue(self._name)
@@ -380,10 +327,14 @@ class StorageQueueSource:
                 return
 
     async def _extend(self, receipts: Mapping[str, str]) -> Mapping[str, str | None]:
+        return await self._hide(receipts, self._visibility)
+
+    async def _hide(self, receipts: Mapping[str, str], seconds: int) -> dict[str, str | None]:
+        """Hide messages for so many seconds from now. Return their receipts; None: it is not ours."""
         queue = self._account.queue(self._name)
         answers = await asyncio.gather(
             *(
-                self._settle(queue.update_message(name, receipt, visibility_timeout=self._visibility))
+                self._settle(queue.update_message(name, receipt, visibility_timeout=seconds))
                 for name, receipt in receipts.items()
             )
         )
@@ -395,7 +346,7 @@ class StorageQueueSource:
     async def _settle(self, work: Awaitable[T]) -> T | None:
         """Await a call for one message; None: the message is not ours, or gone."""
 
-        async def settled() -> T | None:
+        async def settle() -> T | None:
             try:
                 return await work
             except failed.HttpResponseError as fault:
@@ -404,7 +355,7 @@ class StorageQueueSource:
                 raise
 
         async with self._at_once:
-            return await self._account.call(settled())
+            return await self._account.call(settle())
 
 
 class StorageQueueSender:
@@ -430,34 +381,47 @@ class StorageQueueSender:
                 f"{self.where}/{place}: the storage service has not confirmed within {timeout:g} s"
             ) from None
         except (failed.AzureError, OSError) as fault:
-            is_refused = code_of(fault) in ("QueueNotFound", "RequestBodyTooLarge", "QueueDisabled")
-            error = RefusedTargetError if is_refused else DeliveryError
-            raise error(f"{self.where}/{place}: {self._account.text_of(fault)}") from None
+            error = _REFUSALS.get(code_of(fault), UnsentError if _is_unsent(fault) else DeliveryError)
+            raise error(f"{self.where}/{place}: {self._account.text_of(fault)}") from self._account.meaning(
+                fault
+            )
         except ConfigError as fault:
             raise RefusedTargetError(str(fault)) from None
-
-    async def check(self, places: Sequence[str]) -> Sequence[Requirement]:
-        """Look at each queue."""
-        requirements = self._account.requirements()
-        for place in places:
-            try:
-                await self._account.look(place)
-            except _MissingQueueError as fault:
-                requirements.append(Requirement("error", str(fault), "make the queue"))
-            else:
-                what = f"{self.where}/{place} is there; it keeps no order, and an event may be there twice"
-                requirements.append(Requirement("ok", what))
-        return requirements
 
     async def close(self) -> None:
         """Close the connections."""
         await self._account.close()
 
 
+def _is_unsent(fault: Exception) -> bool:
+    """Whether nothing went out, or the service answered that it was the sender's fault."""
+    status = getattr(fault, "status_code", None)
+    if status is not None:
+        return bool(status < _SERVERS_FAULT)
+    # The SDK says "request failed" also of one whose answer was lost.
+    return isinstance(getattr(fault, "inner_exception", None), ClientConnectorError)
+
+
 def code_of(fault: BaseException) -> str:
     """Return the service's code for a fault."""
     code = getattr(fault, "error_code", None)
     return str(getattr(code, "value", code) or "")
+
+
+class _Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it on demand, without its type
+    """The SDK's transport, whose connections end before the service ends them.
+
+    Its session begins with the first call: a client that refuses its credential has none to close.
+    """
+
+    session: ClientSession | None
+
+    async def open(self) -> None:
+        if self.session is None:
+            self.session = ClientSession(
+                connector=TCPConnector(keepalive_timeout=KEEP_ALIVE), cookie_jar=DummyCookieJar(), auto_decompress=False, trust_env=True
+            )  # fmt: skip
+        await super().open()
 
 
 def _identity() -> Any:

@@ -1,13 +1,12 @@
-"""Kafka: librdkafka's mock cluster, or a real one.
+"""Kafka: librdkafka's mock cluster, tansu, or a real one.
 
-The mock cluster forgets at a restart, and knows no users. ``MAKEGOOD_TEST_KAFKA=HOST:PORT`` names a real cluster without a
+The mock cluster forgets at a restart, and knows no users; tansu forgets nothing. ``MAKEGOOD_TEST_KAFKA=HOST:PORT`` names a real cluster without a
 login, on which the suites run as well.
 """
 
 import asyncio
 import json
 import os
-import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -18,18 +17,19 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its own documented import
 
-from examples.orders.free_port import free_port
+from examples.orders.private_servers import KafkaServer, ServerProcess
 from makegood.base.sizes import MIB
 from makegood.brokers import BrokerAddress, Target, address_of
 from makegood.errors import ConfigError
 from tests.brokers.rig import Draft, Received
-from tests.brokers.rigs.private_process import PrivateProcess
+from tests.brokers.rigs.private_server import PrivateProgram, ServerRig
 
-_WAIT = 30.0
+_WAIT = 60.0
 _TOPIC_DENIED = 29
+_SILENT = 1.0
 
 
-class KafkaRig:
+class KafkaRig(ServerRig[ServerProcess]):
     """librdkafka's mock cluster, with one broker; a topic has one partition."""
 
     kind = "kafka"
@@ -45,40 +45,27 @@ class KafkaRig:
     has_dead_letters = False
     has_single_acknowledgements = False
     checks_rights = True
-    redelivery = 10.0
+    has_proxy = False
+    redelivery = 15.0
     """The session's timeout, and the time to share out the partitions."""
     most_bytes = 1_000_000
     secrets: Sequence[str] = ()
 
     def __init__(self) -> None:
-        self.port = free_port()
-        self._process = PrivateProcess(self.port)
-        self._control = str(self._process.folder / "control")
+        script = Path(__file__).with_name("mock_kafka.py")
+        self.server = PrivateProgram(
+            "kafka", lambda _, port: [sys.executable, str(script), str(port), self._control]
+        )
+        self.port = self.server.port
+        self._control = str(self.server.folder / "control")
         self._places: dict[str, int] = {}
 
     def start(self) -> None:
         """Start the cluster; all that it had is gone, except that its topics are there."""
         Path(self._control).unlink(missing_ok=True)
-        script = Path(__file__).with_name("mock_kafka.py")
-        self._process.start([sys.executable, str(script), str(self.port), self._control])
+        self.server.start()
         for place, partitions in self._places.items():
             self.command("topic_create", place, partitions, 1)
-
-    def kill(self) -> None:
-        """Kill it."""
-        self._process.kill()
-
-    def stop(self) -> None:
-        """Stop it with SIGSTOP."""
-        self._process.signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it continue."""
-        self._process.signal(signal.SIGCONT)
-
-    def close(self) -> None:
-        """Kill it, and remove its folder."""
-        self._process.close()
 
     def command(self, *words: str | int) -> None:
         """Have the cluster carry out a function of librdkafka's mock API."""
@@ -91,7 +78,7 @@ class KafkaRig:
     @property
     def target(self) -> Target:
         """The cluster as the settings name it."""
-        return Target("kafka", "main", f"kafka://127.0.0.1:{self.port}?session=3")
+        return Target("kafka", "main", f"kafka://127.0.0.1:{self.port}?session=8")
 
     async def declare(self, place: str, partitions: int = 1) -> BrokerAddress:
         """Create a topic."""
@@ -134,7 +121,7 @@ class KafkaRig:
             lag = 0
             partitions = [TopicPartition(place, n) for n in range(self._places[place])]
             for part in consumer.committed(partitions, timeout=_WAIT):
-                low, high = consumer.get_watermark_offsets(part, timeout=_WAIT)
+                low, high = self._ends(consumer, part)
                 lag += high - (part.offset if part.offset >= 0 else low)
             return lag
         finally:
@@ -150,7 +137,7 @@ class KafkaRig:
             result = []
             for number in range(self._places[place]):
                 part = TopicPartition(place, number, 0)
-                low, high = consumer.get_watermark_offsets(part, timeout=_WAIT)
+                low, high = self._ends(consumer, part)
                 consumer.assign([TopicPartition(place, number, low)])
                 for _ in range(low, high):
                     message = consumer.poll(_WAIT)
@@ -169,6 +156,11 @@ class KafkaRig:
             return result
         finally:
             consumer.close()
+
+    def _ends(self, consumer: Consumer, part: TopicPartition) -> tuple[int, int]:
+        """Return the offsets of a partition's first message and of the next one."""
+        low, high = consumer.get_watermark_offsets(part, timeout=_WAIT)
+        return low, high
 
     def _consumer(self, group: str) -> Consumer:
         return Consumer(
@@ -198,22 +190,96 @@ class KafkaRig:
             self.command("topic_set_error", place, 0)
 
 
-class RealKafkaRig(KafkaRig):
-    """The cluster of ``MAKEGOOD_TEST_KAFKA``. It is not ours: no case stops it."""
+class LastingKafkaRig(KafkaRig):
+    """A cluster that keeps what it has over a restart."""
 
     keeps_over_restart = True
     checks_rights = False
-    redelivery = 30.0
 
     def __init__(self) -> None:
         self._places = {}
+
+    def _delete(self, places: list[str]) -> None:
+        admin = self._admin()  # kept until the futures are done, which end with it
+        for future in admin.delete_topics(places).values() if places else ():
+            future.result(_WAIT)
+
+    def _create(self, place: str, partitions: int) -> None:
+        admin = self._admin()
+        for future in admin.create_topics([NewTopic(place, partitions, 1)]).values():
+            future.result(_WAIT)
+
+    async def declare(self, place: str, partitions: int = 1) -> BrokerAddress:
+        """Create a topic."""
+        self._places[place] = partitions
+        await asyncio.to_thread(self._create, place, partitions)
+        return address_of(f"kafka:main/{place}?start=earliest&group={place}", {"kafka"})
+
+    async def delete(self, place: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        del self._places[place]
+        await asyncio.to_thread(self._delete, [place])
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self._server})
+
+
+class TansuRig(LastingKafkaRig):
+    """The broker of the demo. Its connections cannot be broken one by one."""
+
+    has_connection = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.server = KafkaServer()
+
+    def start(self) -> None:
+        """Start it, with all that it had."""
+        self.server.start()
+
+    @property
+    def target(self) -> Target:
+        """The broker as the settings name it."""
+        return Target("kafka", "main", f"kafka://{self._server}?session=6")
+
+    async def disconnect(self, place: str) -> None:
+        """Break all connections: only a restart does."""
+        await asyncio.to_thread(self.kill)
+        await asyncio.to_thread(self.start)
+
+    def _ends(self, consumer: Consumer, part: TopicPartition) -> tuple[int, int]:
+        """Read on to the end: tansu says that a partition ends behind the first message of its last batch, whose rest comes with it."""
+        low, high = super()._ends(consumer, part)
+        consumer.assign([TopicPartition(part.topic, part.partition, low)])
+        end = low
+        while (message := consumer.poll(_WAIT if end < high else _SILENT)) is not None:
+            end = cast("int", message.offset()) + 1
+        assert end >= high
+        return low, end
+
+    def command(self, *words: str | int) -> None:
+        """Skip the case."""
+        pytest.skip("only the mock cluster fails on request")
+
+    @property
+    def _server(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+
+class RealKafkaRig(LastingKafkaRig):
+    """The cluster of ``MAKEGOOD_TEST_KAFKA``. It is not ours: no case stops it."""
+
+    redelivery = 30.0
+
+    def __init__(self) -> None:
+        super().__init__()
         self._address = os.environ.get("MAKEGOOD_TEST_KAFKA", "")
 
     def start(self) -> None:
         """Make sure that it is there."""
         if not self._address:
             raise ConfigError(
-                "no MAKEGOOD_TEST_KAFKA=HOST:PORT: a broker's death, retention and transactions are shown by a real Kafka only"
+                "no MAKEGOOD_TEST_KAFKA=HOST:PORT: retention and transactions are shown by a real Kafka only"
             )
         self._admin().list_topics(timeout=_WAIT)
 
@@ -227,31 +293,10 @@ class RealKafkaRig(KafkaRig):
         """Delete the topics of the run."""
         self._delete(list(self._places))
 
-    def _delete(self, places: list[str]) -> None:
-        admin = self._admin()  # kept until the futures are done, which end with it
-        for future in admin.delete_topics(places).values() if places else ():
-            future.result(_WAIT)
-
-    def _create(self, place: str, partitions: int) -> None:
-        admin = self._admin()
-        for future in admin.create_topics([NewTopic(place, partitions, 1)]).values():
-            future.result(_WAIT)
-
     @property
     def target(self) -> Target:
         """The cluster as the settings name it."""
         return Target("kafka", "main", f"kafka://{self._address}?session=10")
-
-    async def declare(self, place: str, partitions: int = 1) -> BrokerAddress:
-        """Create a topic."""
-        self._places[place] = partitions
-        await asyncio.to_thread(self._create, place, partitions)
-        return address_of(f"kafka:main/{place}?start=earliest&group={place}", {"kafka"})
-
-    async def delete(self, place: str) -> None:
-        """Delete a topic, and wait until it is gone."""
-        del self._places[place]
-        await asyncio.to_thread(self._delete, [place])
 
     async def disconnect(self, place: str) -> None:
         """Skip the case."""
@@ -260,9 +305,6 @@ class RealKafkaRig(KafkaRig):
     def command(self, *words: str | int) -> None:
         """Skip the case: only the mock cluster fails on request."""
         self.kill()
-
-    def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self._server})
 
     @property
     def _server(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import confluent_kafka
 
 _SYNC_GROUP = b"\0\x0e"
-_BEHIND = 0.1
+_BEHIND = 0.3
 _PRODUCE = b"\0\0"
 _MOST_BYTES = 1_500_000
 _TOO_LARGE = 10

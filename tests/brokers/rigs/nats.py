@@ -18,12 +18,12 @@ from makegood.brokers import BrokerAddress, Target, address_of, permissions
 from makegood.errors import ConfigError
 from proofs.servers import program
 from tests.brokers.rig import Draft, Received
-from tests.brokers.rigs.private_server import PrivateServer, pause
+from tests.brokers.rigs.private_server import PrivateProgram, ServerRig, pause
 from tests.waiting import until
 
 USER, PASSWORD, ADMIN = "makegood", "orders-2-hunter", "a-dmin-pass"
 CONSUMER = "readers"
-ACK_WAIT = 4.0
+ACK_WAIT = 8.0
 
 
 def debian() -> str:
@@ -39,7 +39,7 @@ def pypi() -> str:
     return str(path)
 
 
-class NatsRig:
+class NatsRig(ServerRig[PrivateProgram]):
     """One server. Its streams have one subject each, of their own name."""
 
     kind = "nats"
@@ -54,6 +54,7 @@ class NatsRig:
     has_single_acknowledgements = True
     takes_empty = True
     checks_rights = True
+    has_proxy = False
     redelivery = ACK_WAIT
     secrets: Sequence[str] = (PASSWORD,)
     most_bytes = MIB - 133  # with the headers of an event whose id has five letters
@@ -61,7 +62,7 @@ class NatsRig:
 
     def __init__(self) -> None:
         binary = self.find()
-        self.server = PrivateServer("nats", lambda folder, _: [binary, "-c", str(folder / "server.conf")])
+        self.server = PrivateProgram("nats", lambda folder, _: [binary, "-c", str(folder / "server.conf")])
         self.write(PASSWORD)
 
     def write(self, password: str, more: str = "") -> None:
@@ -74,26 +75,10 @@ class NatsRig:
             f"{rights.replace('users: [', admin)}{more}"
         )
 
-    def start(self) -> None:
-        """Start it."""
-        self.server.start()
-
     def kill(self) -> None:
         """Kill it once acknowledgements have reached its disk: one that it confirmed within the last 0.1 s is forgotten."""
-        pause(0.5)
+        pause(1.5)
         self.server.kill()
-
-    def stop(self) -> None:
-        """Stop it with SIGSTOP."""
-        self.server.stop()
-
-    def resume(self) -> None:
-        """Let it continue."""
-        self.server.send(signal.SIGCONT)
-
-    def close(self) -> None:
-        """Kill it, and remove its folder."""
-        self.server.close()
 
     @property
     def target(self) -> Target:

@@ -19,6 +19,7 @@ from examples.orders.private_servers import RabbitServer
 from makegood.base.sizes import MIB
 from makegood.brokers import BrokerAddress, Target, address_of
 from tests.brokers.rig import Draft, Received
+from tests.brokers.rigs.private_server import ServerRig
 
 USER, PASSWORD = "shop", "orders-2-hunter"
 
@@ -47,7 +48,7 @@ def server() -> TlsRabbitServer:
     return TlsRabbitServer()
 
 
-class RabbitRig:
+class RabbitRig(ServerRig[TlsRabbitServer]):
     """A virtual host whose queues are of one type."""
 
     kind = "amqp"
@@ -63,6 +64,7 @@ class RabbitRig:
     keeps_over_restart = True
     has_dead_letters = True
     checks_rights = True
+    has_proxy = False
     redelivery = 0.0
     most_bytes = 2 * MIB
     type = "classic"
@@ -81,18 +83,6 @@ class RabbitRig:
     def _allow(self, password: str) -> None:
         self.server.ask("PUT", f"/api/users/{USER}", {"password": password, "tags": "management"})
         self.server.ask("PUT", f"/api/permissions/{self.type}/{USER}", _rights("^$", r"^amq\.default$", ".*"))
-
-    def kill(self) -> None:
-        """Kill the node."""
-        self.server.kill()
-
-    def stop(self) -> None:
-        """Stop it with SIGSTOP."""
-        self.server.pause()
-
-    def resume(self) -> None:
-        """Let it continue."""
-        self.server.resume()
 
     def close(self) -> None:
         """Remove the virtual host; the node is shared, and ends with this program."""
@@ -206,7 +196,7 @@ class QuorumRig(RabbitRig):
 
     type = "quorum"
     # Killed within the first seconds, 3.10.8 never elects the queue's leader, and 4.3.6 has lost what it confirmed.
-    durable_after = 5.0
+    durable_after = 10.0
 
 
 def _rights(configure: str, write: str, read: str) -> dict[str, str]:

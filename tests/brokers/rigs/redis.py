@@ -1,7 +1,6 @@
 """Private servers of Redis and Valkey."""
 
 import os
-import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,10 +15,10 @@ from makegood.brokers.redis import LONGEST, RedisSource
 from makegood.errors import ConfigError
 from proofs.servers import program
 from tests.brokers.rig import Draft, Received
-from tests.brokers.rigs.private_server import PrivateServer
+from tests.brokers.rigs.private_server import PrivateProgram, ServerRig
 
 USER, PASSWORD = "makegood", "orders-2-hunter"
-IDLE = 4.0
+IDLE = 8.0
 PLACES = ("orders-*", "tasks*", "take*", "rest*")
 """Streams of tests and benchmarks."""
 _ROOT = Path(__file__).resolve().parents[3]
@@ -43,7 +42,7 @@ def valkey_server() -> str:
     )
 
 
-class RedisRig:
+class RedisRig(ServerRig[PrivateProgram]):
     """One server that writes each command to the disk."""
 
     kind = "redis"
@@ -58,13 +57,14 @@ class RedisRig:
     has_single_acknowledgements = True
     takes_empty = True
     checks_rights = True
+    has_proxy = False
     redelivery = 2 * IDLE
     secrets: Sequence[str] = (PASSWORD,)
     most_bytes = LONGEST
     find = staticmethod(redis_server)
 
     def __init__(self) -> None:
-        self.server = PrivateServer(self.kind, self.words)
+        self.server = PrivateProgram(self.kind, self.words)
         RedisSource.idle = IDLE
 
     def words(self, folder: Path, port: int) -> list[str]:
@@ -93,22 +93,6 @@ class RedisRig:
         words = [word.strip("'") for word in command.replace("PASSWORD", password).split()]
         client.execute_command(*words, "resetpass", f">{password}")
         client.execute_command("ACL", "SAVE")
-
-    def kill(self) -> None:
-        """Kill it."""
-        self.server.kill()
-
-    def stop(self) -> None:
-        """Stop it with SIGSTOP."""
-        self.server.stop()
-
-    def resume(self) -> None:
-        """Let it continue."""
-        self.server.send(signal.SIGCONT)
-
-    def close(self) -> None:
-        """Kill it, and remove its folder."""
-        self.server.close()
 
     @property
     def target(self) -> Target:

@@ -6,7 +6,6 @@ It proves makegood's calls, not the service: what only that can show is marked i
 
 import base64
 import json
-import signal
 import socket
 import subprocess
 from collections.abc import Sequence
@@ -17,14 +16,13 @@ from examples.orders.free_port import free_port
 from makegood.brokers import BrokerAddress, Target, address_of
 from makegood.errors import ConfigError
 from tests.brokers.rig import Draft, Received
-from tests.brokers.rigs.breakable_way import BreakableWay
-from tests.brokers.rigs.private_process import PrivateProcess
+from tests.brokers.rigs.private_server import PrivateProgram, RigBehindAWay
 
 PYTHON = "/usr/bin/python3"
 STUB = Path(__file__).resolve().parents[1] / "service_bus_stub.py"
 
 
-class ServiceBusRig:
+class ServiceBusRig(RigBehindAWay):
     """The stub."""
 
     kind = "servicebus"
@@ -38,21 +36,23 @@ class ServiceBusRig:
     has_connection = True
     takes_bytes = True
     checks_rights = True
-    redelivery = 10.0
+    has_proxy = True
+    redelivery = 15.0
     secrets = ("c2VjcmV0c2VjcmV0",)
     has_dead_letters = True
     most_bytes = 256 * 1024
 
     def __init__(self) -> None:
         self._control = free_port()
-        self._process = PrivateProcess(free_port())
-        self._way = BreakableWay(self._process.port)
+        super().__init__(
+            PrivateProgram("servicebus", lambda _, port: [PYTHON, str(STUB), str(port), str(self._control)])
+        )
         self._queues: dict[str, dict[str, Any]] = {}
 
     @property
     def target(self) -> Target:
         text = (
-            f"Endpoint=sb://127.0.0.1:{self._way.port};SharedAccessKeyName=makegood;"
+            f"Endpoint=sb://127.0.0.1:{self.way.port};SharedAccessKeyName=makegood;"
             "SharedAccessKey=c2VjcmV0c2VjcmV0;UseDevelopmentEmulator=true"
         )
         return Target("servicebus", "main", text)
@@ -69,7 +69,7 @@ class ServiceBusRig:
             raise ConfigError(
                 "no proton for the system's Python, which the stub of Service Bus needs: apt-get install python3-qpid-proton"
             )
-        self._process.start([PYTHON, str(STUB), str(self._process.port), str(self._control)])
+        self.server.start()
         for name, settings in self._queues.items():
             self.do("queue", name, **settings)
 
@@ -81,20 +81,6 @@ class ServiceBusRig:
         assert not isinstance(answer, dict), answer["error"]
         return answer
 
-    def kill(self) -> None:
-        self._process.kill()
-
-    def stop(self) -> None:
-        self._process.signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._process.signal(signal.SIGCONT)
-
-    def close(self) -> None:
-        self.resume()
-        self._process.close()
-        self._way.close()
-
     def make(self, place: str, **settings: Any) -> BrokerAddress:
         """Make a queue; see ``Entity`` of the stub."""
         self._queues[place] = settings
@@ -102,7 +88,7 @@ class ServiceBusRig:
         return address_of(f"servicebus:main/{place}", {"servicebus"})
 
     async def declare(self, place: str) -> BrokerAddress:
-        return self.make(place, lock=5)
+        return self.make(place, lock=10)
 
     async def delete(self, place: str) -> None:
         del self._queues[place]
@@ -128,13 +114,9 @@ class ServiceBusRig:
     async def dead_letters(self, place: str) -> list[bytes]:
         return [letter.body for letter in await self.read(f"{place}/$DeadLetterQueue")]
 
-    async def disconnect(self, place: str) -> None:
-        del place
-        self._way.sever()
-
     async def revoke(self) -> None:
         self.do("set", denied=True)
-        self._way.sever()
+        self.way.sever()
 
     async def grant(self) -> None:
         self.do("set", denied=False)

@@ -6,7 +6,6 @@ credentials that boto3 finds.
 
 import asyncio
 import json
-import signal
 import sys
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -15,11 +14,9 @@ from typing import Any, TypeVar
 import boto3
 from botocore.config import Config
 
-from examples.orders.free_port import free_port
 from makegood.brokers import BrokerAddress, Target, address_of
 from tests.brokers.rig import Draft, Received
-from tests.brokers.rigs.breakable_way import BreakableWay
-from tests.brokers.rigs.private_process import PrivateProcess
+from tests.brokers.rigs.private_server import PrivateProgram, RigBehindAWay
 
 REGION = "eu-west-1"
 T = TypeVar("T")
@@ -27,7 +24,7 @@ T = TypeVar("T")
 EVERYTHING = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
 
 
-class SqsRig:
+class SqsRig(RigBehindAWay):
     """moto's SQS."""
 
     kind = "sqs"
@@ -41,15 +38,16 @@ class SqsRig:
     has_connection = True
     takes_bytes = False
     checks_rights = True
-    redelivery = 6.0
+    has_proxy = True
+    redelivery = 12.0
     secrets = ("secret",)
     has_dead_letters = False
     most_bytes = 1 << 20
-    visibility = 4
+    visibility = 8
 
     def __init__(self) -> None:
-        self._process = PrivateProcess(free_port())
-        self._way = BreakableWay(self._process.port)
+        words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p"]
+        super().__init__(PrivateProgram("moto", lambda _, port: [*words, str(port)]))
         self._admin = ("admin", "admin")
         self._queues: dict[str, Mapping[str, str]] = {}
 
@@ -60,36 +58,21 @@ class SqsRig:
     def target_of(self, key: str, secret: str) -> Target:
         """The broker with other credentials."""
         login = f"{key}:{urllib.request.quote(secret, safe='')}"  # type: ignore[attr-defined]
-        return Target("sqs", "main", f"sqs://{login}@{REGION}?endpoint=http://127.0.0.1:{self._way.port}")
+        return Target("sqs", "main", f"sqs://{login}@{REGION}?endpoint=http://127.0.0.1:{self.way.port}")
 
     def start(self) -> None:
-        words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._process.port)]
-        self._process.start(words)
+        self.server.start()
         self._admin = ("admin", "admin")
         self._admin = self.user("admin", EVERYTHING)
         for queue, attributes in self._queues.items():
             self.client().create_queue(QueueName=queue, Attributes=attributes)
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def stop(self) -> None:
-        self._process.signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._process.signal(signal.SIGCONT)
-
-    def close(self) -> None:
-        self.resume()
-        self._process.close()
-        self._way.close()
 
     def client(self, service: str = "sqs") -> Any:
         """Return a client past the way."""
         key, secret = self._admin
         return boto3.session.Session(key, secret, region_name=REGION).client(
             service,
-            endpoint_url=f"http://127.0.0.1:{self._process.port}",
+            endpoint_url=f"http://127.0.0.1:{self.server.port}",
             config=Config(retries={"total_max_attempts": 1}),
         )
 
@@ -119,7 +102,7 @@ class SqsRig:
 
     def check_rights(self, on: bool) -> None:
         """Let moto check credentials and policies."""
-        url = f"http://127.0.0.1:{self._process.port}/moto-api/reset-auth"
+        url = f"http://127.0.0.1:{self.server.port}/moto-api/reset-auth"
         data, headers = b"0" if on else b"1e12", {"Content-Type": "text/plain"}
         urllib.request.urlopen(urllib.request.Request(url, data, headers)).close()
 
@@ -141,7 +124,7 @@ class SqsRig:
 
     def url(self, place: str) -> str:
         """A queue's URL."""
-        return f"http://127.0.0.1:{self._process.port}/123456789012/{place}"
+        return f"http://127.0.0.1:{self.server.port}/123456789012/{place}"
 
     async def publish(self, place: str, drafts: Sequence[Draft]) -> None:
         await _apart(lambda: self._publish(place, drafts))
@@ -200,9 +183,6 @@ class SqsRig:
 
     async def dead_letters(self, place: str) -> list[bytes]:
         raise AssertionError("SQS has no call that refuses a message")
-
-    async def disconnect(self, place: str) -> None:
-        self._way.sever()
 
     async def revoke(self) -> None:
         self.check_rights(on=True)

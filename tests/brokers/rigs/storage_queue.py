@@ -4,21 +4,19 @@ Azurite writes its table of messages every few seconds only: a kill loses some, 
 """
 
 import base64
-import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from urllib.parse import quote
 
 from azure.storage.queue import QueueSasPermissions, generate_queue_sas
 from azure.storage.queue.aio import QueueClient
 
-from examples.orders.free_port import free_port
 from makegood.brokers import BrokerAddress, Target, address_of
 from proofs.servers import node, queue_script
 from tests.brokers.rig import Draft, Received
-from tests.brokers.rigs.breakable_way import BreakableWay
-from tests.brokers.rigs.private_process import PrivateProcess
+from tests.brokers.rigs.private_server import PrivateProgram, RigBehindAWay
 
 ACCOUNT = "shop"
 FIRST, SECOND, OTHER = (
@@ -26,7 +24,7 @@ FIRST, SECOND, OTHER = (
 )
 
 
-class StorageQueueRig:
+class StorageQueueRig(RigBehindAWay):
     """Azurite's queue service. The rig's own key is the account's second one."""
 
     kind = "azure-queue"
@@ -40,15 +38,16 @@ class StorageQueueRig:
     has_connection = False
     takes_bytes = False
     checks_rights = True
-    redelivery = 6.0
+    has_proxy = True
+    redelivery = 12.0
     secrets = (FIRST,)
     has_dead_letters = False
     most_bytes = 64 * 1024
-    visibility = 4
+    visibility = 8
 
     def __init__(self) -> None:
-        self._process = PrivateProcess(free_port())
-        self._way = BreakableWay(self._process.port)
+        super().__init__(PrivateProgram("azurite", self._words))
+        self._key = FIRST
         self._queues: set[str] = set()
 
     @property
@@ -58,45 +57,34 @@ class StorageQueueRig:
     def target_of(self, key: str) -> Target:
         """The broker with another key."""
         login = f"{ACCOUNT}:{quote(key, safe='')}"
-        return Target("azure-queue", "main", f"azure-queue://{login}@127.0.0.1:{self._way.port}")
+        return Target("azure-queue", "main", f"azure-queue://{login}@127.0.0.1:{self.way.port}")
 
     def target_with(self, place: str, rights: str) -> Target:
         """The broker by a signature with some rights on a queue."""
         sas = generate_queue_sas(
             ACCOUNT, place, SECOND, permission=QueueSasPermissions.from_string(rights), expiry=datetime.now(UTC) + timedelta(hours=1)
         )  # fmt: skip
-        return Target("azure-queue", "main", f"azure-queue://{ACCOUNT}@127.0.0.1:{self._way.port}?{sas}")
+        return Target("azure-queue", "main", f"azure-queue://{ACCOUNT}@127.0.0.1:{self.way.port}?{sas}")
 
     def start(self) -> None:
         self._start(FIRST)
 
     def _start(self, key: str) -> None:
-        script = f'AZURITE_ACCOUNTS={ACCOUNT}:{key}:{SECOND} exec "$@"'  # both keys of the account
-        words = [
-            node(), queue_script(), "--silent", "--queueHost", "127.0.0.1", "--queuePort", str(self._process.port),
-            "--location", str(self._process.folder), "--skipApiVersionCheck", "--disableTelemetry",
+        self._key = key
+        self.server.start()
+
+    def _words(self, folder: Path, port: int) -> list[str]:
+        script = f'AZURITE_ACCOUNTS={ACCOUNT}:{self._key}:{SECOND} exec "$@"'  # both keys of the account
+        return [
+            "/bin/sh", "-c", script, "azurite", node(), queue_script(), "--silent", "--queueHost", "127.0.0.1", "--queuePort", str(port),
+            "--location", str(folder), "--skipApiVersionCheck", "--disableTelemetry",
         ]  # fmt: skip
-        self._process.start(["/bin/sh", "-c", script, "azurite", *words])
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def stop(self) -> None:
-        self._process.signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._process.signal(signal.SIGCONT)
-
-    def close(self) -> None:
-        self.resume()
-        self._process.close()
-        self._way.close()
 
     @asynccontextmanager
     async def queue(self, place: str) -> AsyncIterator[QueueClient]:
         """A queue's client past the way."""
         credential = {"account_name": ACCOUNT, "account_key": SECOND}
-        url = f"http://127.0.0.1:{self._process.port}/{ACCOUNT}"
+        url = f"http://127.0.0.1:{self.server.port}/{ACCOUNT}"
         async with QueueClient(url, place, credential) as client:
             yield client
 
@@ -130,10 +118,6 @@ class StorageQueueRig:
     async def dead_letters(self, place: str) -> list[bytes]:
         raise AssertionError(f"{place}: a storage queue cannot refuse a message")
 
-    async def disconnect(self, place: str) -> None:
-        del place
-        self._way.sever()
-
     async def revoke(self) -> None:
         self._restart(OTHER)
 
@@ -142,5 +126,5 @@ class StorageQueueRig:
 
     def _restart(self, key: str) -> None:
         """Change the account's first key, which takes a new start."""
-        self._process.end()
+        self.server.end()
         self._start(key)
