@@ -42,7 +42,7 @@ __getattr__, __dir__, __all__ = names(
         "errors": "ActRefusedError AlertNotFoundError BrokerUnavailableError BulkNotFoundError CallCancelled ClosedError CodecError CompleteByPassed ConfigError "
         "DefinitionError DeliveryError DuplicateNameError FencedOffError IllegalTransitionError "
         "KeyConflict LaneTakenError Later MakegoodError MissingUndoError PayloadError Permanent PromiseError QueueFullError "
-        "Refused ScheduleNotFoundError SchemaMismatchError SignalRefused StaleWriteError StoreError StoreUnavailableError "
+        "Refused ScheduleNotFoundError SchemaMismatchError SignalRefused StoreError StoreUnavailableError "
         "StepFailedError SubmissionError TaskInError TaskNotFoundError TaskOutcome TaskUndone TransactionError "
         "UnknownActionError Verdict WaitExpiredError",
         "model.breaker": "Breaker",

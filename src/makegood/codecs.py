@@ -20,7 +20,7 @@ from makegood.base.arguments import judge_calls
 from makegood.base.contexts import running_loop
 from makegood.base.extras import optional
 from makegood.errors import CodecError, ConfigError
-from makegood.payload.envelopes import Codec, Context
+from makegood.payload.envelopes import Codec, Context, is_codec
 
 __all__ = ("Chain", "Codec", "Compressed", "Context", "Elsewhere", "Encrypted")
 
@@ -38,7 +38,8 @@ class Encrypted:
 
     ``keys``: 32 bytes each, by their ids. The first one encrypts, all decrypt: to rotate, add the new key as
     the last one everywhere, then make it the first one. ``errors``: "withhold", so that of an exception only
-    the class is kept in plain, and the text encrypted; or "keep", for exceptions that never quote payloads.
+    the class is stored in clear text, and its text is encrypted; or "keep", for exceptions that never quote
+    payloads: their texts stay in clear text.
 
     The context is authenticated: a value that was copied to another task or field is refused. The nonce is a
     keyed hash of the value and its context, so the same value in the same place is the same ciphertext, and
@@ -46,7 +47,7 @@ class Encrypted:
     """
 
     def __init__(self, keys: Mapping[str, bytes], *, errors: Errors = "withhold") -> None:
-        if not keys:
+        if not keys or not isinstance(keys, Mapping):
             raise ConfigError("Encrypted(keys): pass at least one key, {id: 32 bytes}")
         for name, key in keys.items():
             if (
@@ -85,8 +86,8 @@ class Encrypted:
         return b"%b%b:%b%b" % (_AES, self._current.encode(), nonce, ciphertext)
 
     def decode(self, data: bytes, context: Context) -> bytes:
-        """Return the value. Raises ``CodecError`` for an unknown key, and for what was changed or moved."""
-        name, colon, rest = data.removeprefix(_AES).partition(b":")
+        """Return the value. Raises ``CodecError`` for an unknown key, and for a changed or moved value."""
+        name, colon, nonce_and_ciphertext = data.removeprefix(_AES).partition(b":")
         if not (data.startswith(_AES) and colon):
             raise CodecError(f"{context.field} of {context.task} was not encrypted by mg.codecs.Encrypted")
         cipher = self._ciphers.get(name.decode(errors="replace"))
@@ -96,7 +97,11 @@ class Encrypted:
                 f"{', '.join(self._ciphers)}: add the key to Encrypted(keys)"
             )
         try:
-            value: bytes = cipher.decrypt(rest[:_NONCE_SIZE], rest[_NONCE_SIZE:], context.associated_data)
+            value: bytes = cipher.decrypt(
+                nonce_and_ciphertext[:_NONCE_SIZE],
+                nonce_and_ciphertext[_NONCE_SIZE:],
+                context.associated_data,
+            )
         except Exception:  # noqa: BLE001 - whatever it raises, the ciphertext does not belong there
             raise CodecError(
                 f"{context.field} of {context.task} was changed, or copied there from another task or field, and cannot be decrypted"
@@ -132,8 +137,8 @@ class Compressed:
             return data.removeprefix(_PLAIN)
         try:
             return zlib.decompress(data.removeprefix(_ZLIB))
-        except zlib.error as wrong:
-            raise CodecError(f"{context.field} of {context.task} cannot be decompressed: {wrong}") from None
+        except zlib.error as error:
+            raise CodecError(f"{context.field} of {context.task} cannot be decompressed: {error}") from None
 
 
 Put = Callable[[str, bytes], Awaitable[None] | None]
@@ -150,7 +155,8 @@ class Elsewhere:
     again is the same object. makegood deletes no object: expire them by a rule of the bucket, later than
     ``retention`` lets their tasks live.
 
-    The limit of payloads counts before: raise ``mg.App(payload_limit=...)`` for values that are larger.
+    makegood compares a value with the limit of payloads before it encodes the value: for larger values, raise
+    ``mg.App(payload_limit=...)``.
     """
 
     errors: Errors = "keep"
@@ -171,7 +177,7 @@ class Elsewhere:
         if len(data) <= self._limit:
             return _PLAIN + data
         name = hashlib.sha256(data).hexdigest()
-        await _called(self._put, name, data)
+        await _call(self._put, name, data)
         return _AT + name.encode()
 
     async def decode(self, data: bytes, context: Context) -> bytes:
@@ -179,7 +185,7 @@ class Elsewhere:
         if data.startswith(_PLAIN):
             return data.removeprefix(_PLAIN)
         name = data.removeprefix(_AT).decode(errors="replace")
-        value: bytes = await _called(self._get, name)
+        value: bytes = await _call(self._get, name)
         if hashlib.sha256(value).hexdigest() != name:
             raise CodecError(
                 f"{context.field} of {context.task}: what is kept elsewhere as {name} is not what was put there"
@@ -187,8 +193,8 @@ class Elsewhere:
         return value
 
 
-async def _called(fn: Callable[..., Any], *arguments: object) -> Any:
-    """Call a function: one that blocks in a thread, unless no event loop runs that it could hold up.
+async def _call(fn: Callable[..., Any], *arguments: object) -> Any:
+    """Call a function. One that blocks runs in a thread if there is an event loop that it would hold up.
 
     Raises ``ConfigError`` for one that is async where nothing can be awaited.
     """
@@ -210,11 +216,9 @@ class Chain:
     """
 
     def __init__(self, *codecs: Codec) -> None:
-        if not codecs or not all(
-            callable(getattr(codec, name, None)) for codec in codecs for name in ("encode", "decode")
-        ):
+        if not codecs or not all(map(is_codec, codecs)):
             raise ConfigError(
-                "Chain(...): pass codecs, each with encode(data, context) and decode(data, context)"
+                "Chain(...): pass codecs, each with encode(data, context) and decode(data, context), such as Compressed()"
             )
         self.codecs = codecs
         keep = all(getattr(codec, "errors", "withhold") == "keep" for codec in codecs)
@@ -224,15 +228,15 @@ class Chain:
         return f"<chain of {', '.join(map(repr, self.codecs))}>"
 
     async def encode(self, data: bytes, context: Context) -> bytes:
-        """Return what the last codec makes of what those before it made."""
+        """Return the value, encoded by the first codec to the last. Raises what they raise."""
         for codec in self.codecs:
-            step = codec.encode(data, context)
-            data = await step if inspect.isawaitable(step) else step
+            encoded = codec.encode(data, context)
+            data = await encoded if inspect.isawaitable(encoded) else encoded
         return data
 
     async def decode(self, data: bytes, context: Context) -> bytes:
-        """Return the value, decoded from the last codec to the first."""
+        """Return the value, decoded by the last codec to the first. Raises what they raise."""
         for codec in reversed(self.codecs):
-            step = codec.decode(data, context)
-            data = await step if inspect.isawaitable(step) else step
+            decoded = codec.decode(data, context)
+            data = await decoded if inspect.isawaitable(decoded) else decoded
         return data

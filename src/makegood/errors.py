@@ -37,7 +37,6 @@ what was wrong, where, and what to do::
     ├─ StoreError
     │  ├─ StoreUnavailableError     transient; actors rest and continue
     │  ├─ SchemaMismatchError       run ``makegood store migrate``
-    │  ├─ StaleWriteError           a compare-and-set lost
     │  ├─ FencedOffError            the lease's epoch moved
     │  └─ IllegalTransitionError    a defect of makegood, never the user's
     ├─ DeliveryError                a notice or an alert was not delivered; .status .retry_after
@@ -163,6 +162,7 @@ class SignalRefused(SubmissionError):  # noqa: N818 - an outcome, reads as a wor
         app: str = "",
         workflow: str = "",
         is_known: bool = False,
+        takes_encoded: bool = False,
     ) -> None:
         super().__init__(message)
         self.task_id = task_id
@@ -174,6 +174,8 @@ class SignalRefused(SubmissionError):  # noqa: N818 - an outcome, reads as a wor
         self.workflow = workflow
         self.is_known = is_known
         """Whether a step of the task waits, at some time, for a signal of this name."""
+        self.takes_encoded = takes_encoded
+        """Whether the value was refused because it is not encoded: this process lacks the app's codec."""
 
 
 class CodecError(MakegoodError):
@@ -186,8 +188,8 @@ class CodecError(MakegoodError):
 
 
 class MissingValueError(MakegoodError):
-    """A step, a condition or a list of ``mg.each`` needs part of a value that is missing, or too much
-    together.
+    """A step, a condition or a list of ``mg.each`` needs part of a value that is missing, or a value that is
+    too large once it is filled in.
 
     Never reaches a user's program: the step fails with this text, and has certainly done nothing.
     """
@@ -392,15 +394,6 @@ class SchemaMismatchError(StoreError):
     An older one: run ``makegood store migrate``. A newer one: install the newer makegood. One from before
     0.1.0: create a new store.
     """
-
-
-class StaleWriteError(StoreError):
-    """A compare-and-set lost: another process wrote first."""
-
-    def __init__(self, message: str, *, tasks: Sequence[int] = ()) -> None:
-        super().__init__(message)
-        self.tasks = tuple(tasks)
-        """The tasks concerned."""
 
 
 class FencedOffError(StoreError):

@@ -2,6 +2,7 @@
 alike.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from makegood.base.durations import IN_PYTHON, Duration, seconds
 from makegood.base.host_lists import entry
 from makegood.base.sizes import Size, size
 from makegood.base.webhook_signature import address, key_of
-from makegood.brokers.address import checked_pattern
+from makegood.brokers.address import pattern_of
 from makegood.brokers.kinds import KINDS, Target, target_for, targets_of
 from makegood.errors import ConfigError
 from makegood.model.notices import Cause
@@ -23,9 +24,30 @@ DEFAULT_URL = "sqlite:///makegood.db"
 _CAUSES: Final = get_args(Cause)
 
 
-# What a field holds: ``least`` (in seconds) of a length of time, ``kind`` of a number.
+# What a field holds: ``least`` (in seconds) of a length of time, ``kind`` of a number or list.
 _COUNT: Final = MappingProxyType({"kind": "count"})
 _SIZE: Final = MappingProxyType({"kind": "size"})
+_LIST: Final = MappingProxyType({"kind": "list"})
+
+# Commas between two entries: a queue's name may have one, a host's has none.
+_COMMAS: Final = MappingProxyType(
+    {"webhook_hosts": re.compile(r",\s*"), "reply_to_brokers": re.compile(r",(?:\s+|$|(?=[a-z-]+:))")}
+)
+
+
+def _entries(name: str, text: object) -> list[str]:
+    """Return the entries of a list. Raises ``ConfigError`` unless it is a text with spaces between them."""
+    if text is None:
+        return []
+    if not isinstance(text, str):
+        raise ConfigError(
+            f"{name}: write one text, with spaces between the entries, not {type(text).__name__}"
+        )
+    if _COMMAS[name].search(text):
+        # A URL does not belong there, and may hold a password.
+        example = "" if "//" in text or "@" in text else f": {_COMMAS[name].sub(' ', text).strip()!r}"
+        raise ConfigError(f"{name}: separate addresses by spaces, not commas{example}")
+    return text.split()
 
 
 @judge_calls(ConfigError)
@@ -62,7 +84,7 @@ class Options:
     """
     leaderless_after: Duration | None = field(default=30.0, metadata={"least": 0.1})
     """How long there may be no leader before an alert; None: this process does not watch."""
-    webhook_hosts: str | None = None
+    webhook_hosts: str | None = field(default=None, metadata=_LIST)
     """Hosts that submitters may name in ``reply_to="https://…"``, separated by spaces.
 
     Names (``hooks.example.com``, ``*.example.com``, ``localhost``), and networks (``10.1.0.0/16``) for hosts
@@ -86,7 +108,7 @@ class Options:
     """The brokers that orders come from and notices go to: their URLs, by the names that addresses such as
     "amqp:main/orders" contain. A URL may hold a password.
     """
-    reply_to_brokers: str | None = None
+    reply_to_brokers: str | None = field(default=None, metadata=_LIST)
     """Addresses at brokers that submitters may name in ``reply_to``, separated by spaces; a ``*`` at the end
     stands for any further text: "amqp:main/notices kafka:main/shop.*".
     """
@@ -150,8 +172,9 @@ class Options:
         for target in self._broker_targets.values():
             if not target.url.strip():
                 raise ConfigError(f"brokers: the URL of {target.name!r} is empty")
-        for pattern in (self.reply_to_brokers or "").split():
-            target_for(checked_pattern(pattern, KINDS), self._broker_targets, "reply_to_brokers")
+        _entries("webhook_hosts", self.webhook_hosts)
+        for pattern in _entries("reply_to_brokers", self.reply_to_brokers):
+            target_for(pattern_of(pattern, KINDS), self._broker_targets, "reply_to_brokers")
         if self.webhook_cause not in _CAUSES:
             raise ConfigError(f"webhook_cause={self.webhook_cause!r}: one of {', '.join(_CAUSES)}")
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from makegood.base.pacing import Pauses
 from makegood.base.text import without_backticks, words
@@ -18,6 +18,8 @@ from makegood.errors import ClosedError, ConfigError, SchemaMismatchError, Store
 from makegood.model.messages import Alert
 
 log = logging.getLogger("makegood.node")
+
+T = TypeVar("T")
 
 ENDING: Final = (ConfigError, SchemaMismatchError, ClosedError)
 """Exceptions that do end a role: somebody has to change its installation, and the message says what."""
@@ -72,11 +74,28 @@ class Setbacks:
             log.warning(away, *arguments, fault)
             return self._away.draw()
         except Exception as defect:  # noqa: BLE001 - the role continues
-            await asyncio.sleep(await self.met(defect))
+            await asyncio.sleep(await self.pause_after(defect))
             return 0.0
         return rest
 
-    async def met(self, defect: Exception) -> float:
+    async def attempt(
+        self, once: Callable[[], Awaitable[T]], away: Callable[[StoreUnavailableError], object]
+    ) -> T | None:
+        """Return what ``once`` returns; None if the store is away, after a call of ``away``, or after an
+        exception and a rest.
+        """
+        try:
+            result = await once()
+        except StoreUnavailableError as fault:
+            away(fault)
+        except Exception as defect:  # noqa: BLE001 - the role continues
+            await asyncio.sleep(await self.pause_after(defect))
+        else:
+            await self.over()
+            return result
+        return None
+
+    async def pause_after(self, defect: Exception) -> float:
         """Log an exception, and return the seconds to rest.
 
         Raises the exception again if it is one of ``ENDING``, or the last of too many.

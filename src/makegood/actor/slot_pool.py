@@ -36,15 +36,20 @@ class SlotPool(Protocol):
     def lend_all(self) -> dict[str, int]:
         """Set aside all slots that may be had now; returns how many, by agent address."""
 
+    async def catch_up(self) -> None:
+        """Wait, for no more than a second, until agents with free slots have looked at what waits for them
+        in the store: before that, they lend none.
+        """
+
     def give_back(self, slots: Mapping[str, int]) -> None:
         """Take back slots that were set aside and not used."""
 
-    def hand(self, request: Request, began: float, handed_at: float) -> None:
-        """Begin a request in a slot that was set aside. ``began``: local clock before its row was written;
-        ``handed_at``: that moment on the store's clock, as its row has it.
+    def hand(self, requests: Sequence[Request], began: float, handed_at: float) -> None:
+        """Begin requests in slots that were set aside. ``began``: local clock before their rows were written;
+        ``handed_at``: that moment on the store's clock, as the rows have it.
         """
 
-    def backlogged(self, address: str) -> None:
+    def note_backlog(self, address: str) -> None:
         """Note that a request for this agent went to the store."""
 
     def tasks(self) -> set[int]:
@@ -127,19 +132,18 @@ class Reservation:
             del self._promises[-len(requests) :]
             self._pool.give_back(Counter(map(_address, requests)))
 
-    def run(self, decisions: Iterable[Decision]) -> None:
+    def run(self, decisions: Sequence[Decision]) -> None:
         """Begin the requests that Decisions hand over, now that they are committed. The others queue."""
-        hand, began, ran = self._pool.hand, self._began, self._ran
+        handovers = [request for decision in decisions for request in decision.handovers]
+        self._ran += handovers
+        self._pool.hand(handovers, self._began, self.now)
+        if len(handovers) == sum([len(decision.requests) for decision in decisions]):
+            return  # nearly always
+        here = set(map(id, handovers))
         for decision in decisions:
-            handovers = decision.handovers
-            for request in handovers:
-                ran.append(request)
-                hand(request, began, decision.handed_at)
-            if len(handovers) < len(decision.requests):
-                here = set(map(id, handovers))
-                for request in decision.requests:
-                    if id(request) not in here:
-                        self._pool.backlogged(_address(request))
+            for request in decision.requests:
+                if id(request) not in here:
+                    self._pool.note_backlog(_address(request))
 
 
 def _address(request: Request) -> str:
@@ -166,13 +170,16 @@ class NoAgents:
         """Return nothing."""
         return {}
 
+    async def catch_up(self) -> None:
+        """Wait for nobody."""
+
     def give_back(self, slots: Mapping[str, int]) -> None:
         """Take nothing: nothing was lent."""
 
-    def hand(self, request: Request, began: float, handed_at: float) -> None:
+    def hand(self, requests: Sequence[Request], began: float, handed_at: float) -> None:
         """Begin nothing: no slot was taken."""
 
-    def backlogged(self, address: str) -> None:
+    def note_backlog(self, address: str) -> None:
         """Do nothing: nobody here waits behind it."""
 
     def tasks(self) -> set[int]:

@@ -12,7 +12,7 @@ process that dies says nothing either. An attempt that nobody needs any more hea
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,7 @@ from makegood.agent.reply_sender import ReplySender
 from makegood.agent.sealed_calls import SealedCalls
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
+from makegood.base.pacing import event_within
 from makegood.channels.protocol import Channel
 from makegood.errors import StoreUnavailableError
 from makegood.model.attempt import Attempt
@@ -42,8 +43,11 @@ from makegood.telemetry.hooks import Answering
 
 log = logging.getLogger("makegood.agent")
 
+_LONGEST_LOOK = 1.0
+"""Seconds for which a claim waits for a look at the store: longer than nearly all last."""
 
-async def _uninformed(_address: str) -> None:
+
+async def _ask_nobody(_address: str) -> None:
     """There are no other processes to ask."""
 
 
@@ -77,7 +81,7 @@ class Agents(Actor):
         """Offered each reply in time first; True: a Scheduler of this process takes it in memory."""
         self.on_change: Callable[[], None] = lambda: None
         """Told when a circuit opens, is released, or closes again."""
-        self.inform: Callable[[str], Awaitable[None]] = _uninformed
+        self.inform: Callable[[str], Awaitable[None]] = _ask_nobody
         """Lets the circuit of an address know what other processes know of its service."""
         self.intake = Intake(beside_scheduler=beside_scheduler)
         self._circuits = circuits = CircuitWatch(
@@ -88,7 +92,7 @@ class Agents(Actor):
         self._setups = OpenSetups(slots, setups or {}, on_ready=self.intake.look, alerts=alerts, rng=rng)
         self.attempts = Attempts(
             channel, slots, self.intake, circuits,
-            setups=self._setups.values, identity=identity, on_answer=self._answered, on_note=self._pass_on, observe=observe, clock=clock, rng=rng,
+            setups=self._setups.values, identity=identity, on_answer=self._deliver_answer, on_note=self._pass_on, observe=observe, clock=clock, rng=rng,
             sealed_calls=SealedCalls(alerts, clock),
         )  # fmt: skip
         self._replies = ReplySender(channel, Setbacks("agents (answering)", alerts, rng), rng)
@@ -134,17 +138,38 @@ class Agents(Actor):
                 slots.free -= lendable
         return counts
 
+    async def catch_up(self) -> None:
+        """Let agents of which half is free look at the store first, if something may wait there for them.
+
+        A claim that follows at once finds no slot to lend, so that its requests would go to the store as
+        well, and keep those of the next claim from being handed over, and so on. A look that did not come in
+        time is not waited for again: whoever looks may pause after a defect.
+        """
+        intake = self.intake
+        if (
+            intake.open
+            and intake.end_of_look.is_set()
+            and any(
+                ((slots.needs_look and slots.free) or intake.taking)
+                and slots.lends
+                and 2 * slots.running <= slots.size
+                for slots in self.slots.values()
+            )
+        ):
+            intake.end_of_look.clear()
+            await event_within(intake.end_of_look, _LONGEST_LOOK)
+
     def give_back(self, slots: Mapping[str, int]) -> None:
         """Take back slots that were set aside and not used."""
         for address, n in slots.items():
             self.slots[address].free += n
-            self.intake.freed(self.slots[address])
+            self.intake.note_free_slot(self.slots[address])
 
     def tasks(self) -> set[int]:
         """Return the tasks of which an attempt runs here."""
         return {attempt.request.task for attempt in self.attempts.running}
 
-    def backlogged(self, address: str) -> None:
+    def note_backlog(self, address: str) -> None:
         """Note that a request for this agent went to the store.
 
         Later requests queue behind it until the backlog is drained.
@@ -152,9 +177,13 @@ class Agents(Actor):
         if (slots := self.slots.get(address)) is not None:
             slots.backlog = True
 
-    def hand(self, request: Request, began: float, handed_at: float) -> None:
-        """Begin a request in a slot that was set aside. ``began``: local clock before its row was written."""
-        self.attempts.begin(request, self.node, began, handed_at)
+    def hand(self, requests: Sequence[Request], began: float, handed_at: float) -> None:
+        """Begin requests in slots that were set aside. ``began``: local clock before their rows were
+        written.
+        """
+        begin, node = self.attempts.begin, self.node
+        for request in requests:
+            begin(request, node, began, handed_at)
 
     def resend(self, node: int, task: int, message: TaskMessage) -> None:
         """Send through the store a reply or a note that a Scheduler of this process could not use."""
@@ -162,7 +191,7 @@ class Agents(Actor):
             self.attempts.let_follow(task, message)
         self._replies.send(node, task, message)
 
-    def _answered(self, attempt: Attempt, message: TaskMessage, now: float) -> None:
+    def _deliver_answer(self, attempt: Attempt, message: TaskMessage, now: float) -> None:
         """Give an answer to this process's Scheduler if it comes in time for it, else to the store."""
         node, task = attempt.node, attempt.request.task
         if message.error is not None:

@@ -14,7 +14,7 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import Context
 from types import MappingProxyType
 from typing import Any
@@ -41,12 +41,12 @@ from makegood.payload.envelopes import SEALED, withheld
 
 log = logging.getLogger("makegood.agent")
 
-_CLOCKS = 1.0
+_CLOCK_DIFFERENCE = 1.0
 """Seconds by which the clocks of an agent and a Scheduler may differ on whether a key is too old."""
 
 
-class _Async(dict[Callable[..., object], bool]):
-    """Whether a function is awaited, each looked at once."""
+class _AwaitedFunctions(dict[Callable[..., object], bool]):
+    """Whether each function is awaited, inspected at its first call: that costs more than a call."""
 
     def __missing__(self, fn: Callable[..., object]) -> bool:
         self[fn] = is_async(fn)
@@ -58,8 +58,8 @@ class AttemptRunner:
 
     ``turn``: awaited before each further try; False: its agent's rate has no room for it in time. None: no
     agent has a rate.
-    ``apart``: the ``HomeLoop``'s. ``setups``: those that are open, by name. ``sealed_calls``: opens requests
-    that are encoded.
+    ``apart``: gives each attempt a decimal context of its own; see ``HomeLoop.apart``. ``setups``: those that
+    are open, by name. ``sealed_calls``: opens requests that are encoded.
     """
 
     def __init__(
@@ -80,21 +80,25 @@ class AttemptRunner:
         self._turn = turn
         self._apart = apart
         self._setups = setups
-        self._async = _Async()
+        self._is_awaited = _AwaitedFunctions()
 
     async def answer(self, attempt: Attempt, action: Action[..., Any]) -> TaskMessage | None:
-        """Return the answer of one attempt, or None for silence."""
+        """Run one attempt with its tries; return its answer, or None for silence: its deadline has passed.
+
+        Raises ``CancelledError`` if the attempt must end.
+        """
         request = attempt.request
         if request.args.startswith(SEALED):
             return await self._sealed_calls.answer(self, attempt, action)
         try:
-            fn, kwargs = action._prepared(request)
-        except PayloadError as unfit:
+            fn, kwargs = action._prepare(request)
+        except PayloadError as error:
             # the code changed under a waiting step, or a value is not what its annotation says
-            return _unfit(attempt, unfit)
-        kwargs.update(self._given(action._fitted().setups[request.doing]))
-        awaits = self._async[fn]
-        attempt.called(cancellable=awaits)
+            return _unfit(attempt, error)
+        for name in action._fit().setups[request.doing]:
+            kwargs[name] = self._setups[name]
+        awaits = self._is_awaited[fn]
+        attempt.begin_call(cancellable=awaits)
         around = action.agent.registry.around
         context = self._apart() if awaits else None  # before a try sets anything
         pauses: Iterator[float] | None = None
@@ -110,12 +114,12 @@ class AttemptRunner:
                     attempt.may_stop = action.terms.cancellable
                     value = await (within(fresh(context), call) if attempt.retries else call)
                     attempt.may_stop = False
-                message = _answered(attempt, action, value)
+                message = _result_message(attempt, action, value)
             except asyncio.CancelledError as cancellation:
                 attempt.may_stop = False
                 if attempt.must_end:
                     raise
-                # it has heard, or nobody stopped it: the user's code raised it
+                # stopped because nobody needs it any more; or not stopped, and the user's code raised this
                 message = gave_up(attempt, not_needed(request) if attempt.was_stopped else cancellation)
             except (KeyboardInterrupt, GeneratorExit):  # somebody ends this very process, or this coroutine
                 raise
@@ -123,30 +127,30 @@ class AttemptRunner:
                 attempt.may_stop = False
                 if attempt.cancellable:  # a thread ends neither this process nor this task
                     raise_end(error, must_end=attempt.must_end)
-                message = self._raised(attempt, error)
+                message = self._answer_to_error(attempt, error)
             if message is None or message.kind != "gave_up" or message.final or action.retry.never:
                 return message
             pauses = pauses or iter(action.retry.pauses())
-            pause = next(pauses, None)
-            if pause is None:
+            if not await self._may_retry(attempt, pauses):
                 return message
-            wait, failed_at = pause * self._rng.uniform(0.5, 1.5), self._clock.monotonic()
-            if failed_at + wait >= attempt.tries_until(margin(request.within)):
-                return message  # the next one would have no time to ask, or the service has forgotten its key
-            await attempt.rest(wait)
-            if not await self._may_retry(attempt):
-                return message
-            attempt.retried(failed_at)
 
-    async def _may_retry(self, attempt: Attempt) -> bool:
-        """Wait until the function of an attempt may be tried again; False: somebody's rate has no room for
-        it, or nobody needs it any more.
+    async def _may_retry(self, attempt: Attempt, pauses: Iterator[float]) -> bool:
+        """Wait until the function of an attempt may be tried again; False: it has no try or no time left,
+        somebody's rate has no room for it, or nobody needs it any more.
         """
-        return not attempt.cancelled and (self._turn is None or await self._turn(attempt))
-
-    def _given(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the setups that a function takes."""
-        return {name: self._setups[name] for name in names}
+        pause = next(pauses, None)
+        if pause is None:
+            return False
+        wait, failed_at = pause * self._rng.uniform(0.5, 1.5), self._clock.monotonic()
+        if failed_at + wait >= attempt.tries_until(margin(attempt.request.within)):
+            return (
+                False  # the next try would have no time for an answer, or the service has forgotten its key
+            )
+        await attempt.rest(wait)
+        if attempt.cancelled or (self._turn is not None and not await self._turn(attempt)):
+            return False
+        attempt.note_retry(failed_at)
+        return True
 
     async def _in_thread(
         self, attempt: Attempt, around: Around, fn: Callable[..., Any], kwargs: Mapping[str, object]
@@ -170,9 +174,9 @@ class AttemptRunner:
             if inspect.iscoroutine(value):
                 value.close()
             raise CompleteByPassed("the deadline passed before the function returned its coroutine")
-        return await within(context, around.awaiting(_outcome, value))
+        return await within(context, around.awaiting(_await, value))
 
-    def _raised(self, attempt: Attempt, error: BaseException) -> TaskMessage | None:
+    def _answer_to_error(self, attempt: Attempt, error: BaseException) -> TaskMessage | None:
         """Return the answer of a function that raised, None for silence."""
         request = attempt.request
         answer = verdict_in(error, self._clock.wall())
@@ -187,11 +191,11 @@ class AttemptRunner:
             wait = retry_after(verdict.wait, self._clock.wall())
             return _message(request, "later", error=_text(attempt, error), wait=wait, unclear=unclear)
         if isinstance(verdict, Refused):
-            return _failed(attempt, "refused", error)
-        return _failed(attempt, "permanent", error, unclear=unclear)
+            return _failure_message(attempt, "refused", error)
+        return _failure_message(attempt, "permanent", error, unclear=unclear)
 
 
-async def _outcome(awaitable: Awaitable[Any]) -> Any:
+async def _await(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
@@ -202,7 +206,7 @@ def raise_end(error: BaseException, *, must_end: bool) -> None:
     end = process_end(error)
     if end is not None:
         raise end from error
-    if must_end and any(isinstance(one, asyncio.CancelledError) for one, _ in leaves(error)):
+    if must_end and any(isinstance(leaf, asyncio.CancelledError) for leaf, _ in leaves(error)):
         raise asyncio.CancelledError from error
 
 
@@ -213,7 +217,7 @@ def gave_up(attempt: Attempt, error: BaseException) -> TaskMessage:
     about = {"task": task, "step": request.step, "attempt": number}
     level = logging.INFO if isinstance(error, CallCancelled) else logging.WARNING
     log.log(level, "step %s of task %s, attempt %d: %s", request.step, task, number, text, extra=about)
-    return _failed(attempt, "gave_up", error)
+    return _failure_message(attempt, "gave_up", error)
 
 
 def _text(attempt: Attempt, error: BaseException) -> str:
@@ -221,13 +225,13 @@ def _text(attempt: Attempt, error: BaseException) -> str:
 
 
 def not_needed(request: Request) -> CallCancelled:
-    """Return what an attempt ends with that nobody needs any more."""
+    """Return the error with which an attempt ends that nobody needs any more."""
     return CallCancelled(f"nobody needs step {request.step} of task {show(request.task)} any more")
 
 
-def not_begun(request: Request) -> TaskMessage:
-    """Return the answer of an attempt that heard before its function was called."""
-    return _message(request, "later", error=f"it was not begun: {not_needed(request)}")
+def not_begun(request: Request, reason: object) -> TaskMessage:
+    """Return the answer of an attempt whose function was never called: nothing is in doubt."""
+    return _message(request, "later", error=f"it was not begun: {reason}")
 
 
 def not_sent(request: Request, left: float) -> TaskMessage:
@@ -237,20 +241,20 @@ def not_sent(request: Request, left: float) -> TaskMessage:
     """
     end = "have passed" if left <= 0 else f"end in {shown(left)}, which leaves no time for an answer"
     text = f"it was not sent: {shown(request.keeps)}, for which the service keeps its key, {end}"
-    return _message(request, "later", error=text, wait=_CLOCKS + margin(request.within))
+    return _message(request, "later", error=text, wait=_CLOCK_DIFFERENCE + margin(request.within))
 
 
-def _unfit(attempt: Attempt, unfit: PayloadError) -> TaskMessage:
+def _unfit(attempt: Attempt, error: PayloadError) -> TaskMessage:
     """Return the answer of an attempt whose function cannot take its arguments."""
-    text = f"it was not begun, its arguments do not fit: {_text(attempt, unfit)}"
+    text = f"it was not begun, its arguments do not fit: {_text(attempt, error)}"
     if attempt.request.doing == "do":
         return _message(attempt.request, "permanent", error=text)
     return _message(attempt.request, "gave_up", error=text, final=True)
 
 
-def _failed(attempt: Attempt, kind: str, error: BaseException, **fields: object) -> TaskMessage:
+def _failure_message(attempt: Attempt, kind: str, error: BaseException, **fields: object) -> TaskMessage:
     traceback = traceback_of(error)
-    if attempt.withholds:  # it is encoded, and its text with it
+    if attempt.withholds:  # the traceback is encoded, so it also carries the text, which is withheld
         traceback = f"{words(error)}\n{traceback or ''}"
     return _message(
         attempt.request,
@@ -262,7 +266,7 @@ def _failed(attempt: Attempt, kind: str, error: BaseException, **fields: object)
     )
 
 
-def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> TaskMessage:
+def _result_message(attempt: Attempt, action: Action[..., Any], value: object) -> TaskMessage:
     request, doing = attempt.request, attempt.request.doing
     kind: MessageKind = "done"
     if doing == "do":
@@ -286,11 +290,11 @@ def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> Task
             return _message(request, "gave_up", error=text)
         value, kind = value.result, "happened"
     try:
-        return TaskMessage(kind, request.idx, doing, request.attempt, action._encoded(value))
-    except PayloadError as unfit:
+        return TaskMessage(kind, request.idx, doing, request.attempt, action._encode(value))
+    except PayloadError as error:
         # it was done, and its result is lost: in doubt, no retry, undone with result None
         return _message(
-            request, "gave_up", error=f"the result cannot be kept: {_text(attempt, unfit)}", final=True
+            request, "gave_up", error=f"the result cannot be kept: {_text(attempt, error)}", final=True
         )
 
 

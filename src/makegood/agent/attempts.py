@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from makegood.agent.attempt_runner import AttemptRunner, gave_up, not_begun, not_sent
+from makegood.agent.attempt_runner import AttemptRunner, gave_up, not_begun, not_needed, not_sent
 from makegood.agent.begin_spacing import BeginSpacing
 from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.intake import Intake
@@ -23,9 +23,11 @@ from makegood.base.clock import Clock
 from makegood.base.contexts import HomeLoop
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.deadline_timer import Alarm
+from makegood.base.durations import shown
 from makegood.base.ids import address, show
 from makegood.channels.protocol import Channel
 from makegood.declare.call import Call, enter, margin
+from makegood.declare.terms import EXTEND_MOST
 from makegood.errors import StoreUnavailableError
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Request, TaskMessage
@@ -100,7 +102,7 @@ class Attempts:
             now = self.clock.monotonic()
             attempt.ticket = slots.circuit.began(now)
             if request.attempt > 1:
-                attempt.since = slots.failed_before(request, now)
+                attempt.since = slots.latest_failure_bound(request, now)
         self._alarm.set(attempt.deadline)
         home = self._home
         work = self._run(attempt, slots, home.loop)
@@ -109,30 +111,25 @@ class Attempts:
     async def _run(self, attempt: Attempt, slots: Slots, loop: asyncio.AbstractEventLoop) -> None:
         request = attempt.request
         message: TaskMessage | None = None
-        spacing = slots.spacing
+        spacing, reports = slots.spacing, self._reports
         try:
             if request.delay or attempt.since is not None or spacing is not None:
                 await self._due(attempt, slots, spacing)
             now = self.clock.monotonic()
-            if attempt.cancelled:
-                message = not_begun(request)
-            elif attempt.repeats and (left := attempt.key_until - now) <= margin(request.within):
-                message = not_sent(
-                    request, left
-                )  # the service has forgotten its key, or will before it answers
-            elif now >= attempt.deadline:  # the process stood still, or the store was away
-                log.info("step %s of task %s is not begun any more", request.step, show(request.task))
-            else:
+            if attempt.cancelled_at is not None or attempt.repeats or now >= attempt.deadline:
+                message = _obstacle(attempt, now)
+            if message is None:
                 action, store = slots.actions[request.action], self._identity()
                 terms = action.terms
                 enter(
                     Call(
-                        request, store.store_id, store.generation, attempt, self.clock, loop, action._decoded,
+                        request, store.store_id, store.generation, attempt, self.clock, loop, action._decode,
                         terms.keys, terms.tries,
                     )
                 )  # fmt: skip
                 message = await self.runner.answer(attempt, action)
-                await self._reports.settle(attempt)
+                if attempt in reports.paces:
+                    await reports.settle(attempt)
         except asyncio.CancelledError:
             log.debug(
                 "step %s of task %s: halted at its deadline",
@@ -148,19 +145,22 @@ class Attempts:
             if spacing is not None:
                 spacing.leave(attempt)
             del self.running[attempt]
-            slots.ended(attempt, message, now)
+            slots.count_end(attempt, message, now)
             if attempt.ticket is not None:
                 counts = self._circuits.judge(slots, attempt, message, self.running)
                 if not counts and message is not None:
                     message = replace(message, excused=True)
-            if message is not None and (message.kind != "done" or attempt.cancelled):
+            if message is not None and (message.kind != "done" or attempt.cancelled_at is not None):
                 message = _with_times(message, attempt, now)
             attempt.end()
             if not self.running:
                 self._intake.idle()
             if slots.backlog or slots.needs_look:
-                self._intake.freed(slots)
-        self._reports.end(attempt, message, now)
+                self._intake.note_free_slot(slots)
+        if attempt in reports.paces:
+            reports.end(attempt, message, now)
+        elif message is not None:
+            reports.on_answer(attempt, message, now)
 
     async def _due(self, attempt: Attempt, slots: Slots, spacing: BeginSpacing | None) -> None:
         """Wait until the function of an attempt may begin."""
@@ -170,7 +170,7 @@ class Attempts:
         if attempt.since is not None:
             await self._circuits.inform(slots, attempt.request)
         if spacing is not None and not attempt.cancelled:
-            attempt.begins = partial(self._begun, spacing, attempt)
+            attempt.begins = partial(self._note_begin, spacing, attempt)
             await spacing.wait(attempt)
             attempt.began = self.clock.monotonic()
 
@@ -201,10 +201,10 @@ class Attempts:
         spacing.leave(attempt)
         return False
 
-    def _begun(self, spacing: BeginSpacing, attempt: Attempt) -> None:
+    def _note_begin(self, spacing: BeginSpacing, attempt: Attempt) -> None:
         """Note that a function begins, in whichever thread."""
         with contextlib.suppress(RuntimeError):  # the event loop has ended: nothing else begins
-            self._home.loop.call_soon_threadsafe(spacing.begun, attempt, self.clock.monotonic())
+            self._home.loop.call_soon_threadsafe(spacing.note_begin, attempt, self.clock.monotonic())
 
     def halt(self) -> None:
         """Halt the attempts whose complete-by has passed, and log those that still run a while later."""
@@ -230,7 +230,7 @@ class Attempts:
             "%s still runs %.1f s after its deadline%s: it keeps its slot until it returns; "
             "give what it waits for a timeout (mg.current_call().remaining(), which is for one request: switch off an SDK's own "
             "repetitions)",
-            _named(request), now - attempt.deadline,
+            _description(request), now - attempt.deadline,
             ", and ignores its cancellation" if attempt.cancellable else "", extra=_about(request),
         )  # fmt: skip
 
@@ -246,13 +246,19 @@ class Attempts:
         """Ask the store for this many seconds from now on; return whether it agreed."""
         request = attempt.request
         terms = self._slots[address(request.app, request.agent)].actions[request.action].terms
-        deadline = min(self.clock.monotonic() + more, attempt.began + terms.longest(request.within))
-        left = deadline - self.clock.monotonic()
+        now, longest = self.clock.monotonic(), terms.longest(request.within)
+        deadline = min(now + more, attempt.began + longest)
+        left = deadline - now
         if left <= 0 or not await self._channel.extend(
             attempt.node, request.task, request.idx, request.attempt, left
         ):
             return False
         attempt.deadline = max(attempt.deadline, deadline)
+        if deadline < now + more and not attempt.has_all_time:
+            attempt.has_all_time = True
+            limit = f"{EXTEND_MOST} times complete_within; extend_up_to= allows more"
+            text = f"its deadline moves no further: an attempt takes at most {shown(longest)} ({'extend_up_to' if terms.extend_up_to else limit})"
+            self._reports.note(attempt, text, overtakes=False)
         return True
 
     def let_follow(self, task: int, note: TaskMessage) -> None:
@@ -283,16 +289,28 @@ class Attempts:
         self._alarm.stop()
         for attempt in list(self.running):
             if attempt.work is not None:
-                attempt.work.set_name(_named(attempt.request))
+                attempt.work.set_name(_description(attempt.request))
                 attempt.work.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _named(request: Request) -> str:
+def _description(request: Request) -> str:
     """Return what an attempt does, for people."""
     where = address(request.app, request.agent)
     what = about(request.doing, f"{where}/{request.action}")
     return f"{what} for step {request.step} of task {show(request.task)}"
+
+
+def _obstacle(attempt: Attempt, now: float) -> TaskMessage | None:
+    """Return the answer of an attempt that must not begin; None: it may."""
+    request = attempt.request
+    if attempt.cancelled:
+        return not_begun(request, not_needed(request))
+    if attempt.repeats and (left := attempt.key_until - now) <= margin(request.within):
+        return not_sent(request, left)  # the service has forgotten its key, or will before it answers
+    if now >= attempt.deadline:  # the process stood still, or the store was away
+        return not_begun(request, f"its {shown(request.within)} were over before it could be")
+    return None
 
 
 def _with_times(message: TaskMessage, attempt: Attempt, now: float) -> TaskMessage:

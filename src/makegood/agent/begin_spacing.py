@@ -34,7 +34,7 @@ class BeginSpacing:
         if self._due > now:
             await asyncio.sleep(self._due - now)
 
-    def begun(self, attempt: Attempt, at: float) -> None:
+    def note_begin(self, attempt: Attempt, at: float) -> None:
         """Note when the function of an attempt has begun."""
         if self._holder is attempt:
             self._due = max(self._due, at - SLACK) + self._interval

@@ -55,7 +55,7 @@ class CancelListener:
                     self._wake.set()
                     continue
                 except Exception as defect:  # noqa: BLE001 - it must not end what runs
-                    await asyncio.sleep(await self._setbacks.met(defect))
+                    await asyncio.sleep(await self._setbacks.pause_after(defect))
                     continue
                 pauses.reset()
                 if self._setbacks.count:

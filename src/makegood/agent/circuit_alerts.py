@@ -84,7 +84,7 @@ class Circuits(Actor):
         self._informed_at: dict[str, float] = {}
         self._wake = asyncio.Event()
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Note that a circuit has opened, or that its service has answered again."""
         self._wake.set()
 
@@ -92,7 +92,7 @@ class Circuits(Actor):
         """Keep the alerts current, until cancelled."""
         pauses, look, setbacks = Pauses(self._rng), _LOOK, Setbacks("circuits", self._store.alerts, self._rng)
         while True:
-            wake = await self._woken_within(look)
+            wake = await self._wait_for_change(look)
             look = _LOOK if wake else min(_SELDOM, look * 1.5)
             try:
                 if not wake:
@@ -104,12 +104,12 @@ class Circuits(Actor):
                 await asyncio.sleep(pauses.draw())
                 self._wake.set()
             except Exception as defect:  # noqa: BLE001 - agents continue without it
-                await asyncio.sleep(await setbacks.met(defect))
+                await asyncio.sleep(await setbacks.pause_after(defect))
                 self._wake.set()
             else:
                 await setbacks.over()
 
-    async def _woken_within(self, look: float) -> bool:
+    async def _wait_for_change(self, look: float) -> bool:
         """Wait for a change, or until it is time to check other processes.
 
         Returns whether something changed.
@@ -154,7 +154,7 @@ class Circuits(Actor):
                 text = f"{text}; only these steps fail: {steps}"
             return Alert("circuit_open", step=address, text=text)
         (caller,) = callers
-        ago, task = now - evidence.answered_another(caller), show(caller.task)
+        ago, task = now - evidence.last_other_answer(caller), show(caller.task)
         sentence = (
             f"its service answered another step {shown(ago)} ago"
             if math.isfinite(ago)
@@ -195,9 +195,11 @@ class Circuits(Actor):
         silent: list[str] = []
         for address, circuit in awaiting.items():
             self._learn(views, address)
-            if self._answered(views, address, now - circuit.opened_at) and circuit.answered_elsewhere(now):
+            if self._answers_others(
+                views, address, now - circuit.opened_at
+            ) and circuit.record_answer_elsewhere(now):
                 log.warning(
-                    "the circuit of %s is %s: its service answers others", address, circuit.shown(now)
+                    "the circuit of %s is %s: its service answers others", address, circuit.describe(now)
                 )
                 continue
             if any(view.waiting.get(address) for view in views) or self._busy(views, address):
@@ -231,7 +233,7 @@ class Circuits(Actor):
     def _alive(self, views: Sequence[NodeView]) -> list[NodeView]:
         return [view for view in views if not (view.is_stopped or view.dead) and view.remaining > 0]
 
-    def _answered(self, views: Sequence[NodeView], address: str, since: float) -> bool:
+    def _answers_others(self, views: Sequence[NodeView], address: str, since: float) -> bool:
         """Return whether a service has answered another living process in the last ``since`` seconds."""
         return any(
             info.agent == address

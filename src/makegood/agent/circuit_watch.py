@@ -75,9 +75,9 @@ class CircuitWatch:
         attempt.ticket = None
         before, now = circuit.state, self._clock.monotonic()
         outcome = _outcome(attempt, message, now)
-        counts = circuit.ended(
+        counts = circuit.record_end(
             ticket, outcome, now, self._rng.random(),
-            since=attempt.since, caller=_caller(slots, attempt.request), first_failure=attempt.failed_try,
+            since=attempt.since, caller=_caller(slots, attempt.request), first_failure=attempt.had_failed,
         )  # fmt: skip
         counts = counts or outcome != "failed"
         after = circuit.state
@@ -87,13 +87,13 @@ class CircuitWatch:
         if before != "closed" or after != "closed":
             self._intake.wake.set()  # there may be room now, or a moment to wait for
         if after == "open" and before != "open":
-            self._opened(slots, running)
+            self._excuse_running(slots, running)
         if (before == "closed", before in SHUT) != (after == "closed", after in SHUT):
-            log.warning("the circuit of %s is %s", slots.address, circuit.shown(self._clock.monotonic()))
+            log.warning("the circuit of %s is %s", slots.address, circuit.describe(self._clock.monotonic()))
             self._on_change()
         return counts
 
-    def _opened(self, slots: Slots, running: Iterable[Attempt]) -> None:
+    def _excuse_running(self, slots: Slots, running: Iterable[Attempt]) -> None:
         """Excuse the calls under way when their circuit opened: how they end does not count."""
         for attempt in running:
             request = attempt.request

@@ -27,6 +27,9 @@ class Intake:
         """Whether the store is being asked for requests now: the slots that it may fill are set aside."""
         self.wake = asyncio.Event()
         """Set when the store may have something for a free slot."""
+        self.end_of_look = asyncio.Event()
+        """Set once the store has been asked for requests, or could not be; a claim that waits clears it."""
+        self.end_of_look.set()
 
     @property
     def open(self) -> bool:
@@ -52,7 +55,7 @@ class Intake:
         slots.needs_look = True
         self.wake.set()
 
-    def freed(self, slots: Slots) -> None:
+    def note_free_slot(self, slots: Slots) -> None:
         """Look at the store again if something may wait there for this agent, which has a free slot."""
         if slots.backlog or slots.needs_look:
             self.wake.set()

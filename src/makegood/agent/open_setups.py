@@ -21,6 +21,7 @@ from typing import Any, Final
 from makegood.agent.slots import Slots
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.pacing import Pauses, event_within
+from makegood.base.scrubbed_tracebacks import SCRUBBED_TRACEBACKS
 from makegood.base.text import without_backticks, words
 from makegood.declare.setup import Setup
 from makegood.errors import StoreUnavailableError
@@ -28,6 +29,7 @@ from makegood.model.messages import Alert
 from makegood.store.alerts import AlertVerbs
 
 log = logging.getLogger("makegood.agent")
+log.addFilter(SCRUBBED_TRACEBACKS)
 
 ROLE: Final = "agents (setup)"
 """What its alert is about."""
@@ -73,14 +75,14 @@ class OpenSetups:
         return self._needs[agent].keys() <= self.values.keys()
 
     @property
-    def _left(self) -> list[Setup]:
+    def _to_open(self) -> list[Setup]:
         """The setups that are not open, each after those that it needs."""
         every = {name: setup for needs in self._needs.values() for name, setup in needs.items()}
         return [setup for name, setup in every.items() if name not in self.values]
 
     async def run(self) -> None:
         """Open what the agents need, and close it when ``close`` is called, or this is cancelled."""
-        if not self._left:
+        if not self._to_open:
             return
         self._work = asyncio.current_task()
         self._threads = DaemonThreads(1, "setup")
@@ -110,7 +112,7 @@ class OpenSetups:
     async def _open_all(self, stack: AsyncExitStack) -> bool:
         """Open what can be opened now; return whether that is all."""
         failure = ""
-        for setup in self._left:
+        for setup in self._to_open:
             if self._closing.is_set():
                 break
             if not self.values.keys() >= set(setup.needs):
@@ -125,7 +127,7 @@ class OpenSetups:
                 each.is_ready = True
                 self._on_ready(each)
         await self._report(failure)
-        return not self._left
+        return not self._to_open
 
     async def _open(self, setup: Setup, stack: AsyncExitStack) -> None:
         needs = {name: self.values[name] for name in setup.needs}
@@ -137,7 +139,7 @@ class OpenSetups:
             manager = await self._in_thread(partial(setup.make, **needs))
             value = await self._in_thread(manager.__enter__)
             leave = partial(self._in_thread, partial(manager.__exit__, None, None, None))
-        stack.push_async_callback(_closed, setup, leave)
+        stack.push_async_callback(_close, setup, leave)
         self.values[setup.name] = value
         log.info("%s is open", setup.where)
 
@@ -170,7 +172,7 @@ def _needs(slots: Slots) -> dict[str, Setup]:
     return {setup.name: setup for action in actions.values() for setup in action._setups()}
 
 
-async def _closed(setup: Setup, leave: Callable[[], Any]) -> None:
+async def _close(setup: Setup, leave: Callable[[], Any]) -> None:
     """Close a setup, whatever becomes of it: the others are closed as well."""
     try:
         await leave()

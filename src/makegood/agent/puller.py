@@ -73,12 +73,12 @@ class Puller:
         intake, poll, pauses = self._intake, self._poll, Pauses(self._rng)
         while True:
             intake.wake.clear()
-            took = False
+            more = False
             if intake.open or self._circuits.excuses:
                 try:
                     if self._circuits.excuses:
                         await self._circuits.excuse()
-                    took = intake.open and await self._take()
+                    more = intake.open and await self._take()
                     pauses.reset()
                     if self._setbacks.count:
                         await self._setbacks.over()
@@ -87,13 +87,13 @@ class Puller:
                     await asyncio.sleep(pauses.draw())
                     continue
                 except Exception as defect:  # noqa: BLE001 - a request must not end the others
-                    await asyncio.sleep(await self._setbacks.met(defect))
+                    await asyncio.sleep(await self._setbacks.pause_after(defect))
                     continue
-            if not took:
+            if not more:
                 await event_within(intake.wake, None if poll is None else poll * self._rng.uniform(0.8, 1.2))
 
     async def _take(self) -> bool:
-        """Take what the store has for free slots and begin it; returns whether anything began."""
+        """Take what the store has for free slots and begin it; returns whether more may wait for them."""
         offers = self._offers()
         self._look_when_due()
         if not offers:
@@ -110,7 +110,7 @@ class Puller:
         slots_in_use: dict[str, int] = {}
         try:
             requests = await self._channel.take(node, offers, alone=alone)
-            ours = await self._kept(node, self._ours(requests))
+            ours = await self._keep_allowed(node, self._ours(requests))
             for request in ours:
                 where = address(request.app, request.agent)
                 slots_in_use[where] = slots_in_use.get(where, 0) + 1
@@ -120,6 +120,7 @@ class Puller:
                 self._slots[agent].took(offer, slots_in_use.get(agent, 0), requests.again.get(agent), now)
         finally:
             self._intake.taking = False
+            self._intake.end_of_look.set()
             for where, free in aside.items():
                 self._slots[where].free += free - slots_in_use.get(where, 0)
         for request in ours:
@@ -127,7 +128,8 @@ class Puller:
             self._attempts.begin(request, node, began)
         if not ours and requests.again:
             self._look_when_due()  # a rate lets nothing begin yet
-        return bool(ours)
+        # Another look would set all free slots aside again, and a claim meanwhile would have none to lend.
+        return any(r.isolate or self._slots[address(r.app, r.agent)].is_wanted for r in ours)
 
     def _offers(self) -> list[Offer]:
         """Return what may be taken now."""
@@ -150,7 +152,7 @@ class Puller:
             log.error("%d requests were stored under another agent's name", len(requests) - len(ours))
         return ours
 
-    async def _kept(self, node: int, requests: Sequence[Request]) -> Sequence[Request]:
+    async def _keep_allowed(self, node: int, requests: Sequence[Request]) -> Sequence[Request]:
         """Return the requests that may begin; release those that a drain or an open circuit now forbids."""
         ours: list[Request] = []
         returns: list[tuple[int, int, int]] = []

@@ -61,7 +61,7 @@ class ReplySender:
                     await asyncio.sleep(pauses.draw())
                     continue
                 except Exception as defect:  # noqa: BLE001 - a reply must not keep the others
-                    await asyncio.sleep(await self._refused(batch[0], defect))
+                    await asyncio.sleep(await self._rest_after_defect(batch[0], defect))
                     continue
                 if self._setbacks.count:
                     self._one_by_one = self._one_by_one and len(self.waiting) > 1
@@ -72,13 +72,13 @@ class ReplySender:
                 if late := verdicts.count(False):
                     log.info("%d of %d replies came too late and were rejected", late, len(batch))
 
-    async def _refused(self, first: Entry, defect: Exception) -> float:
+    async def _rest_after_defect(self, first: Entry, defect: Exception) -> float:
         """Return how long to rest after the store raised an unexpected exception.
 
         The first reply of a batch is then sent alone. A reply that was alone is dropped: its step is in doubt
         once its deadline has passed.
         """
-        rest = await self._setbacks.met(defect)
+        rest = await self._setbacks.pause_after(defect)
         if self._one_by_one:
             log.error("a reply of task %s could not be given to the store", show(first[1]), exc_info=defect)
             self.waiting.remove(first)

@@ -47,16 +47,19 @@ class Reports:
         clock: Clock,
         home: HomeLoop,
     ) -> None:
+        self.on_answer = on_answer
+        self.paces: dict[Attempt, _Pace] = {}
+        """Of the attempts that have written notes."""
         self._on_note = on_note
-        self._on_answer = on_answer
         self._clock = clock
         self._home = home
-        self._paces: dict[Attempt, _Pace] = {}
         self._under_way: set[asyncio.Task[None]] = set()
         """Notes being encoded: somebody must hold them."""
 
-    def note(self, attempt: Attempt, value: Any) -> None:
-        """Take a note. On the event loop."""
+    def note(self, attempt: Attempt, value: Any, *, overtakes: bool = True) -> None:
+        """Take a note. On the event loop. ``overtakes``: another one may take its place, and it that of
+        another.
+        """
         now, request = self._clock.monotonic(), attempt.request
         if attempt.phase == "ended":  # a thread of its own wrote it at that very moment
             log.warning(
@@ -65,10 +68,12 @@ class Reports:
                 show(request.task),
             )
             return
-        pace = self._paces.setdefault(attempt, _Pace(now))
+        pace = self.paces.setdefault(attempt, _Pace(now))
+        if not overtakes:
+            self._go(attempt, pace)
         skips = 0 if pace.waiting is None else pace.waiting.skipped + 1
         pace.waiting = Note(request.idx, request.attempt, request.doing, value, skips)
-        if now >= pace.next_at:
+        if now >= pace.next_at or not overtakes:
             self._go(attempt, pace)
         elif pace.timer is None:
             pace.timer = self._home.loop.call_later(
@@ -76,20 +81,19 @@ class Reports:
             )
 
     async def settle(self, attempt: Attempt) -> None:
-        """Send what waits, and wait until all notes of an attempt are on their way."""
-        pace = self._paces.get(attempt)
-        if pace is not None:
-            self._go(attempt, pace)
-            if pace.sealing is not None:
-                await asyncio.shield(pace.sealing)
+        """Send what waits, and wait until all notes of an attempt that has written some are on their way."""
+        pace = self.paces[attempt]
+        self._go(attempt, pace)
+        if pace.sealing is not None:
+            await asyncio.shield(pace.sealing)
 
     def end(self, attempt: Attempt, answer: TaskMessage | None, now: float) -> None:
-        """Send what waits of an attempt that has ended, then its answer; None: it says nothing."""
-        pace = self._paces.pop(attempt, None)
-        if pace is not None:
-            self._go(attempt, pace)
+        """Send what waits of an attempt that has written notes and has ended, then its answer; None: it says
+        nothing.
+        """
+        self._go(attempt, self.paces.pop(attempt))
         if answer is not None:
-            self._on_answer(attempt, answer, now)
+            self.on_answer(attempt, answer, now)
 
     def _go(self, attempt: Attempt, pace: _Pace) -> None:
         if pace.timer is not None:

@@ -18,7 +18,7 @@ from makegood.base.ids import show
 from makegood.base.text import without_backticks, words
 from makegood.declare.action import Action
 from makegood.declare.call import enter, known_call
-from makegood.declare.sealed_values import closed, closed_error, closed_note, opened
+from makegood.declare.sealed_values import seal_answer, seal_error, seal_note, unseal_request
 from makegood.errors import CodecError, MakegoodError, MissingValueError
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Alert, Request, TaskMessage
@@ -58,7 +58,7 @@ class SealedCalls:
         request, registry = attempt.request, action.agent.registry
         codec = registry.codec
         try:
-            plain, readable = await opened(codec, request)
+            plain, readable = await unseal_request(codec, request)
         except MissingValueError as missing:
             return _answer(
                 request, "permanent" if request.doing == "do" else "gave_up", str(missing), final=True
@@ -78,14 +78,14 @@ class SealedCalls:
         if (call := known_call()) is not None:
             enter(replace(call, _request=replace(plain, trace=call._request.trace)))  # noqa: SLF001 - the same call
         if codec is not None:
-            attempt.seal = partial(closed_note, codec, request)
+            attempt.seal = partial(seal_note, codec, request)
         message = await runner.answer(attempt, action)
         if message is None or codec is None:
             return message
         if message.traceback is not None and attempt.withholds:
-            message = replace(message, traceback=await closed_error(codec, request, message.traceback))
+            message = replace(message, traceback=await seal_error(codec, request, message.traceback))
         try:
-            return await closed(codec, request, message, readable=readable)
+            return await seal_answer(codec, request, message, readable=readable)
         except Exception as fault:
             text = f"the result cannot be encoded: {type(fault).__name__}"
             log.warning("step %s of task %s: %s", request.step, show(request.task), text, exc_info=fault)

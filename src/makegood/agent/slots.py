@@ -57,7 +57,7 @@ class Slots:
     needs_look: bool = False
     """Requests may be waiting in the store; look."""
     rests: float = 0.0
-    """Until when the rate lets nothing begin."""
+    """Until when the rate lets nothing begin, by the clock's ``monotonic()``."""
     spacing: BeginSpacing | None = None
     """Spaces the calls of this process, if there is a rate."""
     is_ready: bool = True
@@ -70,9 +70,17 @@ class Slots:
         0 while requests wait in the store, while the circuit is not closed, before its setups are open, or
         when a rate limit applies over all processes.
         """
-        if self.backlog or self.needs_look or self.rate is not None or not self.is_ready:
-            return 0
-        return self.free if self.circuit is None or self.circuit.closed else 0
+        return 0 if self.backlog or self.needs_look or not self.lends else self.free
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether requests may wait for it in the store."""
+        return self.backlog or self.needs_look
+
+    @property
+    def lends(self) -> bool:
+        """Whether it lends slots at all, whatever waits in the store."""
+        return self.rate is None and self.is_ready and (self.circuit is None or self.circuit.is_closed)
 
     def offer(self, now: float) -> Offer | None:
         """Return what may be taken from the store now, None for nothing."""
@@ -90,12 +98,15 @@ class Slots:
         return max(shut, self.rests - now, 0.0)
 
     def took(self, offer: Offer, count: int, again: float | None, now: float) -> None:
-        """Note what an offer brought. ``again``: in how many seconds the rate lets more begin."""
+        """Record how many requests an offer brought.
+
+        ``again``: in how many seconds the rate lets more begin; None: now.
+        """
         self.backlog = count >= offer.slots or again is not None
         if again is not None:
             self.rests = now + again
 
-    def ended(self, attempt: Attempt, message: TaskMessage | None, now: float) -> None:
+    def count_end(self, attempt: Attempt, message: TaskMessage | None, now: float) -> None:
         """Count a call that has ended; ``message``: its answer."""
         self.free += 1
         self.running -= 1
@@ -107,7 +118,7 @@ class Slots:
         if message is None or (message.kind == "gave_up" and not attempt.cancelled):
             self.failures += 1
             share = 0.0
-        if share != self.success:  # of the first calls each weighs the same: it is all there is to go by
+        if share != self.success:  # the first twenty calls weigh the same: a plain mean
             self.success += max(_RECENT, 1 / self.calls) * (share - self.success)
 
     def info(self, now: float) -> AgentInfo:
@@ -131,8 +142,8 @@ class Slots:
             state, round(reset, 3), most, self.rate, self.overdue, answer_age, failing, action_answer_age,
         )  # fmt: skip
 
-    def failed_before(self, request: Request, now: float) -> float:
-        """Return a moment after the last failure of a request's step, whose first attempt this is not.
+    def latest_failure_bound(self, request: Request, now: float) -> float:
+        """Return a time at or after the last failure of a request's step. It is not its first attempt.
 
         ``now``: the request was just taken. Between a failure and the next request lies the declared wait,
         except before a probe.

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from makegood.base.cancelling import cancelled
 from makegood.base.sparse_log import Sparing
 
 if sys.platform != "win32":
@@ -47,7 +48,7 @@ def affordable(most: int) -> int:
 
 
 class Connections:
-    """At most ``most`` transports."""
+    """At most ``most`` transports, in three ranks: see the module. All calls are made on the event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -58,11 +59,11 @@ class Connections:
         """The number of connections."""
         return sum(map(len, self._ranks))
 
-    def join(self, new: asyncio.Transport) -> None:
+    def join(self, transport: asyncio.Transport) -> None:
         """Add a connection; if there is no room, abort the oldest one of the lowest rank."""
         if len(self) >= self._most:
             self._abort([next(next(iter(rank)) for rank in self._ranks if len(rank) > self._most // 4)])
-        self._silent[new] = None
+        self._silent[transport] = None
 
     def keep(self, transport: asyncio.Transport) -> None:
         """Record that a connection has sent a request, as the latest of its rank."""
@@ -135,9 +136,7 @@ class SocketAcceptor:
 
     async def close(self) -> None:
         """Accept nothing more. Connections that exist stay."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancelled(*self._tasks)
         for listener in self._listening:
             listener.close()
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Final, Protocol, overload
 
 FIRST: Final = -62_135_596_800.0
-"""The beginning of the year 1, in seconds since 1970: the first date."""
+"""The first date that ``datetime`` has, the beginning of the year 1, in seconds since 1970."""
 LAST: Final = 253_402_300_799.0
-"""The last second of the year 9999: the last date."""
+"""The last date that ``datetime`` has, in the year 9999, in seconds since 1970."""
 DAY: Final = 86_400.0
 _JUMP: Final = 0.5
-"""Seconds by which a wall clock is set at least; less is its drift, between two looks."""
+"""The smallest change, in seconds, that counts as setting a wall clock; a smaller one is its drift."""
 
 
 class Clock(Protocol):
@@ -41,26 +41,26 @@ def iso(seconds: float | None) -> str | None: ...
 def iso(seconds: float | None) -> str | None:
     """Return a point in time, seconds since 1970, as ISO 8601 in UTC with milliseconds: for JSON.
 
-    What no date expresses becomes the first or the last that there is.
+    A time before the first date, or after the last one, is given as that date.
 
     >>> iso(0.25), iso(None), iso(1e300)
     ('1970-01-01T00:00:00.250Z', None, '9999-12-31T23:59:59.000Z')
     """
     if seconds is None:
         return None
-    at = max(FIRST, seconds) if seconds <= LAST else LAST  # not a number: the last
+    at = max(FIRST, seconds) if seconds <= LAST else LAST  # LAST for NaN, too: it compares false
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def date_text(seconds: float, form: str, *, local: bool = False) -> str:
     """Return a point in time, seconds since 1970, in a ``form`` of ``strftime``, in UTC or local time.
 
-    Returns "?" for one before 1970, and for one that no date expresses.
+    Returns "?" for a time before 1970, and for one that is too late for a date.
 
     >>> date_text(1.5, "%Y-%m-%d %H:%M:%S"), date_text(1e300, "%H:%M"), date_text(float("nan"), "%H:%M")
     ('1970-01-01 00:00:01', '?', '?')
     """
-    if not 0 <= seconds <= LAST - DAY:  # a day: whatever the time zone
+    if not 0 <= seconds <= LAST - DAY:  # local time may be up to a day later
         return "?"
     at = datetime.fromtimestamp(seconds, UTC)
     return (at.astimezone() if local else at).strftime(form)
@@ -71,15 +71,15 @@ class WallJumps:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ahead = self._now()
+        self._offset = self._read_offset()
 
-    def _now(self) -> float:
+    def _read_offset(self) -> float:
         return self._clock.wall() - self._clock.monotonic()
 
     def come(self) -> bool:
-        """Return whether it was set by more than half a second since the last call."""
-        before, self._ahead = self._ahead, self._now()
-        return abs(self._ahead - before) > _JUMP
+        """Return whether the clock was set, by more than half a second, since the last call."""
+        before, self._offset = self._offset, self._read_offset()
+        return abs(self._offset - before) > _JUMP
 
 
 class SystemClock:

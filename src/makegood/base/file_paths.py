@@ -6,6 +6,8 @@ from pathlib import Path
 from makegood.base.urls import SQLITE_PARAMETER, masked
 from makegood.errors import ConfigError, StoreUnavailableError
 
+FileNumber = tuple[int, int]
+"""A device, and the number of a file on it: they identify a file regardless of its name."""
 EFFECTIVE = os.access in os.supports_effective_ids
 """Whether the system can check rights for the effective user of this process, not only for its real user."""
 
@@ -29,6 +31,19 @@ def entered(path: Path) -> None:
         ) from fault
     except OSError:  # missing, or not a folder on the way: opening the file reports it
         return
+
+
+def number_of(path: str | Path) -> FileNumber | None:
+    """Return the number of the file that bears this name now, whatever its name was before; None if there is
+    none.
+
+    >>> number_of("there-is-none.db")
+    """
+    try:
+        status = os.stat(path)  # noqa: PTH116 - asked before every transaction: a Path costs more than the question
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def exists(path: Path) -> bool:

@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from makegood.base.host_port import HIGHEST_PORT, is_host
+from makegood.base.host_port import HIGHEST_PORT, is_host, port_in
 from makegood.base.public_networks import Address, Network, address_of, inner
 from makegood.errors import ConfigError
 
@@ -67,6 +67,11 @@ class AllowedHost:
         return bool(self.below)
 
     @property
+    def is_one(self) -> bool:
+        """Whether the entry matches one host, at whatever port."""
+        return bool(self.name) or (self.network is not None and self.network.num_addresses == 1)
+
+    @property
     def closeness(self) -> tuple[int, bool]:
         """How specific the entry is: of several that match a host, the greatest applies."""
         length = len(self.below) if self.below else 1000 + (self.network.prefixlen if self.network else 0)
@@ -86,13 +91,12 @@ def entry(text: str, subject: str) -> AllowedHost:
     host, colon, digits = pattern, "", ""
     if pattern.count(":") == 1 or "]:" in pattern:
         host, colon, digits = pattern.rpartition(":")
-    port = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= len("65535") else 0
-    if colon and not 0 < port <= HIGHEST_PORT:
+    port = port_in(digits)
+    if colon and not port:
         raise ConfigError(f"{subject}: {text!r}: behind the colon belongs a port from 1 to {HIGHEST_PORT}")
-    at = port if colon else None
     try:
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        return AllowedHost(pattern, at, network=ipaddress.ip_network(bare))
+        return AllowedHost(pattern, port, network=ipaddress.ip_network(bare))
     except ValueError:
         name = host.removeprefix("*.").removesuffix(".")
     if not name.isascii() or not is_host(name) or (host.startswith("*.") and address_of(name) is not None):
@@ -101,8 +105,8 @@ def entry(text: str, subject: str) -> AllowedHost:
             "is meant"
         )
     if host.startswith("*."):
-        return AllowedHost(pattern, at, below=f".{name}")
-    return AllowedHost(pattern, at, name=name)
+        return AllowedHost(pattern, port, below=f".{name}")
+    return AllowedHost(pattern, port, name=name)
 
 
 def closest(entries: Iterable[AllowedHost], host: str, port: int | None = None) -> AllowedHost | None:

@@ -22,16 +22,27 @@ def host_and_port(listen: str, name: str = "listen") -> tuple[str, int]:
     hint = f"write HOST:PORT, such as 127.0.0.1:{usual}, 0.0.0.0:{usual} (every address of this machine) or [::1]:{usual}"
     if not isinstance(listen, str):
         raise ConfigError(f"{name}={listen!r}: {hint}")
-    host, colon, port = listen.strip().rpartition(":")
+    host, colon, digits = listen.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         raise ConfigError(f"{name}={listen!r}: write an IPv6 address in brackets; {hint}")
     if not colon or not host or any(letter.isspace() or letter == "/" for letter in host):
         raise ConfigError(f"{name}={listen!r}: {hint}")
-    if not (port.isascii() and port.isdecimal()) or int(port) > HIGHEST_PORT:
+    port = port_in(digits)
+    if port is None:
         raise ConfigError(f"{name}={listen!r}: the port is a number from 0 to {HIGHEST_PORT}; {hint}")
-    return host, int(port)
+    return host, port
+
+
+def port_in(digits: str) -> int | None:
+    """Return the port that digits say; None for any other text, and for a number that is no port.
+
+    >>> port_in("8640"), port_in("0"), port_in("65536"), port_in("+1")
+    (8640, 0, None, None)
+    """
+    readable = digits.isascii() and digits.isdecimal() and len(digits) < 20
+    return int(digits) if readable and int(digits) <= HIGHEST_PORT else None
 
 
 def is_host(host: str) -> bool:

@@ -15,7 +15,7 @@ import uuid
 from functools import lru_cache
 
 from makegood.base.clock import Clock
-from makegood.errors import DefinitionError, TaskNotFoundError
+from makegood.errors import ConfigError, DefinitionError, TaskNotFoundError
 
 
 @lru_cache(maxsize=1000)  # called several times for each step, and used as a key: the same text, hashed once
@@ -141,6 +141,18 @@ def checked_name(name: str, subject: str) -> str:
         raise DefinitionError(
             f"{subject} name {name!r} is not allowed: up to 100 ASCII letters, digits, '_', '.', '-', not beginning with a digit; "
             'pass name="..."'
+        )
+    return name
+
+
+def checked_bulk(name: str) -> str:
+    """Return ``name`` if it may name a command on many tasks; else raise ``ConfigError``.
+
+    It is a part of an address, and the part before the slash in the names of its commands.
+    """
+    if not isinstance(name, str) or not _QUEUE.fullmatch(name):
+        raise ConfigError(
+            f"id={name!r:.60}: up to 100 ASCII letters, digits, '_', '.', '-', beginning with a letter, a digit or '_'"
         )
     return name
 

@@ -41,7 +41,7 @@ POOLER_FULL = (
 _POOLER_LIMIT = re.compile(r"query_wait_timeout|max_\w*client_conn")
 """What PgBouncer names when it has no connection left; its texts are not translated."""
 
-_PLAIN = "rejected SSL upgrade"
+_NO_TLS = "rejected SSL upgrade"
 """What the driver says of a server without TLS."""
 _NO_AUTHORITY = "root certificate"
 """What the driver says when it has nothing to verify a certificate with."""
@@ -73,7 +73,8 @@ def is_pooler_full(fault: BaseException) -> bool:
 def refused(fault: BaseException, where: str, *, url: str, reached: bool = False) -> Exception:
     """Return why a connection to ``url`` failed, with the remedy.
 
-    ``reached``: an earlier connection succeeded, so the caller waits for another, whatever the reason now.
+    ``where``: the server's name in the message. ``reached``: an earlier connection succeeded, so the reason
+    may pass: it is a ``StoreUnavailableError``, and the caller tries again.
     """
     faults = fault.faults if isinstance(fault, UnreachedError) else [("", fault)]
     reasons: list[tuple[str, type[Exception], str]] = []
@@ -90,11 +91,11 @@ def refused(fault: BaseException, where: str, *, url: str, reached: bool = False
 
 def _of_all(reasons: Sequence[tuple[str, type[Exception], str]], where: str) -> Exception:
     """Return the error for several servers: what a person must correct at one of them, else all reasons."""
-    wrong = [reason for reason in reasons if reason[1] is ConfigError]
-    place, kind, text = (wrong or reasons)[0]
+    to_correct = [reason for reason in reasons if reason[1] is ConfigError]
+    place, kind, text = (to_correct or reasons)[0]
     if len({text for _, _, text in reasons}) == 1:
         return kind(f"{where} {text}")
-    if wrong:
+    if to_correct:
         return kind(f"{where}: {place} {text}")
     texts = "; ".join(f"{place} {text}" for place, _, text in reasons)
     return kind(f"{where}: no server can be used now: {texts}")
@@ -109,7 +110,7 @@ def _reason(fault: BaseException, message: str) -> _Reason | None:
     match fault:
         case pg.TargetServerAttributeNotMatched() | pg.ReadOnlySQLTransactionError():
             error, text = StoreUnavailableError, READ_ONLY
-        case ConnectionError() if _PLAIN in str(fault):
+        case ConnectionError() if _NO_TLS in str(fault):
             text = (
                 "answers without TLS, and sslmode asks for it: switch TLS on at the server (ssl = on, with a certificate), or name the port "
                 "where it is on; where the network is safe, sslmode=prefer connects without; nothing was sent"
@@ -124,7 +125,7 @@ def _reason(fault: BaseException, message: str) -> _Reason | None:
         case pg.UndefinedObjectError() | pg.InvalidParameterValueError() | pg.CantChangeRuntimeParamError():
             text = f"does not take a parameter of the URL or of PGOPTIONS ({message}): is it misspelt?"
         case pg.InsufficientPrivilegeError():
-            text = f"is there, and the role may not do this: {LACKING.format(fault=first_line(fault))}"
+            text = f"is there, but the role may not do this: {LACKING.format(fault=first_line(fault))}"
         case pg.TooManyConnectionsError():
             error, text = StoreUnavailableError, f"has no connection left ({message}): {CONNECTIONS}"
         case PoolerSilentError() | asyncpg.PostgresError() if is_pooler_full(fault):
@@ -139,9 +140,12 @@ def _reason(fault: BaseException, message: str) -> _Reason | None:
         case asyncpg.ClientConfigurationError() | ValueError() | OverflowError():
             text = f"cannot be used: {message}; {_AUTHORITY if _NO_AUTHORITY in str(fault) else 'correct the URL or the PG* environment'}"
         case pg.ProtocolViolationError() | pg.FeatureNotSupportedError():
-            text = f"does not speak as PostgreSQL does ({message}); or {POOLING}"
+            text = f"does not speak the protocol of PostgreSQL ({message}); or {POOLING}"
         case TimeoutError():
-            error, text = StoreUnavailableError, "does not answer: is the address right, and the way open?"
+            error, text = (
+                StoreUnavailableError,
+                "does not answer: is the address right, or does a firewall block the way?",
+            )
         case ConnectionRefusedError():
             error, text = StoreUnavailableError, "refuses connections: is PostgreSQL running there?"
         case OSError() | asyncpg.PostgresError() | asyncpg.InterfaceError() | pg.InternalClientError():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlencode
 
-from makegood.base.host_port import HIGHEST_PORT
+from makegood.base.host_port import HIGHEST_PORT, port_in
 from makegood.base.postgres_parameters import PARAMETERS, name_of, settings_of, verify, verify_options
 from makegood.base.public_networks import address_of
 from makegood.base.tls_files import verify_tls_files
@@ -292,9 +292,7 @@ def _places(host: str, port: str, subject: str) -> tuple[tuple[str, ...], tuple[
             f"{subject} has an empty host in its list of hosts: name it, or take its comma away"
         )
     texts = [text.strip() for text in port.split(",")]
-    if not all(
-        text.isascii() and text.isdecimal() and 0 < int(text) <= HIGHEST_PORT for text in texts if text
-    ):
+    if not all(port_in(text) for text in texts if text):
         raise ConfigError(f"{subject}: a port is a number from 1 to {HIGHEST_PORT}")
     ports = [int(text) if text else _PORT for text in texts]
     if len(ports) == 1:

@@ -1,8 +1,8 @@
 """Values of a database's rows as the fields of a record, whatever a row contains.
 
-SQLite keeps a value of any type in any column, PostgreSQL a time such as 1e300 or NaN; and whoever may write
-a row may write such a one. What only shows rows reads them through ``record_of``: a value of another
-type becomes an empty one, and all numbers are finite. So one row cannot hide the others.
+SQLite keeps a value of any type in any column, PostgreSQL a time such as 1e300 or NaN; and anybody who may
+write a row may write such a value. Code that only shows rows reads them through ``record_of``: a value of
+another type becomes an empty one, and all numbers are finite. So one bad row cannot hide the others.
 """
 
 import math
@@ -82,34 +82,35 @@ def record_of(record: type[T], values: Iterable[Any]) -> T:
     >>> record_of(Alert, [7, 1e300]), record_of(Alert, ["held", 3.0, "soon"])
     (Alert(kind='7', at=10000000000000.0, ended=None), Alert(kind='held', at=3.0, ended=None))
     """
-    of: Any = record
-    return record(*[fit(value) for fit, value in zip(_fits(of), values, strict=False)])
+    cls: Any = record
+    return record(*[convert(value) for convert, value in zip(_converters(cls), values, strict=False)])
 
 
 @cache
-def _fits(record: type[Any]) -> tuple[Callable[[Any], Any], ...]:
+def _converters(record: type[Any]) -> tuple[Callable[[Any], Any], ...]:
+    """Return what converts a value for each field of a record."""
     hints = get_type_hints(record)
     names = record.__struct_fields__ if issubclass(record, msgspec.Struct) else record.__dataclass_fields__
-    return tuple(_fit(hints[name]) for name in names)
+    return tuple(_converter(hints[name]) for name in names)
 
 
-def _fit(hint: Any) -> Callable[[Any], Any]:
-    """Return what makes a value fit an annotation."""
+def _converter(hint: Any) -> Callable[[Any], Any]:
+    """Return what converts a value for a field with this annotation."""
     if get_origin(hint) in (Union, UnionType):
         kinds = [kind for kind in get_args(hint) if kind is not NoneType]
         if len(kinds) > 1 or NoneType not in get_args(hint):
-            return _as_it_is
-        return partial(_or_none, _fit(kinds[0]), numeric=kinds[0] in (int, float))
+            return _unchanged
+        return partial(_or_none, _converter(kinds[0]), numeric=kinds[0] in (int, float))
     if get_origin(hint) is Literal:
         return text  # a state that a later version adds is shown as it is
-    return _BY_TYPE.get(hint, _as_it_is)
+    return _BY_TYPE.get(hint, _unchanged)
 
 
-def _as_it_is(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
-def _or_none(fit: Callable[[Any], Any], value: Any, *, numeric: bool) -> Any:
+def _or_none(convert: Callable[[Any], Any], value: Any, *, numeric: bool) -> Any:
     if value is None or (numeric and (not isinstance(value, int | float) or math.isnan(value))):
         return None
-    return fit(value)
+    return convert(value)

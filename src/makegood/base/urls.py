@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from makegood.base.host_port import HIGHEST_PORT, port_in
+from makegood.base.secret_names import COVER
 from makegood.errors import ConfigError
-
-MASK: Final = "***"
 
 SERVERS: Final = frozenset(
     {
@@ -31,7 +31,6 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
 _SQLITE_FILE: Final = re.compile(r"[\w./-]+\.(?:db3?|sqlite3?)")
 _BAD_ESCAPE: Final = re.compile(r"%(?:00|(?![0-9A-Fa-f]{2}))")
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
-_HIGHEST_PORT: Final = 65_535
 SQLITE_PARAMETER: Final = re.compile(r"\?\w+=")
 """The start of a parameter, which no SQLite URL has."""
 _SHOWN: Final = frozenset(
@@ -42,18 +41,22 @@ _SHOWN: Final = frozenset(
         "keepalives_interval", "keepalives_count", "tcp_user_timeout", "sslnegotiation", "sslcompression", "sslcertmode", "sslkey", "sslcrl",
         "sslcrldir", "sslsni", "sslkeylogfile", "ssl_min_protocol_version", "ssl_max_protocol_version", "min_protocol_version",
         "max_protocol_version", "requirepeer", "require_auth", "channel_binding", "gssencmode", "krbsrvname", "gsslib", "gssdelegation",
-        "replication", "load_balance_hosts",
+        "replication", "load_balance_hosts", "cafile", "certfile", "keyfile", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "maxlen",
+        "sasl", "session",
     }
 )  # fmt: skip
 """Parameters whose values are not secret."""
-_FREE: Final = frozenset({"application_name", "fallback_application_name", "options"})
+_URL_PARAMETERS: Final = frozenset({"management", "endpoint"})
+"""Parameters that are URLs. Their logins are secret; their hosts are not, as messages name them."""
+_FREE_TEXT: Final = frozenset({"application_name", "fallback_application_name", "options"})
 """Parameters that may hold any text. Their values are not shown; messages keep their usual words."""
-_SECRET: Final = ("pass", "pwd", "token", "secret", "key", "sig", "cred", "auth")
-_TOKENS: Final = ("nats", "tls")
+_SECRET_WORDS: Final = ("pass", "pwd", "token", "secret", "key", "sig", "cred", "auth")
+"""A parameter with one of these in its name is taken for a secret."""
+_TOKEN_SCHEMES: Final = ("nats", "tls")
 """Schemes whose user without a password is a token."""
 
-_LEAST: Final = 4
-"""Characters in a row of a secret that are enough to be removed from a message."""
+_MIN_SECRET: Final = 4
+"""Characters of a secret in a row that ``scrubbed`` removes from a message; fewer appear in any text."""
 
 
 def scheme_of(url: str) -> str:
@@ -66,10 +69,10 @@ def scheme_of(url: str) -> str:
     return match[1].lower() if match else ""
 
 
-def meant(scheme: str) -> str:
+def scheme_hint(scheme: str) -> str:
     """Return a hint about a scheme that was written for another tool; "" for others.
 
-    >>> meant("postgresql+asyncpg"), meant("mysql")
+    >>> scheme_hint("postgresql+asyncpg"), scheme_hint("mysql")
     ('; +asyncpg is for SQLAlchemy, leave it out', '')
     """
     plain, plus, driver = scheme.partition("+")
@@ -77,10 +80,10 @@ def meant(scheme: str) -> str:
     return f"; +{driver} is for SQLAlchemy, leave it out" if is_database else ""
 
 
-def meant_file(text: str) -> str:
+def path_hint(text: str) -> str:
     """Return a hint about a path that was written without a scheme; "" for a text that may hold a secret.
 
-    >>> meant_file("data/bill.db"), meant_file("me:hunter2@db")
+    >>> path_hint("data/bill.db"), path_hint("me:hunter2@db")
     ('; did you mean sqlite:///data/bill.db?', '')
     """
     return f"; did you mean sqlite:///{text}?" if _SQLITE_FILE.fullmatch(text) else ""
@@ -99,59 +102,59 @@ def parts_of(url: str, subject: str = "the store's URL") -> SplitResult:
         raise ConfigError(f"{subject} does not begin with a scheme, such as postgresql://user@host/database")
     if _CONTROLS.search(url):
         raise ConfigError(f"{subject} contains a control character, such as a line break: {ENCODE}")
-    rest = url.partition("://")[2]
-    if any(server.count("@") > 1 for server in re.split("[/?#]", rest, maxsplit=1)[0].split(",")):
+    after_scheme = url.partition("://")[2]
+    if any(server.count("@") > 1 for server in re.split("[/?#]", after_scheme, maxsplit=1)[0].split(",")):
         raise ConfigError(f"{subject} has more than one @ before its database: {ENCODE}")
-    if "@" in re.split("[/?#]", rest, maxsplit=1)[-1] and re.search("[/?#]", rest):
+    if "@" in re.split("[/?#]", after_scheme, maxsplit=1)[-1] and re.search("[/?#]", after_scheme):
         raise ConfigError(f"{subject} has an @ after its first /, ? or #: {ENCODE}")
-    if escape := _BAD_ESCAPE.search(rest):
+    if escape := _BAD_ESCAPE.search(after_scheme):
         wrong = "%00" if escape[0] == "%00" else "a % without two hexadecimal digits after it"
         raise ConfigError(
-            f"{subject} has {wrong} in {_part_at(rest, escape.start())}: write %25 for a % itself"
+            f"{subject} has {wrong} in {_part_at(after_scheme, escape.start())}: write %25 for a % itself"
         )
     try:
         parts = urlsplit(url)
     except ValueError:  # its text may show all of the URL
         raise ConfigError(f"{subject} cannot be read: {ENCODE}") from None
-    if parts.fragment or rest.endswith("#"):
-        raise ConfigError(f"{subject} has a part behind #, which no server takes: {ENCODE}")
+    if parts.fragment or after_scheme.endswith("#"):
+        raise ConfigError(f"{subject} has a part after #, which no server takes: {ENCODE}")
     if not all(map(_is_place, parts.netloc.rpartition("@")[2].split(","))):
         raise ConfigError(
-            f"{subject}: after the last colon of its host there must be a port, a number up to {_HIGHEST_PORT}. Is there an @ between "
+            f"{subject}: after the last colon of its host there must be a port, a number up to {HIGHEST_PORT}. Is there an @ between "
             f"password and host? Otherwise {ENCODE}"
         )
     if not all("=" in field for field in parts.query.split("&") if field):
         raise ConfigError(
-            f"{subject}: behind the ? there must be name=value, with & between two of them; {ENCODE}"
+            f"{subject}: after the ? there must be name=value, with & between two of them; {ENCODE}"
         )
     return parts
 
 
-def _part_at(rest: str, at: int) -> str:
-    """Return which part of a URL, after its scheme, a position is in; shows names of parameters only.
+def _part_at(after_scheme: str, at: int) -> str:
+    """Return in which part of a URL the position ``at`` after its scheme is; shows names of parameters only.
 
     >>> _part_at("me:a%b@db/shop", 4), _part_at("db/shop?sslmode=%zz", 16)
     ('its password', 'its parameter sslmode')
     """
-    place = re.split("[/?]", rest, maxsplit=1)[0]
+    place = re.split("[/?]", after_scheme, maxsplit=1)[0]
     login = place.rpartition("@")[0]
     if at < len(login):
         return "its password" if ":" in login[:at] else "its user"
     if at < len(place):
         return "its host"
-    query = rest.find("?")
+    query = after_scheme.find("?")
     if not 0 <= query < at:
         return "its database or path"
-    name = rest[max(query, rest.rfind("&", 0, at)) + 1 :].partition("&")[0].partition("=")[0]
+    name = after_scheme[max(query, after_scheme.rfind("&", 0, at)) + 1 :].partition("&")[0].partition("=")[0]
     return f"its parameter {name}" if unquote(name).lower() in _SHOWN else "one of its parameters"
 
 
 def _is_place(place: str) -> bool:
-    """Whether a text is HOST, HOST:PORT, [ADDRESS] or [ADDRESS]:PORT, as far as a password could hide
+    """Return whether a text is HOST, HOST:PORT, [ADDRESS] or [ADDRESS]:PORT, as far as a password could hide
     there.
     """
     host, colon, port = ("", "", place) if place.endswith("]") else place.rpartition(":")
-    if colon and port and not (port.isascii() and port.isdecimal() and int(port) <= _HIGHEST_PORT):
+    if colon and port and port_in(port) is None:
         return False
     return ":" not in host or host.startswith("[")
 
@@ -163,32 +166,34 @@ def masked(url: str) -> str:
     scheme.
 
     >>> masked("postgresql://me:secret@db/shop?sslmode=require&sslpassword=hunter2")
-    'postgresql://me:***@db/shop?sslmode=require&sslpassword=***'
+    'postgresql://me:•••@db/shop?sslmode=require&sslpassword=•••'
+    >>> masked("amqp://me:secret@mq/shop?management=http%3A%2F%2Fme:secret%40mq%3A15672")
+    'amqp://me:•••@mq/shop?management=http://mq:15672'
     >>> masked("https://hooks.example/T0/secret"), masked("mysql://me:secret@db/shop")
-    ('https://hooks.example', 'mysql://***')
+    ('https://hooks.example', 'mysql://•••')
     >>> masked("me:secret@db/shop")
-    '***'
+    '•••'
     """
     scheme = scheme_of(url)
     if url.startswith("memory:"):
         return "memory:"
     if url.startswith("sqlite:///") or url == "sqlite://":
         match = SQLITE_PARAMETER.search(url)
-        return f"{url[: match.start()]}?{MASK}" if match else url
+        return f"{url[: match.start()]}?{COVER}" if match else url
     if scheme not in SERVERS and scheme not in ("http", "https"):
-        return f"{scheme}://{MASK}" if scheme else MASK
+        return f"{scheme}://{COVER}" if scheme else COVER
     try:
         parts = parts_of(url)
     except ConfigError:
-        return f"{scheme}://{MASK}"
+        return f"{scheme}://{COVER}"
     login, at, place = parts.netloc.rpartition("@")
     if scheme not in SERVERS:
         return f"{scheme}://{place}"
     user, colon, _ = login.partition(":")
     if colon:
-        login = f"{user}:{MASK}"
-    elif login and scheme in _TOKENS:
-        login = MASK
+        login = f"{user}:{COVER}"
+    elif login and scheme in _TOKEN_SCHEMES:
+        login = COVER
     query = "&".join(text for text, _ in _fields(parts))
     return f"{scheme}://{login}{at}{place}{parts.path}{'?' if query else ''}{query}"
 
@@ -201,28 +206,33 @@ def _fields(parts: SplitResult) -> Iterator[tuple[str, str]]:
     if not parts.query:
         return
     if parts.scheme == "azure-blob":  # a shared access signature
-        yield MASK, parts.query
+        yield COVER, parts.query
         return
-    after = False
+    is_after_secret = False
     for field in parts.query.split("&"):
         name, _, value = field.partition("=")
         key = unquote(name).lower()
         if key in _SHOWN:
             yield field, ""
-        elif key in _FREE:
-            yield f"{name}={MASK}", ""
-        elif after:
-            yield MASK, field
+        elif key in _URL_PARAMETERS:
+            url = unquote(value)
+            is_readable = scheme_of(url) in ("http", "https")
+            login = url.partition("://")[2].partition("/")[0].rpartition("@")[0]
+            yield f"{name}={masked(url)}", login if is_readable else value
+        elif key in _FREE_TEXT:
+            yield f"{name}={COVER}", ""
+        elif is_after_secret:
+            yield COVER, field
         else:
-            yield f"{name}={MASK}", value
-        after = after or any(part in key for part in _SECRET)
+            yield f"{name}={COVER}", value
+        is_after_secret = is_after_secret or any(word in key for word in _SECRET_WORDS)
 
 
 def scrubbed(text: str, url: str) -> str:
     """Return a foreign text about a URL, such as a driver's message, without the URL's secrets.
 
     >>> scrubbed("bad field: 'hunter2'", "postgresql://db/shop?password=x%26hunter2")
-    "bad field: '***'"
+    "bad field: '•••'"
     """
     secrets = _secrets(url)
     at, result = 0, ""
@@ -230,8 +240,8 @@ def scrubbed(text: str, url: str) -> str:
         end = at
         while end < len(text) and any(text[at : end + 1].casefold() in secret for secret in secrets):
             end += 1
-        is_secret = end - at >= _LEAST
-        result += MASK if is_secret else text[at]
+        is_secret = end - at >= _MIN_SECRET
+        result += COVER if is_secret else text[at]
         at = end if is_secret else at + 1
     return result
 
@@ -245,7 +255,7 @@ def _secrets(url: str) -> list[str]:
     else:
         login = parts.netloc.rpartition("@")[0]
         user, colon, password = login.partition(":")
-        token = user if parts.scheme in _TOKENS and not colon else ""
+        token = user if parts.scheme in _TOKEN_SCHEMES and not colon else ""
         secrets = [password, token, *(secret for _, secret in _fields(parts))]
     return list(
         dict.fromkeys(form.casefold() for secret in secrets for form in (secret, unquote(secret)) if form)

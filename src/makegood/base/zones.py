@@ -3,7 +3,7 @@
 
 Countries change their clocks at a few days' notice, and hosts learn of it at different times. ``zoneinfo``
 keeps a zone as it was first read, and prefers the system's files however old they are: after an upgrade on
-disk, a process would live by two laws. Here nothing is kept, and the version decides.
+disk, a process would compute by two sets of rules. Here nothing is kept, and the version decides.
 """
 
 import re
@@ -70,9 +70,10 @@ def zone(name: str) -> zoneinfo.ZoneInfo:
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 continue
             except Exception as fault:
-                # Of any kind, for bytes that are no zone. The older rules beside it may be another law.
+                # Bytes that are not a zone raise errors of any kind. Older rules in another folder are no
+                # replacement: they may differ.
                 raise ConfigError(
-                    f"timezone={name!r:.80}: {folder / name} cannot be read as a zone's file: install tzdata again"
+                    f"timezone={name!r:.80}: {folder / name} is not a readable zone file: install tzdata again"
                 ) from fault
     raise ConfigError(f"timezone={name!r:.80}: {_remedy(name)}")
 
@@ -81,9 +82,9 @@ def _remedy(name: str) -> str:
     rules = current()
     if rules is None:
         return "this machine has no rules of time zones: pip install tzdata"
-    # What is similar to an abbreviation, as EST to CEST, may be hours away from it.
-    is_short = name.isupper() and "/" not in name
-    hint = "" if is_short else meant(name, zoneinfo.available_timezones())
+    # A name similar to an abbreviation may be hours away from it, as CEST from EST.
+    is_abbreviation = name.isupper() and "/" not in name
+    hint = "" if is_abbreviation else meant(name, zoneinfo.available_timezones())
     hint = hint or "write UTC, or a name such as Europe/Berlin"
     return (
         f"the zone rules {rules} have no such zone: {hint} (for a zone newer than these rules: "
@@ -99,14 +100,14 @@ def _folders() -> list[tuple[ZoneRules, Path]]:
         places += [(PACKAGE, folder) for folder in _package_folders()]
     else:
         places = [(str(folder), folder) for folder in replacements]
-    folders = [(_rules(source, folder), folder) for source, folder in places if _is_there(folder)]
-    return sorted(folders, key=lambda pair: _age(pair[0].version), reverse=True)
+    folders = [(_rules_in(source, folder), folder) for source, folder in places if _is_there(folder)]
+    return sorted(folders, key=lambda pair: _version_key(pair[0].version), reverse=True)
 
 
 def _is_there(folder: Path) -> bool:
     try:
         return folder.is_dir()
-    except OSError:  # this user may not look
+    except OSError:  # this user may not read the folder above it
         return False
 
 
@@ -116,7 +117,7 @@ def _package_folders() -> Iterator[Path]:
         yield Path(place, "zoneinfo")
 
 
-def _rules(source: str, folder: Path) -> ZoneRules:
+def _rules_in(source: str, folder: Path) -> ZoneRules:
     for name in ("tzdata.zi", "+VERSION"):
         try:
             with (folder / name).open(encoding="utf-8", errors="replace") as file:
@@ -131,6 +132,6 @@ def _rules(source: str, folder: Path) -> ZoneRules:
     return ZoneRules(source, "")
 
 
-def _age(version: str) -> tuple[str, int, str]:
-    """Return what sorts versions: 2025z before 2025za before 2026a, an unknown one first."""
+def _version_key(version: str) -> tuple[str, int, str]:
+    """Return the sort key of a version: 2025z before 2025za before 2026a, an unknown one first."""
     return version[:4], len(version), version

@@ -6,6 +6,7 @@ command is called, so ``makegood --help`` loads neither rich nor a store nor the
 
 import io
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ import click
 
 from makegood.cli import exits
 from makegood.cli.context import Cli, common
-from makegood.cli.render.output import masked
+from makegood.cli.render.output import mask
 from makegood.errors import MakegoodError
 
 Place = tuple[str, str]
@@ -62,9 +63,9 @@ QUEUES: Mapping[str, Place] = {
     "drop": ("commands.queue:drop", "Remove dead letters for good."),
 }
 NOTICES: Mapping[str, Place] = {
-    "list": ("commands.queue:notices_list", "List undelivered webhook notifications."),
-    "retry": ("commands.queue:notices_retry", "Send abandoned notifications again."),
-    "drop": ("commands.queue:notices_drop", "Drop abandoned notifications."),
+    "list": ("commands.queue:notices_list", "List notices that were not delivered."),
+    "retry": ("commands.queue:notices_retry", "Send abandoned notices again."),
+    "drop": ("commands.queue:notices_drop", "Drop abandoned notices."),
 }
 BROKERS: Mapping[str, Place] = {
     "list": ("commands.broker:list_", "List sources and receivers: what waits, and the last error."),
@@ -97,9 +98,9 @@ OPERATING: Mapping[str, Place] = {
     "task": ("app:task", "Submit, follow and operate tasks."),
     "lane": ("app:lane", "Show who holds lanes and who waits; release them."),
     "queue": ("app:queue", "Send and receive messages; dead letters."),
-    "notices": ("app:notices", "Undelivered webhook notifications."),
+    "notices": ("app:notices", "Show undelivered notices; send them again."),
     "schedule": ("app:schedule", "Show and operate schedules; compute when one fires."),
-    "broker": ("app:broker", "Users' brokers: what waits, checks, rights."),
+    "broker": ("app:broker", "Show what waits at your brokers; check them."),
     "agents": ("commands.agents:agents", "Show the processes that run, and their agents."),
     "leader": ("commands.leader:leader", "Show who leads, and who led."),
     "election": ("app:election", "Run a command only while leading."),
@@ -303,11 +304,22 @@ def _unsaid(cli: Cli, text: str) -> str:
     for word in cli.typed:
         url = word.partition("=")[2] if word.startswith("-") else word
         opaque = ":" in url and "@" in url and not url.lstrip().startswith(("{", "[", '"'))  # those are JSON
-        if not (url.partition("://")[2] or opaque) or masked(url) == url:
+        if not (url.partition("://")[2] or opaque) or mask(url) == url:
             continue  # without a rest it has no secret, and may be the beginning of the remedy
-        for form in (url, repr(url)[1:-1], " ".join(url.split())):
-            text = text.replace(form, masked(url))
+        for form in (url, repr(url)[1:-1], " ".join(url.split()), *_words_of_filter(url)):
+            text = text.replace(form, mask(url))
     return text
+
+
+def _words_of_filter(url: str) -> list[str]:
+    """Return the words of a URL that may hold a secret as a filter splits them, without quotes and
+    backslashes.
+    """
+    try:
+        words = shlex.split(url)
+    except ValueError:  # the filter does not read it either, and does not repeat it
+        return []
+    return [word for word in words if "://" in word or (":" in word and "@" in word)]
 
 
 def _version(ctx: click.Context, _param: click.Parameter, flag: bool) -> None:
@@ -349,7 +361,9 @@ broker = _group(
     "broker", BROKERS, "Show users' own brokers, from which orders come and to which notices go; check them."
 )
 queue = _group("queue", QUEUES, "Send and receive messages; see dead letters and replay them.")
-notices = _group("notices", NOTICES, "Show undelivered webhook notifications, and send them again.")
+notices = _group(
+    "notices", NOTICES, "Show notices to webhooks and brokers that were not delivered, and send them again."
+)
 store = _group("store", STORE, "Set up, check and prune the store.")
 schedule = _group("schedule", SCHEDULES, "Show and operate schedules; compute when one fires.")
 election = _group("election", ELECTION, "Elect a leader among processes and hosts.")

@@ -2,28 +2,28 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from makegood.brokers import (
     KINDS,
     BrokerAddress,
     Reader,
-    Requirement,
-    Source,
     address_of,
-    open_sender,
-    open_source,
+    check,
 )
 from makegood.brokers.kinds import target_for
-from makegood.cli.client import looked
+from makegood.brokers.protocol import Answers
+from makegood.cli.client import run_read
 from makegood.cli.context import Cli
 from makegood.client.client import Client
 from makegood.errors import BrokerUnavailableError, ConfigError, StoreError
-from makegood.store.views import Finding
-from makegood.story.brokers import BrokersView
+from makegood.store.views import Finding, NodeView
 
-_READER: Final = Reader("makegood-check", "check")
+_NAME: Final = "check"
+_GROUP: Final = "makegood-check"
 _PATIENCE: Final = 20.0
 """Seconds after which a broker's check is given up."""
 
@@ -38,66 +38,93 @@ def broker_findings(
     """
     options = cli.settings.options
     targets = options._broker_targets
-    if not (reads or sends):
-        reads = _running(cli)
+    if reads or sends:
+        has_groups = any(KINDS[each.kind].has_groups for each in reads)
+        by_group = _by_group(reads, _running(cli, is_quiet=True) if has_groups else {})
+    else:
+        by_group = _running(cli)
         sends = [address_of(text, KINDS) for text in (options.reply_to_brokers or "").split()]
-    for address in (*reads, *sends):
+    for address in (*chain(*by_group.values()), *sends):
         target_for(address, targets)
-    if not cli.debug:  # aiormq shows the traceback of each connection that breaks, or that is closed
-        logging.getLogger("aiormq").setLevel(logging.CRITICAL)
-    return asyncio.run(_examined(cli, reads, sends))
+    if not cli.debug:  # they write of each connection that breaks, or that is closed
+        for client in ("aiormq", "aiokafka"):
+            logging.getLogger(client).setLevel(logging.CRITICAL)
+    return asyncio.run(_examine(cli, by_group, sends))
 
 
-def _running(cli: Cli) -> list[BrokerAddress]:
-    """Return the places that running processes take orders from; none if the store does not say."""
+def _by_group(
+    reads: Sequence[BrokerAddress], running: Mapping[str, Sequence[BrokerAddress]]
+) -> dict[str, list[BrokerAddress]]:
+    """Return places by the names under which running processes read them: such a group is not new to its
+    topic. Those that nobody reads have the name of this check.
+    """
+    by_group: dict[str, list[BrokerAddress]] = {}
+    for address in reads:
+        groups = [
+            group
+            for group, others in running.items()
+            if any((each.name, each.place) == (address.name, address.place) for each in others)
+        ]
+        for group in groups or [_GROUP]:
+            by_group.setdefault(group, []).append(address)
+    return by_group
 
-    async def read(client: Client) -> BrokersView:
-        return await client.brokers()
 
+def _running(cli: Cli, *, is_quiet: bool = False) -> dict[str, list[BrokerAddress]]:
+    """Return the places that running processes take orders from, by the name under which they read; none if
+    the store does not say, which is noted unless ``is_quiet``.
+    """
+
+    async def read(client: Client) -> list[NodeView]:
+        return await client.store.nodes.views()
+
+    by_group: dict[str, list[BrokerAddress]] = {}
     try:
-        return [address_of(each.address, KINDS) for each in looked(cli, read).sources]
+        nodes = run_read(cli, read)
     except StoreError as fault:
-        cli.note(f"makegood: which places are read is unknown: {fault}")
-        return []
+        if not is_quiet:
+            cli.note(f"makegood: which places are read is unknown: {fault}")
+        return by_group
+    for source in (source for node in nodes if node.state == "alive" for source in node.info.sources):
+        address = replace(address_of(source.address, KINDS), parameters=source.parameters)
+        addresses = by_group.setdefault(source.group or _GROUP, [])
+        if address not in addresses:
+            addresses.append(address)
+    return by_group
 
 
-async def _examined(
-    cli: Cli, reads: Sequence[BrokerAddress], sends: Sequence[BrokerAddress]
+async def _examine(
+    cli: Cli, by_group: Mapping[str, Sequence[BrokerAddress]], sends: Sequence[BrokerAddress]
 ) -> list[Finding]:
     results: list[Finding] = []
-    targets = cli.settings.options._broker_targets
-    for address in reads:
-        results += await _of_source(str(address), open_source(address, targets, _READER))
-    for target in targets.values():
+    for target in cli.settings.options._broker_targets.values():
         # An entry that ends with a * stands for any place, and is none itself.
         places = {each.place for each in sends if each.name == target.name and not each.place.endswith("*")}
-        sender = open_sender(target)
+        reads = [
+            (group, [each for each in addresses if each.name == target.name])
+            for group, addresses in by_group.items()
+        ]
+        checks: list[tuple[str, list[BrokerAddress], list[str]]] = [
+            (group, addresses, []) for group, addresses in reads if addresses
+        ]
+        if places or not checks:
+            checks.append((_GROUP, [], sorted(places)))
+        answers: Answers = []
         try:
-            async with asyncio.timeout(_PATIENCE):
-                results += _findings(target.where, await sender.check(sorted(places)))
+            for group, addresses, targets in checks:
+                async with asyncio.timeout(_PATIENCE):
+                    answers += await check(target, addresses, targets, Reader(group, _NAME))
         except (BrokerUnavailableError, ConfigError, TimeoutError) as fault:
-            results.append(_failed(target.where, fault))
-        finally:
-            await sender.close()
+            results.append(_failure(target.where, fault))
+        else:
+            results += [
+                Finding("broker", one.severity, f"{where}: {one.what}", one.remedy) for where, one in answers
+            ] or [Finding("broker", "ok", f"{target.where}: it answers")]
     return results
 
 
-async def _of_source(where: str, source: Source) -> list[Finding]:
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            return _findings(where, await source.check())
-    except (BrokerUnavailableError, ConfigError, TimeoutError) as fault:
-        return [_failed(where, fault)]
-    finally:
-        await source.close()
-
-
-def _findings(where: str, requirements: Sequence[Requirement]) -> list[Finding]:
-    return [Finding("broker", each.severity, f"{where}: {each.what}", each.remedy) for each in requirements]
-
-
-def _failed(where: str, fault: Exception) -> Finding:
-    why = f"no answer within {_PATIENCE:.0f} s" if isinstance(fault, TimeoutError) else str(fault)
-    return Finding(
-        "broker", "error", f"{where}: {why}", "see that the broker runs and can be reached from here"
-    )
+def _failure(where: str, fault: Exception) -> Finding:
+    if isinstance(fault, ConfigError):  # it says what to do
+        return Finding("broker", "error", str(fault))
+    what = f"{where}: no answer within {_PATIENCE:.0f} s" if isinstance(fault, TimeoutError) else str(fault)
+    return Finding("broker", "error", what, "see that the broker runs and can be reached from here")

@@ -74,7 +74,7 @@ class RequestedAct:
             raise click.UsageError(f"--dry-run and --limit go with a filter{also}")
 
     @property
-    def wanted(self) -> Filter:
+    def required_filter(self) -> Filter:
         """The filter, of an act on all tasks that match one."""
         assert self.chosen is not None
         return self.chosen
@@ -86,11 +86,13 @@ async def preview(cli: Cli, bulk: RequestedAct) -> tuple[int, list[TaskView]]:
     Raises ``TaskNotFoundError`` when no task at all has a name in the filter.
     """
     async with looking(cli) as client:
-        total = await client.count(bulk.wanted)
-        if not total and (unknown := await unknown_names(client, bulk.wanted)):
+        total = await client.count(bulk.required_filter)
+        if not total and (unknown := await unknown_names(client, bulk.required_filter)):
             raise TaskNotFoundError("; ".join(unknown))
         count = total if bulk.limit is None else min(total, bulk.limit)
-        return count, await client.find(replace(bulk.wanted, limit=min(SAMPLE, count))) if count else []
+        return count, await client.find(
+            replace(bulk.required_filter, limit=min(SAMPLE, count))
+        ) if count else []
 
 
 def show(cli: Cli, bulk: RequestedAct, count: int, sample: Sequence[TaskView]) -> None:
@@ -136,10 +138,10 @@ async def carry_out(
 
         act = {"cancel": client.cancel_all, "undo": client.undo_all, "resubmit": client.resubmit_all}
         do: Send = send(client) if send is not None else partial(act[bulk.kind], timeout=bulk.timeout)
-        outcomes = await do(bulk.wanted, why=bulk.why, who=bulk.who, limit=bulk.limit, progress=show)
+        outcomes = await do(bulk.required_filter, why=bulk.why, who=bulk.who, limit=bulk.limit, progress=show)
         if bulk.wait:
             for n, outcome in enumerate(outcomes):
-                fields, why = await _ended(cli, client, bulk, outcome)
+                fields, why = await _wait_for_end(cli, client, bulk, outcome)
                 shapes[n] |= fields
                 if not cli.json:
                     cli.out.text(f"{line(shapes[n])}{why}")
@@ -159,7 +161,7 @@ def on_all(cli: Cli, request: RequestedAct, send: Callable[[Client], Send] | Non
     if request.dry_run:
         return exits.DONE
     verb = f"send {request.signal} to" if request.signal else request.kind
-    if count and not request.yes and not cli.confirmed(f"{verb} {counted(count, 'task')}?"):
+    if count and not request.yes and not cli.confirm(f"{verb} {counted(count, 'task')}?"):
         cli.note("nothing was done")
         cli.out.result([])
         return exits.DONE
@@ -177,7 +179,9 @@ async def _states(client: Client, outcomes: Sequence[Acted]) -> Counter[str]:
     return states
 
 
-async def _ended(cli: Cli, client: Client, bulk: RequestedAct, outcome: Acted) -> tuple[dict[str, Any], str]:
+async def _wait_for_end(
+    cli: Cli, client: Client, bulk: RequestedAct, outcome: Acted
+) -> tuple[dict[str, Any], str]:
     """Wait for the end of one task.
 
     Returns what that adds to the outcome, and why it is not the hoped-for end.

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from makegood.base import ids
+from makegood.cli import exits
 from makegood.cli.context import Cli
 from makegood.cli.logs_and_telemetry import traces_of
 from makegood.client.client import Client
@@ -35,7 +36,7 @@ def connect(cli: Cli) -> Client:
         telemetry=traces_of(cli),
         codec=cli.codec,
     )
-    hosts = Hosts((options.webhook_hosts or "").split(), (options.reply_to_brokers or "").split())
+    hosts = Hosts.of(options)
     if hosts.entries or hosts.places:
         client.submitter.only_to(hosts.check)
     return client
@@ -54,12 +55,12 @@ async def looking(cli: Cli) -> AsyncIterator[Client]:
         await store.close()
 
 
-def looked(cli: Cli, read: Callable[[Client], Awaitable[T]]) -> T:
+def run_read(cli: Cli, read: Callable[[Client], Awaitable[T]]) -> T:
     """Return what ``read`` finds on a store that may be impossible to write now."""
     return asyncio.run(_within(looking(cli), read))
 
 
-def carried_out(cli: Cli, work: Callable[[Client], Awaitable[T]]) -> T:
+def run_work(cli: Cli, work: Callable[[Client], Awaitable[T]]) -> T:
     """Do some work with a client; return its result."""
     return asyncio.run(_within(connect(cli), work))
 
@@ -87,6 +88,16 @@ async def task_named(client: Client, text: str) -> TaskHandle[Any]:
             f"no task has the id or the key {text!r}: `makegood task list` shows the tasks", task_id=text
         )
     return task
+
+
+def report_sent(cli: Cli, shape: Mapping[str, Any], knows: str) -> int:
+    """Report what became of a message or signal, ``knows`` if its id was known; return the exit code."""
+    is_conflict = shape["conflict"]
+    if not shape["created"]:
+        difference = ", with another value" if is_conflict else ""
+        cli.note(f"makegood: {knows} already{difference}: nothing was sent")
+    cli.out.result(shape, *(() if is_conflict else (shape["id"],)))
+    return exits.REFUSED if is_conflict else exits.DONE
 
 
 async def _within(

@@ -17,7 +17,7 @@ def console_options(settings: CliSettings, codec: Codec | None = None) -> Consol
     return ConsoleOptions(listen=settings.console or DEFAULT, codec=codec, **options)
 
 
-def printed(link: str, address: str, stream: TextIO, log_format: str = "text") -> str:
+def link_to_print(link: str, address: str, stream: TextIO, log_format: str = "text") -> str:
     """Return a console's address as it is printed: with its token, except into a log."""
     return address if log_format == "json" or _others_read(stream) else link
 

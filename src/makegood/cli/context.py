@@ -16,7 +16,7 @@ import click
 from makegood.base.durations import seconds
 from makegood.base.terminal_text import visible
 from makegood.cli.command import Command, SharedOption, Whole
-from makegood.cli.render.output import Output, masked
+from makegood.cli.render.output import Output, mask
 from makegood.cli.settings import COLORS, KNOWN, CliSettings, duration, load
 from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.payload.envelopes import Codec
@@ -48,7 +48,7 @@ class Cli:
     @property
     def store(self) -> str:
         """The URL of the store, without its secrets."""
-        return masked(self.settings.store)
+        return mask(self.settings.store)
 
     @cached_property
     def out(self) -> Output:
@@ -59,7 +59,7 @@ class Cli:
         """Print a note on stderr: for people, not a result."""
         print(visible(text), file=sys.stderr, flush=True)
 
-    def confirmed(self, question: str) -> bool:
+    def confirm(self, question: str) -> bool:
         """Ask. Raises ``click.UsageError`` where nobody can answer."""
         try:
             return click.confirm(question, err=True)
@@ -131,7 +131,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
         cli.flags[param.name] = value
 
 
-def given(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+def with_options(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
     """Give a command several arguments and options, in this order."""
 
     def decorate(command: Decorated) -> Decorated:
@@ -144,7 +144,7 @@ def given(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
 
 _shared = partial(click.option, cls=SharedOption, expose_value=False, callback=_remember)
 
-common = given(
+common = with_options(
     _shared(
         "--store",
         metavar="URL",
@@ -167,13 +167,13 @@ common = given(
 def command(name: str | None = None, cls: type[Command] = Command) -> Callable[[Callable[..., Any]], Command]:
     """Make a function a command, with the options of every command; it gets the call, a ``Cli``, first."""
 
-    def made(function: Callable[..., Any]) -> Command:
+    def make_command(function: Callable[..., Any]) -> Command:
         own = vars(function).pop("__click_params__", [])
         call = common(pass_cli(function))
         vars(call)["__click_params__"] += own  # click reads them from the last to the first
         return click.command(name, cls=cls)(call)
 
-    return made
+    return make_command
 
 
 def flag(*names: str, text: str) -> Callable[[Decorated], Decorated]:
@@ -187,11 +187,10 @@ def lasting(*names: str, text: str, **more: Any) -> Callable[[Decorated], Decora
     return click.option(*names, help=text, **options)
 
 
-def at_most(
-    most: int = 10_000, default: int = 100, text: str = "Show at most N."
-) -> Callable[[Decorated], Decorated]:
+def at_most(default: int = 100) -> Callable[[Decorated], Decorated]:
     """Return the option ``--limit``."""
-    return click.option("--limit", type=Whole(1, most), default=default, show_default=True, help=text)
+    limit = Whole(1, 10_000)
+    return click.option("--limit", type=limit, default=default, show_default=True, help="Show at most N.")
 
 
 who_option = click.option("--who", metavar="NAME", help="The operator's name. [default: user@host]")
@@ -202,5 +201,5 @@ def why_option(text: str = "Why, for the audit.", **options: Any) -> Callable[[D
     return click.option("--reason", "why", metavar="TEXT", help=text, **(options or {"default": ""}))
 
 
-by_operator = given(why_option(), who_option)
+by_operator = with_options(why_option(), who_option)
 """Gives a command the options of an operator's act: ``why`` and ``who``."""

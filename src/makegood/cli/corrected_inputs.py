@@ -69,7 +69,7 @@ def lines(change: bytes | None, *, whole: bool = False) -> list[str]:
         return []
     try:
         document = msgspec.json.decode(change)
-        return _lines(document if whole else by_name(document), _text if whole else _covered_text)
+        return _lines(document if whole else by_name(document), _text if whole else _text_without_secrets)
     except UNREADABLE:
         return ["what it replaced cannot be read"]
 
@@ -107,6 +107,6 @@ def _text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _covered_text(value: Any) -> str:
+def _text_without_secrets(value: Any) -> str:
     document = Redaction().raw(msgspec.json.encode(value)) or b"null"
     return msgspec.json.format(document, indent=-1).decode()

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from makegood.base.scrubbed_tracebacks import SCRUBBED_TRACEBACKS
 from makegood.base.text import words
 from makegood.cli import exits
 from makegood.errors import MakegoodError
@@ -27,6 +28,7 @@ from makegood.errors import MakegoodError
 T = TypeVar("T")
 
 log = logging.getLogger("makegood.node")
+log.addFilter(SCRUBBED_TRACEBACKS)
 
 GRACE: Final = 3.0
 """Seconds in which cancelled work may finish, once the node has ended."""
@@ -49,12 +51,12 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     # Outside of suppress, which would also swallow an ImportError of main.
     over = threading.Event()
     try:
-        return runner(_watched(main, over))
+        return runner(_run_main(main, over))
     finally:
         over.set()
 
 
-async def _watched(main: Coroutine[Any, Any, T], over: threading.Event) -> T:
+async def _run_main(main: Coroutine[Any, Any, T], over: threading.Event) -> T:
     """Run ``main``, and from its end on make sure that the loop ends as well."""
     failure, loop = None, asyncio.get_running_loop()
     try:

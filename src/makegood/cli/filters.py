@@ -1,5 +1,7 @@
-"""Task filters: by options, or in one text such as ``state:error workflow:place_order older:1h``: the
-arguments of commands that only read, ``--filter`` of acts, whose arguments are ids.
+"""Task filters on the command line: as options, or in one text such as ``state:error workflow:place_order``.
+
+The text is the arguments of a command that only reads. An operator command takes ids as its arguments, and
+the text as ``--filter``.
 """
 
 import functools
@@ -9,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from makegood.base.did_you_mean import meant
-from makegood.cli.context import given, lasting
+from makegood.cli.context import lasting, with_options
 from makegood.client.client import Client
 from makegood.errors import ConfigError
 from makegood.store import filters
@@ -17,10 +19,10 @@ from makegood.store.views import Filter
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-NEWEST = 1000
-"""Tasks among whose names the one is looked for that was meant."""
-READ = 20
-"""Tasks whose steps are read for that."""
+MOST_TASKS = 1000
+"""The newest tasks, whose names are compared with a misspelt one."""
+MOST_DETAILS = 20
+"""The newest tasks whose steps are read to compare their names."""
 
 _NAMES = ("state", "app", "workflow", "key", "correlation", "attribute", "older", "since")
 
@@ -33,18 +35,18 @@ def filter_options(command: Command) -> Command:
     """
 
     @functools.wraps(command)
-    def choosing(*args: Any, **options: Any) -> Any:
+    def with_filter(*args: Any, **options: Any) -> Any:
         values = {name: options.pop(name) for name in (*_NAMES, "filter_")}
         if words := options.pop("words", ()):
             if values["filter_"]:
                 raise click.UsageError("the filter is given twice: in words and as --filter")
             values["filter_"] = " ".join(words)
-        return command(*args, chosen=chosen(values), **options)
+        return command(*args, chosen=filter_of(values), **options)
 
-    return _options(choosing)  # type: ignore[return-value]  # the same, with fewer parameters of its own
+    return _options(with_filter)  # type: ignore[return-value]  # the same, with fewer parameters of its own
 
 
-_options = given(
+_options = with_options(
     click.option(
         "--filter",
         "filter_",
@@ -76,26 +78,32 @@ _options = given(
 )
 
 
-def chosen(options: Mapping[str, Any]) -> Filter | None:
-    """Return the filter that options make, None when none was given. Raises ``click.UsageError``."""
+def filter_of(options: Mapping[str, Any]) -> Filter | None:
+    """Return the filter of these options, None if none was given. Raises ``click.UsageError``."""
     values = {name: value for name, value in options.items() if value and name != "filter_"}
     for name in filters.STARRED:
         texts = values.pop(name, ())
         for text in texts if name == "attribute" else [texts] if texts else ():
             try:
                 value = filters.read(name, text)
-            except ConfigError as wrong:
-                raise click.UsageError(f"{wrong}: --filter \"{name}:'{text}'\"") from wrong
+            except ConfigError as error:
+                raise click.UsageError(f"{error}: --filter \"{name}:'{text}'\"") from error
             values[name] = values.get(name, {}) | value if name == "attribute" else value
     try:
-        parts = filters.parsed(options.get("filter_") or "")
-    except ConfigError as wrong:
-        raise click.UsageError(f"filter: {wrong}") from wrong
+        parts = filters.parse_terms(options.get("filter_") or "")
+    except ConfigError as error:
+        raise click.UsageError(f"filter: {error}") from error
     for name, value in parts.items():
         if name in values:
             raise click.UsageError(f"{name} is given twice: in the filter and as --{name}")
         values[name] = value
-    return filters.made(values) if values else None
+    return filters.build_filter(values) if values else None
+
+
+_RELATIONS: Mapping[str, str] = {
+    "app": "is of the", "workflow": "is of the", "agent": "has a step of the", "step": "has a",
+}  # fmt: skip
+"""How a task is related to a name in a filter, in words."""
 
 
 async def unknown_names(client: Client, condition: Filter) -> list[str]:
@@ -104,41 +112,34 @@ async def unknown_names(client: Client, condition: Filter) -> list[str]:
     Such a name is usually misspelt.
     """
     sentences: list[str] = []
-    for what in ("app", "workflow", "agent", "step"):
-        name = getattr(condition, what)
-        if name is None or await client.find(Filter(**{what: name}, limit=1)):
+    for field, relation in _RELATIONS.items():
+        name = getattr(condition, field)
+        if name is None or await client.find(Filter(**{field: name}, limit=1)):
             continue
-        hint = meant(name, await _known_names(client, what))
-        has = (
-            "is of the"
-            if what in ("app", "workflow")
-            else "has a step of the"
-            if what == "agent"
-            else "has a"
-        )
-        sentences.append(f"no task in this store {has} {what} {name!r}{f'; {hint}' if hint else ''}")
+        hint = meant(name, await _recent_names(client, field))
+        sentences.append(f"no task in this store {relation} {field} {name!r}{f'; {hint}' if hint else ''}")
     if condition.waits is not None and (hint := await _signal_meant(client, condition.waits)):
         sentences.append(f"no task waits for a signal {condition.waits!r}; {hint}")
     return sentences
 
 
 async def _signal_meant(client: Client, name: str) -> str:
-    """Return a hint if the name of a signal is like one that tasks wait for, or did, and is none of them.
+    """Return a hint if a signal's name is only similar to one that tasks wait for, or have waited for.
 
-    Nobody may wait for a signal at times, so that a name alone is no mistake.
+    At times no task waits for a signal, so a name that no task waits for is not always a mistake.
     """
     names = {wait.name for wait in await client.store.tasks.signal_waits()}
-    for view in await client.find(Filter(limit=READ)):
+    for view in await client.find(Filter(limit=MOST_DETAILS)):
         detail = await client.store.tasks.detail(view.id)
         names |= set() if detail is None else detail.signal_types.keys()
     return "" if name in names else meant(name, names)
 
 
-async def _known_names(client: Client, what: str) -> set[str]:
-    """Return names that one of the newest tasks has."""
-    if what in ("app", "workflow"):
-        return {getattr(view, what) for view in await client.find(Filter(limit=NEWEST))}
-    newest = await client.find(Filter(limit=READ))
-    read = [await client.store.tasks.detail(view.id) for view in newest]
-    field = "agent" if what == "agent" else "name"
-    return {getattr(step, field) for detail in read if detail is not None for step in detail.steps}
+async def _recent_names(client: Client, field: str) -> set[str]:
+    """Return the names that the newest tasks have in this field of a filter."""
+    if field in ("app", "workflow"):
+        return {getattr(view, field) for view in await client.find(Filter(limit=MOST_TASKS))}
+    newest = await client.find(Filter(limit=MOST_DETAILS))
+    details = [await client.store.tasks.detail(view.id) for view in newest]
+    attribute = "agent" if field == "agent" else "name"
+    return {getattr(step, attribute) for detail in details if detail is not None for step in detail.steps}

@@ -162,7 +162,7 @@ def _is_old(rules: ZoneRules, now: float) -> bool:
     return rules.released is not None and now - rules.released > YEAR
 
 
-def orphaned(tasks: Sequence[int], most: int, *, has_scheduler: bool) -> Finding:
+def orphans(tasks: Sequence[int], most: int, *, has_scheduler: bool) -> Finding:
     """Judge tasks under way that nothing will advance.
 
     ``has_scheduler``: a Scheduler and a leader are alive, which would free them.
@@ -210,7 +210,7 @@ def late_starts(tasks: Sequence[tuple[int, float]], most: int, alive: Sequence[N
     return [Finding("sleepers", "warning", what, remedy)]
 
 
-def broken(rows: Sequence[str], most: int) -> list[Finding]:
+def unreadable_rows(rows: Sequence[str], most: int) -> list[Finding]:
     """Judge rows that do not read."""
     remedy = (
         "restore the row from a backup, or correct it with SQL; then send a task in error forward again with `makegood task resubmit ID`, "

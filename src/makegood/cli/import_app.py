@@ -19,7 +19,7 @@ import click
 
 from makegood.cli.render.output import with_article
 from makegood.errors import DefinitionError, MakegoodError
-from makegood.payload.envelopes import Codec
+from makegood.payload.envelopes import Codec, is_codec
 from makegood.workflow.app import App
 from makegood.workflow.workflow import Workflow
 
@@ -40,7 +40,7 @@ def load_codec(text: str) -> Codec:
     """Return the codec that ``text`` names, such as ``orders:codec``, or that of the App it names."""
     value: Any = _load(text, object, "a codec")
     attribute: Any = value.codec if isinstance(value, App) else value
-    if not all(callable(getattr(attribute, name, None)) for name in ("encode", "decode")):
+    if not is_codec(attribute):
         if value is None:
             lack = "does not exist"
         elif isinstance(value, App):
@@ -61,7 +61,7 @@ def _load(text: str, kind: type[T], what: str) -> T:
         raise click.BadParameter(f"{text!r}: write module:attribute, such as {hint}")
     module = _module(name)
     if not colon:
-        raise click.BadParameter(f"{text!r}: write module:attribute{_known(module, kind, name)}")
+        raise click.BadParameter(f"{text!r}: write module:attribute{_candidates(module, kind, name)}")
     value: object = module
     for part in attribute.split("."):
         value = getattr(value, part, None)
@@ -69,12 +69,12 @@ def _load(text: str, kind: type[T], what: str) -> T:
         kind_found = with_article(type(value).__name__)
         state = "does not exist" if value is None else f"is not {what} but {kind_found}"
         raise click.BadParameter(
-            f"{text!r}: {attribute} {state}{_meant(module, attribute) or _known(module, kind, name)}"
+            f"{text!r}: {attribute} {state}{_meant(module, attribute) or _candidates(module, kind, name)}"
         )
     return value
 
 
-def _known(module: ModuleType, kind: type, name: str) -> str:
+def _candidates(module: ModuleType, kind: type, name: str) -> str:
     names = [attribute for attribute, value in vars(module).items() if isinstance(value, kind)]
     return f"; {name} has {', '.join(f'{name}:{n}' for n in names)}" if names else ""
 
@@ -130,11 +130,11 @@ def _module(name: str) -> ModuleType:
         ) from left
     except Exception as wrong:
         raise click.BadParameter(
-            f"{name} cannot be imported: {type(wrong).__name__}: {_said(wrong)}{_at(wrong)}"
+            f"{name} cannot be imported: {type(wrong).__name__}: {_error_text(wrong)}{_at(wrong)}"
         ) from wrong
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return an error's words, without the place that follows them."""
     return error.msg if isinstance(error, SyntaxError) and error.filename else str(error)
 

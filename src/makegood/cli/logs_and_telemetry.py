@@ -23,11 +23,13 @@ def set_up_logs(cli: Cli) -> None:
     stream.setFormatter(JsonLines() if cli.settings.log_format == "json" else TextLines())
     logging.basicConfig(level=cli.settings.log_level.upper(), handlers=[stream])
     if cli.settings.log_level != "debug":
-        # A line for each request that an action makes would drown all others.
+        # A line for each request of an action would drown all others.
         for chatty in ("httpx", "httpx2", "uvicorn"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
         # It writes a traceback for each connection that breaks, beside our own sentence about it.
         logging.getLogger("aiormq").setLevel(logging.ERROR)
+        # It writes eight errors a second while a broker is away, of which we write one sentence.
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
 def telemetry_of(cli: Cli) -> Observer | None:

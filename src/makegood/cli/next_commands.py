@@ -9,7 +9,7 @@ from typing import Any
 
 from makegood.base.counts import counted
 from makegood.cli.context import Cli
-from makegood.cli.render.output import masked
+from makegood.cli.render.output import mask
 from makegood.client.remedies import remedies
 from makegood.store.views import TaskDetail
 from makegood.story.trouble import MOST, ending, trouble_of
@@ -19,7 +19,7 @@ def spelt(cli: Cli, words: Sequence[str]) -> str:
     """Return a command as it can be typed, with the store that this command was given."""
     store = cli.flags.get("store")
     store_option = (
-        ("--store", store if store.startswith("@") else masked(store)) if isinstance(store, str) else ()
+        ("--store", store if store.startswith("@") else mask(store)) if isinstance(store, str) else ()
     )
     return shlex.join(("makegood", *words, *store_option))
 

@@ -22,7 +22,7 @@ UNDECIDED = "the command is not decided"
 """What does not happen to an act where no Scheduler runs."""
 
 
-async def unattended(client: Client) -> bool:
+async def is_unattended(client: Client) -> bool:
     """Whether no process is running that advances tasks and decides on acts."""
     return not any(
         "scheduler" in view.info.roles and view.state == "alive" for view in await client.store.nodes.views()
@@ -31,7 +31,7 @@ async def unattended(client: Client) -> bool:
 
 async def warn(cli: Cli, client: Client, what: str) -> None:
     """Warn on stderr, before a wait begins, that ``what`` will not happen as things are."""
-    if await unattended(client):
+    if await is_unattended(client):
         cli.note(f"makegood: no scheduler runs on this store, {what} until one does: {_START}")
 
 
@@ -40,7 +40,7 @@ async def warn_of(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:
     detail = await task.status()
     if detail.task.state in AT_REST:
         return
-    if await unattended(client):
+    if await is_unattended(client):
         await warn(cli, client, "nothing continues")
     elif missing := await _no_agent(client, detail):
         cli.note(f"makegood: {missing}")
@@ -69,14 +69,14 @@ async def _no_agent(client: Client, detail: TaskDetail) -> str:
     return f"no process runs {what}; `makegood agent MODULE:{app} {' '.join(steps)}`, or `makegood run APP`, starts one"
 
 
-def asked(detail: TaskDetail, request: Asked) -> str:
+def request_line(detail: TaskDetail, request: Asked) -> str:
     """Say of an act that is not decided who asked for it, when and why."""
     why = f": {request.act.why}" if request.act.why else ""
     what = " ".join(word for word in (request.kind, _step(detail, request)) if word)
     return f"{date_time(request.at)}  {what}  by {request.act.who}{why}  (not decided: no scheduler has taken it)"
 
 
-def asked_shape(detail: TaskDetail, request: Asked) -> dict[str, object]:
+def request_shape(detail: TaskDetail, request: Asked) -> dict[str, object]:
     """Return such an act for ``--json``."""
     return {
         "act": request.act.id, "kind": request.kind, "step": _step(detail, request), "who": request.act.who, "why": request.act.why,
@@ -93,7 +93,7 @@ async def late(client: Client, task: TaskHandle[Any], sentence: str, again: str 
 
     It says that the task continues only if a Scheduler and the agents of its steps are running.
     """
-    if await unattended(client):
+    if await is_unattended(client):
         return f"{sentence}: no scheduler runs on this store; {_START}"
     missing = await _no_agent(client, await task.status())
     return f"{sentence}: {missing}" if missing else f"{sentence}; the task continues, {again}"

@@ -25,6 +25,7 @@ from makegood.base.postgres_target import with_tls
 from makegood.base.private_files import secret_in, trusted
 from makegood.base.sizes import Size, size
 from makegood.base.webhook_signature import address
+from makegood.brokers.kinds import targets_of
 from makegood.console.users import Role, User, role_of, users_of
 from makegood.errors import ConfigError
 from makegood.options import DEFAULT_URL, Options
@@ -38,58 +39,17 @@ LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CliSettings:
-    """The settings of one call of the command line."""
-
-    store: str = DEFAULT_URL
-    """The store's URL."""
-    require_tls: bool = False
-    """Send nothing to a PostgreSQL server on another machine except over TLS."""
-    color: str = "auto"
-    """auto, always or never."""
-    name: str | None = None
-    """What a process's name in lists begins with; its pid follows. None: the host's name."""
-    log_level: str = "info"
-    """The level of the processes' logs."""
-    log_format: str = "text"
-    """The format of the processes' logs: text or json."""
-    listen: str | None = None
-    """Where processes answer probes and scrapers, "HOST:PORT"; None = nowhere."""
-    console: str | None = None
-    """Where the console listens, "HOST:PORT"; None: `makegood run` serves none."""
-    console_users: Mapping[str, User] = field(default_factory=lambda: MappingProxyType({}))
-    """Who may log in to the console, by name."""
-    console_proxies: tuple[str, ...] = ()
-    """The proxies whose headers the console believes: addresses or networks."""
-    console_user_header: str | None = None
-    """The header in which such a proxy names the user."""
-    console_role: Role | None = None
-    """The role of a user of the console who has none otherwise."""
-    console_base: str = ""
-    """The path under which a proxy serves the console."""
-    console_secret: str | None = field(default=None, repr=False)
-    """Signs logins of the console; processes behind one address share it."""
-    console_token: str | None = field(default=None, repr=False)
-    """What opens a console without users; None: what the user's private file holds."""
-    console_trace_url: str | None = None
-    """The address of a trace where traces are kept, with ``{trace}`` in the place of its id."""
-    console_insecure: bool = False
-    """Whether other machines may use the console without a login."""
-    traces: bool = False
-    """Whether processes send spans."""
-    options: Options = field(default_factory=lambda: Options(migrate=False))
-    """How a process runs its roles."""
-    origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Where each setting comes from ("--slots", "MAKEGOOD_SLOTS", "slots in makegood.toml"); missing: the
-    default.
-    """
-
-
 def _text(value: object, name: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{name}={value!r}: a text is expected")
     return value
+
+
+def _list(value: object, name: str) -> str:
+    """Return a list with spaces between its entries; in a file it may be a list of texts."""
+    if isinstance(value, list) and value and all(isinstance(entry, str) for entry in value):
+        return _text(" ".join(value), name)
+    return _text(value, name)
 
 
 def _choice(*choices: str) -> Callable[[object, str], str]:
@@ -122,12 +82,12 @@ def duration(value: object, name: str, syntax: str = AS_TEXT) -> Duration:
 
 
 def _address(value: object, name: str) -> str:
-    text = _hidden(value, name)
+    text = _secret_text(value, name)
     address(text, name)
     return text
 
 
-def _hidden(value: object, name: str) -> str:
+def _secret_text(value: object, name: str) -> str:
     """Return a text that may hold a secret; no error shows it."""
     if not isinstance(value, str) or not value.strip():
         kind = "an empty one" if isinstance(value, str) else type(value).__name__
@@ -137,7 +97,7 @@ def _hidden(value: object, name: str) -> str:
 
 def _store(value: object, name: str) -> str:
     """Return a store's URL, from a file as @FILE."""
-    return secret_in(_hidden(value, name).strip(), name)
+    return secret_in(_secret_text(value, name).strip(), name)
 
 
 def _secret(value: object, name: str) -> str:
@@ -145,12 +105,19 @@ def _secret(value: object, name: str) -> str:
 
     The environment may hold the secret itself or @FILE; a file must name it as @FILE.
     """
-    text = _hidden(value, name)
+    text = _secret_text(value, name)
     if not text.startswith("@") and not name.startswith(PREFIX):
         raise ConfigError(
             f"{name}: a secret does not belong there: write @FILE, or set {PREFIX}{name.partition(' ')[0].upper()}"
         )
     return secret_in(text, name)
+
+
+def _pairs(value: object) -> list[tuple[str, object]]:
+    """Return what a table of a file holds, or the NAME=VALUE of the environment; else nothing."""
+    if isinstance(value, str):
+        return [(name, text) for name, _, text in (word.partition("=") for word in value.split())]
+    return list(value.items()) if isinstance(value, dict) else []
 
 
 def _secrets(value: object, name: str) -> dict[str, str]:
@@ -159,13 +126,7 @@ def _secrets(value: object, name: str) -> dict[str, str]:
     In a file they are a table. In the environment they are HOST=SECRET, separated by spaces; a repeated host
     adds a further secret.
     """
-    if isinstance(value, str):
-        parts = [word.partition("=") for word in value.split()]
-        pairs: list[tuple[str, object]] = [(host, secret) for host, _, secret in parts]
-    elif isinstance(value, dict):
-        pairs = list(value.items())
-    else:
-        pairs = []
+    pairs = _pairs(value)
     if not pairs or not all(host and secret and not host.startswith("whsec_") for host, secret in pairs):
         raise ConfigError(f"{name}: write which receiver has which secret: {_SECRETS}")
     secrets: dict[str, str] = {}
@@ -179,17 +140,25 @@ def _brokers(value: object, name: str) -> dict[str, str]:
     """Return the URLs of brokers by name: in a file a table, in the environment NAME=URL, separated by
     spaces.
     """
-    if isinstance(value, str):
-        parts = [word.partition("=") for word in value.split()]
-        pairs: list[tuple[str, object]] = [(broker, url) for broker, _, url in parts]
-    else:
-        pairs = list(value.items()) if isinstance(value, dict) else []
+    pairs = _pairs(value)
     if not pairs or not all(broker and url for broker, url in pairs):
         raise ConfigError(
             f'{name}: write which broker is where: main = "amqps://user@host/vhost" below [brokers] in a file, '
             f"{PREFIX}BROKERS_MAIN=amqps://user@host/vhost in the environment; @FILE for a URL with a password"
         )
-    return {broker: _store(url, f"{name}: {broker!r}") for broker, url in pairs}
+    urls: dict[str, str] = {}
+    for broker, url in pairs:
+        try:
+            urls[broker] = _store(url, f"{name}: {broker!r}")
+            if broker in KNOWN:  # "store" may be a broker's name, too
+                targets_of({broker: urls[broker]})
+        except ConfigError:
+            if broker in KNOWN and not name.startswith(PREFIX) and not str(url).startswith("@"):
+                raise ConfigError(
+                    f"{broker} is a setting of its own, not a broker: write it above [brokers]"
+                ) from None
+            raise
+    return urls
 
 
 def _users(value: object, name: str) -> dict[str, User]:
@@ -200,7 +169,7 @@ def _users(value: object, name: str) -> dict[str, User]:
 
 def _addresses(value: object, name: str) -> tuple[str, ...]:
     """Return addresses and networks, which blanks or commas separate."""
-    addresses = tuple(_text(value, name).replace(",", " ").split())
+    addresses = tuple(_list(value, name).replace(",", " ").split())
     for entry in addresses:
         try:
             ipaddress.ip_network(entry, strict=False)
@@ -245,6 +214,60 @@ _SECRETS = (
     '"a.example.com" = "@FILE" below [webhook_secrets] in a file, a.example.com=@FILE in the environment'
 )
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CliSettings:
+    """The settings of one call of the command line.
+
+    ``read`` in a field's metadata converts a value as people write it, or raises ``ConfigError``.
+    """
+
+    store: str = field(default=DEFAULT_URL, metadata={"read": _store})
+    """The store's URL."""
+    color: str = field(default="auto", metadata={"read": _choice(*COLORS)})
+    """auto, always or never."""
+    name: str | None = field(default=None, metadata={"read": _text})
+    """What a process's name in lists begins with; its pid follows. None: the host's name."""
+    log_level: str = field(default="info", metadata={"read": _choice(*LEVELS)})
+    """The level of the processes' logs."""
+    log_format: str = field(default="text", metadata={"read": _choice(*FORMATS)})
+    """The format of the processes' logs: text or json."""
+    listen: str | None = field(default=None, metadata={"read": _listen})
+    """Where processes answer probes and scrapers, "HOST:PORT"; None = nowhere."""
+    console: str | None = field(default=None, metadata={"read": _listen})
+    """Where the console listens, "HOST:PORT"; None: `makegood run` serves none."""
+    console_users: Mapping[str, User] = field(
+        default_factory=lambda: MappingProxyType({}), metadata={"read": _users}
+    )
+    """Who may log in to the console, by name."""
+    console_proxies: tuple[str, ...] = field(default=(), metadata={"read": _addresses})
+    """The proxies whose headers the console believes: addresses or networks."""
+    console_user_header: str | None = field(default=None, metadata={"read": _text})
+    """The header in which such a proxy names the user."""
+    console_role: Role | None = field(default=None, metadata={"read": role_of})
+    """The role of a user of the console who has none otherwise."""
+    console_base: str = field(default="", metadata={"read": _text})
+    """The path under which a proxy serves the console."""
+    console_secret: str | None = field(default=None, repr=False, metadata={"read": _secret})
+    """Signs logins of the console; processes behind one address share it."""
+    console_token: str | None = field(default=None, repr=False, metadata={"read": _secret})
+    """What opens a console without users; None: what the user's private file holds."""
+    console_trace_url: str | None = field(default=None, metadata={"read": _text})
+    """The address of a trace where traces are kept, with ``{trace}`` in the place of its id."""
+    console_insecure: bool = field(default=False, metadata={"read": _switch})
+    """Whether other machines may use the console without a login."""
+    traces: bool = field(default=False, metadata={"read": _switch})
+    """Whether processes send spans."""
+    require_tls: bool = field(default=False, metadata={"read": _switch})
+    """Send nothing to a PostgreSQL server on another machine except over TLS."""
+    options: Options = field(default_factory=lambda: Options(migrate=False))
+    """How a process runs its roles."""
+    origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Where each setting comes from ("--slots", "MAKEGOOD_SLOTS", "slots in makegood.toml"); missing: the
+    default.
+    """
+
+
 _OPTIONS = {option.name: option for option in dataclasses.fields(Options)}
 
 
@@ -253,28 +276,11 @@ def _option(name: str) -> Callable[[object, str], object]:
     about = _OPTIONS[name].metadata
     if "least" in about:
         return _poll if type(None) in get_args(_OPTIONS[name].type) else duration
-    return {"count": _count, "size": _size}.get(about.get("kind", ""), _text)
+    return {"count": _count, "size": _size, "list": _list}.get(about.get("kind", ""), _text)
 
 
 KNOWN: Mapping[str, Callable[[object, str], object]] = {
-    "store": _store,
-    "color": _choice(*COLORS),
-    "name": _text,
-    "log_level": _choice(*LEVELS),
-    "log_format": _choice(*FORMATS),
-    "listen": _listen,
-    "console": _listen,
-    "console_users": _users,
-    "console_proxies": _addresses,
-    "console_user_header": _text,
-    "console_role": role_of,
-    "console_base": _text,
-    "console_secret": _secret,
-    "console_token": _secret,
-    "console_trace_url": _text,
-    "console_insecure": _switch,
-    "traces": _switch,
-    "require_tls": _switch,
+    **{each.name: each.metadata["read"] for each in dataclasses.fields(CliSettings) if each.metadata},
     **{name: _option(name) for name in _OPTIONS if name != "migrate"},
     "alert_webhook": _address,
     "alert_secret": _secret,
@@ -296,16 +302,20 @@ def load(
     """
     values: dict[str, object] = {}
     origins: dict[str, str] = {}
+    environ = os.environ if environ is None else environ
     for origin, table in (
         _from_files(folder or Path.cwd()),
-        ("", _from_environment(os.environ if environ is None else environ)),
+        ("", _from_environment(environ)),
         ("flag", dict(flags)),
     ):
         for name, value in table.items():
-            origins[name] = _place(origin, name)
-            setting = KNOWN[name](value, origins[name])
-            # A broker of the environment is added to those of the file, or takes the place of its namesake.
-            values[name] = {**values.get(name, {}), **setting} if name == "brokers" else setting  # type: ignore[dict-item]
+            place = _place(origin, name)
+            setting = KNOWN[name](value, place)
+            if name == "brokers" and not origin:
+                # A broker of the environment joins those of the file, or takes the place of its namesake.
+                setting = {**values.get(name, {}), **setting}  # type: ignore[dict-item]
+                place = ", ".join([*filter(None, [origins.get(name)]), *_broker_variables(environ)])
+            values[name], origins[name] = setting, place
     options = {name: value for name, value in values.items() if name in _OPTIONS}
     rest = {name: value for name, value in values.items() if name not in _OPTIONS}
     if rest.get("require_tls"):
@@ -340,18 +350,18 @@ def _from_files(folder: Path) -> tuple[str, dict[str, object]]:
     """Return the file's name and what it says."""
     own, project_file = folder / "makegood.toml", folder / "pyproject.toml"
     if own.is_file():
-        return own.name, _trusted(own, _checked(_read(own), own.name))
+        return own.name, _if_trustworthy(own, _check_names(_read(own), own.name))
     if project_file.is_file():
         table = _read(project_file).get("tool", {})
         section = table.get("makegood", {}) if isinstance(table, dict) else {}
         name = f"[tool.makegood] of {project_file.name}"
         if not isinstance(section, dict):
             raise ConfigError(f"{name} must be a table of settings")
-        return name, _trusted(project_file, _checked(section, name))
+        return name, _if_trustworthy(project_file, _check_names(section, name))
     return own.name, {}
 
 
-def _trusted(file: Path, values: dict[str, object]) -> dict[str, object]:
+def _if_trustworthy(file: Path, values: dict[str, object]) -> dict[str, object]:
     """Return what a file says, if it says anything and only this user or root can have written it."""
     if values:
         trusted(file)
@@ -367,11 +377,23 @@ def _read(file: Path) -> dict[str, object]:
         raise ConfigError(f"{file.name} cannot be read: {wrong}") from wrong
 
 
-def _checked(values: Mapping[str, object], where: str) -> dict[str, object]:
+def _check_names(values: Mapping[str, object], where: str) -> dict[str, object]:
     for name in values:
         if name not in KNOWN:
             raise ConfigError(f"{where}: {name!r} is not a setting; {_nearest(name)}")
     return dict(values)
+
+
+def _broker_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that name brokers."""
+    names = {each: each.removeprefix(PREFIX).lower() for each in environ if each.startswith(PREFIX)}
+    return [
+        each for each, name in names.items() if (name == "brokers" and environ[each]) or _names_broker(name)
+    ]
+
+
+def _names_broker(name: str) -> bool:
+    return name.startswith(_BROKER) and not _OF_A_SERVICE.search(name)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
@@ -384,8 +406,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
         if name in KNOWN:
             if value:
                 values[name] = value
-        elif name.startswith(_BROKER) and not _OF_A_SERVICE.search(name):
-            brokers[name.removeprefix(_BROKER)] = value
+        elif _names_broker(name):
+            brokers[name.removeprefix(_BROKER)] = _store(value, variable)
         elif _misspelt(name):
             raise ConfigError(f"{variable} is not a setting; {_nearest(name, in_environment=True)}")
     if brokers:

@@ -16,7 +16,7 @@ from makegood.errors import DefinitionError, MissingValueError, PayloadError
 from makegood.model.plan import INPUTS, Ref, Template
 from makegood.model.task import Doing
 from makegood.payload.annotations import members, takes
-from makegood.payload.codec import decode, shown
+from makegood.payload.codec import annotation_text, decode
 from makegood.payload.splice import walk
 from makegood.store.views import StepView, TaskDetail
 
@@ -49,7 +49,7 @@ class Stored:
 
     def faults(self, action: Action[Any, Any], doing: Doing, args: Template | None) -> Iterator[Fault]:
         """Yield the arguments of a step that cannot be passed to the action, its undo or its probe."""
-        fit = _fitted(action)
+        fit = _fit(action)
         if fit is None:
             return
         values = self._arguments(args)
@@ -60,17 +60,18 @@ class Stored:
                 if mandatory:
                     yield Fault(name, f"there is no {name}", is_absent=True)
             elif isinstance(value, Ref):
-                return_type = self._returned(value)
+                return_type = self._return_type(value)
                 if not any(takes(annotation, member) for member in members(return_type)):
                     yield Fault(
-                        name, f"{name} will be {shown(return_type)}, and is to be {shown(annotation)}"
+                        name,
+                        f"{name} will be {annotation_text(return_type)}, and is to be {annotation_text(annotation)}",
                     )
             elif _OPEN not in value:
                 yield from _unread(value, annotation, name)
 
     def result_faults(self, action: Action[Any, Any], result: bytes | None) -> Iterator[Fault]:
         """Yield why an undo could not be given what the action returned."""
-        fit = _fitted(action)
+        fit = _fit(action)
         if fit is not None and result is not None and result != b"null":
             yield from _unread(result, fit.returns, RESULT)
 
@@ -83,13 +84,13 @@ class Stored:
             return {}
         pieces = [args.parts[0].encode()]
         for n, ref in enumerate(args.refs):
-            literal = self._known(ref)
+            literal = self._stored_value(ref)
             pieces += _open(n) if literal is None else literal, args.parts[n + 1].encode()
         fields = msgspec.json.decode(b"".join(pieces), type=dict[str, msgspec.Raw])
         whole = {_open(n): ref for n, ref in enumerate(args.refs)}
         return {name: whole.get(bytes(raw), bytes(raw)) for name, raw in fields.items()}
 
-    def _known(self, ref: Ref) -> bytes | None:
+    def _stored_value(self, ref: Ref) -> bytes | None:
         """Return the value of a ref as far as it is there."""
         value: bytes | None = None
         if ref.of in INPUTS and ref.index < len(self._inputs):
@@ -101,24 +102,24 @@ class Stored:
         except MissingValueError:  # the fault of the value, not of the code
             return None
 
-    def _returned(self, ref: Ref) -> Any:
+    def _return_type(self, ref: Ref) -> Any:
         """Return the annotation of what an action will return.
 
         ``Any`` when the ref names only a part of the result, or not an action's result.
         """
         step = self._steps.get(ref.index) if ref.of == "step" and not ref.path else None
         action = None if step is None or step.kind != "action" else self._find(step.agent, step.action)
-        fit = None if action is None else _fitted(action)
+        fit = None if action is None else _fit(action)
         return Any if fit is None else fit.returns
 
 
-def _fitted(action: Action[Any, Any]) -> Fitted | None:
+def _fit(action: Action[Any, Any]) -> Fitted | None:
     """Return what an action takes and returns.
 
     None when its annotations cannot be used, which ``check`` reports by itself.
     """
     try:
-        return action._fitted()
+        return action._fit()
     except DefinitionError:
         return None
 

@@ -43,24 +43,10 @@ from makegood.story.waits import waits_of
 Shape = dict[str, Any]
 
 
-_TIMES = frozenset(
-    {
-        "created",
-        "starts",
-        "ended",
-        "complete_by",
-        "at",
-        "acked",
-        "sent_at",
-        "expires",
-        "first_sent",
-        "start",
-        "end",
-        "next_moment",
-        "next_firing",
-        "since",
-    }
-)
+_TIMES = frozenset({
+    "created", "starts", "ended", "complete_by", "at", "acked", "sent_at", "expires", "first_sent", "start", "end",
+    "next_moment", "next_firing", "since",
+})  # fmt: skip
 _ROUNDED = frozenset({"due", "oldest", "remaining", "took"})
 _NO_KEYS: Final = MappingProxyType(dict.fromkeys(StepKeys.__struct_fields__))
 _ENDS = "idx attempt doing kind node took error frame traceback late"
@@ -71,7 +57,7 @@ def raw(value: bytes | None) -> msgspec.Raw | str | None:
     return None if value is None else _json(value)
 
 
-def picked(view: object, names: str, **others: Any) -> Shape:
+def pick(view: object, names: str, **others: Any) -> Shape:
     """Return these attributes of a record, in this order, as JSON shows them.
 
     ``name?``: null instead of "". ``others``: values of names that are not attributes, or differ from them.
@@ -103,7 +89,7 @@ def task(view: TaskView) -> Shape:
         "id app workflow key state goal submission priority cause failure_count locked_by epoch correlation_id created "
         "starts ended complete_by result"
     )
-    return picked(view, names, id=ids.show(view.id))
+    return pick(view, names, id=ids.show(view.id))
 
 
 def step(view: StepView) -> Shape:
@@ -112,17 +98,17 @@ def step(view: StepView) -> Shape:
         "idx kind name agent action state attempt round failures doubt undoable result error doing waiting taken_by due "
         "first_sent loser"
     )
-    return picked(view, names)
+    return pick(view, names)
 
 
 def step_keys(keys: StepKeys | None) -> Shape:
     """Return the keys of a step; None: it has none."""
-    return dict(_NO_KEYS) if keys is None else picked(keys, " ".join(_NO_KEYS))
+    return dict(_NO_KEYS) if keys is None else pick(keys, " ".join(_NO_KEYS))
 
 
 def signal(view: SignalView) -> Shape:
     """Return a signal to a task; its value is the result of the step that used it."""
-    return picked(view, "name id at who? step? used kept")
+    return pick(view, "name id at who? step? used kept")
 
 
 def detail(task_detail: TaskDetail) -> Shape:
@@ -133,7 +119,7 @@ def detail(task_detail: TaskDetail) -> Shape:
     )
     return (
         task(task_detail.task)
-        | picked(
+        | pick(
             task_detail,
             "inputs reply_to attributes signals steps unreadable",
             inputs=inputs,
@@ -151,23 +137,17 @@ def brokers(view: BrokersView) -> Shape:
 
 def lane(view: LaneView) -> Shape:
     """Return a lane. Its numbers count up to 1,001: more than 1,000."""
-    return {
-        "app": view.app,
-        "name": view.name,
-        "held": view.held,
-        "waiting": view.waiting,
-        "holders": [*map(_lane_place, view.holders)],
-        "waiters": [*map(_lane_place, view.waiters)],
-    }
+    holders, waiters = ([*map(_lane_place, places)] for places in (view.holders, view.waiters))
+    return pick(view, "app name held waiting holders waiters", holders=holders, waiters=waiters)
 
 
 def _lane_place(place: LanePlace) -> Shape:
-    return picked(place, "task workflow key state at_once since", task=ids.show(place.task))
+    return pick(place, "task workflow key state at_once since", task=ids.show(place.task))
 
 
 def task_lane(place: TaskLane) -> Shape:
     """Return the place of a task in a lane."""
-    return picked(place, "name place at_once before behind held_by", held_by=[*map(ids.show, place.held_by)])
+    return pick(place, "name place at_once before behind held_by", held_by=[*map(ids.show, place.held_by)])
 
 
 def batch(progress: BatchProgress) -> Shape:
@@ -191,22 +171,22 @@ def event(view: EventView) -> Shape:
         for move in view.moves
     ]
     kind = "moves" if view.moves else "note"
-    ends = [picked(end, _ENDS) for end in view.attempts]
-    notes = [picked(note, "idx attempt doing value skipped late") for note in view.notes]
+    ends = [pick(end, _ENDS) for end in view.attempts]
+    notes = [pick(note, "idx attempt doing value skipped late") for note in view.notes]
     names = "event seq task at node moves note attempts notes"
-    return picked(view, names, event=kind, task=ids.show(view.task), moves=moves, attempts=ends, notes=notes)
+    return pick(view, names, event=kind, task=ids.show(view.task), moves=moves, attempts=ends, notes=notes)
 
 
 def alert(view: AlertView) -> Shape:
     """Return an alert."""
     names = "id kind task step? text at open ended ended_why? acked acked_by? acked_why? acked_db_user?"
-    return picked(view, names, task=_task(view.task))
+    return pick(view, names, task=_task(view.task))
 
 
 def audit(view: AuditView) -> Shape:
     """Return an operator's act."""
     names = "act task kind who db_user why verdict outcome state at change"
-    return picked(view, names, task=_task(view.task))
+    return pick(view, names, task=_task(view.task))
 
 
 def lease(view: LeaseView | None, name: str) -> Shape:
@@ -226,7 +206,7 @@ def lease(view: LeaseView | None, name: str) -> Shape:
 def node(view: NodeView) -> Shape:
     """Return a process with its agents."""
     agents = [_agent(info) for info in view.info.agents]
-    about, start = picked(view.info, "name roles host pid"), iso(view.started)
+    about, start = pick(view.info, "name roles host pid"), iso(view.started)
     own = {"started": start, "heartbeat_age": round(view.silent, 3), "remaining": round(view.remaining, 3)}
     return {
         "id": view.id,
@@ -241,11 +221,11 @@ def node(view: NodeView) -> Shape:
 
 def zone_rules(rules: ZoneRules | None) -> Shape | None:
     """Return rules of time zones."""
-    return None if rules is None else picked(rules, "source version")
+    return None if rules is None else pick(rules, "source version")
 
 
 def _agent(info: AgentInfo) -> Shape:
-    return picked(
+    return pick(
         info,
         "agent slots used calls failed failure_rate seconds success circuit? reset most rate",
         failure_rate=rate(info.failed, info.calls),
@@ -307,16 +287,16 @@ _MESSAGE = "queue id kind? value correlation_id reply_to task sequence headers s
 def message(queue_message: QueueMessage) -> Shape:
     """Return a message."""
     about = {"value": _json(queue_message.body), "headers": dict(queue_message.headers)}
-    return picked(queue_message, f"{_MESSAGE} receipt", **about, receipt=receipt(queue_message))
+    return pick(queue_message, f"{_MESSAGE} receipt", **about, receipt=receipt(queue_message))
 
 
 def mail(view: MessageView) -> Shape:
     """Return a message with its state. ``due``: seconds until it can be received."""
     queue_message, due = view.message, round(view.due, 3) if view.state == "waiting" else None
-    about = picked(
+    about = pick(
         queue_message, _MESSAGE, value=_json(queue_message.body), headers=dict(queue_message.headers)
     )
-    return about | picked(view, "state due taken_by ended expires", due=due)
+    return about | pick(view, "state due taken_by ended expires", due=due)
 
 
 def queue(view: QueueView) -> Shape:
@@ -325,13 +305,13 @@ def queue(view: QueueView) -> Shape:
     ``oldest``: seconds for which its oldest receivable message has waited. ``read``: whether one of its
     messages was given to a receiver. ``bytes``: of the values of its messages, without dead letters.
     """
-    return picked(view, "queue waiting taken delayed dead bytes oldest read")
+    return pick(view, "queue waiting taken delayed dead bytes oldest read")
 
 
 def listener(view: ListenerView) -> Shape:
     """Return a webhook with unsent notices of a task. ``due``: seconds until the next try."""
     names = "task to sent last tries dead due error?"
-    return picked(view, names, task=ids.show(view.task), to=notices.shown(view.url))
+    return pick(view, names, task=ids.show(view.task), to=notices.safe_address(view.url))
 
 
 def _json(body: bytes) -> msgspec.Raw | str:
@@ -360,7 +340,7 @@ def schedule(view: ScheduleView) -> Shape:
         "since": iso(view.paused_at),
         "until": iso(view.paused_until),
     }
-    return picked(
+    return pick(
         view,
         names,
         declared=view.is_declared,

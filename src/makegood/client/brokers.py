@@ -12,8 +12,8 @@ class ClientBrokers:
     async def brokers(self) -> BrokersView:
         """Return the places at brokers that orders are taken from, and the brokers that notices go to.
 
-        Of each: what waits, how old the oldest is, what was taken, refused or sent, and the last error. It
-        is what living processes and the store say; no broker is asked.
+        Of each: what waits, how old the oldest is, what the running processes took, refused or sent, and the
+        last error. It is what living processes and the store say; no broker is asked.
 
         >>> async def away(client):
         ...     return [source.address for source in (await client.brokers()).sources if source.away]

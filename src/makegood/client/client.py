@@ -9,8 +9,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, TypeVarTuple, Unpack, overload
 
-from msgspec import structs
-
 from makegood.base import ids
 from makegood.base.arguments import checked_count, judge_calls
 from makegood.base.clock import Clock, SystemClock
@@ -19,23 +17,24 @@ from makegood.base.durations import Duration, seconds
 from makegood.base.sizes import Size, size
 from makegood.base.text import refuse_unstorable
 from makegood.client import signals
+from makegood.client.acknowledgements import acknowledge, acknowledge_all, checked_kind
 from makegood.client.brokers import ClientBrokers
 from makegood.client.follow import Follower
-from makegood.client.handle import TaskAccess, TaskHandle, signalled
+from makegood.client.handle import TaskAccess, TaskHandle, send_signal
 from makegood.client.lanes import ClientLanes
 from makegood.client.messages import ClientMessages
-from makegood.client.opened_store import OpenedStore
+from makegood.client.opened_store import LocalScheduler, OpenedStore
 from makegood.client.operators import Acted, Acts, Progress
 from makegood.client.queues import LIMIT, MOST_BYTES
 from makegood.client.schedules import ScheduleAccess, ScheduleHandle, draft_from
-from makegood.client.signals import AnswerOptions, SignalOptions
+from makegood.client.signals import AnswerOptions, NumberedTask, SignalOptions
 from makegood.client.step_waiters import StepWaiters
-from makegood.client.submission import LocalScheduler, Submitter, plan_of, with_options
-from makegood.client.submit_many import BATCH, Many, Submissions, many_of, submissions
+from makegood.client.submission import SubmitOptions, Submitter, plan_of, with_options
+from makegood.client.submit_many import BATCH, Many, ManyOptions, Submissions, many_of, submissions
 from makegood.client.waiters import Waiters
 from makegood.declare.action import Action
 from makegood.declare.signal import Signal
-from makegood.errors import ActRefusedError, AlertNotFoundError, BulkNotFoundError, ConfigError
+from makegood.errors import ActRefusedError, BulkNotFoundError, ConfigError
 from makegood.model.lane import Lane
 from makegood.model.plan import Plan
 from makegood.model.schedule import Overlap
@@ -143,10 +142,10 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
         self.acts.wake()
 
     def _beside(self, scheduler: LocalScheduler) -> None:
-        """Let a Scheduler of the same process take tasks submitted here, and report the end of those that it
-        holds.
+        """Let a Scheduler of the same process take tasks and signals from here, and report the end of
+        tasks that it holds.
         """
-        self.submitter.near = scheduler
+        self._opened_store.near = scheduler
         self.waiters.beside(scheduler.holds)
 
     def _declares(self, app: App) -> None:
@@ -170,39 +169,11 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
 
     @overload
     async def submit(
-        self,
-        workflow: Callable[[Unpack[Ts]], R],
-        /,
-        *inputs: *Ts,
-        key: str | None = None,
-        priority: int | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        notes: bool | None = None,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        attributes: Mapping[str, str | int | bool] | None = None,
-        lane: Lane | None = None,
-        connection: Any = None,
+        self, workflow: Callable[[Unpack[Ts]], R], /, *inputs: *Ts, **options: Unpack[SubmitOptions]
     ) -> "TaskHandle[R]": ...
 
     @overload
-    async def submit(
-        self,
-        workflow: Plan[R],
-        /,
-        *,
-        key: str | None = None,
-        priority: int | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        notes: bool | None = None,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        attributes: Mapping[str, str | int | bool] | None = None,
-        lane: Lane | None = None,
-        connection: Any = None,
-    ) -> "TaskHandle[R]": ...
+    async def submit(self, workflow: Plan[R], /, **options: Unpack[SubmitOptions]) -> "TaskHandle[R]": ...
 
     async def submit(  # type: ignore[misc]  # mypy takes *Ts and *Any for different
         self,
@@ -248,10 +219,10 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
         self._opened_store.ready(anywhere=connection is not None)
         plan = with_options(
             plan_of(workflow, inputs),
-            key,
-            priority,
-            correlation_id,
-            reply_to,
+            key=key,
+            priority=priority,
+            correlation_id=correlation_id,
+            reply_to=reply_to,
             notes=notes,
             delay=delay,
             at=at,
@@ -266,18 +237,7 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
         workflow: Callable[[T], R],
         inputs: Iterable[T] | AsyncIterable[T],
         /,
-        *,
-        key: Callable[[T], str | None] | None = None,
-        priority: int | None = None,
-        correlation_id: Callable[[T], str | None] | None = None,
-        reply_to: str | None = None,
-        notes: bool | None = None,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        attributes: Callable[[T], Mapping[str, str | int | bool] | None] | None = None,
-        lane: Callable[[T], Lane | None] | None = None,
-        batch: int = BATCH,
-        connection: Any = None,
+        **options: Unpack[ManyOptions[T]],
     ) -> Submissions[R]: ...
 
     @overload
@@ -285,18 +245,7 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
         self,
         plans: Iterable[Plan[R]] | AsyncIterable[Plan[R]],
         /,
-        *,
-        key: Callable[[Plan[R]], str | None] | None = None,
-        priority: int | None = None,
-        correlation_id: Callable[[Plan[R]], str | None] | None = None,
-        reply_to: str | None = None,
-        notes: bool | None = None,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        attributes: Callable[[Plan[R]], Mapping[str, str | int | bool] | None] | None = None,
-        lane: Callable[[Plan[R]], Lane | None] | None = None,
-        batch: int = BATCH,
-        connection: Any = None,
+        **options: Unpack[ManyOptions[Plan[R]]],
     ) -> Submissions[R]: ...
 
     def submit_many(
@@ -355,7 +304,7 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
     @overload
     async def signal(
         self,
-        task: TaskHandle[Any] | str,
+        task: NumberedTask | str,
         signal: Signal[T],
         value: T,
         /,
@@ -365,7 +314,7 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
     @overload
     async def signal(
         self,
-        task: TaskHandle[Any] | str,
+        task: NumberedTask | str,
         signal: Signal[None] | str,
         value: Any = None,
         /,
@@ -399,7 +348,7 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
     @overload
     async def signal(
         self,
-        task: TaskHandle[Any] | str | Workflow[..., Any],
+        task: NumberedTask | str | Workflow[..., Any],
         signal: Signal[T],
         value: T,
         /,
@@ -412,7 +361,7 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
     @overload
     async def signal(
         self,
-        task: TaskHandle[Any] | str | Workflow[..., Any],
+        task: NumberedTask | str | Workflow[..., Any],
         signal: Signal[T],
         value: T,
         /,
@@ -425,7 +374,7 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
     @overload
     async def signal(
         self,
-        task: TaskHandle[Any] | str | Workflow[..., Any],
+        task: NumberedTask | str | Workflow[..., Any],
         signal: Signal[None] | str,
         value: Any = None,
         /,
@@ -438,7 +387,7 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
     @overload
     async def signal(
         self,
-        task: TaskHandle[Any] | str | Workflow[..., Any],
+        task: NumberedTask | str | Workflow[..., Any],
         signal: Signal[None] | str,
         value: Any = None,
         /,
@@ -494,7 +443,7 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
         ...     await client.signal(travel, approval, Approval(yes=True), key=trip.id, id="click-1")
         """
         to = signals.address(self._opened_store, task, key)
-        return await signalled(
+        return await send_signal(
             self._access, to, signal, value,
             id=id, step=step, connection=connection, who=who, why=why, until=until, timeout=timeout,
         )  # fmt: skip
@@ -542,22 +491,22 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
     # -- operating -------------------------------------------------------------------------------------------
 
     async def alerts(
-        self, task: str | int | None = None, *, ended: bool = False, limit: int = 100
+        self, task: str | int | None = None, *, ended: bool = False, limit: int = 100, kind: str | None = None
     ) -> list[AlertView]:
         """Return alerts: open ones first, then those that somebody has acknowledged, each newest first.
 
-        ``task``: only alerts of this task. ``ended``: append those whose cause has gone. ``limit``: the most
-        alerts in all.
+        ``task``, ``kind``: only alerts of this task, of this kind. ``ended``: append those whose cause has
+        gone. ``limit``: the most alerts in all. Raises ``ConfigError`` for an unknown kind.
 
         >>> async def look(client):
         ...     return [alert.text for alert in await client.alerts() if alert.open]
         """
         self._opened_store.ready()
         checked_count(limit)
-        of = self._number(task)
-        views = await self.store.alerts.views(limit, of, ended=False)
+        of, kind = self._number(task), checked_kind(kind)
+        views = await self.store.alerts.views(limit, of, ended=False, kind=kind)
         rest = limit - len(views) if ended else 0
-        return views + (await self.store.alerts.views(rest, of, ended=True) if rest > 0 else [])
+        return views + (await self.store.alerts.views(rest, of, ended=True, kind=kind) if rest > 0 else [])
 
     async def acknowledge(self, alert: int, *, who: str | None = None, why: str = "") -> AlertView:
         """Acknowledge an alert: somebody takes care of it, so it is no longer open.
@@ -569,19 +518,18 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
         """
         checked_count(alert, "alert")
         self._opened_store.ready()
-        act = self.acts.new(who, why)
-        view = (await self.store.alerts.acknowledge([alert], act)).get(alert)
-        if view is None:
-            raise AlertNotFoundError(f"there is no alert {alert} in this store: see `makegood alerts --all`")
-        if view.acked is None:
-            raise ActRefusedError(
-                f"alert {alert} has ended by itself: {view.ended_why}", act="acknowledge", state="ended"
-            )
-        if (view.acked_by, view.acked_why) != (act.who, act.why):
-            why = f" ({view.acked_why})" if view.acked_why else ""
-            text = f"alert {alert} was acknowledged by {view.acked_by}{why} before"
-            raise ActRefusedError(text, act="acknowledge", state="acknowledged")
-        return view
+        return await acknowledge(self.store, alert, self.acts.new(who, why))
+
+    async def acknowledge_all(
+        self, *, kind: str | None = None, task: str | int | None = None, who: str | None = None, why: str = ""
+    ) -> list[AlertView]:
+        """Acknowledge the open alerts of a ``kind``, of a ``task``, or of both; returns them as they are now.
+
+        Those that somebody has already are left alone. Raises ``ConfigError`` without a kind or a task, and
+        for an unknown kind.
+        """
+        self._opened_store.ready()
+        return await acknowledge_all(self.store, self.acts.new(who, why), kind, self._number(task))
 
     async def audit(self, task: str | int | None = None, *, limit: int = 100) -> list[AuditView]:
         """Return operators' acts, newest first: who, when, why, and the outcome.
@@ -669,9 +617,8 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
         ...     everyone = Filter(waits="approval")
         ...     return await client.signal_all(everyone, approval, Approval(yes=True), id="night-1")
         """
-        act = self.acts.new(who, why)
-        draft = signals.SignalToMany(signal, value, act if id is None else structs.replace(act, id=id))
-        return await signals.send_all(self._opened_store, draft, wanted, limit, progress)
+        draft = signals.SignalToMany(signal, value, self.acts.new(who, why, id))
+        return await signals.send_all(self._access.sender, draft, wanted, limit, progress)
 
     async def bulk(
         self,
@@ -684,13 +631,16 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
         who: str | None = None,
         limit: int | None = None,
         rate: float | None = None,
+        id: str | None = None,  # noqa: A002 - what it is
     ) -> BulkView:
         """Let the leading Supervisor send a command ("cancel", "undo" or "resubmit"), or a "signal" with its
         ``value``, to all tasks that match now.
 
         It continues after a restart, and where nobody leads, it waits. ``limit``: the most tasks, newest
         first; the filter's own ``limit`` is ignored. ``rate``: the most commands a second.
-        ``bulk_act`` returns its progress.
+        ``id``: the same call with the same id is one act; with another command, filter, value, ``limit`` or
+        ``rate`` it raises ``ActRefusedError``. ``bulk_act`` returns its progress.
+        With a codec, a new act whose signal is only named raises ``ConfigError`` if no task matches.
 
         >>> async def repair(client):
         ...     found = Filter(states=("error",), workflow="place_order")
@@ -702,10 +652,9 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
             )
         if limit is not None:
             checked_count(limit)
-        self._opened_store.ready()
-        act = self.acts.new(who, why)
-        content = await signals.bulk_content(kind, signal, value)
-        return await self.store.oversight.bulk(act, kind, wanted, most=limit, rate=rate, signal=content)
+        act = self.acts.new(who, why, None if id is None else ids.checked_bulk(id))
+        draft = signals.BulkDraft(act, kind, wanted, limit, rate)
+        return await signals.bulk(self._access.sender, draft, signal, value)
 
     async def bulk_acts(self, limit: int = 50) -> list[BulkView]:
         """Return the latest commands on many tasks, newest first."""
@@ -714,6 +663,7 @@ class Client(ClientBrokers, ClientLanes, ClientMessages):
 
     async def bulk_act(self, id: str) -> BulkView:  # noqa: A002 - what it is
         """Return how far a command on many tasks is. Raises ``BulkNotFoundError``."""
+        refuse_unstorable(ConfigError, id=id)
         view = await self._opened_store.ready().oversight.bulk_act(id)
         if view is None:
             raise BulkNotFoundError(f"there is no command on many tasks {id!r} in this store")

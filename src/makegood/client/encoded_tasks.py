@@ -59,9 +59,9 @@ async def legible(codec: Codec | None, detail: TaskDetail) -> TaskDetail:
     opener = Opener(codec, detail.task.app, show(detail.task.id))
     result = detail.task.result
     if result is not None:
-        result = await _opened(opener.template(result, RESULT), result)
+        result = await _open_or_keep(opener.template(result, RESULT), result)
     inputs = [
-        await _opened(opener.value(data, input_field(n)), data) if is_encoded(data) else data
+        await _open_or_keep(opener.value(data, input_field(n)), data) if is_encoded(data) else data
         for n, data in enumerate(detail.inputs)
     ]
     steps = [await _legible_step(opener, step) for step in detail.steps]
@@ -102,14 +102,14 @@ async def _legible_step(opener: Opener, step: StepView) -> StepView:
         return step  # its elements are results of steps, which are shown
     if data.startswith(SEALED):
         field = f"{_STEP_FIELDS.get(step.kind, '')} {base}"
-        return replace(step, result=await _opened(opener.template(data, field, items), data))
+        return replace(step, result=await _open_or_keep(opener.template(data, field, items), data))
     if step.kind == "wait_for":
         signal = step.action or base
-        return replace(step, result=await _opened(opener.signal(data, signal), data))
-    return replace(step, result=await _opened(opener.value(data, result_field(step.name)), data))
+        return replace(step, result=await _open_or_keep(opener.signal(data, signal), data))
+    return replace(step, result=await _open_or_keep(opener.value(data, result_field(step.name)), data))
 
 
-async def _opened(value: Awaitable[bytes], data: bytes) -> bytes:
+async def _open_or_keep(value: Awaitable[bytes], data: bytes) -> bytes:
     try:
         return await value
     except (CodecError, MissingValueError):

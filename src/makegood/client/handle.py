@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import Any, Final, Generic, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -15,7 +15,7 @@ from makegood.client import signals
 from makegood.client.encoded_tasks import legible, legible_event, plain_result, refuse_encoded, stored_result
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acts
-from makegood.client.replanning import check_arguments, replanned, stored_plan, tried
+from makegood.client.replanning import check_arguments, payload_limit_of, replan, stored_plan, try_act
 from makegood.client.signal_answers import Question, ask
 from makegood.client.signals import AnswerOptions, SignalOptions
 from makegood.client.step_waiters import StepWaiters
@@ -35,7 +35,7 @@ from makegood.model.messages import Answer, MessageKind, TaskMessage
 from makegood.model.plan import Plan
 from makegood.model.states import AT_REST
 from makegood.payload.codec import decode, decoder, encode
-from makegood.payload.envelopes import Codec, is_encoded
+from makegood.payload.envelopes import Codec, is_codec, is_encoded
 from makegood.store.signals import Signalled, TaskKey
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 from makegood.story.undo_preview import undone_text
@@ -45,6 +45,9 @@ from makegood.workflow.workflow import Workflow
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
 V = TypeVar("V")
+
+_LATE: Final = 10.0
+"""Seconds for which an event that was read is read again: one before it may be committed later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,31 @@ class TaskAccess:
     codecs: dict[str, Codec] = field(default_factory=dict)
     """The codecs of apps, by name, as far as the client has met them."""
 
+    def __post_init__(self) -> None:
+        """Raise ``ConfigError`` for what is no codec."""
+        if self.codec is not None and not is_codec(self.codec):
+            raise ConfigError(
+                f"codec={self.codec!r:.60}: pass a codec, such as mg.codecs.Encrypted(keys), or the one of an app, shop.codec"
+            )
+
     def codec_of(self, app: str) -> Codec | None:
         """Return what opens the values of an app's tasks; None: nothing that the client knows."""
         return self.codecs.get(app, self.codec)
+
+    @property
+    def sender(self) -> signals.SignalSender:
+        """What sends signals."""
+        return signals.SignalSender(self.opened_store, self.acts, self._signal)
+
+    def _signal(self, app: str, name: str) -> Signal[Any] | None:
+        """Return a signal of an app, "" for any, by its name, to encode its values: as the app declares it,
+        where its code is in this process, else one of any type. None: the client knows no codec of the app.
+        """
+        for each in self.apps:
+            if app in ("", each.name) and name in each.signals:
+                return each.signals[name]
+        codec = self.codec_of(app)
+        return None if codec is None else Signal(name, Any, app, codec)
 
 
 @judge_calls(ConfigError, values=True, own=("wait", "result"), constructor=False)
@@ -97,10 +122,10 @@ class TaskHandle(Generic[R_co]):
 
         Encoded values are decoded if the client has their codec and key; else they are returned encoded.
         """
-        detail = await self._stored()
+        detail = await self._detail()
         return await legible(self._access.codec_of(detail.task.app), detail)
 
-    async def _stored(self) -> TaskDetail:
+    async def _detail(self) -> TaskDetail:
         """Return the task as it is stored. Raises ``TaskNotFoundError``, ``ClosedError``."""
         detail = await self._access.opened_store.ready().tasks.detail(self.number)
         if detail is None:
@@ -112,7 +137,7 @@ class TaskHandle(Generic[R_co]):
 
         Raises ``WaitExpiredError`` and ``TaskNotFoundError``.
         """
-        return (await self._rested(timeout)).view
+        return (await self._wait_for_rest(timeout)).view
 
     async def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the task's end and return its result, decoded to the workflow's return type.
@@ -121,12 +146,12 @@ class TaskHandle(Generic[R_co]):
         ``TaskInError`` (cause, standing: an operator is needed) or ``WaitExpiredError`` (the task continues),
         and ``CodecError`` for a result that is encoded and that the client cannot open.
         """
-        end = await self._rested(timeout)
+        end = await self._wait_for_rest(timeout)
         if end.view.state == "processed":
             data = end.view.result or b"null"
             if is_encoded(data):
                 data = await plain_result(self._access.codec_of(end.view.app), end.view)
-            return self._decoded(data)
+            return self._decode(data)
         raise await self._outcome(end)
 
     async def _outcome(self, end: Rested) -> TaskUndone | TaskInError:
@@ -153,34 +178,43 @@ class TaskHandle(Generic[R_co]):
             task_id=self.id, cause=cause, standing=standing,
         )  # fmt: skip
 
-    def _decoded(self, data: bytes) -> R_co:
+    def _decode(self, data: bytes) -> R_co:
         try:
             value: R_co = decoder(self.returns, "the workflow's result")(data)
         except Exception:  # noqa: BLE001 - see ``codec.decode``
             value = decode(data, self.returns, f"the result of task {self.id}")  # raises, and names the task
         return value
 
-    async def _rested(self, timeout: Duration | None) -> Rested:
+    async def _wait_for_rest(self, timeout: Duration | None) -> Rested:
         limit = seconds(timeout, name="timeout") if timeout is not None else None
         if not self._exists:
             detail = await self.status()  # raises for a task that is not there: nobody would ever end it
             self._exists = True
             if detail.task.state in AT_REST:
                 return Rested(detail.task, detail.steps)
-        end = await self._access.waiters.rested(self.number, limit)
+        end = await self._access.waiters.wait_for_rest(self.number, limit)
         if end is None:
             text = f"task {self.id} did not end within {limit:g} s; the task continues, ask again later"
             raise WaitExpiredError(text, task_id=self.id)
         return end
 
     async def events(self, *, follow: bool = True) -> AsyncIterator[EventView]:
-        """Yield the task's history in order; with ``follow``, continue until the task is at rest."""
-        last_seq = 0
+        """Yield the task's history in order; with ``follow``, continue until the task is at rest.
+
+        On PostgreSQL, an event of one process may be committed after a later one of another process; it then
+        comes after that one.
+        """
+        last_seq, recent = 0, dict[int, float]()
         while True:
             events, rests = await self._look(last_seq)
+            now = asyncio.get_running_loop().time()
             for event in events:
-                last_seq = event.seq
-                yield event
+                if event.seq not in recent:
+                    recent[event.seq] = now
+                    yield event
+            for seq in [seq for seq, since in recent.items() if since < now - _LATE]:
+                last_seq = max(last_seq, seq)
+                del recent[seq]
             if rests or not follow:
                 return
             await asyncio.sleep(0.1)
@@ -189,7 +223,7 @@ class TaskHandle(Generic[R_co]):
         """Return the events after sequence number ``after``, and whether there will be no more until somebody
         acts.
         """
-        detail = await self._stored()
+        detail = await self._detail()
         events = await self._access.opened_store.store.tasks.history(self.number, after=after)
         if is_sealed(detail.returns):
             codec, names = (
@@ -258,9 +292,9 @@ class TaskHandle(Generic[R_co]):
                     "arguments of one step: name it with step= (--step NAME)"
                 )
             idx = -1
-            detail = await self._stored()
+            detail = await self._detail()
             if workflow is not None:
-                value = replanned(workflow, detail, await stored_plan(workflow, detail, inputs))
+                value = replan(workflow, detail, await stored_plan(workflow, detail, inputs))
             elif isinstance(inputs, Plan):
                 raise ConfigError(
                     f"inputs= is a plan: pass workflow={inputs.workflow} as well, which made it"
@@ -268,14 +302,16 @@ class TaskHandle(Generic[R_co]):
             else:
                 refuse_encoded(detail)
                 await self._check_inputs(inputs)
-                value = encode(list(inputs), subject="the inputs", around=1)
+                limit = payload_limit_of(detail.steps)
+                each = [encode(one, limit, f"input {n} of the workflow") for n, one in enumerate(inputs, 1)]
+                value = b"[%b]" % b",".join(each)
         else:
             if not isinstance(inputs, Mapping):
                 raise ConfigError(f"inputs: the arguments of {step} by name")
-            refuse_encoded(await self._stored())
+            refuse_encoded(await self._detail())
             task, view = await self._step(step)
             self._check_arguments(task, view, inputs, workflow)
-            value = encode(dict(inputs), subject=f"the arguments of {step}", around=1)
+            value = encode(dict(inputs), payload_limit_of([view]), f"the arguments of {step}", around=1)
             idx = view.idx
         return await self._act("resubmit", who, why, timeout, dry_run=dry_run, idx=idx, value=value)
 
@@ -297,8 +333,9 @@ class TaskHandle(Generic[R_co]):
         if outcome not in ("done", "failed", "undone"):
             raise ConfigError(f'outcome={outcome!r}: "done", "failed" or "undone"')
         task, view = await self._step(step)
-        body = encode(value, subject=f"the result of step {step}") if outcome == "done" else None
-        if body is not None:
+        body = None
+        if outcome == "done":
+            body = encode(value, payload_limit_of([view]), f"the result of step {step}")
             body = await stored_result(self._access.codec_of(task.app), task, view, body)
         return await self._act("settle", who, why, timeout, idx=view.idx, value=body, settled=outcome)
 
@@ -417,13 +454,13 @@ class TaskHandle(Generic[R_co]):
         timeout: Duration | None = None,
     ) -> Any:
         """Send a signal with a value to the task: see ``Client.signal``."""
-        return await signalled(
+        return await send_signal(
             self._access, self.number, signal, value,
             id=id, step=step, connection=connection, who=who, why=why, until=until, timeout=timeout,
         )  # fmt: skip
 
     async def _step(self, name: str) -> tuple[TaskView, StepView]:
-        detail = await self._stored()
+        detail = await self._detail()
         view = next((s for s in detail.steps if s.name == name), None)
         if view is None:
             names = ", ".join(s.name for s in detail.steps)
@@ -462,7 +499,7 @@ class TaskHandle(Generic[R_co]):
         dry_run: bool = False,
         **fields: Any,
     ) -> Answer:
-        detail = await self._stored()
+        detail = await self._detail()
         if detail.unreadable:
             in_place = ", ".join(s.name for s in detail.steps if s.stands) or "nothing"
             raise ActRefusedError(
@@ -484,7 +521,7 @@ class TaskHandle(Generic[R_co]):
             )
         message = msgspec.structs.replace(TaskMessage(kind, act=self._access.acts.new(who, why)), **fields)
         if dry_run:
-            answer = tried(detail, message)
+            answer = try_act(detail, message)
             if answer.verdict == "refused":
                 text = f"{kind} of task {self.id} would be refused: {answer.outcome}"
                 raise ActRefusedError(text, act=kind, state=answer.state)
@@ -498,7 +535,7 @@ def _has_released(detail: TaskDetail) -> bool:
     return detail.task.state == "error" and bool(places) and "held" not in places
 
 
-async def signalled(
+async def send_signal(
     access: TaskAccess,
     to: int | TaskKey,
     signal: Any,
@@ -509,8 +546,7 @@ async def signalled(
     **options: Any,
 ) -> Any:
     """Send a signal and return what was sent, or with ``until`` its answer: see ``Client.signal``."""
-    opened_store, acts = access.opened_store, access.acts
     if until is None and timeout is None:
-        return await signals.send(opened_store, acts, to, signal, value, **options)
+        return await signals.send(access.sender, to, signal, value, **options)
     question = Question(to, signal, value, until, timeout, access.codec_of)
-    return await ask(opened_store, acts, access.steps, question, **options)
+    return await ask(access.sender, access.steps, question, **options)

@@ -9,10 +9,9 @@ from msgspec import UNSET
 from makegood.base import ids
 from makegood.base.arguments import checked_count, judge_calls
 from makegood.base.durations import Duration
-from makegood.base.text import refuse_unstorable
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acts
-from makegood.client.queues import LEASE, TRIES, Queue, outgoing, refuse_unknowable
+from makegood.client.queues import LEASE, TRIES, Queue, outgoing, queue_name, refuse_unknowable
 from makegood.errors import ConfigError
 from makegood.payload import envelopes
 from makegood.payload.codec import encode
@@ -126,7 +125,8 @@ class ClientMessages:
         """
         self._opened_store.ready()
         checked_count(limit)
-        refuse_unstorable(ConfigError, queue=queue)
+        if queue is not None:
+            queue_name(queue)
         return await self.store.queues.messages(queue, limit, dead=dead)
 
     async def replay_messages(

@@ -1,6 +1,7 @@
 """The store of a client: one that the client opened is closed with it, one that the caller opened is not."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from makegood.base import ids
 from makegood.base.clock import Clock
@@ -8,6 +9,21 @@ from makegood.base.contexts import HomeLoop
 from makegood.base.service_keys import SHORTEST, task_of
 from makegood.errors import ClosedError, TaskNotFoundError
 from makegood.store import Store, open_store, store_given
+from makegood.store.records import Submission, Submitted
+from makegood.store.signals import OutgoingSignal, Signalled
+
+
+class LocalScheduler(Protocol):
+    """What a client needs from a Scheduler in the same process."""
+
+    def holds(self, task: int) -> bool:
+        """Return whether it holds a task, and so reports the task's end."""
+
+    def submit(self, draft: Submission) -> Awaitable[Submitted]:
+        """Submit a task as the store does; the Scheduler holds it from the beginning if it can."""
+
+    async def signal(self, signal: OutgoingSignal) -> Signalled | None:
+        """Send a signal to a task that it holds as the store does; None: the store has to send it."""
 
 
 class OpenedStore:
@@ -22,6 +38,8 @@ class OpenedStore:
         self.home: HomeLoop | None = None
         """Where it was opened; None while it is not open."""
         self._stops: list[Callable[[], None]] = []
+        self.near: LocalScheduler | None = None
+        """The Scheduler of the same process."""
 
     async def open(self, *, looking: bool) -> None:
         """Open the store: see ``Client.open``. Raises ``ClosedError`` if it is open on another event loop."""

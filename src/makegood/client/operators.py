@@ -104,15 +104,17 @@ class Acts:
         for wake in self._wakes:
             wake.set()
 
-    def new(self, who: str | None, why: str) -> Act:
-        """Return an act's identity; ``who`` defaults to the user and host of this process."""
+    def new(self, who: str | None, why: str, id: str | None = None) -> Act:  # noqa: A002 - what it is
+        """Return an act's identity; ``who`` defaults to the user and host of this process, ``id`` to a new
+        one.
+        """
         refuse_unstorable(ConfigError, who=who, why=why)
+        return Act(id or self.new_id(), who or _user(), why or "")
+
+    def new_id(self) -> str:
+        """Return the id of a new act."""
         request_ids = _REQUEST.get()
-        return Act(
-            ids.random_uuid(self._rng) if request_ids is None else next(request_ids),
-            who or _user(),
-            why or "",
-        )
+        return ids.random_uuid(self._rng) if request_ids is None else next(request_ids)
 
     async def leave(self, task: int, message: TaskMessage, *, timeout: Duration | None) -> Answer:
         """Leave an act in the task's inbox and return what a Scheduler's rules made of it.
@@ -129,7 +131,7 @@ class Acts:
                 task_id=name,
             )
         if answer.verdict == "refused":
-            outcome = answer.outcome + await self._won(task, answer.act.id)
+            outcome = answer.outcome + await self._earlier_act(task, answer.act.id)
             text = f"{message.kind} of task {name} is not allowed: {outcome}"
             raise ActRefusedError(text, act=message.kind, state=answer.state)
         return answer
@@ -152,7 +154,7 @@ class Acts:
                 for view in page
             }
             answers = await self._ask(messages, timeout)
-            return [_acted(view, answers.get(view.id)) for view in page]
+            return [_outcome_of(view, answers.get(view.id)) for view in page]
 
         return await page_by_page(self._opened_store, condition, limit, progress, command)
 
@@ -184,7 +186,7 @@ class Acts:
             self._wakes.pop(wake, None)
         return answers
 
-    async def _won(self, task: int, act: str) -> str:
+    async def _earlier_act(self, task: int, act: str) -> str:
         """Return a phrase naming the last applied act on the task before this one, "" when there was none."""
         for entry in await self._opened_store.store.admin.audit(10, task):
             if entry.verdict == "applied" and entry.act != act:
@@ -194,7 +196,7 @@ class Acts:
         return ""
 
 
-def _acted(view: TaskView, answer: Answer | None) -> Acted:
+def _outcome_of(view: TaskView, answer: Answer | None) -> Acted:
     if answer is None:
         why = "no scheduler has answered yet; it will be decided when one runs (`makegood agents` shows what runs)"
         return Acted(ids.show(view.id), "waiting", why, view.state)

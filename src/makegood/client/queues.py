@@ -19,6 +19,8 @@ from makegood.base.contexts import bare_context, within
 from makegood.base.durations import Duration, seconds, shown
 from makegood.base.pacing import Pauses, event_within
 from makegood.base.text import hostname, refuse_unstorable
+from makegood.brokers import KINDS, address_of
+from makegood.brokers.address import is_address
 from makegood.client.lease_keeper import LeaseKeeper
 from makegood.client.opened_store import OpenedStore
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
@@ -43,8 +45,21 @@ TRIES: Final = 8
 _MOST_ID: Final = 300
 
 
-def named(queue: str) -> str:
-    """Return the name of a queue. Raises ``ConfigError`` for what cannot be one."""
+def queue_name(queue: str) -> str:
+    """Return the name of a queue. Raises ``ConfigError`` for what cannot be one, such as a place at a
+    broker.
+    """
+    if isinstance(queue, str) and is_address(queue, KINDS):
+        try:
+            address = address_of(queue, KINDS)
+        except ConfigError:  # it may be a URL, with a password
+            raise ConfigError(
+                "a broker is not a queue of the store: `makegood broker list` shows the queue of each place that orders are taken from"
+            ) from None
+        raise ConfigError(
+            f"{address} is a place at a broker, and not a queue of the store. makegood puts what it takes there into queue {address.queue}, "
+            f"or the one of its ?queue=: `makegood queue list {address.queue}`; `makegood broker list` shows both"
+        )
     try:
         return ids.checked_queue(queue)
     except DefinitionError as wrong:
@@ -76,7 +91,7 @@ class Queue:
         codec: Codec | None = None,
     ) -> None:
         self._codec = codec
-        self.name = named(name)
+        self.name = queue_name(name)
         self._opened_store = opened_store
         self._poll = poll
         self._lease = seconds(lease, name="lease", least=0.01)
@@ -140,7 +155,7 @@ class Queue:
         if handover.dead:
             log.error("queue %s: %d messages put to the dead letters", self.name, handover.dead)
         if handover.messages:
-            return [await opened(self._codec, message) for message in handover.messages]
+            return [await open_message(self._codec, message) for message in handover.messages]
         return float("inf") if handover.rest is None else handover.rest
 
     async def acknowledge(self, *messages: QueueMessage, connection: Any = None) -> bool:
@@ -155,16 +170,16 @@ class Queue:
         rollback it is redelivered at the end of its lease. Roll back when the answer is False. Raises
         ``TransactionError``, ``SchemaMismatchError``, and whatever the driver raises.
         """
-        receipts = self._settled(messages, anywhere=connection is not None)
+        receipts = self._end_turns(messages, anywhere=connection is not None)
         if connection is None:
             return self._ours(
-                messages, await self._said(lambda store: store.queues.acknowledge_messages(receipts))
+                messages, await self._repeat(lambda store: store.queues.acknowledge_messages(receipts))
             )
 
-        async def accepted(tx: Caller) -> list[bool]:
+        async def accept(tx: Caller) -> list[bool]:
             return [await self._opened_store.store.queues.accept(tx, receipt) for receipt in receipts]
 
-        return self._ours(messages, await recognise(connection).perform(accepted))
+        return self._ours(messages, await recognise(connection).perform(accept))
 
     async def give_back(
         self, *messages: QueueMessage, wait: Duration = 0.0, error: str = "", dead: bool = False
@@ -177,8 +192,8 @@ class Queue:
         does.
         """
         pause = seconds(wait, name="wait")
-        returns = [Returned(receipt, pause, error, dead) for receipt in self._settled(messages)]
-        return self._ours(messages, await self._said(lambda store: store.queues.return_messages(returns)))
+        returns = [Returned(receipt, pause, error, dead) for receipt in self._end_turns(messages)]
+        return self._ours(messages, await self._repeat(lambda store: store.queues.return_messages(returns)))
 
     async def extend(self, *messages: QueueMessage, lease: Duration) -> bool:
         """Keep messages for ``lease`` from now on, never shorter than before.
@@ -202,7 +217,7 @@ class Queue:
                 )  # fmt: skip
         return all(ours)
 
-    async def _said(self, say: Callable[[Store], Awaitable[list[bool]]]) -> list[bool]:
+    async def _repeat(self, say: Callable[[Store], Awaitable[list[bool]]]) -> list[bool]:
         """Repeat a call until the store has taken it.
 
         During an outage of the store a listener must neither end nor forget what it has handled.
@@ -216,7 +231,9 @@ class Queue:
                 log.warning("messages of queue %s wait to be settled, the store is away: %s", self.name, away)
             await asyncio.sleep(pauses.draw())
 
-    def _settled(self, messages: Sequence[QueueMessage], *, anywhere: bool = False) -> list[tuple[int, int]]:
+    def _end_turns(
+        self, messages: Sequence[QueueMessage], *, anywhere: bool = False
+    ) -> list[tuple[int, int]]:
         self._opened_store.ready(anywhere=anywhere)
         receipts = [(message.seq, message.tries) for message in messages]
         for receipt in receipts:
@@ -258,7 +275,7 @@ class Queue:
                 await self.acknowledge(message)
 
 
-async def opened(codec: Codec | None, message: QueueMessage) -> QueueMessage:
+async def open_message(codec: Codec | None, message: QueueMessage) -> QueueMessage:
     """Return a message with its body decoded; without a codec, as it is. Raises ``CodecError``."""
     if codec is None or not is_encoded(message.body):
         return message
@@ -268,7 +285,7 @@ async def opened(codec: Codec | None, message: QueueMessage) -> QueueMessage:
 
 def refuse_unknowable(queue: str, ids: Sequence[str] | None) -> None:
     """Raise ``ConfigError`` for texts that no store has."""
-    refuse_unstorable(ConfigError, queue=queue)
+    queue_name(queue)
     for message_id in ids or ():
         if not isinstance(message_id, str):
             raise ConfigError(f"ids={message_id!r:.60}: texts, as `messages()` lists them")
@@ -302,7 +319,7 @@ def outgoing(
             raise ConfigError("headers: texts by name")
         encode(dict(headers), subject="the headers")
     return Outgoing(
-        queue=named(queue), id=id, body=body, kind=kind, correlation_id=correlation_id,
+        queue=queue_name(queue), id=id, body=body, kind=kind, correlation_id=correlation_id,
         reply_to=reply_to, headers=headers, delay=seconds(delay, name="delay"),
         expires=None if expires is None else seconds(expires, name="expires", least=0.001),
         remember=None if remember is None else seconds(remember, name="remember"),

@@ -1,7 +1,7 @@
 """What can be done about a task, as words of commands.
 
-The rules that decide on acts say which acts are allowed now (``saga.allowed``). The command line prints them,
-and the console offers them.
+The rules that decide on acts say which acts are allowed now (``saga.possible_commands``). The command line
+prints them, and the console offers them.
 """
 
 import shlex
@@ -15,7 +15,7 @@ from makegood.model.messages import TaskMessage
 from makegood.model.states import AT_REST, UNBEGUN
 from makegood.saga.acts import may_settle
 from makegood.store.views import TaskDetail
-from makegood.story.held_tasks import held, step_of, task_of
+from makegood.story.held_tasks import held_task_of, step_of, task_of
 from makegood.story.trouble import MOST, trouble
 from makegood.story.undo_preview import needs_settling
 
@@ -50,7 +50,7 @@ def remedies(detail: TaskDetail) -> list[Remedy]:
         return []
     task = ids.show(detail.task.id)
     names = {step.idx: step.name for step in detail.steps}
-    choices = [_remedy(detail, task, message, names) for message in allowed(detail)]
+    choices = [_remedy(detail, task, message, names) for message in allowed_commands(detail)]
     if detail.task.state not in AT_REST:
         choices.append(
             Remedy("watch", ("task", "watch", task), "it continues by itself: follow it to its end")
@@ -68,7 +68,7 @@ _BY_STATE: Mapping[str, tuple[Literal["wake", "cancel", "undo", "resubmit"], ...
 }  # fmt: skip
 
 
-def allowed(detail: TaskDetail) -> list[TaskMessage]:
+def allowed_commands(detail: TaskDetail) -> list[TaskMessage]:
     """Return the commands that the rules would carry out now. Raises ``StoreError`` for unreadable rows.
 
     If only some of the task's steps were read: those that its state allows, and settlements of these steps.
@@ -76,7 +76,7 @@ def allowed(detail: TaskDetail) -> list[TaskMessage]:
     if detail.unreadable:
         raise StoreError("; ".join(detail.unreadable))
     if detail.tally is None:
-        return saga.allowed(held(detail))
+        return saga.possible_commands(held_task_of(detail))
     task = task_of(detail)
     settlements = [
         TaskMessage("settle", step.idx, settled=outcome)
@@ -97,7 +97,7 @@ def _remedy(detail: TaskDetail, task: str, message: TaskMessage, names: Mapping[
         name = names[message.idx]
         words = ("task", "settle", task, "--step", name, *flags, "--reason", "HOW YOU KNOW")
         return Remedy(kind, words, means, name, message.settled)
-    cautions = [] if detail.tally is not None else saga.warnings(held(detail), kind, detail.now)
+    cautions = [] if detail.tally is not None else saga.warnings(held_task_of(detail), kind, detail.now)
     means = {
         "undo": _undo_means(detail, cautions),
         "cancel": "end it: undo what it did",

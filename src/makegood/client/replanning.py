@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from makegood import saga
 from makegood.base.ids import show
+from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.declare.action import Action
 from makegood.declare.sealed_values import is_sealed
 from makegood.errors import ConfigError
@@ -18,12 +19,12 @@ from makegood.model.messages import Answer, TaskMessage
 from makegood.model.plan import Plan, StepPlan
 from makegood.payload.codec import check_fits, encode
 from makegood.payload.unknown_fields import refuse_unknown
-from makegood.store.views import TaskDetail
-from makegood.story.held_tasks import held
+from makegood.store.views import StepView, TaskDetail
+from makegood.story.held_tasks import held_task_of
 from makegood.workflow.workflow import Workflow
 
 
-def replanned(workflow: Workflow[..., Any], detail: TaskDetail, inputs: Sequence[Any] | Plan[Any]) -> bytes:
+def replan(workflow: Workflow[..., Any], detail: TaskDetail, inputs: Sequence[Any] | Plan[Any]) -> bytes:
     """Return the ``value`` of a resubmission: all inputs in order, and the new plan.
 
     The plan is the one that the workflow function makes of the inputs, or the one that it has already made.
@@ -45,7 +46,7 @@ def replanned(workflow: Workflow[..., Any], detail: TaskDetail, inputs: Sequence
 async def stored_plan(
     workflow: Workflow[..., Any], detail: TaskDetail, inputs: Sequence[Any] | Plan[Any]
 ) -> Plan[Any]:
-    """Return the plan that ``replanned`` takes, encoded as the plan of the task is.
+    """Return the plan that ``replan`` takes, encoded as the plan of the task is.
 
     Raises ``ConfigError`` for a workflow that is not the task's, or that has no codec here, and whatever
     ``Workflow.plan_from`` raises.
@@ -57,7 +58,7 @@ async def stored_plan(
     name = show(detail.task.id)
     if plan.sealing is None:
         raise ConfigError(f"the values of task {name} are encoded: give its app the codec, mg.App(codec=...)")
-    return await plan.sealing.sealed(plan, name)
+    return await plan.sealing.seal(plan, name)
 
 
 def _refuse_another(workflow: Workflow[..., Any], detail: TaskDetail) -> None:
@@ -71,11 +72,17 @@ def _refuse_another(workflow: Workflow[..., Any], detail: TaskDetail) -> None:
 
 def check_arguments(action: Action[..., Any], step: str, inputs: Mapping[str, Any]) -> None:
     """Raise ``PayloadError`` for an argument of a step that is not as its action's annotation says."""
-    annotations = action._fitted().annotations
+    annotations = action._fit().annotations
     for name in inputs.keys() & annotations.keys():
         subject = f"the argument {name} of {step}"
         refuse_unknown(inputs[name], annotations[name], subject)
-        check_fits(encode(inputs[name], subject=subject), annotations[name], inputs[name], subject)
+        data = encode(inputs[name], action.agent.registry.payload_limit, subject)
+        check_fits(data, annotations[name], inputs[name], subject)
+
+
+def payload_limit_of(steps: Sequence[StepView]) -> int:
+    """Return how many bytes a payload of these steps may have: what their app allowed at submission."""
+    return max((step.plan.payload_limit for step in steps if step.plan is not None), default=PAYLOAD_LIMIT)
 
 
 def _as_stored(workflow: Workflow[..., Any], old: StepPlan, new: StepPlan) -> StepPlan:
@@ -94,9 +101,9 @@ def _bare(plan: StepPlan) -> StepPlan:
     return replace(plan, policy=None, body=tuple(map(_bare, plan.body)))
 
 
-def tried(detail: TaskDetail, message: TaskMessage) -> Answer:
+def try_act(detail: TaskDetail, message: TaskMessage) -> Answer:
     """Return what the rules would answer to an act now.
 
     Raises ``StoreError`` for a task whose rows cannot be read.
     """
-    return saga.tried(held(detail), message, detail.now)
+    return saga.try_command(held_task_of(detail), message, detail.now)

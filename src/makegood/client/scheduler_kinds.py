@@ -41,11 +41,11 @@ class SchedulerKinds:
     def checking(self, store: Store, write: Write) -> Write:
         """Return ``write`` with the check before it."""
 
-        async def checked(drafts: Sequence[Submission]) -> list[Submitted]:
+        async def check_and_write(drafts: Sequence[Submission]) -> list[Submitted]:
             await self.check(store, drafts)
             return await write(drafts)
 
-        return checked
+        return check_and_write
 
     async def check(self, store: Store, drafts: Sequence[Submission]) -> None:
         """Raise ``SubmissionError`` for a plan with a kind of step that a living Scheduler does not know."""

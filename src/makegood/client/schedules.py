@@ -67,7 +67,7 @@ class ScheduleAccess:
         Raises ``SubmissionError`` for a plan that a living Scheduler cannot read.
         """
         store, spec = self.tasks.opened_store.ready(), draft.spec
-        draft = await draft.sealed()
+        draft = await draft.seal()
         sample = draft_of(spec.app, spec.name, draft.plan, FiredMoment("", ""), 0)
         await self.kinds.check(store, [sample])
         (outcome,) = await store.schedules.apply([draft])

@@ -19,7 +19,6 @@ from makegood.base.durations import Duration, seconds
 from makegood.client import signals
 from makegood.client.encoded_tasks import plain_step_result
 from makegood.client.opened_store import OpenedStore
-from makegood.client.operators import Acts
 from makegood.client.step_waiters import StepWaiters
 from makegood.client.waiters import missing
 from makegood.declare.action import Action
@@ -74,17 +73,16 @@ class TargetStep(NamedTuple):
         return self.view.name == self.name
 
 
-async def ask(
-    opened_store: OpenedStore, acts: Acts, waiters: StepWaiters, question: Question, **options: Any
-) -> Any:
+async def ask(sender: signals.SignalSender, waiters: StepWaiters, question: Question, **options: Any) -> Any:
     """Send a signal, wait for the result of the step that it makes ready, and return that: see
     ``Client.signal``.
     """
     to, signal, value, until, timeout, codec_of = question
     name, until = question.name, _checked_step(until, options["connection"])
+    opened_store = sender.opened_store
     limit = None if timeout is None else seconds(timeout, name="timeout")
     target = await _target(opened_store, await _number(opened_store, to), until, name)
-    receipt = await signals.send(opened_store, acts, to, signal, value, **options)
+    receipt = await signals.send(sender, to, signal, value, **options)
     signals.refuse_conflict(receipt, name)
     try:
         async with asyncio.timeout(limit):
@@ -100,7 +98,7 @@ async def ask(
     result = replace(target.view, name=target.name, result=body)
     body = await plain_step_result(codec_of(target.app), target.app, receipt.task, result)
     if isinstance(until, Action):
-        return until._decoded(body)
+        return until._decode(body)
     return decode(body, Any, f"the result of step {target.name} of task {receipt.task}")
 
 
@@ -115,7 +113,7 @@ async def _body(
             return _result(target, outcome, receipt)
         again = await _target(opened_store, task, target.name, signal)  # an each has made its items
         if again.view.idx == target.view.idx and again.waits == target.waits:
-            raise _unreached(target, outcome, receipt, signal)
+            raise _unreached_error(target, outcome, receipt, signal)
         target = again
 
 
@@ -155,7 +153,9 @@ async def _target(
     detail = await opened_store.ready().tasks.detail(task)
     if detail is None:
         raise missing(task)
-    target = _named(detail, until, signal) if isinstance(until, str) else _of_action(detail, until, signal)
+    target = (
+        _step_of_name(detail, until, signal) if isinstance(until, str) else _of_action(detail, until, signal)
+    )
     if not target.waits and not any(_waits_inside(step.plan, signal) for step in detail.steps):
         raise ConfigError(
             f"until={target.name!r}: in task {ids.show(task)} this step does not come after a wait for the signal {signal!r}, so its result "
@@ -192,7 +192,9 @@ def _result(target: TargetStep, outcome: StepOutcome, receipt: Signalled) -> byt
     )
 
 
-def _unreached(target: TargetStep, outcome: StepOutcome, receipt: Signalled, signal: str) -> StepFailedError:
+def _unreached_error(
+    target: TargetStep, outcome: StepOutcome, receipt: Signalled, signal: str
+) -> StepFailedError:
     """Return the error for a step that does not follow the wait that used the signal, or was not made."""
     if target.exists:
         reason = f"it does not come after the wait that used this signal: pass step=, such as step={signal!r}"
@@ -208,7 +210,7 @@ def _unreached(target: TargetStep, outcome: StepOutcome, receipt: Signalled, sig
     )
 
 
-def _named(detail: TaskDetail, name: str, signal: str) -> TargetStep:
+def _step_of_name(detail: TaskDetail, name: str, signal: str) -> TargetStep:
     by_name = {step.name: step for step in detail.steps}
     view = by_name.get(name)
     if view is None:

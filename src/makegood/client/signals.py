@@ -1,8 +1,9 @@
 """Sending a signal: from what the caller names to what the store writes."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypedDict
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
@@ -11,17 +12,19 @@ from makegood.base.durations import Duration
 from makegood.base.text import refuse_unstorable
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress, page_by_page
-from makegood.declare.sealed_values import signal_subject
 from makegood.declare.signal import Signal, SignalByKey, another_app
 from makegood.errors import ConfigError, DefinitionError, SignalRefused, TaskNotFoundError
 from makegood.model.messages import Act
 from makegood.payload import envelopes
 from makegood.payload.codec import encode
-from makegood.payload.envelopes import Codec, Context
+from makegood.payload.envelopes import SCHEMA, Codec, Context, signal_subject
+from makegood.store.oversight_records import BulkKind, BulkView
 from makegood.store.signals import KNOWN, OutgoingSignal, Signalled, TaskKey
 from makegood.store.views import Filter, TaskView
 from makegood.transactions import recognise
 from makegood.workflow.workflow import Workflow
+
+T = TypeVar("T")
 
 MOST_ID: Final = 300
 """Characters of a signal's id, and of the step that it is for, at most."""
@@ -29,6 +32,14 @@ MOST_ID: Final = 300
 
 _MANY: Final = 0
 """In place of a task's number: any that an act on many concerns."""
+
+
+class NumberedTask(Protocol):
+    """A handle of a task: one to await, or one that blocks."""
+
+    @property
+    def number(self) -> int:
+        """The task's id as the store has it."""
 
 
 class SignalOptions(TypedDict, total=False):
@@ -86,7 +97,7 @@ def outgoing(
     if isinstance(signal, Signal):
         if isinstance(to, TaskKey) and to.app != signal.app:
             raise another_app(signal, to.app, to.workflow)
-        name, body = signal.name, signal._encoded(value)
+        name, body = signal.name, signal._encode(value)
     elif isinstance(signal, str):
         name, body = signal, encode(value, subject=f"the value of signal {signal}")
     else:
@@ -94,10 +105,10 @@ def outgoing(
             f"signal() takes what app.signal(...) returned, or its name, not {type(signal).__name__}"
         )
     is_typed = isinstance(signal, Signal)
-    return _checked(OutgoingSignal(to=to, name=name, id=id, value=body, step=step or "", is_typed=is_typed))
+    return _check(OutgoingSignal(to=to, name=name, id=id, value=body, step=step or "", is_typed=is_typed))
 
 
-async def closed(signal: OutgoingSignal, codec: Codec | None, app: str) -> OutgoingSignal:
+async def seal(signal: OutgoingSignal, codec: Codec | None, app: str) -> OutgoingSignal:
     """Return a signal as it is sent: encoded for its task, or for any of the app if it names none by its id.
 
     Raises what the codec raises.
@@ -117,16 +128,40 @@ def codec_of(signal: Signal[Any] | str) -> tuple[Codec | None, str]:
     return (signal.codec, signal.app) if isinstance(signal, Signal) else (None, "")
 
 
+class SignalSender(NamedTuple):
+    """What sending signals needs of a client."""
+
+    opened_store: OpenedStore
+    acts: Acts
+    find_signal: Callable[[str, str], Signal[Any] | None]
+    """Returns the signal of an app, "" for any, that has a name; None: the client knows no codec of it."""
+
+
+async def _send_as_meant(
+    sender: SignalSender, signal: Signal[Any] | str, send: Callable[[Signal[Any] | str], Awaitable[T]]
+) -> T:
+    """Return what ``send`` returns for a signal; for one that is only named, and whose task takes encoded
+    values only, what it returns for the signal that the name means. Raises what ``send`` raises.
+    """
+    try:
+        return await send(signal)
+    except SignalRefused as refusal:
+        meaning = sender.find_signal(refusal.app, refusal.signal) if refusal.takes_encoded else None
+        if meaning is None:
+            raise
+    return await send(meaning)
+
+
 def of_message(answer: SignalByKey, message: str) -> OutgoingSignal:
     """Return the signal that an inbox's function made of a message, by its id. Raises ``ConfigError``."""
     to = TaskKey(answer.app, answer.workflow, answer.key)
     id_ = message if answer.id is None else answer.id
-    return _checked(
+    return _check(
         OutgoingSignal(to=to, name=answer.name, id=id_, value=answer.value, step=answer.step, is_typed=True)
     )
 
 
-def _checked(signal: OutgoingSignal) -> OutgoingSignal:
+def _check(signal: OutgoingSignal) -> OutgoingSignal:
     for name, text, least in (("id", signal.id, 1), ("step", signal.step, 0)):
         if not isinstance(text, str) or not least <= len(text) <= MOST_ID:
             raise ConfigError(f"{name}={text!r:.60}: a text of 1 to {MOST_ID} characters")
@@ -135,19 +170,68 @@ def _checked(signal: OutgoingSignal) -> OutgoingSignal:
     return signal
 
 
-async def bulk_content(kind: str, signal: Signal[Any] | str | None, value: Any) -> tuple[str, bytes] | None:
-    """Return the name and the value of the signal that an act on many tasks sends; None for another act.
+class BulkDraft(NamedTuple):
+    """An act on many tasks, without the signal that it may send."""
 
-    Raises as ``outgoing`` does, and ``ConfigError`` if the act and the signal do not go together.
+    act: Act
+    kind: BulkKind
+    condition: Filter
+    limit: int | None
+    rate: float | None
+
+
+async def bulk(
+    sender: SignalSender, draft: BulkDraft, signal: Signal[Any] | str | None, value: Any
+) -> BulkView:
+    """Request an act on many tasks: see ``Client.bulk``.
+
+    If the signal is only named, the newest task that matches says whether its values are encoded; if the act
+    exists, the value that it has.
     """
-    if kind != "signal":
+    oversight, condition = sender.opened_store.ready().oversight, draft.condition
+
+    async def request(content: tuple[str, bytes] | None = None) -> BulkView:
+        return await oversight.bulk(
+            draft.act, draft.kind, condition, most=draft.limit, rate=draft.rate, signal=content
+        )
+
+    if draft.kind != "signal":
         if signal is not None or value is not None:
-            raise ConfigError(f'bulk({kind!r}, ...) sends no signal: signal= and value= go with "signal"')
-        return None
+            raise ConfigError(
+                f'bulk({draft.kind!r}, ...) sends no signal: signal= and value= go with "signal"'
+            )
+        return await request()
     if signal is None:
         raise ConfigError('bulk("signal", ...) needs signal=, what app.signal(...) returned or its name')
-    content = await closed(outgoing(_MANY, signal, value, id="bulk", step=None), *codec_of(signal))
-    return content.name, content.value
+    if isinstance(signal, str) and await oversight.bulk_act(draft.act.id) is None:
+        signal = await _meaning(sender, signal, condition) or signal
+
+    async def send(signal: Signal[Any] | str) -> BulkView:
+        content = await seal(outgoing(_MANY, signal, value, id="bulk", step=None), *codec_of(signal))
+        return await request((content.name, content.value))
+
+    return await _send_as_meant(sender, signal, send)
+
+
+async def _meaning(sender: SignalSender, name: str, condition: Filter) -> Signal[Any] | None:
+    """Return what the name of a signal means to the newest task that matches; None: its values are plain.
+
+    Raises ``ConfigError`` if no task matches and the client has a codec, since the act keeps its value.
+    """
+    store = sender.opened_store.ready()
+    is_matched = False
+    for view in await store.tasks.find(dataclasses.replace(condition, limit=1)):
+        is_matched, signal = True, sender.find_signal(view.app, name)
+        detail = None if signal is None else await store.tasks.detail(view.id)
+        if detail is not None and detail.signal_types.get(name) == SCHEMA:
+            return signal
+    meaning = None if is_matched else sender.find_signal(condition.app or "", name)
+    if meaning is not None and meaning.codec is not None:
+        raise ConfigError(
+            f"no task matches, so nothing shows whether values of the signal {name!r} are encoded: pass what app.signal({name!r}, ...) "
+            "returned in place of its name, or leave this act out"
+        )
+    return None
 
 
 class SignalToMany(NamedTuple):
@@ -159,33 +243,38 @@ class SignalToMany(NamedTuple):
 
 
 async def send_all(
-    opened_store: OpenedStore,
+    sender: SignalSender,
     draft: SignalToMany,
     condition: Filter,
     limit: int | None,
     progress: Progress | None,
 ) -> list[Acted]:
     """Send a signal to each task that matches, newest first: see ``Client.signal_all``."""
-    store, act = opened_store.ready(), draft.act
+    store, act = sender.opened_store.ready(), draft.act
 
     async def send_to(view: TaskView) -> Acted:
         name = ids.show(view.id)
-        signal = outgoing(view.id, draft.signal, draft.value, id=f"{act.id}/{name}", step=None)
-        signal = await closed(signal, *codec_of(draft.signal))
+        id_ = f"{act.id}/{name}"
+
+        async def send(signal: Signal[Any] | str) -> tuple[Signalled, str]:
+            sending = outgoing(view.id, signal, draft.value, id=id_, step=None)
+            sending = await seal(sending, *codec_of(signal))
+            return await store.tasks.signal(sending, Act(id_, act.who, act.why)), sending.name
+
         try:
-            answer = await store.tasks.signal(signal, Act(signal.id, act.who, act.why))
+            answer, signal = await _send_as_meant(sender, draft.signal, send)
         except (SignalRefused, TaskNotFoundError) as refusal:
             return Acted(name, "refused", str(refusal), view.state)
         if answer.conflict:
-            return Acted(name, "refused", f"it knows {signal.id} with another value", view.state)
+            return Acted(name, "refused", f"it knows {id_} with another value", view.state)
         if not answer.created:
             return Acted(name, "noop", KNOWN, view.state)
-        return Acted(name, "applied", f"sent {signal.name} ({signal.id})", view.state)
+        return Acted(name, "applied", f"sent {signal} ({id_})", view.state)
 
     async def send_to_all(page: Sequence[TaskView]) -> list[Acted]:
         return await asyncio.gather(*map(send_to, page))
 
-    return await page_by_page(opened_store, condition, limit, progress, send_to_all)
+    return await page_by_page(sender.opened_store, condition, limit, progress, send_to_all)
 
 
 def refuse_conflict(receipt: Signalled, name: str) -> None:
@@ -201,8 +290,7 @@ def refuse_conflict(receipt: Signalled, name: str) -> None:
 
 
 async def send(
-    opened_store: OpenedStore,
-    acts: Acts,
+    sender: SignalSender,
     to: int | TaskKey,
     signal: Signal[Any] | str,
     value: Any,
@@ -214,18 +302,25 @@ async def send(
     why: str,
 ) -> Signalled:
     """Send a signal, in a commit of its own or in the caller's transaction: see ``Client.signal``."""
-    store = opened_store.ready(anywhere=connection is not None)
-    act = acts.new(who, why)
-    sending = outgoing(to, signal, value, id=act.id if id is None else id, step=step)
-    sending = await closed(sending, *codec_of(signal))
-    is_operators = who is not None or why != ""
-    if connection is None:
-        return await store.tasks.signal(sending, act if is_operators else None)
-    if is_operators:
-        raise ConfigError(
-            "who= and why= are an operator's, whose signal has a commit of its own: leave out connection="
-        )
-    answer = await recognise(connection).perform(lambda tx: store.tasks.join_signal(tx, sending))
-    if answer.created:
-        store.joined((ids.parse(answer.task), sending.name, sending.id))
-    return answer
+    store = sender.opened_store.ready(anywhere=connection is not None)
+    new_id = sender.acts.new_id()
+    # Only an operator's signal names the user of this process: to find the name costs as much as a statement.
+    act = None if who is None and why == "" else sender.acts.new(who, why, new_id)
+
+    async def send_one(signal: Signal[Any] | str) -> Signalled:
+        sending = outgoing(to, signal, value, id=new_id if id is None else id, step=step)
+        sending = await seal(sending, *codec_of(signal))
+        if connection is None:
+            near = sender.opened_store.near if act is None else None
+            answer = None if near is None else await near.signal(sending)
+            return await store.tasks.signal(sending, act) if answer is None else answer
+        if act is not None:
+            raise ConfigError(
+                "who= and why= are an operator's, whose signal has a commit of its own: leave out connection="
+            )
+        answer = await recognise(connection).perform(lambda tx: store.tasks.join_signal(tx, sending))
+        if answer.created:
+            store.joined((ids.parse(answer.task), sending.name, sending.id))
+        return answer
+
+    return await _send_as_meant(sender, signal, send_one)

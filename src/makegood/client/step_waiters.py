@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from makegood.base.cancelling import cancelled
 from makegood.base.pacing import Pauses, event_within
 from makegood.client.opened_store import OpenedStore
 from makegood.client.waiters import missing
@@ -49,10 +50,8 @@ class StepWaiters:
 
     async def close(self) -> None:
         """Stop looking. Callers that still wait get a ``ClosedError``."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
-            self._watcher = None
+        await cancelled(self._watcher)
+        self._watcher = None
         for step in tuple(self._waiting):
             text = "the client was closed while a step of this task was waited for; the task continues"
             self._fail(step, ClosedError(text))

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, TypedDict
 
 from msgspec.structs import replace
 
@@ -29,6 +29,26 @@ MOST_KEY = LONGEST_INDEXED
 """Characters of a key at most."""
 
 
+class CommonOptions(TypedDict, total=False):
+    """The options that are the same for ``submit`` and for all tasks of ``submit_many``."""
+
+    priority: int | None
+    reply_to: str | None
+    notes: bool | None
+    delay: Duration | None
+    at: datetime | None
+    connection: Any
+
+
+class SubmitOptions(CommonOptions, total=False):
+    """The options of ``submit``."""
+
+    key: str | None
+    correlation_id: str | None
+    attributes: Mapping[str, Attribute] | None
+    lane: Lane | None
+
+
 def plan_of(workflow: Any, inputs: tuple[Any, ...]) -> Plan[Any]:
     """Return the plan of a workflow with its inputs, or the given Plan. Raises ``DefinitionError``."""
     __tracebackhide__ = True
@@ -45,11 +65,11 @@ def plan_of(workflow: Any, inputs: tuple[Any, ...]) -> Plan[Any]:
 
 def with_options(
     plan: Plan[Any],
-    key: str | None,
-    priority: int | None,
-    correlation_id: str | None,
-    reply_to: str | None = None,
     *,
+    key: str | None = None,
+    priority: int | None = None,
+    correlation_id: str | None = None,
+    reply_to: str | None = None,
     notes: bool | None = None,
     delay: Duration | None = None,
     at: datetime | None = None,
@@ -115,10 +135,10 @@ def draft_of(plan: Plan[Any], task_id: int) -> Submission:
     )  # fmt: skip
 
 
-async def drawn(plan: Plan[Any], task_id: int) -> Submission:
+async def write_draft(plan: Plan[Any], task_id: int) -> Submission:
     """Return a plan as it is written down for a task. Raises what the codec of its app raises."""
     if plan.sealing is not None:
-        plan = await plan.sealing.sealed(plan, ids.show(task_id))
+        plan = await plan.sealing.seal(plan, ids.show(task_id))
     return draft_of(plan, task_id)
 
 
@@ -182,7 +202,7 @@ async def insert(
     left: Sequence[int] = range(len(plans))
     while left:
         drafts = [
-            draft_of(plans[n], draw()) if plans[n].sealing is None else await drawn(plans[n], draw())
+            draft_of(plans[n], draw()) if plans[n].sealing is None else await write_draft(plans[n], draw())
             for n in left
         ]
         results = await write(drafts if watch is None else [watch(draft) for draft in drafts])
@@ -194,16 +214,6 @@ async def insert(
     ]
 
 
-class LocalScheduler(Protocol):
-    """What a client needs from a Scheduler in the same process."""
-
-    def holds(self, task: int) -> bool:
-        """Return whether it holds a task, and so reports the task's end."""
-
-    def submit(self, draft: Submission) -> Awaitable[Submitted]:
-        """Submit a task as the store does; the Scheduler holds it from the beginning if it can."""
-
-
 class Submitter:
     """Writes a client's submissions, in its own transaction or the caller's, and makes the tasks' handles.
 
@@ -213,8 +223,6 @@ class Submitter:
     def __init__(
         self, access: TaskAccess, draw: Callable[[], int], watch: Callable[[Submission], Submission] | None
     ) -> None:
-        self.near: LocalScheduler | None = None
-        """The Scheduler of the same process, which takes tasks submitted here."""
         self._access = access
         self._draw = draw
         self._observe = watch
@@ -252,15 +260,21 @@ class Submitter:
             return self.handle(plan, answer, exists=False)
         if plan.reply_to is not None or plan.start is not None:
             self.check([plan])
-        await refuse_taken(self._access.opened_store.store, [plan])
+        if plan.lanes.when_taken == "refuse":
+            await refuse_taken(self._access.opened_store.store, [plan])
         while True:
-            draft = draft_of(plan, self._draw()) if plan.sealing is None else await drawn(plan, self._draw())
+            draft = (
+                draft_of(plan, self._draw())
+                if plan.sealing is None
+                else await write_draft(plan, self._draw())
+            )
             if draft.steps.newer_kinds or draft.lanes.names:
                 await self._kinds.check(self._access.opened_store.store, [draft])
             if self._observe is not None:
                 draft = self._observe(draft)
-            if self.near is not None:
-                answer = await self.near.submit(draft)
+            near = self._access.opened_store.near
+            if near is not None:
+                answer = await near.submit(draft)
                 if answer.is_new:
                     self._access.waiters.recent.add(answer.id)
             else:

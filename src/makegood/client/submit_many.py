@@ -2,15 +2,18 @@
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from makegood.base.arguments import checked_count, judge_calls
 from makegood.base.durations import Duration
+from makegood.base.function_layers import is_async
 from makegood.client.handle import TaskHandle
-from makegood.client.submission import Submitter, plan_of, with_options
+from makegood.client.submission import CommonOptions, Submitter, plan_of, with_options
 from makegood.errors import ConfigError
+from makegood.model.attributes import Attribute
+from makegood.model.lane import Lane
 from makegood.model.plan import Plan, Start
 from makegood.transactions import Caller
 
@@ -35,13 +38,24 @@ def many_of(workflow: Any, inputs: Any) -> Any:
     return many
 
 
-@judge_calls(ConfigError, called="submit_many")
+class ManyOptions(CommonOptions, Generic[T], total=False):
+    """The options of ``submit_many``: functions of the input, or the same for all."""
+
+    key: Callable[[T], str | None] | None
+    correlation_id: Callable[[T], str | None] | None
+    attributes: Callable[[T], Mapping[str, Attribute] | None] | None
+    lane: Callable[[T], Lane | None] | None
+    batch: int
+
+
+@judge_calls(ConfigError, called="submit_many", values=True)
 class Many:
     """Makes plans of the inputs of ``submit_many``, one batch at a time."""
 
     def __init__(
         self,
         workflow: Any,
+        /,
         *,
         key: Any = None,
         priority: int | None = None,
@@ -53,29 +67,25 @@ class Many:
         attributes: Any = None,
         lane: Any = None,
         batch: int = BATCH,
+        connection: Any = None,
     ) -> None:
-        for name, option in (
-            ("key", key),
-            ("correlation_id", correlation_id),
-            ("attributes", attributes),
-            ("lane", lane),
-        ):
-            if option is not None and not callable(option):
+        self.connection = connection
+        """The caller's, if it has one."""
+        self._of_each = {"key": key, "correlation_id": correlation_id, "attributes": attributes, "lane": lane}
+        for name, option in self._of_each.items():
+            if option is not None and (not callable(option) or is_async(option)):
+                kind = "an async function" if callable(option) else repr(option)
                 raise ConfigError(
-                    f"{name}={option!r}: submit_many takes a function of the input, such as lambda order: order.id"
+                    f"{name}={kind}: submit_many takes a plain function of the input, such as lambda order: order.id"
                 )
         checked_count(batch, "batch")
         if batch < 1:
             raise ConfigError(f"batch={batch}: a whole number of at least 1")
-        self._workflow = workflow
-        self._key = key
-        self._priority = priority
-        self._correlation_id = correlation_id
-        self._reply = reply_to, notes
         Start.of(delay, at)  # raises for a wrong one before anything is submitted
-        self._delay, self._at = delay, at
-        self._attributes = attributes
-        self._lane = lane
+        self._workflow = workflow
+        self._of_all: dict[str, Any] = {
+            "priority": priority, "reply_to": reply_to, "notes": notes, "delay": delay, "at": at,
+        }  # fmt: skip
         self._batch = batch
         self._plans: list[Plan[Any]] = []
         self._bytes = 0
@@ -83,24 +93,8 @@ class Many:
     def add(self, item: Any) -> list[Plan[Any]]:
         """Take an input, or a Plan; returns a batch when one is full."""
         plan = plan_of(item, ()) if isinstance(item, Plan) else plan_of(self._workflow, (item,))
-        key = self._key(item) if self._key is not None else None
-        correlation_id = self._correlation_id(item) if self._correlation_id is not None else None
-        attributes = self._attributes(item) if self._attributes is not None else None
-        lane = self._lane(item) if self._lane is not None else None
-        self._plans.append(
-            with_options(
-                plan,
-                key,
-                self._priority,
-                correlation_id,
-                self._reply[0],
-                notes=self._reply[1],
-                delay=self._delay,
-                at=self._at,
-                attributes=attributes,
-                lane=lane,
-            )
-        )
+        own = {name: option(item) for name, option in self._of_each.items() if option is not None}
+        self._plans.append(with_options(plan, **self._of_all, **own))
         self._bytes += sum(map(len, plan.inputs))
         full = len(self._plans) >= self._batch or self._bytes >= _MOST_BYTES
         return self.rest() if full else []
@@ -138,12 +132,12 @@ async def _with_pauses(items: Iterable[Any]) -> AsyncIterator[Any]:
 class _Begun:
     """Says so when nobody has begun."""
 
+    _remedy = "write `await client.submit_many(...)`, or `async for task in client.submit_many(...)`"
     _is_begun = False
 
     def __del__(self) -> None:
         if not self._is_begun:
-            text = f"nothing was submitted: {type(self).__name__} was neither awaited nor gone through"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warnings.warn(f"nothing was submitted: {self._remedy}", RuntimeWarning, stacklevel=2)
 
 
 class Submissions(_Begun, Generic[R_co]):
@@ -172,6 +166,8 @@ class Submissions(_Begun, Generic[R_co]):
 
 class SyncSubmissions(_Begun, Generic[T]):
     """``Submissions`` for blocking code: ``for task in submissions``, or ``list(submissions)``."""
+
+    _remedy = "write `list(client.submit_many(...))`, or `for task in client.submit_many(...)`"
 
     def __init__(self, handles: Iterator[T]) -> None:
         self._handles = handles

@@ -7,7 +7,7 @@ threads may use one ``SyncClient``.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial, wraps
 from types import TracebackType
@@ -20,26 +20,21 @@ from makegood.base.sizes import Size
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.client.lease_keeper import LeaseKeeper
-from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, named
+from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, queue_name
 from makegood.client.schedules import ScheduleHandle
-from makegood.client.signals import AnswerOptions, SignalOptions
-from makegood.client.submit_many import BATCH, Many, SyncSubmissions, many_of
-from makegood.declare.action import Action
-from makegood.declare.signal import Signal
+from makegood.client.submission import SubmitOptions
+from makegood.client.submit_many import Many, ManyOptions, SyncSubmissions, many_of
 from makegood.errors import ClosedError, ConfigError, TransactionError
-from makegood.model.lane import Lane
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
 from makegood.model.schedule import ScheduleOptions
 from makegood.payload.envelopes import Codec
 from makegood.store.records import Submitted
-from makegood.store.signals import Signalled
 from makegood.store.views import EventView, Filter
 from makegood.story.batch_progress import BatchProgress
 from makegood.telemetry.hooks import Observer
 from makegood.transactions import Caller, at_once, recognise
 from makegood.transactions.transaction import Transaction
-from makegood.workflow.workflow import Workflow
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -66,7 +61,7 @@ def _blocking(connection: Any) -> Caller:
     return caller
 
 
-def _called(
+def _call_inner(
     facade: Any,
     method: Callable[..., Coroutine[Any, Any, T]],
     *args: Any,
@@ -89,7 +84,7 @@ def _blocks(
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
-        return _called(self, method, *args, **options)
+        return _call_inner(self, method, *args, **options)
 
     return call
 
@@ -147,7 +142,7 @@ class SyncClient:
         self._ready()
 
         async def call() -> T:
-            client = self._client or await self._opened()
+            client = self._client or await self._open()
             return await work(client)
 
         return self._loop.run(call, "makegood.Client")
@@ -156,7 +151,7 @@ class SyncClient:
         """Run work with the client; with the caller's connection in this thread, through its driver."""
         return self._run(work) if connection is None else at_once(work(self._here()))
 
-    async def _opened(self, *, looking: bool = False) -> Client:
+    async def _open(self, *, looking: bool = False) -> Client:
         """Open a client, one for all threads that come at the same time."""
         async with self._opening:
             self._ready()
@@ -174,7 +169,7 @@ class SyncClient:
         self._ready()
 
         async def itself() -> Client:
-            return self._client or await self._opened(looking=True)
+            return self._client or await self._open(looking=True)
 
         return self._loop.run(itself, "makegood.Client")
 
@@ -185,7 +180,7 @@ class SyncClient:
         store is open.
         """
         self._is_closed = False
-        self._loop.run(self._opened, None)
+        self._loop.run(self._open, None)
 
     def close(self) -> None:
         """Close the store and end the background thread.
@@ -214,46 +209,18 @@ class SyncClient:
 
     @overload
     def submit(
-        self,
-        workflow: Callable[[Unpack[Ts]], R],
-        /,
-        *inputs: *Ts,
-        key: str | None = None,
-        priority: int | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        notes: bool | None = None,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        attributes: Mapping[str, str | int | bool] | None = None,
-        lane: Lane | None = None,
-        connection: Any = None,
+        self, workflow: Callable[[Unpack[Ts]], R], /, *inputs: *Ts, **options: Unpack[SubmitOptions]
     ) -> "SyncTaskHandle[R]": ...
 
     @overload
-    def submit(
-        self,
-        workflow: Plan[R],
-        /,
-        *,
-        key: str | None = None,
-        priority: int | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        notes: bool | None = None,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        attributes: Mapping[str, str | int | bool] | None = None,
-        lane: Lane | None = None,
-        connection: Any = None,
-    ) -> "SyncTaskHandle[R]": ...
+    def submit(self, workflow: Plan[R], /, **options: Unpack[SubmitOptions]) -> "SyncTaskHandle[R]": ...
 
     def submit(self, workflow: Any, /, *inputs: Any, **options: Any) -> "SyncTaskHandle[Any]":  # type: ignore[misc]  # mypy takes *Ts and *Any for different
         """Submit a task: see ``Client.submit``.
 
         With ``connection=`` this happens in the calling thread, through the connection's driver.
         """
-        return SyncTaskHandle(_called(self, Client.submit, workflow, *inputs, **options), self._on)
+        return SyncTaskHandle(_call_inner(self, Client.submit, workflow, *inputs, **options), self._on)
 
     @overload
     def submit_many(
@@ -261,18 +228,7 @@ class SyncClient:
         workflow: Callable[[T], R],
         inputs: Iterable[T],
         /,
-        *,
-        key: Callable[[T], str | None] | None = None,
-        priority: int | None = None,
-        correlation_id: Callable[[T], str | None] | None = None,
-        reply_to: str | None = None,
-        notes: bool | None = None,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        attributes: Callable[[T], Mapping[str, str | int | bool] | None] | None = None,
-        lane: Callable[[T], Lane | None] | None = None,
-        batch: int = BATCH,
-        connection: Any = None,
+        **options: Unpack[ManyOptions[T]],
     ) -> "SyncSubmissions[SyncTaskHandle[R]]": ...
 
     @overload
@@ -280,29 +236,19 @@ class SyncClient:
         self,
         plans: Iterable[Plan[R]],
         /,
-        *,
-        key: Callable[[Plan[R]], str | None] | None = None,
-        priority: int | None = None,
-        correlation_id: Callable[[Plan[R]], str | None] | None = None,
-        reply_to: str | None = None,
-        notes: bool | None = None,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        attributes: Callable[[Plan[R]], Mapping[str, str | int | bool] | None] | None = None,
-        lane: Callable[[Plan[R]], Lane | None] | None = None,
-        batch: int = BATCH,
-        connection: Any = None,
+        **options: Unpack[ManyOptions[Plan[R]]],
     ) -> "SyncSubmissions[SyncTaskHandle[R]]": ...
 
     def submit_many(
-        self, workflow: Any, inputs: Any = None, /, *, connection: Any = None, **options: Any
+        self, workflow: Any, inputs: Any = None, /, **options: Any
     ) -> "SyncSubmissions[SyncTaskHandle[Any]]":
         """Submit a task for each input, or each Plan: see ``Client.submit_many``.
 
         Iterate over the handles, or make a ``list`` of them; nothing is submitted before.
         """
-        batches = Many(workflow, **options).batches(many_of(workflow, inputs))
-        return SyncSubmissions(self._handles(batches, None if connection is None else _blocking(connection)))
+        many = Many(workflow, **options)
+        caller = None if many.connection is None else _blocking(many.connection)
+        return SyncSubmissions(self._handles(many.batches(many_of(workflow, inputs)), caller))
 
     def _handles(
         self, batches: Iterator[list[Plan[Any]]], caller: Caller | None
@@ -313,108 +259,8 @@ class SyncClient:
                 handle = self._here().submitter.handle(plan, answer, exists=caller is None)
                 yield SyncTaskHandle(handle, self._on)
 
-    @overload
-    def signal(
-        self,
-        task: "SyncTaskHandle[Any] | str",
-        signal: Signal[T],
-        value: T,
-        /,
-        **options: Unpack[SignalOptions],
-    ) -> Signalled: ...
-
-    @overload
-    def signal(
-        self,
-        task: "SyncTaskHandle[Any] | str",
-        signal: Signal[None] | str,
-        value: Any = None,
-        /,
-        **options: Unpack[SignalOptions],
-    ) -> Signalled: ...
-
-    @overload
-    def signal(
-        self,
-        workflow: Workflow[..., Any],
-        signal: Signal[T],
-        value: T,
-        /,
-        *,
-        key: str,
-        **options: Unpack[SignalOptions],
-    ) -> Signalled: ...
-
-    @overload
-    def signal(
-        self,
-        workflow: Workflow[..., Any],
-        signal: Signal[None] | str,
-        value: Any = None,
-        /,
-        *,
-        key: str,
-        **options: Unpack[SignalOptions],
-    ) -> Signalled: ...
-
-    @overload
-    def signal(
-        self,
-        task: "SyncTaskHandle[Any] | str | Workflow[..., Any]",
-        signal: Signal[T],
-        value: T,
-        /,
-        *,
-        key: str | None = None,
-        until: Action[..., R],
-        **options: Unpack[AnswerOptions],
-    ) -> R: ...
-
-    @overload
-    def signal(
-        self,
-        task: "SyncTaskHandle[Any] | str | Workflow[..., Any]",
-        signal: Signal[T],
-        value: T,
-        /,
-        *,
-        key: str | None = None,
-        until: str,
-        **options: Unpack[AnswerOptions],
-    ) -> Any: ...
-
-    @overload
-    def signal(
-        self,
-        task: "SyncTaskHandle[Any] | str | Workflow[..., Any]",
-        signal: Signal[None] | str,
-        value: Any = None,
-        /,
-        *,
-        key: str | None = None,
-        until: Action[..., R],
-        **options: Unpack[AnswerOptions],
-    ) -> R: ...
-
-    @overload
-    def signal(
-        self,
-        task: "SyncTaskHandle[Any] | str | Workflow[..., Any]",
-        signal: Signal[None] | str,
-        value: Any = None,
-        /,
-        *,
-        key: str | None = None,
-        until: str,
-        **options: Unpack[AnswerOptions],
-    ) -> Any: ...
-
-    def signal(self, task: Any, signal: Any, value: Any = None, /, **options: Any) -> Any:
-        """Send a signal to a task: see ``Client.signal``.
-
-        With ``connection=`` this happens in the calling thread, through the connection's driver.
-        """
-        return _called(self, Client.signal, task, signal, value, **options)
+    signal = _blocks(Client.signal)
+    """Send a signal to a task."""
 
     def task(self, task_id: str | int, returns: Any = None) -> "SyncTaskHandle[Any]":
         """Return a handle to an existing task: see ``Client.task``."""
@@ -447,6 +293,8 @@ class SyncClient:
     """Return alerts, open ones first."""
     acknowledge = _blocks(Client.acknowledge)
     """Acknowledge an alert."""
+    acknowledge_all = _blocks(Client.acknowledge_all)
+    """Acknowledge the open alerts of a kind or of a task."""
     audit = _blocks(Client.audit)
     """Return what operators did, newest first."""
     cancel_all = _blocks(Client.cancel_all)
@@ -506,7 +354,7 @@ class SyncClient:
 
     def queue(self, name: str, *, lease: Duration = LEASE, tries: int = TRIES) -> "SyncQueue":
         """Return a queue for receiving from it: see ``Client.queue``."""
-        return SyncQueue(self, named(name), lease=lease, tries=tries)
+        return SyncQueue(self, queue_name(name), lease=lease, tries=tries)
 
     queues = _blocks(Client.queues)
     """Return the queues in which messages wait or are dead, by name."""
@@ -583,90 +431,8 @@ class SyncTaskHandle(Generic[R_co]):
     """Take the lanes of a task in error away."""
     wake = _blocks(TaskHandle.wake)
     """Let a task that sleeps continue now."""
-
-    @overload
-    def signal(
-        self,
-        signal: Signal[T],
-        value: T,
-        /,
-        **options: Unpack[SignalOptions],
-    ) -> Signalled: ...
-
-    @overload
-    def signal(
-        self,
-        signal: Signal[None] | str,
-        value: Any = None,
-        /,
-        **options: Unpack[SignalOptions],
-    ) -> Signalled: ...
-
-    @overload
-    def signal(
-        self,
-        signal: Signal[T],
-        value: T,
-        /,
-        *,
-        until: Action[..., R],
-        **options: Unpack[AnswerOptions],
-    ) -> R: ...
-
-    @overload
-    def signal(
-        self,
-        signal: Signal[T],
-        value: T,
-        /,
-        *,
-        until: str,
-        **options: Unpack[AnswerOptions],
-    ) -> Any: ...
-
-    @overload
-    def signal(
-        self,
-        signal: Signal[None] | str,
-        value: Any = None,
-        /,
-        *,
-        until: Action[..., R],
-        **options: Unpack[AnswerOptions],
-    ) -> R: ...
-
-    @overload
-    def signal(
-        self,
-        signal: Signal[None] | str,
-        value: Any = None,
-        /,
-        *,
-        until: str,
-        **options: Unpack[AnswerOptions],
-    ) -> Any: ...
-
-    def signal(
-        self,
-        signal: Any,
-        value: Any = None,
-        /,
-        *,
-        id: str | None = None,  # noqa: A002 - what it is
-        step: str | None = None,
-        who: str | None = None,
-        why: str = "",
-        connection: Any = None,
-        until: Any = None,
-        timeout: Duration | None = None,
-    ) -> Any:
-        """Send a signal to the task: see ``Client.signal``.
-
-        With ``connection=`` this happens in the calling thread, through the connection's driver.
-        """
-        options = {"id": id, "step": step, "who": who, "why": why, "connection": connection}
-        options |= {"until": until, "timeout": timeout}
-        return _called(self, TaskHandle.signal, signal, value, **options)
+    signal = _blocks(TaskHandle.signal)
+    """Send a signal to the task."""
 
 
 @judge_calls(ConfigError, values=True, constructor=False)

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from makegood.base import ids
+from makegood.base.cancelling import cancelled
 from makegood.base.clock import Clock
 from makegood.base.contexts import HomeLoop
 from makegood.base.deadline_timer import Alarm
@@ -74,7 +75,7 @@ class RecentTasks:
         if len(self._ends) > _MOST_RECENT:
             self._ends.popitem(last=False)
 
-    def ended(self, end: Rested) -> None:
+    def keep_end(self, end: Rested) -> None:
         """Keep the end of a task that was submitted here, unless it is large: the store has it as well."""
         task = end.view.id
         if task in self._ends:
@@ -113,10 +114,8 @@ class Waiters:
 
     async def close(self) -> None:
         """Stop looking. Who still waits gets a ``ClosedError``."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
-            self._watcher = None
+        await cancelled(self._watcher)
+        self._watcher = None
         self._alarm.stop()
         text = "the client was closed while this task was waited for; the task continues"
         for task in tuple(self._waiting):
@@ -139,9 +138,9 @@ class Waiters:
         """Take the end of a task that a Scheduler of the same process held."""
         task = held_task.task.id
         if task in self._waiting or task in self.recent:
-            self._ended(_rested(held_task))
+            self._wake_waiters(_rested_task(held_task))
 
-    async def rested(self, task: int, limit: float | None = None) -> Rested | None:
+    async def wait_for_rest(self, task: int, limit: float | None = None) -> Rested | None:
         """Return the task once it is at rest, None when it is not at rest within ``limit`` seconds."""
         self._opened_store.ready()
         submitted_here, end = self.recent.pop(task)
@@ -167,11 +166,11 @@ class Waiters:
                 if not left:
                     del self._waiting[task]
 
-    def _ended(self, end: Rested) -> None:
+    def _wake_waiters(self, end: Rested) -> None:
         """Tell the waiters of a task that it came to rest."""
         waiting = self._waiting.pop(end.view.id, None)
         if waiting is None:
-            self.recent.ended(end)
+            self.recent.keep_end(end)
         for waiter in waiting or ():
             if not waiter.done():
                 waiter.set_result(end)
@@ -208,7 +207,7 @@ class Waiters:
                     )
                     for view in views:
                         if view.state in AT_REST:
-                            self._ended(Rested(view))
+                            self._wake_waiters(Rested(view))
                     for task in set(page) - {view.id for view in views}:
                         self._fail(task, partial(missing, task))
                 pauses.reset()
@@ -223,17 +222,17 @@ class Waiters:
                 continue
 
 
-def _rested(held_task: HeldTask) -> Rested:
+def _rested_task(held_task: HeldTask) -> Rested:
     """Return a task that a Scheduler held, in the form that its waiters get."""
     task = held_task.task
     view = TaskView(
         task.id, task.app, task.workflow, task.key, task.state, task.goal, task.submission, task.priority, task.cause,
         task.failure_count, None, task.epoch, None, 0.0, None, None, result=task.result,
     )  # fmt: skip
-    return Rested(view, None if task.state == "processed" else [_shown(step) for step in held_task.steps])
+    return Rested(view, None if task.state == "processed" else [_step_view(step) for step in held_task.steps])
 
 
-def _shown(step: Step) -> StepView:
+def _step_view(step: Step) -> StepView:
     plan, policy = step.plan, step.plan.policy
     return StepView(
         plan.idx, plan.kind, plan.name, plan.agent, plan.action, step.state, step.attempt, step.round, step.failures, step.doubt,

@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
     """Load a public name at its first use. Raises ``ConfigError`` if the extra is not installed."""
     if (home := _HOMES.get(name)) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(needed(f"{__name__}.{home}"), name)
+    return getattr(import_part(f"{__name__}.{home}"), name)
 
 
 def __dir__() -> list[str]:
@@ -28,7 +28,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def needed(module: str) -> Any:
+def import_part(module: str) -> Any:
     """Import a module of the console that needs the extra. Raises ``ConfigError`` if the extra is not
     installed.
     """

@@ -121,7 +121,7 @@ class Access:
         """Return who asks, None for nobody. Raises ``Denied`` for somebody who has no access at all."""
         resolve, access = self._resolve
         if resolve is not None:
-            return await self._resolved(request, resolve, access)
+            return await self._resolve_visitor(request, resolve, access)
         names = request.headers.getlist(self._header) if self._header is not None and origin.trusted else []
         if len(names) > 1:  # a proxy that adds its header to a browser's lets the browser choose
             text = f"The header {self._header} is there {len(names)} times: the proxy must remove what browsers send."
@@ -183,32 +183,34 @@ class Access:
             name, _, password = base64.b64decode(authorization[6:], validate=True).decode().partition(":")
         except ValueError:
             return None
-        user = await self.proved(name, password, origin.address, again=True)
+        user = await self.authenticate(name, password, origin.address, again=True)
         return None if user is None else Visitor(user.name, user.role, "", by_password=True)
 
-    async def proved(self, name: str, password: str, address: str, *, again: bool = False) -> User | None:
+    async def authenticate(
+        self, name: str, password: str, address: str, *, again: bool = False
+    ) -> User | None:
         """Return the user with this name and password; None if one of them is wrong, after the same time.
 
         ``again``: programs send both with each request, so a password that was right counts as proven for a
         while. Raises ``TooManyAttemptsError``.
         """
-        if (user := self._proven_user(name, password, address, again=again)) is not None:
+        if (user := self._user_by_proof(name, password, address, again=again)) is not None:
             return user
         async with self._hashing:
             # Of attempts side by side, each finds the failures, and the proof, of those before it.
-            if (user := self._proven_user(name, password, address, again=again)) is not None:
+            if (user := self._user_by_proof(name, password, address, again=again)) is not None:
                 return user
             user = self.users.get(name)
             right = await asyncio.to_thread(accepts, user, password)
             if user is None or not right:
-                self.limits.failed(name, address)
+                self.limits.count_failure(name, address)
                 return None
-            self.limits.passed(name, address)
+            self.limits.forget_failures(name, address)
             if again:
                 self._proven.add(user, password)
             return user
 
-    def _proven_user(self, name: str, password: str, address: str, *, again: bool) -> User | None:
+    def _user_by_proof(self, name: str, password: str, address: str, *, again: bool) -> User | None:
         """Return the user whose password is proven. Raises ``TooManyAttemptsError``."""
         if wait := self.limits.wait(name, address):
             raise TooManyAttemptsError(wait)
@@ -217,15 +219,15 @@ class Access:
 
     def login(self, request: Request, origin: Whence) -> Login | None:
         """Return the login that a request's cookie proves."""
-        return self.logins.read(request.cookies.get(origin.named(COOKIE), ""), self._proof)
+        return self.logins.read(request.cookies.get(origin.cookie_name(COOKIE), ""), self._proof)
 
-    async def _resolved(
+    async def _resolve_visitor(
         self, request: Request, resolve: ResolveUser, access: ResolveAccess | None
     ) -> Visitor | None:
-        user = await _awaited(resolve(request))
+        user = await _await_if_awaitable(resolve(request))
         if user is None:
             return None
-        role = self._role or "viewer" if access is None else await _awaited(access(user))
+        role = self._role or "viewer" if access is None else await _await_if_awaitable(access(user))
         return self._as(kept(str(user)), None if role is None else role_of(role, "resolve_access"))
 
     def _as(self, name: str, role: Role | None) -> Visitor:
@@ -270,7 +272,7 @@ class Access:
             raise Denied(403, "An old page", text)
 
 
-async def _awaited(value: Any) -> Any:
+async def _await_if_awaitable(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 

@@ -61,14 +61,12 @@ class TaskActs:
             back = f"/tasks/{task.id}"
             label = (await task_of(visit)).key or task.id
             try:
-                outcome = _answered(title, label, back, await do(task, visit))
+                outcome = _act_outcome(title, label, back, await do(task, visit))
             except (ActRefusedError, SignalRefused) as refusal:
                 outcome = ActOutcome("need", f"Refused: {label}", str(refusal), back, 409)
             except WaitExpiredError:
                 text = "No Scheduler has answered yet. The command is in the task's inbox, and will be decided when one runs."
                 outcome = ActOutcome("doubt", f"Not decided yet: {label}", text, back, 202)
-            finally:
-                visit.reads.forget()
             return self._outcomes.respond(visit, outcome)
 
         return respond
@@ -86,7 +84,6 @@ class TaskActs:
                 count += 1
             except (ActRefusedError, AlertNotFoundError) as failure:
                 refusals.append(str(failure))
-        visit.reads.forget()
         title = f"{counted(count, 'alert')} acknowledged" if count else "Refused"
         outcome = ActOutcome(
             "need" if refusals else "ok", title, "; ".join(refusals[:5]), "/alerts", 200 if count else 409
@@ -104,7 +101,6 @@ async def raise_test(visit: Visit, reason: str) -> None:
     """Raise a test alert that says who raised it, and why."""
     text = f"a test alert ({visit.id}) by {who_of(visit)}: {reason}"
     await visit.client.store.alerts.alert([Alert("test", step=visit.id, text=text)])
-    visit.reads.forget()
 
 
 async def task_of(visit: Visit) -> TaskView:
@@ -130,20 +126,20 @@ def why_of(visit: Visit, *, mandatory: bool = False) -> str:
     return kept(reason)
 
 
-def _answered(title: str, label: str, back: str, answer: Answer) -> ActOutcome:
+def _act_outcome(title: str, label: str, back: str, answer: Answer) -> ActOutcome:
     if answer.verdict == "noop":
         return ActOutcome("doubt", f"Nothing to do: {label}", answer.outcome, back)
     return ActOutcome("ok", f"{title}: {label}", answer.outcome, back)
 
 
-def _said(visit: Visit, *, mandatory: bool = False) -> dict[str, Any]:
+def _act_options(visit: Visit, *, mandatory: bool = False) -> dict[str, Any]:
     return {"why": why_of(visit, mandatory=mandatory), "who": who_of(visit), "timeout": PATIENCE}
 
 
 async def _edit(task: TaskHandle[Any], visit: Visit) -> Answer:
     inputs = json_in(visit, "input", "The input")
     return await task.resubmit(
-        step=visit.field("step") or None, inputs=inputs, **_said(visit, mandatory=True)
+        step=visit.field("step") or None, inputs=inputs, **_act_options(visit, mandatory=True)
     )
 
 
@@ -151,7 +147,7 @@ async def _settle(task: TaskHandle[Any], visit: Visit) -> Answer:
     outcome = visit.field("outcome")
     value = json_in(visit, "value", "The result", "null") if outcome == "done" else None
     return await task.settle(
-        visit.field("step"), outcome=outcome, value=value, **_said(visit, mandatory=True)
+        visit.field("step"), outcome=outcome, value=value, **_act_options(visit, mandatory=True)
     )
 
 
@@ -186,22 +182,22 @@ def json_in(visit: Visit, field: str, label: str, default: str = "") -> Any:
 
 
 _FORMS: Final[Mapping[str, tuple[Role, str, Do]]] = {
-    "cancel": ("operator", "Cancelled", lambda task, visit: task.cancel(**_said(visit))),
+    "cancel": ("operator", "Cancelled", lambda task, visit: task.cancel(**_act_options(visit))),
     "wake": (
         "operator",
         "Woken",
-        lambda task, visit: task.wake(step=visit.field("step") or None, **_said(visit)),
+        lambda task, visit: task.wake(step=visit.field("step") or None, **_act_options(visit)),
     ),
-    "undo": ("operator", "The undo has begun", lambda task, visit: task.undo(**_said(visit))),
-    "resubmit": ("operator", "Resubmitted", lambda task, visit: task.resubmit(**_said(visit))),
+    "undo": ("operator", "The undo has begun", lambda task, visit: task.undo(**_act_options(visit))),
+    "resubmit": ("operator", "Resubmitted", lambda task, visit: task.resubmit(**_act_options(visit))),
     "edit": ("admin", "Resubmitted with other input", _edit),
     "settle": ("admin", "Settled", _settle),
-    "release_lane": ("operator", "Released", lambda task, visit: task.release_lane(**_said(visit))),
+    "release_lane": ("operator", "Released", lambda task, visit: task.release_lane(**_act_options(visit))),
     "signal": ("operator", "Sent", _signal),
     "extend": (
         "admin",
         "The deadline is later",
-        lambda task, visit: task.extend(visit.field("more"), **_said(visit)),
+        lambda task, visit: task.extend(visit.field("more"), **_act_options(visit)),
     ),
 }
 """Of each act on a task: the role that it needs, the title of its outcome, and what does it."""

@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
@@ -20,6 +21,7 @@ from makegood.base.clock import iso
 from makegood.base.sizes import KIB, MIB
 from makegood.base.text import refuse_unstorable
 from makegood.client import as_json, signals
+from makegood.client.acknowledgements import checked_kind
 from makegood.client.handle import TaskHandle
 from makegood.client.remedies import remedies
 from makegood.client.schedules import MOST_BACKFILL, ScheduleHandle, preview_backfill
@@ -30,13 +32,13 @@ from makegood.console.covering import Covering
 from makegood.console.drawing import DrawingThread
 from makegood.console.pages import audit
 from makegood.console.pages import schedules as schedule_pages
-from makegood.console.pages.stores import examined, looked
+from makegood.console.pages.stores import all_findings, quick_findings
 from makegood.console.pages.wording import behind
 from makegood.console.redaction import Redaction
 from makegood.console.visits import Audience, Denied, Route, Visit, number_in
 from makegood.errors import ConfigError, TaskNotFoundError, WaitExpiredError
 from makegood.model.lane import LONGEST_LANE
-from makegood.model.messages import Answer
+from makegood.model.messages import AlertKind, Answer
 from makegood.payload.codec import UNREADABLE, shallow
 from makegood.store import filters
 from makegood.store.oversight_records import BulkKind, BulkView
@@ -99,6 +101,14 @@ class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
     reason: Reason = ""
 
 
+class AcknowledgeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Acknowledge the open alerts of a kind, of a task, or of both."""
+
+    kind: AlertKind | UnsetType = UNSET
+    task: Annotated[str, Meta(pattern="^[0-9a-z]{13}$")] | UnsetType = UNSET
+    reason: Reason = ""
+
+
 class SignalBody(msgspec.Struct, forbid_unknown_fields=True):
     """Send a signal to a task. A task takes each ``id`` of a name once."""
 
@@ -111,7 +121,7 @@ class SignalBody(msgspec.Struct, forbid_unknown_fields=True):
 
 class BulkBody(msgspec.Struct, forbid_unknown_fields=True):
     """Act on all tasks that match. ``expected``: how many were counted; refused if it is another number by
-    now.
+    now. The same request with the same ``id`` is one act.
     """
 
     act: BulkKind
@@ -126,6 +136,7 @@ class BulkBody(msgspec.Struct, forbid_unknown_fields=True):
         Annotated[str, Meta(min_length=1, max_length=100, description="With signal: its name.")] | UnsetType
     ) = UNSET
     value: Any = None
+    id: Annotated[str, Meta(min_length=1, max_length=100)] | UnsetType = UNSET
 
 
 class PauseBody(msgspec.Struct, forbid_unknown_fields=True, rename={"length": "for"}):
@@ -152,6 +163,9 @@ class StepDownBody(msgspec.Struct, forbid_unknown_fields=True):
     reason: Reason = ""
 
 
+Do = Callable[[TaskHandle[Any], B, Visit], Awaitable[Answer]]
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A parameter in a query. ``schema`` is its JSON schema."""
@@ -172,6 +186,7 @@ LIMIT: Final = _number("limit", "The most records.", least=1, most=MOST)
 TASK: Final = Parameter("task", {"type": "string", "pattern": "^[0-9a-z]{13}$"}, "Only of this task.")
 
 
+KIND: Final = Parameter("kind", {"type": "string", "enum": list(get_args(AlertKind))}, "Only of this kind.")
 AUDITED: Final = (
     Parameter("who", {"type": "string", "maxLength": audit.LONGEST}, "Only by this person."),
     Parameter("kind", {"type": "string", "maxLength": audit.LONGEST}, "Only of this kind, such as undo."),
@@ -179,14 +194,13 @@ AUDITED: Final = (
         "act", {"type": "string", "maxLength": audit.LONGEST}, "Only of this request, or of this bulk act."
     ),
 )
-_LONGEST_APP, _LONGEST_AFTER = 300, 500
-OF_APP: Final = Parameter("app", {"type": "string", "maxLength": _LONGEST_APP}, "Only of this app.")
+OF_APP: Final = Parameter("app", {"type": "string", "maxLength": 300}, "Only of this app.")
 AFTER: Final = Parameter(
-    "after", {"type": "string", "maxLength": _LONGEST_AFTER}, "Only schedules behind this one: APP/NAME."
+    "after", {"type": "string", "maxLength": 500}, "Only schedules behind this one: APP/NAME."
 )
 LANE: Final = Parameter("name", {"type": "string", "maxLength": LONGEST_LANE}, "Only this lane.")
 AFTER_LANE: Final = Parameter(
-    "after", {"type": "string", "maxLength": _LONGEST_AFTER}, "Only lanes behind this one: APP/NAME."
+    "after", {"type": "string", "maxLength": 500}, "Only lanes behind this one: APP/NAME."
 )
 BEFORE: Final = Parameter("before", TASK.schema, "Only tasks submitted before this one.")
 RESULTS: Final = Parameter(
@@ -211,8 +225,10 @@ class Endpoint:
     """One endpoint: what it answers, and to whom."""
 
     path: str
-    respond: Callable[[Visit], Awaitable[Any]]
-    """Returns what becomes JSON, or a function that returns it and is called off the loop."""
+    respond: Callable[..., Awaitable[Any]]
+    """Takes the visit, and of a POST its body. Returns what becomes JSON, or a function that returns it and
+    is called off the loop.
+    """
     about: str
     answer: str
     """The schema of its answer."""
@@ -247,7 +263,8 @@ class Api:
 
     def _answering(self, endpoint: Endpoint) -> Callable[[Visit], Awaitable[Response]]:
         async def respond(visit: Visit) -> Response:
-            answer = await endpoint.respond(visit)
+            bodies = [] if endpoint.body is None else [await _body(visit, endpoint.body)]
+            answer = await endpoint.respond(visit, *bodies)
 
             def text() -> tuple[bytes, int]:
                 shape = answer() if callable(answer) else answer
@@ -260,8 +277,8 @@ class Api:
         return respond
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
-        def act(name: str, body: type[msgspec.Struct], about: str, role: Audience = "operator") -> Endpoint:
-            return Endpoint(f"/tasks/{{task}}/{name}", getattr(self, f"_{name}"), about, "Answer", role, body)
+        def act(name: str, body: type[B], do: Do[B], about: str, role: Audience = "operator") -> Endpoint:
+            return Endpoint(f"/tasks/{{task}}/{name}", partial(_do_act, do), about, "Answer", role, body)
 
         get = Endpoint
         return (
@@ -271,15 +288,16 @@ class Api:
             get("/tasks/{task}", self._task, "One task with its steps, at most 200, and the commands that are allowed now.", "TaskDetail", query=(_number("step", "Steps from this idx on, of a task of more than 200."),)),
             get("/tasks/{task}/history", self._history, "Moves of a task, in order.", "Events", query=(_number("after", "Only events after this seq."), LIMIT)),
             get("/tasks/{task}/undo-preview", self._preview, "What an undo would do now, in its order.", "Preview"),
-            act("cancel", Why, "Stop a task, and undo what was done."),
-            act("wake", WakeBody, "Let a task that sleeps continue now: begin, or end its sleeps."),
-            act("undo", Why, "Undo a task in error, or one that was processed."),
-            act("resubmit", ResubmitBody, "Restart a task in error, or an undone one."),
-            act("settle", SettleBody, "State the outcome of a step of a task in error.", "admin"),
-            act("extend", ExtendBody, "Give a task more time.", "admin"),
-            act("release_lane", Why, "Let the tasks continue that wait for the lanes of a task in error."),
+            act("cancel", Why, lambda task, body, visit: task.cancel(**_act_options(body, visit)), "Stop a task, and undo what was done."),
+            act("wake", WakeBody, lambda task, body, visit: task.wake(step=_value_or_none(body.step), **_act_options(body, visit)), "Let a task that sleeps continue now: begin, or end its sleeps."),
+            act("undo", Why, lambda task, body, visit: task.undo(**_act_options(body, visit)), "Undo a task in error, or one that was processed."),
+            act("resubmit", ResubmitBody, _resubmit, "Restart a task in error, or an undone one."),
+            act("settle", SettleBody, _settle, "State the outcome of a step of a task in error.", "admin"),
+            act("extend", ExtendBody, lambda task, body, visit: task.extend(body.by, **_act_options(body, visit)), "Give a task more time.", "admin"),
+            act("release_lane", Why, lambda task, body, visit: task.release_lane(**_act_options(body, visit)), "Let the tasks continue that wait for the lanes of a task in error."),
             Endpoint("/tasks/{task}/signal", self._signal, "Send a value to a task that waits for it, or will.", "Signalled", "operator", SignalBody),
-            get("/alerts", self._alerts, "Alerts, newest first.", "Alerts", query=(LIMIT, TASK, Parameter("ended", {"type": "boolean"}, "Only those that have ended; or only those that have not."))),
+            get("/alerts", self._alerts, "Alerts, newest first.", "Alerts", query=(LIMIT, TASK, KIND, Parameter("ended", {"type": "boolean"}, "Only those that have ended; or only those that have not."))),
+            Endpoint("/alerts/acknowledge", self._acknowledge_all, "Acknowledge the open alerts of a kind or of a task.", "Alerts", "operator", AcknowledgeBody),
             Endpoint("/alerts/{alert}/acknowledge", self._acknowledge, "Acknowledge an alert.", "Alert", "operator", Why),
             Endpoint("/alerts/test", self._test, "Raise a test alert.", "Done", "operator", Why),
             get("/audit", self._audit, "What operators did, newest first.", "Audit", query=(LIMIT, TASK, *AUDITED)),
@@ -314,7 +332,7 @@ class Api:
         return {"user": visit.visitor.name, "role": visit.visitor.role, "csrf": visit.visitor.token}
 
     async def _tasks(self, visit: Visit) -> Any:
-        condition = _wanted(visit)
+        condition = _filter_of(visit)
         before, limit = visit.query.get("before"), _limit(visit)
         results = visit.query.get("results", "0")
         if results not in ("0", "1"):
@@ -343,14 +361,14 @@ class Api:
             if fitting and size > room:
                 break
             room -= size
-            result = None if content is None else await self._covering.covered(content)
+            result = None if content is None else await self._covering.mask(content)
             if content is None and size:
                 result = f'"{size:,} bytes"'.encode()
             fitting.append(msgspec.structs.replace(view, result=result))
         return fitting
 
     async def _count(self, visit: Visit) -> Any:
-        tally = await visit.client.store.tasks.tally(_wanted(visit))
+        tally = await visit.client.store.tasks.tally(_filter_of(visit))
         return {"count": tally.count, "more": tally.more}
 
     async def _task(self, visit: Visit) -> Any:
@@ -364,10 +382,10 @@ class Api:
             detail = msgspec.structs.replace(
                 detail, steps=[step for step in detail.steps if step.idx in indices]
             )
-        shape = as_json.detail(detail) | {"result": self._covered(detail.task.result)}
-        shape["inputs"] = [self._covered(value, name) for name, value in detail.named_inputs]
+        shape = as_json.detail(detail) | {"result": self._mask(detail.task.result)}
+        shape["inputs"] = [self._mask(value, name) for name, value in detail.named_inputs]
         for step, view in zip(shape["steps"], detail.steps, strict=True):
-            step["result"] = self._covered(view.result)
+            step["result"] = self._mask(view.result)
         shape["allowed"] = [
             {"act": r.act, "step": r.step, "command": " ".join(r.words)} for r in remedies(part.detail)
         ]
@@ -402,70 +420,18 @@ class Api:
             raise TaskNotFoundError(f"there is no task {task.id} in this store", task_id=task.id)
         return part
 
-    def _covered(self, payload: bytes | None, name: str = "") -> msgspec.Raw | str | None:
+    def _mask(self, payload: bytes | None, name: str = "") -> msgspec.Raw | str | None:
         return as_json.raw(self._redaction.raw(payload, name))
 
     # -- acts on one task ------------------------------------------------------------------------------------
 
-    async def _cancel(self, visit: Visit) -> Any:
-        return await self._acted(visit, Why, lambda task, _, terms: task.cancel(**terms))
-
-    async def _wake(self, visit: Visit) -> Any:
-        return await self._acted(
-            visit, WakeBody, lambda task, body, terms: task.wake(step=_given(body.step), **terms)
-        )
-
-    async def _undo(self, visit: Visit) -> Any:
-        return await self._acted(visit, Why, lambda task, _, terms: task.undo(**terms))
-
-    async def _resubmit(self, visit: Visit) -> Any:
-        def act(task: TaskHandle[Any], body: ResubmitBody, terms: dict[str, Any]) -> Awaitable[Answer]:
-            inputs: Any = _given(body.inputs)
-            if inputs is not None and not visit.visitor.may("admin"):
-                text = "Correcting what a task was given needs the role admin."
-                raise Denied(403, "For role admin", text)
-            return task.resubmit(step=_given(body.step), inputs=inputs, **terms)
-
-        return await self._acted(visit, ResubmitBody, act)
-
-    async def _settle(self, visit: Visit) -> Any:
-        def act(task: TaskHandle[Any], body: SettleBody, terms: dict[str, Any]) -> Awaitable[Answer]:
-            value = body.value if body.outcome == "done" else None
-            return task.settle(body.step, outcome=body.outcome, value=value, **terms)
-
-        return await self._acted(visit, SettleBody, act)
-
-    async def _extend(self, visit: Visit) -> Any:
-        return await self._acted(visit, ExtendBody, lambda task, body, terms: task.extend(body.by, **terms))
-
-    async def _release_lane(self, visit: Visit) -> Any:
-        return await self._acted(visit, Why, lambda task, _, terms: task.release_lane(**terms))
-
-    async def _signal(self, visit: Visit) -> Any:
-        body, task = await _body(visit, SignalBody), visit.client.task(visit.params["task"])
-        try:
-            answer = await task.signal(
-                body.name, body.value, id=_given(body.id), step=_given(body.step), who=who_of(visit), why=body.reason
-            )  # fmt: skip
-        finally:
-            visit.reads.forget()
+    async def _signal(self, visit: Visit, body: SignalBody) -> Any:
+        task = visit.client.task(visit.params["task"])
+        answer = await task.signal(
+            body.name, body.value, id=_value_or_none(body.id), step=_value_or_none(body.step), **_by(visit, body)
+        )  # fmt: skip
         signals.refuse_conflict(answer, body.name)
         return {"task": task.id, "signal": body.name, "id": answer.id, "created": answer.created}
-
-    async def _acted(
-        self,
-        visit: Visit,
-        struct_type: type[B],
-        do: Callable[[TaskHandle[Any], B, dict[str, Any]], Awaitable[Answer]],
-    ) -> Any:
-        body, task = await _body(visit, struct_type), visit.client.task(visit.params["task"])
-        try:
-            answer = await do(task, body, {"why": body.reason, "who": who_of(visit), "timeout": PATIENCE})
-        except WaitExpiredError as waiting:
-            return {"task": task.id, "verdict": "waiting", "outcome": str(waiting), "state": None}
-        finally:
-            visit.reads.forget()
-        return {"task": task.id, "verdict": answer.verdict, "outcome": answer.outcome, "state": answer.state}
 
     # -- what operators look after ---------------------------------------------------------------------------
 
@@ -474,26 +440,34 @@ class Api:
         if flag not in (None, "true", "false"):
             raise Denied(400, "Not understood", f"ended={flag[:30]!r}: true or false.")
         alerts = await visit.client.store.alerts.views(
-            _limit(visit), _of_task(visit), ended=None if flag is None else flag == "true"
+            _limit(visit),
+            _of_task(visit),
+            ended=None if flag is None else flag == "true",
+            kind=checked_kind(visit.query.get("kind")),
         )
         return lambda: {"alerts": [as_json.alert(view) for view in alerts]}
 
-    async def _acknowledge(self, visit: Visit) -> Any:
-        body = await _body(visit, Why)
+    async def _acknowledge(self, visit: Visit, body: Why) -> Any:
         number = number_in(visit.params["alert"])
         if number is None:
             raise Denied(404, "Not found", "There is no such alert.")
-        view = await visit.client.acknowledge(number, who=who_of(visit), why=body.reason)
-        visit.reads.forget()
+        view = await visit.client.acknowledge(number, **_by(visit, body))
         return as_json.alert(view)
 
-    async def _test(self, visit: Visit) -> Any:
-        body = await _body(visit, Why)
+    async def _acknowledge_all(self, visit: Visit, body: AcknowledgeBody) -> Any:
+        if body.kind is UNSET and body.task is UNSET:
+            raise Denied(400, "Not understood", "Name the kind or the task of the alerts to acknowledge.")
+        views = await visit.client.acknowledge_all(
+            kind=body.kind or None, task=body.task or None, **_by(visit, body)
+        )
+        return {"alerts": [as_json.alert(view) for view in views]}
+
+    async def _test(self, visit: Visit, body: Why) -> Any:
         await raise_test(visit, body.reason or "nothing is wrong")
         return {"done": "a test alert is raised"}
 
     async def _audit(self, visit: Visit) -> Any:
-        operator, kind, act = audit.looked_for(visit.query)
+        operator, kind, act = audit.search_terms(visit.query)
         views = await visit.client.store.admin.audit(
             _limit(visit), _of_task(visit), who=operator, kind=kind, act=act, change=CHANGE
         )
@@ -511,23 +485,23 @@ class Api:
     async def _errors(self, visit: Visit) -> Any:
         report = await visit.client.store.oversight.error_groups()
         groups = [
-            _dated(group) | {"name": group.name, "ids": [ids.show(task) for task in group.ids]}
+            _shape_with_times(group) | {"name": group.name, "ids": [ids.show(task) for task in group.ids]}
             for group in report.groups
         ]
         return {"groups": groups, "read": report.read, "capped": report.capped}
 
     async def _refusals(self, visit: Visit) -> Any:
         refusals = await visit.client.store.oversight.refusals(_limit(visit), _of_task(visit))
-        return lambda: {"refusals": [_dated(refusal) for refusal in refusals]}
+        return lambda: {"refusals": [_shape_with_times(refusal) for refusal in refusals]}
 
     async def _decisions(self, visit: Visit) -> Any:
         decisions = await visit.client.store.oversight.decisions(_limit(visit))
-        return lambda: {"decisions": [_dated(decision) for decision in decisions]}
+        return lambda: {"decisions": [_shape_with_times(decision) for decision in decisions]}
 
     async def _minutes(self, visit: Visit) -> Any:
         since = _whole(visit, "since", 60, 86_400, 3600)
         minutes = await visit.client.store.oversight.minutes(since)
-        return lambda: {"minutes": [_dated(minute) for minute in minutes]}
+        return lambda: {"minutes": [_shape_with_times(minute) for minute in minutes]}
 
     # -- processes, queues, the store ------------------------------------------------------------------------
 
@@ -538,12 +512,10 @@ class Api:
 
     async def _leader(self, visit: Visit) -> Any:
         lease = as_json.lease(await visit.reads.lease(LEADER), LEADER)
-        return lease | {"terms": [_dated(term) for term in await visit.reads.past_terms(LEADER)]}
+        return lease | {"terms": [_shape_with_times(term) for term in await visit.reads.past_terms(LEADER)]}
 
-    async def _step_down(self, visit: Visit) -> Any:
-        body = await _body(visit, StepDownBody)
-        await visit.client.step_down(epoch=body.epoch, who=who_of(visit), why=body.reason)
-        visit.reads.forget()
+    async def _step_down(self, visit: Visit, body: StepDownBody) -> Any:
+        await visit.client.step_down(epoch=body.epoch, **_by(visit, body))
         return {"done": f"the leader of epoch {body.epoch} is asked to step down"}
 
     async def _queues(self, visit: Visit) -> Any:
@@ -556,11 +528,11 @@ class Api:
             "version": status.version,
             "needed": status.needed,
             "missing": status.missing,
-            "findings": _findings(await looked(visit.reads)),
+            "findings": _findings(await quick_findings(visit.reads)),
         }
 
     async def _examination(self, visit: Visit) -> Any:
-        return {"findings": _findings(await examined(visit.reads))}
+        return {"findings": _findings(await all_findings(visit.reads))}
 
     # -- schedules -------------------------------------------------------------------------------------------
 
@@ -568,9 +540,7 @@ class Api:
         app, limit = visit.query.get("app"), _limit(visit)
         after = behind(visit.query.get("after", ""))
         refuse_unstorable(ConfigError, app=app)
-        for name, longest in (("app", _LONGEST_APP), ("after", _LONGEST_AFTER)):
-            if len(visit.query.get(name, "")) > longest:
-                raise ConfigError(f"{name}: a text of at most {longest} characters")
+        _refuse_long(visit, OF_APP, AFTER)
         views = await visit.client.store.schedules.views(limit, app, None, after)
         return lambda: {
             "schedules": [as_json.schedule(view) for view in views],
@@ -592,35 +562,29 @@ class Api:
 
         return shape
 
-    async def _pause(self, visit: Visit) -> Any:
-        body, handle = await _body(visit, PauseBody), await _schedule_of(visit)
-        view = await handle.pause(_given(body.length), why=body.reason, who=who_of(visit))
-        visit.reads.forget()
+    async def _pause(self, visit: Visit, body: PauseBody) -> Any:
+        handle = await _schedule_of(visit)
+        view = await handle.pause(_value_or_none(body.length), **_by(visit, body))
         return as_json.schedule(view)
 
-    async def _resume(self, visit: Visit) -> Any:
-        body, handle = await _body(visit, Why), await _schedule_of(visit)
-        await handle.resume(why=body.reason, who=who_of(visit))
-        visit.reads.forget()
+    async def _resume(self, visit: Visit, body: Why) -> Any:
+        handle = await _schedule_of(visit)
+        await handle.resume(**_by(visit, body))
         return as_json.schedule(await handle.status())
 
-    async def _trigger(self, visit: Visit) -> Any:
-        body, handle = await _body(visit, Why), await _schedule_of(visit)
-        task = await handle.trigger(why=body.reason, who=who_of(visit))
-        visit.reads.forget()
+    async def _trigger(self, visit: Visit, body: Why) -> Any:
+        handle = await _schedule_of(visit)
+        task = await handle.trigger(**_by(visit, body))
         return {"task": task.id}
 
-    async def _backfill(self, visit: Visit) -> Any:
-        body, handle = await _body(visit, BackfillBody), await _schedule_of(visit)
+    async def _backfill(self, visit: Visit, body: BackfillBody) -> Any:
+        handle = await _schedule_of(visit)
         if body.dry_run:
             pairs = await preview_backfill(handle, body.since, body.until, body.limit)
             return {
                 "tasks": [{"task": task and ids.show(task), "created": task is None} for _, task in pairs]
             }
-        tasks = await handle.backfill(
-            body.since, body.until, limit=body.limit, why=body.reason, who=who_of(visit)
-        )
-        visit.reads.forget()
+        tasks = await handle.backfill(body.since, body.until, limit=body.limit, **_by(visit, body))
         return {"tasks": [{"task": task.id, "created": task.created} for task in tasks]}
 
     async def _brokers(self, visit: Visit) -> Any:
@@ -630,9 +594,7 @@ class Api:
 
     async def _lanes(self, visit: Visit) -> Any:
         limit, after = _limit(visit), behind(visit.query.get("after", ""))
-        for option, longest in (("app", _LONGEST_APP), ("name", LONGEST_LANE), ("after", _LONGEST_AFTER)):
-            if len(visit.query.get(option, "")) > longest:
-                raise ConfigError(f"{option}: a text of at most {longest} characters")
+        _refuse_long(visit, OF_APP, LANE, AFTER_LANE)
         name, app = visit.query.get("name"), visit.query.get("app")
         views = await visit.client.lanes(app, name, limit=limit, after=after)
         return lambda: {
@@ -651,33 +613,25 @@ class Api:
     async def _bulk_refusals(self, visit: Visit) -> Any:
         act = await visit.client.bulk_act(visit.params["id"])
         refusals = await visit.client.store.oversight.bulk_refusals(act.id, _limit(visit))
-        return lambda: {"refusals": [_dated(refusal) for refusal in refusals]}
+        return lambda: {"refusals": [_shape_with_times(refusal) for refusal in refusals]}
 
-    async def _bulk(self, visit: Visit) -> Any:
-        body = await _body(visit, BulkBody)
-        condition = filters.wanted(body.filter)
-        if not isinstance(body.expected, UnsetType):
+    async def _bulk(self, visit: Visit, body: BulkBody) -> Any:
+        condition = filters.parse_filter(body.filter)
+        id_ = None if isinstance(body.id, UnsetType) else ids.checked_bulk(body.id)
+        is_new = id_ is None or await visit.client.store.oversight.bulk_act(id_) is None
+        if is_new and not isinstance(body.expected, UnsetType):
             now = await visit.client.count(condition)
             if now != body.expected:
                 text = f"{now:,} tasks match by now, not {body.expected:,}. Nothing was done."
                 raise Denied(409, "Another number", text)
         act = await visit.client.bulk(
-            body.act,
-            condition,
-            why=body.reason,
-            who=who_of(visit),
-            limit=_given(body.limit),
-            rate=_given(body.rate),
-            signal=_given(body.signal),
-            value=body.value,
-        )
-        visit.reads.forget()
+            body.act, condition, limit=_value_or_none(body.limit), rate=_value_or_none(body.rate), signal=_value_or_none(body.signal),
+            value=body.value, id=id_, **_by(visit, body),
+        )  # fmt: skip
         return _bulk(act)
 
-    async def _stop(self, visit: Visit) -> Any:
-        body = await _body(visit, Why)
-        act = await visit.client.stop_bulk(visit.params["id"], why=body.reason, who=who_of(visit))
-        visit.reads.forget()
+    async def _stop(self, visit: Visit, body: Why) -> Any:
+        act = await visit.client.stop_bulk(visit.params["id"], **_by(visit, body))
         return _bulk(act)
 
 
@@ -695,11 +649,42 @@ async def _body(visit: Visit, struct_type: type[T]) -> T:
         ) from None
 
 
+async def _do_act(do: Do[B], visit: Visit, body: B) -> dict[str, Any]:
+    """Do an act on the task of the address, and return what became of it."""
+    task = visit.client.task(visit.params["task"])
+    try:
+        answer = await do(task, body, visit)
+    except WaitExpiredError as waiting:
+        return {"task": task.id, "verdict": "waiting", "outcome": str(waiting), "state": None}
+    return {"task": task.id, "verdict": answer.verdict, "outcome": answer.outcome, "state": answer.state}
+
+
+def _by(visit: Visit, body: Any) -> dict[str, Any]:
+    """Return who acts, and why."""
+    return {"who": who_of(visit), "why": body.reason}
+
+
+def _act_options(body: B, visit: Visit) -> dict[str, Any]:
+    return {**_by(visit, body), "timeout": PATIENCE}
+
+
+def _resubmit(task: TaskHandle[Any], body: ResubmitBody, visit: Visit) -> Awaitable[Answer]:
+    inputs: Any = _value_or_none(body.inputs)
+    if inputs is not None and not visit.visitor.may("admin"):
+        raise Denied(403, "For role admin", "Correcting what a task was given needs the role admin.")
+    return task.resubmit(step=_value_or_none(body.step), inputs=inputs, **_act_options(body, visit))
+
+
+def _settle(task: TaskHandle[Any], body: SettleBody, visit: Visit) -> Awaitable[Answer]:
+    value = body.value if body.outcome == "done" else None
+    return task.settle(body.step, outcome=body.outcome, value=value, **_act_options(body, visit))
+
+
 async def _schedule_of(visit: Visit) -> ScheduleHandle:
     return await visit.client.find_schedule(visit.params["name"], app=visit.params["app"])
 
 
-def _given(value: T | UnsetType) -> T | None:
+def _value_or_none(value: T | UnsetType) -> T | None:
     return None if isinstance(value, UnsetType) else value
 
 
@@ -720,8 +705,14 @@ def _whole(visit: Visit, name: str, least: int, most: int, default: int) -> int:
     return int(text)
 
 
-def _wanted(visit: Visit) -> Filter:
-    return filters.wanted(visit.query.get("q", ""))
+def _refuse_long(visit: Visit, *texts: Parameter) -> None:
+    for text in texts:
+        if len(visit.query.get(text.name, "")) > (longest := text.schema["maxLength"]):
+            raise ConfigError(f"{text.name}: a text of at most {longest} characters")
+
+
+def _filter_of(visit: Visit) -> Filter:
+    return filters.parse_filter(visit.query.get("q", ""))
 
 
 def _limit(visit: Visit) -> int:
@@ -729,10 +720,10 @@ def _limit(visit: Visit) -> int:
 
 
 def _findings(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    return [as_json.picked(finding, "check severity what remedy") for finding in findings]
+    return [as_json.pick(finding, "check severity what remedy") for finding in findings]
 
 
-def _dated(record: object) -> dict[str, Any]:
+def _shape_with_times(record: object) -> dict[str, Any]:
     """Return a record with its moments and its task as people read them."""
     shape: dict[str, Any] = msgspec.to_builtins(record)
     for name in shape.keys() & _MOMENTS:
@@ -744,7 +735,7 @@ def _dated(record: object) -> dict[str, Any]:
 
 
 def _bulk(view: BulkView) -> dict[str, Any]:
-    shape = _dated(view) | {"waiting": view.waiting, "progress": round(view.progress, 4)}
+    shape = _shape_with_times(view) | {"waiting": view.waiting, "progress": round(view.progress, 4)}
     del shape["wanted"]
     return shape
 

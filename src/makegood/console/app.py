@@ -48,7 +48,7 @@ from makegood.console.outcomes import COOKIE as SAID
 from makegood.console.pages.alerts import needing
 from makegood.console.reads import SHARED, Reads
 from makegood.console.redaction import Redact, Redaction
-from makegood.console.refused_forms import refused
+from makegood.console.refused_forms import refused_form
 from makegood.console.render import Renderer, Shell, theme_of
 from makegood.console.routes import routes
 from makegood.console.schedule_forms import ScheduleForms
@@ -137,28 +137,7 @@ def create_app(
         trace_url=trace_url,
         codec=codec,
     )
-    return console_app(store, options, clock, Redaction(redact), (resolve_user, resolve_access))
-
-
-def console_app(
-    store: str | Client,
-    options: ConsoleOptions,
-    clock: Clock | None = None,
-    redaction: Redaction | None = None,
-    hooks: tuple[ResolveUser | None, ResolveAccess | None] = (None, None),
-) -> "ConsoleApp":
-    """Return the console that options describe. ``hooks``: those of an embedding application, which say who
-    a visitor is and what they may do.
-    """
-    clock = clock or SystemClock()
-    return ConsoleApp(
-        store,
-        Access(clock, options, hooks),
-        redaction or Redaction(),
-        clock,
-        trace_url=options.trace_url,
-        codec=options.codec,
-    )
+    return ConsoleApp(store, options, clock, Redaction(redact), (resolve_user, resolve_access))
 
 
 class ConsoleApp:
@@ -166,34 +145,35 @@ class ConsoleApp:
     does.
 
     A mounted application gets no lifespan from most frameworks: then its first request opens the store.
+
+    ``hooks``: those of an embedding application, which say who a visitor is and what they may do.
     """
 
     def __init__(
         self,
         store: str | Client,
-        access: Access,
-        redaction: Redaction,
-        clock: Clock,
-        *,
-        trace_url: str | None = None,
-        codec: Codec | None = None,
+        options: ConsoleOptions,
+        clock: Clock | None = None,
+        redaction: Redaction | None = None,
+        hooks: tuple[ResolveUser | None, ResolveAccess | None] = (None, None),
     ) -> None:
+        clock, redaction = clock or SystemClock(), redaction or Redaction()
+        self.access = Access(clock, options, hooks)
         if not isinstance(store, str | Client):
             raise ConfigError(
                 f"store={store!r}: a URL, such as 'sqlite:///shop.db', or an open makegood.Client"
             )
         self._owns_store = isinstance(store, str)
-        self.client = Client(store) if isinstance(store, str) else store
-        self.access = access
-        self._reads = Reads(self.client, clock, share=SHARED, codec=codec)
+        self.client = Client(store, codec=options.codec) if isinstance(store, str) else store
+        self._reads = Reads(self.client, clock, share=SHARED, codec=options.codec)
         self._log = AccessLog(clock)
-        self._renderer = Renderer(files := StaticFiles(), redaction, trace_url=trace_url)
+        self._renderer = Renderer(files := StaticFiles(), redaction, trace_url=options.trace_url)
         self.routes: Sequence[Route] = ()
         self._patterns: list[tuple[Any, Route]] = []
-        self._outcomes = Outcomes(access.logins, self._renderer)
+        self._outcomes = Outcomes(self.access.logins, self._renderer)
         self._thread = DrawingThread()
-        self.live = LivePages(self.client, self._reads, self._drawn_for, self._thread)
-        self._login, acts = LoginPages(access, self._renderer), TaskActs(self._outcomes)
+        self.live = LivePages(self.client, self._reads, self._draw_for_role, self._thread)
+        self._login, acts = LoginPages(self.access, self._renderer), TaskActs(self._outcomes)
         self.answer(
             routes(
                 files,
@@ -204,7 +184,7 @@ class ConsoleApp:
                 *Api(redaction, self._thread, covering := Covering(redaction, self._thread)).routes(),
                 TaskValues(covering).route(),
                 self.live.route(),
-                act("/tasks/{id}/payloads", self.uncovered, role="admin"),
+                act("/tasks/{id}/payloads", self.show_payloads, role="admin"),
             )
         )
         self._opening = asyncio.Lock()
@@ -229,7 +209,7 @@ class ConsoleApp:
     async def close(self) -> None:
         """Close the store, if this application opened it."""
         async with self._opening:
-            await self.live.closed()
+            await self.live.close()
             self._thread.close()
             if self._owns_store and self._open:
                 self._open = False
@@ -296,7 +276,7 @@ class ConsoleApp:
     async def _answer(self, exchange: "_Exchange") -> Response:
         """Answer a request; what goes wrong is an answer, too."""
         try:
-            return await self._admitted(exchange)
+            return await self._admit(exchange)
         except (TokenNeededError, LoginNeededError) as challenge:
             return self._entrance(exchange, challenge)
         except BrokenOffError as interruption:
@@ -323,7 +303,7 @@ class ConsoleApp:
             return self._problem(exchange, challenge)
         return self._login.form(exchange.request, exchange.origin, _back(exchange))
 
-    async def _admitted(self, exchange: "_Exchange") -> Response:
+    async def _admit(self, exchange: "_Exchange") -> Response:
         """Find the route of a request, admit the visitor, and answer. Raises ``Denied``."""
         request, origin = exchange.request, exchange.origin
         _refuse_long(request.scope["path"], request.scope["query_string"].decode("latin-1"))
@@ -331,7 +311,7 @@ class ConsoleApp:
         exchange.kind = "api" if path.startswith(f"{ROOT}/") else "page"
         route, refusal = None, Denied(404, "Not found", "There is no such page.")
         try:
-            route, request.scope["path_params"] = self._found(path, request.method)
+            route, request.scope["path_params"] = self._find_route(path, request.method)
         except _WrongMethodError as wrong:
             refusal = wrong
         if route is not None:
@@ -359,10 +339,14 @@ class ConsoleApp:
             await self.open()
         if route.respond is None:
             return await self._page(route, visit)
-        with under_request(visit.id):
-            return await route.respond(visit)
+        try:
+            with under_request(visit.id):
+                return await route.respond(visit)
+        finally:
+            if route.kind in ("act", "api") and route.writes:
+                self._reads.forget()  # whatever it changed, the next page shows it
 
-    def _found(self, path: str, method: str) -> tuple[Route | None, dict[str, Any]]:
+    def _find_route(self, path: str, method: str) -> tuple[Route | None, dict[str, Any]]:
         """Return the route of a path, and the parts of the path that it names. Raises ``Denied``."""
         methods: set[str] = set()
         for (pattern, _, convertors), route in self._patterns:
@@ -376,17 +360,17 @@ class ConsoleApp:
             raise _WrongMethodError(method, sorted(methods))
         return None, {}
 
-    async def _drawn_for(self, path: str, query: str, role: Role, base: str) -> str:
+    async def _draw_for_role(self, path: str, query: str, role: Role, base: str) -> str:
         """Draw a page that somebody watches as a visitor of this role sees it, whoever it is."""
         _refuse_long(path, query)
-        route, parts = self._found(path or "/", "GET")
+        route, parts = self._find_route(path or "/", "GET")
         if route is None or route.context is None or not Visitor("", role, "").may(route.role):
             raise Denied(404, "Not found", "There is no such page.")
         parameters = dict(parse_qsl(query, keep_blank_values=True))
         parameters.pop("fragment", None)
-        return await self._drawn(route, {**parameters, **parts}, role, base)
+        return await self._draw_shared(route, {**parameters, **parts}, role, base)
 
-    async def _drawn(self, route: Route, query: Mapping[str, str], role: Role, base: str) -> str:
+    async def _draw_shared(self, route: Route, query: Mapping[str, str], role: Role, base: str) -> str:
         """Draw a page for all visitors of a role, who share it for a second; forms carry ``_TOKEN``."""
 
         async def draw() -> str:
@@ -395,7 +379,7 @@ class ConsoleApp:
             shell = self._shell(base, visitor, here=route.here, alerts=alerts)
             return await self._draw(shell, route.template, context)
 
-        return await self._reads.shared(("drawn", route.path, *sorted(query.items()), role, base), draw)
+        return await self._reads.share(("drawn", route.path, *sorted(query.items()), role, base), draw)
 
     async def _context(self, route: Route, query: Mapping[str, str]) -> Any:
         """Read what a page shows. Raises ``Denied`` for a route without a page."""
@@ -413,7 +397,7 @@ class ConsoleApp:
         """Draw a page, or the fragments of it that ``?fragment=`` names."""
         query = {**visit.query, **visit.params}
         if names := [name for name in query.pop("fragment", "").split(",") if name]:
-            html = await self._drawn(route, query, visit.visitor.role, visit.origin.base)
+            html = await self._draw_shared(route, query, visit.visitor.role, visit.origin.base)
             if not (parts := await self._thread.run(lambda: cut(html, names))):
                 raise Denied(404, "Not found", "This page has no such part (any more).")
             return HTMLResponse("\n".join(parts.values()).replace(_TOKEN, visit.visitor.token))
@@ -435,10 +419,10 @@ class ConsoleApp:
             text = text.replace(' data-page="', ' data-still="', 1)
         response = HTMLResponse(text)
         if toast is not None:
-            response.delete_cookie(visit.origin.named(SAID), **visit.origin.cookie)
+            response.delete_cookie(visit.origin.cookie_name(SAID), **visit.origin.cookie)
         return response
 
-    async def uncovered(self, visit: Visit) -> Response:
+    async def show_payloads(self, visit: Visit) -> Response:
         """Answer with a task's page whose payloads are whole, once; the audit keeps the look."""
         task = visit.client.task(visit.params["id"])
         await task_of(visit)
@@ -447,7 +431,7 @@ class ConsoleApp:
         await visit.client.store.alerts.looked(
             act, task.number, "its inputs and results, secret values included"
         )
-        route, parts = self._found(f"/tasks/{task.id}", "GET")
+        route, parts = self._find_route(f"/tasks/{task.id}", "GET")
         assert route is not None  # the table has the page of a task
         theme = theme_of(visit.request)
         shell = self._shell(visit.origin.base, visit.visitor, theme=theme, here=route.here, whole=True)
@@ -470,7 +454,7 @@ class ConsoleApp:
             body = {"type": "about:blank", "title": title, "status": status, "detail": str(failure)}
             return JSONResponse(body, status, headers, media_type="application/problem+json")
         wrong, back = getattr(failure, "field", ""), getattr(failure, "back", "")
-        form = None if status in (401, 403) else refused(exchange.form, str(failure), wrong)
+        form = None if status in (401, 403) else refused_form(exchange.form, str(failure), wrong)
         if exchange.request.headers.get(BY_SCRIPT):
             toast = {"toast": Toast("need", title, str(failure))}
             if form is not None and form.wrong:

@@ -17,7 +17,7 @@ from makegood.payload.envelopes import describe
 from makegood.saga.rules import owner
 from makegood.store.records import Identity
 from makegood.store.views import NodeView, StepView, TaskDetail
-from makegood.story.held_tasks import held
+from makegood.story.held_tasks import held_task_of
 from makegood.story.steps import stem
 
 MOST = 100
@@ -89,7 +89,7 @@ def attempt_lines(
     views = {view.idx: view for view in detail.steps}
     nodes_by_id = {view.id: view for view in nodes}
     try:
-        whole: HeldTask | None = None if "inputs" in sizes else held(detail)
+        whole: HeldTask | None = None if "inputs" in sizes else held_task_of(detail)
     except StoreError:
         whole = None
     mine = [a for a in course.attempts if a.submission == submission and a.end != "planned"]
@@ -97,7 +97,7 @@ def attempt_lines(
         mine = [attempt for attempt in mine if attempt.idx in page]
     anchors: dict[tuple[int, str], str] = {}
     all_lines: list[AttemptLine] = []
-    for group in _grouped(mine, views):
+    for group in _group(mine, views):
         attempt = group[0]
         if len(group) > 1:
             all_lines.append(_together(group, views[attempt.idx]))
@@ -150,7 +150,7 @@ def _leave_out(lines: Sequence[AttemptLine], sizes: Mapping[str, int]) -> None:
             room -= size
 
 
-def _grouped(attempts: Sequence[ShownAttempt], views: Mapping[int, StepView]) -> list[list[ShownAttempt]]:
+def _group(attempts: Sequence[ShownAttempt], views: Mapping[int, StepView]) -> list[list[ShownAttempt]]:
     """Join the calm attempts at items of one ``each``, if there are many."""
     groups: dict[object, list[ShownAttempt]] = {}
     for attempt in attempts:

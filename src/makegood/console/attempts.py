@@ -4,7 +4,6 @@ They are put together from the history (what a commit moved, and which attempts 
 flight now. What the store does not know stays None.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -191,7 +190,7 @@ class _Reader:
         attempt = self._open.get(idx)
         if attempt is not None and before in ("running", "undoing") and state != "running":
             self._close(attempt, event, move)
-        if before == "in_doubt" and reason in ("probe", "fenced") and not self._ended_now(idx, event):
+        if before == "in_doubt" and reason in ("probe", "fenced") and not self._has_just_ended(idx, event):
             probe = self._add(step, "probe", self._last.get(idx, event.at))
             probe.ended, probe.node = event.at, event.node
             probe.end = "happened" if state == "done" else "not happened"
@@ -231,7 +230,7 @@ class _Reader:
             attempt.node, attempt.taken = event.node, attempt.asked
         self._open.pop(attempt.idx, None)
 
-    def _ended_now(self, idx: int, event: EventView) -> bool:
+    def _has_just_ended(self, idx: int, event: EventView) -> bool:
         return any(a.idx == idx and a.ended == event.at and a.doing == "probe" for a in self.course.attempts)
 
     def _end(self, event: EventView, end: AttemptEnd, move: Move | None) -> None:
@@ -239,7 +238,8 @@ class _Reader:
         step = self._steps.get(end.idx)
         if step is None:
             return
-        start = None if end.took is None else event.at - end.took
+        over = event.at if end.due is None else end.due  # a silence is judged some time after the deadline
+        start = None if end.took is None else over - end.took
         attempt = self._open.get(end.idx)
         if attempt is None or attempt.doing != end.doing:
             request_time = self._last.get(end.idx, event.at)
@@ -258,9 +258,7 @@ class _Reader:
         attempt.error, attempt.frame = end.error or "", end.frame or ""
         attempt.why = move.detail if move is not None and end.kind == "gave_up" else ""
         attempt.traceback = end.traceback or ""
-        if end.kind == "expired" and attempt.taken is not None:
-            due = attempt.taken + _within(step, end.doing)
-            attempt.due = due if due <= event.at else None
+        attempt.due = end.due if end.due is not None and end.due <= event.at else None
         self._last[end.idx] = event.at
 
     def _late(self, event: EventView, end: AttemptEnd) -> None:
@@ -282,8 +280,10 @@ class _Reader:
                     attempt = self._add(step, step.doing, self._last.get(step.idx, detail.task.created))
                 attempt.number, attempt.node = step.attempt, step.taken_by
                 attempt.due = None if step.due is None or step.taken_by is None else now + step.due
-                if attempt.due is not None:
-                    attempt.taken = max(attempt.asked, attempt.due - _within(step, step.doing))
+                if (
+                    attempt.due is not None and step.taken_at is not None
+                ):  # its deadline may have been extended
+                    attempt.taken = max(attempt.asked, step.taken_at)
             elif attempt is not None and step.waiting:
                 self._close_silent(attempt, step)
             if step.waiting and step.due is not None:
@@ -295,14 +295,6 @@ class _Reader:
         """End an undo that was not answered and is to be tried again: no move says so."""
         attempt.end, attempt.why = SILENT, step.error or ""
         self._open.pop(step.idx, None)
-
-
-def _within(step: StepView, doing: str) -> float:
-    """Return the seconds that an attempt may take."""
-    policy = None if step.plan is None else step.plan.policy
-    if policy is None:
-        return math.inf
-    return policy.undo_within or policy.within if doing == "undo" else policy.within
 
 
 def _ending(doing: str, move: Move) -> str:

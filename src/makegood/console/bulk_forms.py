@@ -12,7 +12,7 @@ from makegood.console.outcomes import ActOutcome, Outcomes
 from makegood.console.pages import bulk
 from makegood.console.signal_forms import fields_of
 from makegood.console.visits import Denied, Route, Visit, act, number_in
-from makegood.errors import ActRefusedError, BulkNotFoundError
+from makegood.errors import ActRefusedError
 from makegood.store.oversight_records import BulkKind
 
 _VERBS: Final = {
@@ -42,13 +42,20 @@ class BulkForms:
         kind = next((kind for kind in get_args(BulkKind) if kind == visit.field("kind")), None)
         if kind is None:
             raise Denied(400, "Not understood", f"kind is one of {', '.join(get_args(BulkKind))}.")
-        condition = bulk.chosen(visit.form)
+        condition = bulk.filter_of(visit.form)
         signal: dict[str, Any] = {}
         if kind == "signal":
             fields = fields_of(visit.form.get("schema", ""))
             signal = {"signal": visit.field("signal"), "value": signal_value(fields, visit)}
-        act = await visit.client.bulk(kind, condition, why=why_of(visit), who=who_of(visit), **signal)
-        visit.reads.forget()
+        name = visit.field("id") or None
+        try:
+            act = await visit.client.bulk(
+                kind, condition, why=why_of(visit), who=who_of(visit), id=name, **signal
+            )
+        except ActRefusedError as refusal:
+            return self._outcomes.respond(
+                visit, ActOutcome("need", "Refused", str(refusal), f"/bulk/{name}", 409)
+            )
         tasks = f"{act.counted:,}{'+' if act.more else ''} task{'s' * (act.counted != 1)}"
         text = "The leading Supervisor sends the commands; this page shows how far it is."
         outcome = ActOutcome("ok", f"{tasks} will be {_VERBS[kind]}", text, f"/bulk/{act.id}")
@@ -61,12 +68,8 @@ class BulkForms:
         try:
             act = await visit.client.stop_bulk(name, why=why_of(visit), who=who_of(visit))
             outcome = ActOutcome("ok", "Stopped", f"{act.sent:,} tasks had been sent the command.", back)
-        except BulkNotFoundError as missing:
-            raise Denied(404, "Not found", str(missing)) from None
         except ActRefusedError as refusal:
             outcome = ActOutcome("need", "Refused", str(refusal), back, 409)
-        finally:
-            visit.reads.forget()
         return self._outcomes.respond(visit, outcome)
 
     async def step_down(self, visit: Visit) -> Response:
@@ -80,6 +83,4 @@ class BulkForms:
             outcome = ActOutcome("ok", f"{leader} is asked to step down", text, "/cluster")
         except ActRefusedError as refusal:
             outcome = ActOutcome("need", "Refused", str(refusal), "/cluster", 409)
-        finally:
-            visit.reads.forget()
         return self._outcomes.respond(visit, outcome)

@@ -30,11 +30,11 @@ class Covering:
         self._thread = thread
         self._alone = asyncio.Lock()
 
-    async def covered(self, payload: bytes) -> bytes:
+    async def mask(self, payload: bytes) -> bytes:
         """Return a payload as JSON with its secrets covered. An application's own hook runs in this process,
         whatever the size.
         """
-        if len(payload) <= IN_THREAD or self._redaction.hooked:
+        if len(payload) <= IN_THREAD or self._redaction.has_hook:
             return await self._thread.run(lambda: self._redaction.raw(payload)) or b"null"
         async with self._alone:
             return await _elsewhere(payload)

@@ -37,7 +37,7 @@ class DrawingThread:
         """Return what ``work`` returns, or raise what it raises; it runs in the context of the caller."""
         context, cost = contextvars.copy_context(), COST.get()
 
-        def timed() -> T:
+        def run_timed() -> T:
             began = time.thread_time()
             try:
                 return context.run(work)
@@ -45,7 +45,7 @@ class DrawingThread:
                 if cost is not None:
                     cost.seconds += time.thread_time() - began
 
-        return await asyncio.get_running_loop().run_in_executor(self._pool, timed)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, run_timed)
 
     def close(self) -> None:
         """End the thread once what it draws is drawn."""

@@ -25,7 +25,7 @@ class Element(NamedTuple):
     end: int
 
 
-def found(text: str, left_out: tuple[str, ...] = ()) -> Iterator[Element]:
+def elements(text: str, left_out: tuple[str, ...] = ()) -> Iterator[Element]:
     """Yield the elements with ids, each after those inside it; no id begins as one of ``left_out``."""
     stack: list[tuple[str, str, int]] = []
     inside = [""]
@@ -54,5 +54,5 @@ def cut(text: str, names: Sequence[str]) -> dict[str, str]:
     {'b': '<li id="b">1<br>2</li>'}
     """
     ids = frozenset(names)
-    places = {element.id: element for element in reversed(list(found(text))) if element.id in ids}
+    places = {element.id: element for element in reversed(list(elements(text))) if element.id in ids}
     return {name: text[places[name].begin : places[name].end] for name in names if name in places}

@@ -122,9 +122,9 @@ def axis(bars: Sequence[Bar], marks: Sequence[float] = (), until: float = 100.0)
         points = [0.0]
     if len(points) == 1:
         points.append(points[0] + 0.001)
-    busy = _merged(calls)
+    busy = _merge(calls)
     stretches = [(a, b, _within(busy, a, b)) for a, b in pairwise(points)]
-    breaks = _broken(stretches)
+    breaks = _choose_breaks(stretches)
     free = until - BREAK * len(breaks)
     left = sum(b - a for n, (a, b, _) in enumerate(stretches) if n not in breaks) or 1.0
     scale, x = Axis([(points[0], 0.0)]), 0.0
@@ -137,7 +137,7 @@ def axis(bars: Sequence[Bar], marks: Sequence[float] = (), until: float = 100.0)
     return scale
 
 
-def _merged(calls: Sequence[Bar]) -> list[tuple[float, float]]:
+def _merge(calls: Sequence[Bar]) -> list[tuple[float, float]]:
     """Return when anything runs, as stretches that do not touch."""
     spans: list[tuple[float, float]] = []
     for bar in sorted(calls, key=lambda bar: bar.start):
@@ -154,7 +154,7 @@ def _within(busy: Sequence[tuple[float, float]], a: float, b: float) -> bool:
     return n >= 0 and busy[n][1] > a
 
 
-def _broken(stretches: Sequence[tuple[float, float, bool]]) -> set[int]:
+def _choose_breaks(stretches: Sequence[tuple[float, float, bool]]) -> set[int]:
     """Return the stretches to break: the worst by its share of what is left, until none is over its share."""
     breaks: set[int] = set()
     while len(breaks) < min(MOST_BREAKS, len(stretches) - LEAST_WHOLE):
@@ -234,7 +234,7 @@ def chart(
     marks = [mark for mark in (now, turn) if mark is not None]
     has_plan = any(bar.look == "plan" for bar in bars)
     scale = axis(bars, marks, 100.0 - FUTURE if has_plan else 100.0)
-    shapes = [_drawn(bar, scale) for bar in bars]
+    shapes = [_draw_bar(bar, scale) for bar in bars]
     cuts = [
         ((p + q) / 2, bar.row)
         for p, q, _ in scale.breaks
@@ -284,7 +284,7 @@ class _LabelLine:
         return is_free
 
 
-def _drawn(bar: Bar, scale: Axis) -> DrawnBar:
+def _draw_bar(bar: Bar, scale: Axis) -> DrawnBar:
     if bar.look == "plan":
         start = 101.5 - FUTURE
         return DrawnBar(bar.row, start, start + FUTURE - 3, "plan", bar.text, title=bar.title)

@@ -253,7 +253,7 @@ def rows_of(parts: Sequence[Part]) -> list[LadderRow]:
         if isinstance(part, LadderStep):
             rows.append(LadderRow(kind="steps", cells=[LadderCell(step=part)]))
         elif width(part) > MOST_LANES:
-            rows += _stacked(part)
+            rows += _stack(part)
         elif isinstance(part, Branches):
             rows += _side_by_side(part)
         else:
@@ -302,7 +302,7 @@ def _cells_of(branch: Sequence[LadderRow], n: int, lane: int, lanes: int, wide: 
     return [LadderCell(step=None, lane=lane, lanes=lanes, span=wide, ahead=ahead)]
 
 
-def _stacked(part: Part) -> list[LadderRow]:
+def _stack(part: Part) -> list[LadderRow]:
     """Branches below each other, lettered, under a head that counts them."""
     branches: list[list[Part]]
     if isinstance(part, Branches):
@@ -335,12 +335,12 @@ def ladder(steps: Sequence[LadderStep], *, goal: str = "forward") -> list[Ladder
     """Return the rows of a task, from the first step down."""
     rows = rows_of(series(steps))
     back = goal != "forward"
-    last = max((n for n, row in enumerate(rows) if _begun(row)), default=-1)
+    last = max((n for n, row in enumerate(rows) if _has_begun(row)), default=-1)
     ladder_rows: list[LadderRow] = []
     for row in rows[: last + 1] if back else rows:
         ladder_rows.append(row)
         if any(step.no_return for step in row.steps):
-            ladder_rows.append(LadderRow(kind="noreturn", passed=_begun(row)))
+            ladder_rows.append(LadderRow(kind="noreturn", passed=_has_begun(row)))
     _climb(ladder_rows, back=back)
     ladder_rows = fold(ladder_rows)
     if back:
@@ -351,7 +351,7 @@ def ladder(steps: Sequence[LadderStep], *, goal: str = "forward") -> list[Ladder
     return ladder_rows
 
 
-def _begun(row: LadderRow) -> bool:
+def _has_begun(row: LadderRow) -> bool:
     return any(step.state not in ("waiting", "skipped") for step in row.steps)
 
 
@@ -360,11 +360,11 @@ def _climb(rows: Sequence[LadderRow], *, back: bool) -> None:
     is_climbed, n = back, len(rows) - 1
     while n >= 0:
         block = [n]
-        while _labelled(rows[n]) and n and _labelled(rows[n - 1]):
+        while _has_label(rows[n]) and n and _has_label(rows[n - 1]):
             n -= 1
             block.append(n)
         cells = [cell for k in block for cell in rows[k].cells]
-        open_cells = [cell for cell in cells if cell.step is not None and _unsettled(cell.step)]
+        open_cells = [cell for cell in cells if cell.step is not None and _is_unsettled(cell.step)]
         for cell in cells:
             unsettled_here = cell in open_cells and not cell.label
             cell.up = "ahead" if not is_climbed else "half" if unsettled_here else ""
@@ -375,11 +375,11 @@ def _climb(rows: Sequence[LadderRow], *, back: bool) -> None:
         n -= 1
 
 
-def _labelled(row: LadderRow) -> bool:
+def _has_label(row: LadderRow) -> bool:
     return bool(row.cells and row.cells[0].label)
 
 
-def _unsettled(step: LadderStep) -> bool:
+def _is_unsettled(step: LadderStep) -> bool:
     return step.kind not in ("when", "first") and step.state not in SETTLED
 
 

@@ -85,7 +85,7 @@ class LimitedServer:
         self._name = name
         self._server = _Server(name, config, listening)
         self._serving = asyncio.get_running_loop().create_task(self._server.serve(), name=name)
-        self._serving.add_done_callback(self._ended)
+        self._serving.add_done_callback(self._log_end)
 
     @property
     def connections(self) -> Connections:
@@ -96,7 +96,7 @@ class LimitedServer:
         """Wait until it has ended."""
         await asyncio.wait([self._serving])
 
-    def _ended(self, serving: asyncio.Task[None]) -> None:
+    def _log_end(self, serving: asyncio.Task[None]) -> None:
         if not serving.cancelled() and (failure := serving.exception()) is not None:
             log.error("%s has ended", self._name, exc_info=failure)
 
@@ -165,7 +165,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._unparsed = b""
         self._http.connection_lost(exc)
         self._limit(None)
-        self._taken()
+        self._stop_timer()
         self._kept.leave(self._transport)
 
     def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 - as every protocol has it
@@ -197,14 +197,14 @@ class _Connection(asyncio.BufferedProtocol):
         self._unread = self._http.loop.call_later(DRAIN, self._transport.abort)
 
     def resume_writing(self) -> None:
-        self._taken()
+        self._stop_timer()
         self._http.resume_writing()
 
     def know(self) -> None:
         """Record that the application knows the client."""
         self._kept.know(self._transport)
 
-    def answered(self, proceed: Callable[[], None]) -> None:
+    def finish_answer(self, proceed: Callable[[], None]) -> None:
         """Record that an answer is complete, and let uvicorn ``proceed`` to the next request."""
         self._kept.spend(self._transport)
         proceed()
@@ -232,7 +232,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._due.cancel()
         self._due = None if patience is None else self._http.loop.call_later(patience, self._transport.abort)
 
-    def _taken(self) -> None:
+    def _stop_timer(self) -> None:
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
@@ -290,7 +290,7 @@ class _Http(H11Protocol):
         self._connection = connection
 
     def on_response_complete(self) -> None:
-        self._connection.answered(super().on_response_complete)
+        self._connection.finish_answer(super().on_response_complete)
 
     async def _answer(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         if {name for name, _ in scope["headers"]} >= _LENGTHS:

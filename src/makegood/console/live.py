@@ -19,11 +19,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from makegood.base.cancelling import cancelled
 from makegood.base.contexts import home_context
+from makegood.base.pacing import event_within
 from makegood.base.sizes import KIB
 from makegood.client.client import Client
 from makegood.console.drawing import COST, Cost, DrawingThread
-from makegood.console.elements import Element, found
+from makegood.console.elements import Element, elements
 from makegood.console.reads import Reads
 from makegood.console.users import Role
 from makegood.console.visits import ANONYMOUS, Denied, Route, Visit
@@ -89,7 +91,7 @@ def _parts(page: str) -> dict[str, tuple[bytes, str]]:
     """Return of each element with an id the hash of its own text, without those inside it, and its parent."""
     own: dict[str, list[Element]] = {}
     parts: dict[str, tuple[bytes, str]] = {}
-    for element in found(page, _UNWATCHED):
+    for element in elements(page, _UNWATCHED):
         texts, at = [], element.begin
         for inner in own.pop(element.id, ()):
             texts += [page[at : inner.begin], f"#{inner.id}"]
@@ -100,7 +102,7 @@ def _parts(page: str) -> dict[str, tuple[bytes, str]]:
     return parts
 
 
-def changed(before: PageLook, after: PageLook) -> tuple[str, ...]:
+def changes(before: PageLook, after: PageLook) -> tuple[str, ...]:
     """Return the ids of elements that have changed; one inside another that has changed is left out."""
     differ = {
         name
@@ -110,13 +112,15 @@ def changed(before: PageLook, after: PageLook) -> tuple[str, ...]:
     parents = {name: parent for name, (_, parent) in after.parts.items()}
     fresh = {name for name in differ if name not in before.parts}
 
-    def covered(name: str) -> bool:
+    def is_inside_a_change(name: str) -> bool:
         while name := parents.get(name, ""):
             if name in differ:
                 return True
         return False
 
-    return tuple(name for name in after.parts if name in differ and name not in fresh and not covered(name))
+    return tuple(
+        name for name in after.parts if name in differ and name not in fresh and not is_inside_a_change(name)
+    )
 
 
 class Stream:
@@ -252,12 +256,10 @@ class LivePages:
             watch.mark("ended")
         self._news.set()
 
-    async def closed(self) -> None:
+    async def close(self) -> None:
         """Wait until nobody looks any more."""
         self.end()
-        if self.looking is not None:
-            self.looking.cancel()
-            await asyncio.gather(self.looking, return_exceptions=True)
+        await cancelled(self.looking)
 
     async def _look_on(self) -> None:
         """Look at the pages for as long as somebody watches one."""
@@ -266,12 +268,7 @@ class LivePages:
         try:
             while self._pages and not self._closing:
                 await asyncio.sleep(STEADY if busy else QUICK)
-                try:
-                    async with asyncio.timeout(0 if busy else STEADY - QUICK):
-                        await self._news.wait()
-                    busy = True
-                except TimeoutError:
-                    busy = False
+                busy = await event_within(self._news, 0 if busy else STEADY - QUICK)
                 self._news.clear()
                 self._reads.forget()
                 for page, watch in list(self._pages.items()):
@@ -299,7 +296,7 @@ class LivePages:
             return
         if before is None or before is watch.look:
             return
-        for name in changed(before, watch.look):
+        for name in changes(before, watch.look):
             for stream in watch.streams:
                 stream.names[name] = None
                 stream.wake.set()
@@ -322,13 +319,12 @@ class EventStream(Response):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             with self._live.watching(self._page, self._look, self._due) as stream:
-                departure = asyncio.ensure_future(_left(Request(scope, receive)))
+                departure = asyncio.ensure_future(_wait_for_departure(Request(scope, receive)))
                 departure.add_done_callback(lambda _: stream.wake.set())
                 try:
                     await self._send_all(stream, send, departure)
                 finally:
-                    departure.cancel()
-                    await asyncio.gather(departure, return_exceptions=True)
+                    await cancelled(departure)
             if not stream.ended:
                 with contextlib.suppress(OSError):
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -345,17 +341,12 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
             if stream.large:
                 return
-            try:
-                async with asyncio.timeout(ALIVE):
-                    await stream.wake.wait()
-                text = stream.take()
-            except TimeoutError:
-                text = ": alive\n\n"
+            text = stream.take() if await event_within(stream.wake, ALIVE) else ": alive\n\n"
             if stream.ended or departure.done() or asyncio.get_running_loop().time() > end:
                 return
 
 
-async def _left(request: Request) -> None:
+async def _wait_for_departure(request: Request) -> None:
     """Wait until the browser has left."""
     while (await request.receive())["type"] != "http.disconnect":
         continue

@@ -35,10 +35,10 @@ class LoginPages:
         if self._access.token is not None:
             if not self._access.is_token(visit.field("token")):
                 return self.form(request, origin, after, "That is not the token.")
-            return self._entered(request, origin, HOLDER, after)
+            return self._enter(request, origin, HOLDER, after)
         name = visit.field("user")
         try:
-            user = await self._access.proved(name, visit.form.get("password", ""), origin.address)
+            user = await self._access.authenticate(name, visit.form.get("password", ""), origin.address)
         except TooManyAttemptsError as error:
             retry = {"retry-after": str(math.ceil(error.wait))}
             return self.form(
@@ -46,7 +46,7 @@ class LoginPages:
             )
         if user is None:
             return self.form(request, origin, after, _REFUSED, status=401, user=name)
-        return self._entered(request, origin, user.name, after)
+        return self._enter(request, origin, user.name, after)
 
     def by_link(self, request: Request, origin: Whence, path: str) -> Response | None:
         """Log in whoever opens the printed address: its token gives a cookie, and leaves the address.
@@ -60,16 +60,16 @@ class LoginPages:
         remainder = urlencode([(name, value) for name, value in query if name != "token"])
         after = _inside(path) + (f"?{remainder}" if remainder else "")
         if self._access.is_token(tokens[-1]):
-            return self._entered(request, origin, HOLDER, after)
-        return None if self._access.login(request, origin) is None else _led(origin, after)
+            return self._enter(request, origin, HOLDER, after)
+        return None if self._access.login(request, origin) is None else _redirect(origin, after)
 
-    def _entered(self, request: Request, origin: Whence, name: str, after: str) -> Response:
+    def _enter(self, request: Request, origin: Whence, name: str, after: str) -> Response:
         """Send a browser on with the cookie of a new login; the one that it replaces ends."""
         if (before := self._access.login(request, origin)) is not None:
             self._access.logins.end(before)
-        response = _led(origin, after)
+        response = _redirect(origin, after)
         cookie = self._access.cookie(name)
-        response.set_cookie(origin.named(COOKIE), cookie, max_age=round(LASTS), **origin.cookie)
+        response.set_cookie(origin.cookie_name(COOKIE), cookie, max_age=round(LASTS), **origin.cookie)
         return response
 
     async def leave(self, visit: Visit) -> Response:
@@ -77,7 +77,7 @@ class LoginPages:
         if (login := self._access.login(visit.request, visit.origin)) is not None:
             self._access.logins.end(login)
         response = RedirectResponse(f"{visit.origin.base}/login", 303)
-        response.delete_cookie(visit.origin.named(COOKIE), **visit.origin.cookie)
+        response.delete_cookie(visit.origin.cookie_name(COOKIE), **visit.origin.cookie)
         return response
 
     def _require_login_page(self) -> None:
@@ -106,7 +106,7 @@ class LoginPages:
         return HTMLResponse(self._renderer.page(shell, "login.html", context), status, headers)
 
 
-def _led(origin: Whence, after: str) -> Response:
+def _redirect(origin: Whence, after: str) -> Response:
     return RedirectResponse(origin.base + after, 303, {"referrer-policy": "no-referrer"})
 
 

@@ -13,7 +13,7 @@ from makegood.store.views import StepBlock, TaskExcerpt
 from makegood.story.steps import ORDER
 
 
-def folded(part: TaskExcerpt) -> list[StepBlock]:
+def fold(part: TaskExcerpt) -> list[StepBlock]:
     """Return the blocks of the overview: neighbours of one state, none of whose steps has a rung, are one."""
     read = {step.idx for step in part.detail.steps}
     blocks: list[StepBlock] = []
@@ -44,13 +44,13 @@ def long_ladder(
         indices = frozenset(part.page)
         return [row for idx, row in rows if idx in indices]
     ladder_rows: list[LadderRow] = []
-    for block in folded(part):
+    for block in fold(part):
         mine = [row for idx, row in rows if block.first <= idx <= block.last]
         count = sum(block.states.values())
         if count > len(mine):
             ladder_rows.append(
                 LadderRow(
-                    kind="block", names=(names.get(block.first, ""), names.get(block.last, "")), count=count, said=said(block.states),
+                    kind="block", names=(names.get(block.first, ""), names.get(block.last, "")), count=count, said=states_text(block.states),
                     first=block.first, up="" if back else "ahead",
                 )
             )  # fmt: skip
@@ -58,16 +58,16 @@ def long_ladder(
     return ladder_rows
 
 
-def said(states: Mapping[str, int]) -> str:
+def states_text(states: Mapping[str, int]) -> str:
     """Say how many steps are in which state.
 
-    >>> said({"done": 97, "failed": 2, "in_doubt": 1})
+    >>> states_text({"done": 97, "failed": 2, "in_doubt": 1})
     '1 in doubt, 2 failed, 97 done'
     """
-    return ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in counted_states(states))
+    return ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in state_counts(states))
 
 
-def counted_states(states: Mapping[str, int]) -> list[tuple[str, int]]:
+def state_counts(states: Mapping[str, int]) -> list[tuple[str, int]]:
     """Return the states with their counts, those that need somebody first."""
     return sorted(
         states.items(), key=lambda item: (ORDER.index(item[0]) if item[0] in ORDER else len(ORDER), item[0])

@@ -35,7 +35,7 @@ LOOKS: Mapping[str, tuple[str, str, str]] = {
 LINES = ("stuck", "undone", "could", "stays")
 
 
-def left(step: LadderStep) -> RungLook:
+def left_look(step: LadderStep) -> RungLook:
     """Return the left side."""
     state = step.forward or step.state
     if state in ("undoing", "undone", "undo_failed", "kept"):
@@ -47,7 +47,7 @@ def left(step: LadderStep) -> RungLook:
     return RungLook(
         icon=icon,
         tone=tone,
-        word=step.text or word,
+        word=f"{step.text or word}{', lost' if step.loser else ''}",
         rail="ahead" if state == "waiting" else "half" if under_way else "",
     )
 

@@ -143,13 +143,13 @@ def _together(event: EventView) -> list[tuple[str, Move]]:
     alike: dict[Move, list[str]] = {}
     for move in moves:
         alike.setdefault(move if move.of_task else replace(move, name=""), []).append(move.name)
-    return [(_joined(names), move) for move, names in alike.items()]
+    return [(_join_names(names), move) for move, names in alike.items()]
 
 
-def _joined(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     """Join the names of steps; many items of one ``each`` are one name with their range.
 
-    >>> _joined(["book", "pack"]), _joined(["hold[0]", "hold[1]", "hold[2]"])
+    >>> _join_names(["book", "pack"]), _join_names(["hold[0]", "hold[1]", "hold[2]"])
     ('book, pack', 'hold[0] to [2]')
     """
     groups: dict[str, list[str]] = {}

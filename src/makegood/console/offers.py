@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from makegood import saga
 from makegood.base import ids
 from makegood.base.counts import counted
-from makegood.client.remedies import allowed
+from makegood.client.remedies import allowed_commands
 from makegood.console.in_place import Undoing, undo_preview
 from makegood.console.signal_forms import FormField, fields_of
 from makegood.errors import StoreError
@@ -17,9 +17,9 @@ from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.saga import rules
 from makegood.store.views import TaskDetail
-from makegood.story.held_tasks import held, task_of
+from makegood.story.held_tasks import held_task_of, task_of
 from makegood.story.signals import receivable
-from makegood.story.steps import listed
+from makegood.story.steps import join_names
 from makegood.story.undo_preview import TOUCHED, needs_settling
 from makegood.story.waits import listens
 
@@ -87,8 +87,8 @@ class Offers:
 def offers(detail: TaskDetail) -> Offers:
     """Return the acts that the rules would carry out now."""
     try:
-        task = held(detail) if detail.tally is None else None
-        messages = allowed(detail)
+        task = held_task_of(detail) if detail.tally is None else None
+        messages = allowed_commands(detail)
     except StoreError:
         return Offers(
             refused=["The rows of this task cannot be read, so nobody can know what an act would do."]
@@ -119,7 +119,7 @@ def offers(detail: TaskDetail) -> Offers:
             "The task is too long for this page to try a command: the rules decide it once you send it."
         )
     elif task is not None and detail.task.state in ("error", "undone") and result.find("resubmit") is None:
-        answer = saga.tried(task, TaskMessage("resubmit"), detail.now)
+        answer = saga.try_command(task, TaskMessage("resubmit"), detail.now)
         result.refused.append(f"Resubmit is refused: {answer.outcome}.")
     return result
 
@@ -162,7 +162,7 @@ def _wake(detail: TaskDetail) -> ActOffer:
         several = len(sleeps) > 1
         return ActOffer(
             act="wake", icon="run", label="Wake…", verb="End now", title=f"Let {_name(detail)} continue now",
-            means=f"Ends {listed(sleeps)} before {'their moments' if several else 'its moment'}.",
+            means=f"Ends {join_names(sleeps)} before {'their moments' if several else 'its moment'}.",
             command=_command(detail, "wake"), steps=tuple(sleeps[:MOST_SLEEPS]) if several else (),
         )  # fmt: skip
     return ActOffer(
@@ -180,7 +180,7 @@ def _undo(detail: TaskDetail) -> ActOffer:
     )  # fmt: skip
     if again := [step.name for step in detail.steps if step.state == "undo_failed"]:
         offer.look, offer.label = "main", "Try the undo again…"
-        offer.means = f"{listed(again)} first, then what is left."
+        offer.means = f"{join_names(again)} first, then what is left."
     return offer
 
 
@@ -190,9 +190,9 @@ def _restarts(task: HeldTask) -> tuple[str, ...]:
 
 
 def _resubmit(detail: TaskDetail) -> ActOffer:
-    steps = _restarts(held(detail)) if detail.tally is None else ()
+    steps = _restarts(held_task_of(detail)) if detail.tally is None else ()
     begin = "step begins" if len(steps) == 1 else "steps begin"
-    rounds = f"{len(steps):,} {begin} a new round under new keys: {listed(steps, 6)}. " if steps else ""
+    rounds = f"{len(steps):,} {begin} a new round under new keys: {join_names(steps, 6)}. " if steps else ""
     text = f"Resubmit {_name(detail)}"
     return ActOffer(
         act="resubmit", icon="again", label="Resubmit…", verb=text, title=text, means=f"{rounds}Sends it forward again.", command=_command(detail, "resubmit"),
@@ -244,7 +244,7 @@ def _release_lane(detail: TaskDetail) -> ActOffer | None:
     waits = any(place.behind for place in detail.lanes)
     return ActOffer(
         act="release_lane", icon="lock", label="Release its lanes…", verb="Release", title=f"Release the lanes of {_name(detail)}",
-        means=f"{'The tasks that wait for' if waits else 'Others may take'} {listed(names, 6)}{' continue' if waits else ''}. It stays in error, with its effects "
+        means=f"{'The tasks that wait for' if waits else 'Others may take'} {join_names(names, 6)}{' continue' if waits else ''}. It stays in error, with its effects "
         "in place: look at them first.",
         command=shlex.join(("makegood", "lane", "release", ids.show(detail.task.id))),
     )  # fmt: skip

@@ -1,6 +1,10 @@
 """The description of the JSON API: ``openapi.json`` beside this module; a test compares it with ``document``.
 
 ``python -m makegood.console.openapi`` prints it.
+
+``_ANSWERS`` writes the schema of each answer as one text, its properties as NAME:KIND. A kind is one of
+``_KINDS``, or the name of another answer; ``KIND?`` may be null; ``[KIND]`` is a list of that kind; ``+NAME``
+stands for all properties of another answer.
 """
 
 import re
@@ -47,13 +51,12 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "Source": "address:text queue:text readers:[text] waiting:whole? oldest:number? taken:whole refused:whole redelivered:whole away:number? error:text",
     "Receiver": "broker:text waiting:whole oldest:number? dead:whole sent:whole failed:whole error:text",
     "Brokers": "sources:[Source] receivers:[Receiver]",
-    "Released": "task:id released:[text]",
     "Wait": "step:text for:text name:text? until:time?",
     "TaskDetail": "+Task inputs:[any] reply_to:text? attributes:texts signals:[Signal] waits:[Wait] lanes:[TaskLane] steps:[Step] unreadable:[text] allowed:[Allowed] next:whole? left_out:counts",
     "Move": "step:text? from:text to:text reason:text why:text",
     "Event": "event:text seq:whole task:id at:time node:whole? moves:[Move] note:text attempts:[AttemptEnd] notes:[Note]",
-    "Note": "idx:whole attempt:whole doing:text value:any skipped:whole late:truth",
-    "AttemptEnd": "idx:whole attempt:whole doing:text kind:text node:whole? took:number? error:text? frame:text? traceback:text? late:truth",
+    "Note": "idx:whole attempt:whole doing:text value:any skipped:whole late:yes",
+    "AttemptEnd": "idx:whole attempt:whole doing:text kind:text node:whole? took:number? error:text? frame:text? traceback:text? late:yes",
     "Events": "events:[Event] next:whole?",
     "Undo": "step:text turn:whole? what:text",
     "Preview": "undo:[Undo]",
@@ -100,7 +103,7 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "Examination": "findings:[Finding]",
     "Store": "dialect:text version:whole needed:whole missing:[text] findings:[Finding]",
 }
-"""The schemas of answers: ``name:kind``; ``?`` may be null, ``[...]`` a list, ``+Name`` all of another."""
+"""The schemas of answers, by name, in the notation that the module's docstring explains."""
 
 _PROBLEMS: Final[Mapping[str, str]] = {
     "400": "The request does not make sense.",
@@ -152,19 +155,19 @@ def _answer(text: str) -> dict[str, Any]:
     }
 
 
-def _described(path: str) -> str:
+def _path_for_readers(path: str) -> str:
     """Return a path as it is described: a name that may hold slashes is one part."""
     return path.replace(":path}", "}")
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    path = _described(endpoint.path)
+    path = _path_for_readers(endpoint.path)
     names = re.findall(r"{(\w+)}", path)
-    parts: list[dict[str, Any]] = [
+    parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in names
     ]
-    parts += [
+    parameters += [
         {
             "name": parameter.name,
             "in": "query",
@@ -184,7 +187,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "operationId": re.sub(r"\W+", "_", f"{endpoint.method.lower()}{path}").strip("_"),
         "summary": endpoint.about,
         "description": f"Role: {endpoint.role}.",
-        "parameters": parts,
+        "parameters": parameters,
         "responses": answers,
         "security": [{"password": []}, {"login": [], "token": []} if endpoint.body else {"login": []}],
     }
@@ -209,7 +212,9 @@ def document(endpoints: Sequence[Endpoint] | None = None) -> dict[str, Any]:
     )
     paths: dict[str, Any] = {}
     for endpoint in endpoints:
-        paths.setdefault(ROOT + _described(endpoint.path), {})[endpoint.method.lower()] = _operation(endpoint)
+        paths.setdefault(ROOT + _path_for_readers(endpoint.path), {})[endpoint.method.lower()] = _operation(
+            endpoint
+        )
     return {
         "openapi": "3.1.0",
         "info": {

@@ -74,7 +74,7 @@ def token_of(token: str | None = None, environ: Mapping[str, str] = os.environ) 
     try:
         file = folder(environ) / TOKEN
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return ConsoleToken(_read(file) or _drawn(file, new_token), file)
+        return ConsoleToken(_read(file) or _keep_token(file, new_token), file)
     except OSError as unkept:
         log.warning(
             "the console's token cannot be kept (%s), so another one is drawn at the next start: set console_token, or give the "
@@ -107,7 +107,7 @@ def _read(file: Path) -> str:
     return text
 
 
-def _drawn(file: Path, token: str) -> str:
+def _keep_token(file: Path, token: str) -> str:
     """Keep a token, and return it, or the one that another process kept first."""
     new = file.with_name(f"{file.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:

@@ -59,7 +59,7 @@ class Reads:
         """Forget every kept result: this console has changed something."""
         self._kept.clear()
 
-    async def shared(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
+    async def share(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
         """Return the result of ``read``, or that of an equal ``key`` within the last second.
 
         A read that fails is not kept, and one that somebody else's disconnection cancels is repeated.
@@ -83,7 +83,7 @@ class Reads:
             if now - entry[0] < self._share or not entry[1].done()
         }  # fmt: skip
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        future.add_done_callback(_seen)
+        future.add_done_callback(_mark_as_seen)
         self._kept[key] = now, future
         try:
             value = await read()
@@ -104,11 +104,11 @@ class Reads:
 
     async def tasks(self, condition: Filter) -> list[TaskView]:
         """Return tasks that match, newest first; at most ``condition.limit``."""
-        return await self.shared(("tasks", condition), lambda: self._client.find(condition))
+        return await self.share(("tasks", condition), lambda: self._client.find(condition))
 
     async def excerpt(self, task: int, page: StepPage | None = None) -> TaskExcerpt | None:
         """Return what a page shows of a task, with its undecided commands; None if it does not exist."""
-        return await self.shared(("excerpt", task, page), lambda: self._excerpt(task, page))
+        return await self.share(("excerpt", task, page), lambda: self._excerpt(task, page))
 
     async def _excerpt(self, task: int, page: StepPage | None) -> TaskExcerpt | None:
         part = await self.store.tasks.excerpt(task, page)
@@ -119,11 +119,11 @@ class Reads:
     async def step_names(self, task: int, steps: Sequence[int]) -> dict[int, str]:
         """Return the names of these steps."""
         key = "names", task, tuple(steps)
-        return await self.shared(key, lambda: self.store.tasks.step_names(task, steps))
+        return await self.share(key, lambda: self.store.tasks.step_names(task, steps))
 
     async def recent(self, task: int, before: int | None = None) -> TaskEvents:
         """Return the newest events of a task, or those before the sequence ``before``."""
-        return await self.shared(("events", task, before), lambda: self._recent(task, before))
+        return await self.share(("events", task, before), lambda: self._recent(task, before))
 
     async def _recent(self, task: int, before: int | None) -> TaskEvents:
         return await self.legible_events(task, await self.store.tasks.recent(task, before))
@@ -147,28 +147,26 @@ class Reads:
         Of the open ones alone, those that nobody has acknowledged come first.
         """
         key = "alerts", limit, task, ended
-        return await self.shared(key, lambda: self.store.alerts.views(limit, task, ended=ended))
+        return await self.share(key, lambda: self.store.alerts.views(limit, task, ended=ended))
 
     async def audit(self, limit: int = 100, *, task: int | None = None) -> Sequence[AuditView]:
         """Return operators' acts, newest first, without what they replaced."""
-        return await self.shared(
-            ("audit", limit, task), lambda: self.store.admin.audit(limit, task, change=0)
-        )
+        return await self.share(("audit", limit, task), lambda: self.store.admin.audit(limit, task, change=0))
 
     async def nodes(self) -> Sequence[NodeView]:
         """Return the processes, with their agents."""
-        return await self.shared("nodes", self.store.nodes.views)
+        return await self.share("nodes", self.store.nodes.views)
 
     async def lease(self, name: str) -> LeaseView | None:
         """Return who leads."""
-        return await self.shared(("lease", name), lambda: self.store.leases.read(name))
+        return await self.share(("lease", name), lambda: self.store.leases.read(name))
 
     async def past_terms(self, name: str, limit: int = 100) -> Sequence[PastTerm]:
         """Return who led, newest first."""
-        return await self.shared(("terms", name, limit), lambda: self.store.leases.past_terms(name, limit))
+        return await self.share(("terms", name, limit), lambda: self.store.leases.past_terms(name, limit))
 
 
-def _seen(future: asyncio.Future[Any]) -> None:
+def _mark_as_seen(future: asyncio.Future[Any]) -> None:
     """Take a failure as seen: whoever read it has raised it."""
     if not future.cancelled():
         future.exception()

@@ -51,7 +51,7 @@ class Redaction:
         self._hook = hook
 
     @property
-    def hooked(self) -> bool:
+    def has_hook(self) -> bool:
         """Whether the application has a rule of its own."""
         return self._hook is not None
 
@@ -64,9 +64,9 @@ class Redaction:
         if payload is None:
             return ""
         try:
-            value = _decoded(payload)
+            value = _decode(payload)
             text, length = [], 0
-            for line in _lines(value if whole else self._named(name, value)):
+            for line in _lines(value if whole else self._mask_named(name, value)):
                 text.append(visible(line[:MOST]))
                 length += len(text[-1]) + 1
                 if length > MOST + 1:
@@ -83,11 +83,11 @@ class Redaction:
 
         ``name``: of the parameter that it was given as.
         """
-        return None if payload is None else _as_json(payload, lambda value: self._named(name, value))
+        return None if payload is None else _as_json(payload, lambda value: self._mask_named(name, value))
 
     def change(self, change: bytes | None) -> bytes | None:
         """Return what a correction changed, covered as by ``raw``; the inputs of a task have names there."""
-        return None if change is None else _as_json(change, lambda value: self._covered(by_name(value), ""))
+        return None if change is None else _as_json(change, lambda value: self._mask(by_name(value), ""))
 
     def task(self, detail: TaskDetail) -> TaskDetail:
         """Return a task whose inputs and results are covered as by ``raw``."""
@@ -102,17 +102,17 @@ class Redaction:
         """Return a row of a task's history whose notes are covered as by ``raw``."""
         if not event.notes:
             return event
-        notes = [replace(note, value=self._covered(note.value, "")) for note in event.notes]
+        notes = [replace(note, value=self._mask(note.value, "")) for note in event.notes]
         return replace(event, notes=tuple(notes))
 
     def view(self, view: TaskView) -> TaskView:
         """Return a task whose result is covered as by ``raw``."""
         return replace(view, result=self.raw(view.result))
 
-    def _named(self, name: str, value: Any) -> Any:
-        return self._field(name, value, name) if name else self._covered(value, "")
+    def _mask_named(self, name: str, value: Any) -> Any:
+        return self._field(name, value, name) if name else self._mask(value, "")
 
-    def _covered(self, value: Any, path: str) -> Any:
+    def _mask(self, value: Any, path: str) -> Any:
         if (
             isinstance(value, dict)
             and type(envelope := value.get("mg")) is str
@@ -132,7 +132,7 @@ class Redaction:
             }
         if isinstance(value, list):
             return [
-                [part[0], COVER, *part[2:]] if _is_secret_pair(part) else self._covered(part, f"{path}[]")
+                [part[0], COVER, *part[2:]] if _is_secret_pair(part) else self._mask(part, f"{path}[]")
                 for part in value
             ]
         if type(value) is str and value.startswith("mg1:"):
@@ -151,12 +151,12 @@ class Redaction:
             ]
         if self._hook is not None:
             value = self._hook(path, value)
-        return self._covered(value, path)
+        return self._mask(value, path)
 
 
 def _as_json(payload: bytes, cover: Callable[[Any], Any]) -> bytes:
     try:
-        value = cover(_decoded(payload))
+        value = cover(_decode(payload))
         return "".join(line.lstrip() for line in _lines(value)).encode(
             errors="backslashreplace"
         )  # half of a surrogate pair: an escape in JSON, too
@@ -188,7 +188,7 @@ class _Number(str):
     __slots__ = ()
 
 
-def _decoded(payload: bytes) -> Any:
+def _decode(payload: bytes) -> Any:
     """Return a payload's value. Equal numbers are one object: a value takes a few times its text's memory."""
     numbers: dict[str, _Number] = {}
 
@@ -209,7 +209,7 @@ def _lines(value: Any, before: str = "", after: str = "", indent: str = "") -> I
     if isinstance(value, dict) and value:
         yield f"{indent}{before}{{"
         for n, (name, part) in enumerate(value.items(), 1):
-            yield from _lines(part, f"{_quoted(name)}: ", "," if n < len(value) else "", inner)
+            yield from _lines(part, f"{_quote(name)}: ", "," if n < len(value) else "", inner)
         yield f"{indent}}}{after}"
     elif isinstance(value, list) and value:
         yield f"{indent}{before}["
@@ -217,8 +217,8 @@ def _lines(value: Any, before: str = "", after: str = "", indent: str = "") -> I
             yield from _lines(part, "", "," if n < len(value) else "", inner)
         yield f"{indent}]{after}"
     else:
-        yield f"{indent}{before}{value if isinstance(value, _Number) else _quoted(value)}{after}"
+        yield f"{indent}{before}{value if isinstance(value, _Number) else _quote(value)}{after}"
 
 
-def _quoted(value: Any) -> str:
+def _quote(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -36,12 +36,12 @@ class RefusedForm(NamedTuple):
     """The name of the field that is wrong, "" if it is not known."""
 
 
-def refused(form: Mapping[str, str], text: str, field: str = "") -> RefusedForm | None:
+def refused_form(form: Mapping[str, str], text: str, field: str = "") -> RefusedForm | None:
     """Return a form as it was typed, None if nothing was. ``text``: what is wrong; ``field``: with which
     field, "" to find that out.
 
     >>> form = {"csrf": "t", "for": "soon", "reason": "a move"}
-    >>> [(each.label, each.text, each.wrong) for each in refused(form, "for='soon' is no length").fields]
+    >>> [(each.label, each.text, each.wrong) for each in refused_form(form, "for='soon' is no length").fields]
     [('For', 'soon', "for='soon' is no length"), ('Reason', 'a move', '')]
     """
     names = [name for name in form if is_typed(name, form)]

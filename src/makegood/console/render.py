@@ -188,7 +188,7 @@ class Renderer:
         self._environment.filters.update(
             {
                 "tickword": lambda code: _TICKS.get(code.lstrip("~"), code),
-                "countwords": lambda states: _counted(state.replace("_", " ") for state in states),
+                "countwords": lambda states: _count_text(state.replace("_", " ") for state in states),
                 "duration": brief,
                 "task_id": show,
                 "iso": iso,
@@ -234,7 +234,7 @@ class Renderer:
         return _SHELL.get().base + self._files.path(name)
 
 
-def _counted(words: Iterable[str]) -> str:
+def _count_text(words: Iterable[str]) -> str:
     return ", ".join(f"{n} {word}" for word, n in Counter(words).items())
 
 

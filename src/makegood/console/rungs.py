@@ -19,7 +19,7 @@ from makegood.model.plan import StepPlan
 from makegood.saga.held import predecessors
 from makegood.saga.rules import SETTLED
 from makegood.store.views import StepView, TaskDetail
-from makegood.story.steps import JOINS, MOST_ODD, ODD, ORDER, TURNED, outermost, stem
+from makegood.story.steps import JOINS, MOST_ODD, ODD, ORDER, TURNED, outermost, stem, winner_text
 from makegood.story.undo_preview import fate, span_text, turns
 from makegood.story.waits import listens, signal_text, sleep_text
 
@@ -74,7 +74,7 @@ def rungs(
     back = detail.task.goal == "undo" or detail.task.state in ("undoing", "undone")
     reading = _Reading(detail, course, now, nodes, "undo" if back else "forward", turn_counts)
     if detail.tally is None:
-        drafts = _prepared(detail.steps, shows_skipped=shows_skipped)
+        drafts = _draft_rungs(detail.steps, shows_skipped=shows_skipped)
     else:  # each step has a rung: how they follow each other takes all of them
         drafts = [_Rung(view.name, [view], set()) for view in detail.steps if view.kind not in JOINS]
     steps = [_step(reading, n, draft, tuple(sorted(draft.before))) for n, draft in enumerate(drafts)]
@@ -86,7 +86,7 @@ def rungs(
 # -- what is one rung ----------------------------------------------------------------------------------------
 
 
-def _prepared(views: Sequence[StepView], *, shows_skipped: bool) -> list[_Rung]:
+def _draft_rungs(views: Sequence[StepView], *, shows_skipped: bool) -> list[_Rung]:
     """Return the rungs in the order of the plan, each with those before it by position."""
     views_by_idx = {view.idx: view for view in views}
     items: dict[int, list[StepView]] = {}
@@ -104,7 +104,7 @@ def _prepared(views: Sequence[StepView], *, shows_skipped: bool) -> list[_Rung]:
         before = set(last) if view.plan is None else _before(view.plan, ends)
         if view.kind == "each":
             last = _each(view, items.get(view.idx, []), before, drafts)
-        elif view.kind in JOINS or (view.state == "skipped" and not shows_skipped):
+        elif view.kind in JOINS or (view.state == "skipped" and not (shows_skipped or view.loser)):
             last = before
         else:
             drafts.append(_Rung(view.name, [view], before))
@@ -146,7 +146,7 @@ def _step(reading: _Reading, n: int, draft: _Rung, after: tuple[int, ...]) -> La
     step.loser = view.loser
     if view.kind == "first":
         step.kind, step.undoable = "first", False
-        step.text = "one of its branches was done" if view.state == "done" else ""
+        step.text = winner_text(view, reading.found.steps) or view.state.replace("_", " ")
         return step
     if view.kind == "each":
         step.kind, step.undoable = "each", False
@@ -198,7 +198,7 @@ def took(attempts: Iterable[ShownAttempt], round_: int) -> str:
 def _note(reading: _Reading, view: StepView, outcome: ForwardEnd) -> str:
     if view.state == "in_doubt":
         times = reading.course.silence(view.idx)
-        return (view.error or "no answer by its deadline") + times + _probed(reading, view)
+        return (view.error or "no answer by its deadline") + times + _probe_text(reading, view)
     if view.state == "failed":
         return view.error or ""
     if view.doing in ("do", "probe") and view.state == "running":
@@ -224,7 +224,7 @@ def _countdown_first(text: str) -> str:
     return f"{end}: {head}" if end.endswith(" left") else text
 
 
-def _probed(reading: _Reading, view: StepView) -> str:
+def _probe_text(reading: _Reading, view: StepView) -> str:
     """Return what a step's probe answered last, and when; "" if it has not been asked."""
     last = next((a for a in reversed(reading.course.of(view.idx)) if a.doing == "probe" and a.ended), None)
     if last is None or last.ended is None:

@@ -35,10 +35,7 @@ class ScheduleForms:
     def _carrying_out(self, do: Do) -> Callable[[Visit], Awaitable[Response]]:
         async def respond(visit: Visit) -> Response:
             schedule = await visit.client.find_schedule(visit.form.get("name", ""), app=visit.form.get("app"))
-            try:
-                return self._outcomes.respond(visit, await do(schedule, visit))
-            finally:
-                visit.reads.forget()
+            return self._outcomes.respond(visit, await do(schedule, visit))
 
         return respond
 

@@ -9,7 +9,7 @@ from makegood.base.accepted_connections import QUEUE
 from makegood.base.clock import Clock
 from makegood.base.host_port import host_and_port
 from makegood.client.client import Client
-from makegood.console.app import console_app
+from makegood.console.app import ConsoleApp
 from makegood.console.limited_server import LimitedServer
 from makegood.console.options import ConsoleOptions
 from makegood.errors import ConfigError
@@ -25,7 +25,7 @@ class ConsoleServer:
 
     def __init__(self, store: str | Client, options: ConsoleOptions, clock: Clock | None = None) -> None:
         self._options = options
-        self.app = console_app(store, options, clock)
+        self.app = ConsoleApp(store, options, clock)
         self.address = ""
         """Where it listens, such as "http://127.0.0.1:8640"; "" before ``begin``."""
         self.link = ""
@@ -77,7 +77,7 @@ class ConsoleServer:
             family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             sock = socket.socket(family, kind)
         except OSError as unknown:
-            raise self._refused(unknown) from unknown
+            raise self._listen_error(unknown) from unknown
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(address)
@@ -86,10 +86,10 @@ class ConsoleServer:
             )  # two sockets may be bound to a port with SO_REUSEADDR, and only one may listen
         except OSError as error:
             sock.close()
-            raise self._refused(error) from error
+            raise self._listen_error(error) from error
         return sock
 
-    def _refused(self, error: OSError) -> ConfigError:
+    def _listen_error(self, error: OSError) -> ConfigError:
         return ConfigError(
             f"console={self._options.listen!r}: this process cannot listen there ({error.strerror or error}): is another process on "
             f"that port, or is the host not one of this machine? Name another port; port 0 takes any free one"

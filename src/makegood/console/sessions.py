@@ -55,7 +55,7 @@ class Logins:
     def cookie(self, user: str, proof: str) -> str:
         """Return a new cookie for a user who has logged in. ``proof``: the hash of what they know."""
         login = Login(user, self._clock.wall() + LASTS, secrets.token_urlsafe(16))
-        return self.signed(f"login {proof}", msgspec.json.encode(login))
+        return self.sign(f"login {proof}", msgspec.json.encode(login))
 
     def read(self, cookie: str, proof: Callable[[str], str]) -> Login | None:
         """Return what a cookie says; None for one that is forged, has expired or was logged out.
@@ -67,7 +67,7 @@ class Logins:
         except (ValueError, msgspec.MsgspecError):
             return None
         fingerprint = proof(login.user)
-        if not fingerprint or self.verified(f"login {fingerprint}", cookie) is None:
+        if not fingerprint or self.verify(f"login {fingerprint}", cookie) is None:
             return None
         return None if login.expires <= self._clock.wall() or login.nonce in self._ended else login
 
@@ -75,12 +75,12 @@ class Logins:
         """Let a cookie be valid no longer."""
         self._ended.end(login.nonce, login.expires, self._clock.wall())
 
-    def signed(self, purpose: str, body: bytes) -> str:
+    def sign(self, purpose: str, body: bytes) -> str:
         """Return a body with its signature, as a cookie holds it."""
         text = base64_text(body)
         return f"{text}.{self._sign(purpose, text)}"
 
-    def verified(self, purpose: str, cookie: str) -> bytes | None:
+    def verify(self, purpose: str, cookie: str) -> bytes | None:
         """Return the body of what was signed for this purpose; None for anything else."""
         text, _, signature = cookie.partition(".")
         is_valid = hmac.compare_digest(
@@ -108,9 +108,9 @@ class LoginLimits:
     def wait(self, name: str, address: str) -> float:
         """Return the seconds until another attempt may be made, 0 for now."""
         now = self._clock.monotonic()
-        return max(self._left(key, limit, now) for key, limit in _keys(name, address))
+        return max(self._seconds_left(key, limit, now) for key, limit in _keys(name, address))
 
-    def failed(self, name: str, address: str) -> None:
+    def count_failure(self, name: str, address: str) -> None:
         """Count a failed attempt."""
         now = self._clock.monotonic()
         for key, limit in _keys(name, address):
@@ -119,11 +119,11 @@ class LoginLimits:
         while len(self._failed) > MOST_KEPT:
             self._failed.popitem(last=False)
 
-    def passed(self, name: str, address: str) -> None:
+    def forget_failures(self, name: str, address: str) -> None:
         """Forget the failures of a name from an address: its user has logged in."""
         self._failed.pop((name, address), None)
 
-    def _left(self, key: tuple[str, str], limit: int, now: float) -> float:
+    def _seconds_left(self, key: tuple[str, str], limit: int, now: float) -> float:
         times = [at for at in self._failed.get(key, ()) if at > now - WINDOW]
         return times[-limit] + WINDOW - now if len(times) >= limit else 0.0
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from makegood.payload.codec import UNREADABLE, shallow
+from makegood.payload.envelopes import SCHEMA
 
 MOST_FIELDS: Final = 30
 """Members of an object that get fields of their own, at most."""
@@ -88,6 +89,8 @@ def fields_of(schema: str) -> tuple[FormField, ...]:
     >>> [f.kind for f in fields_of("")], [f.kind for f in fields_of('{"type":"array"}')]
     (['json'], ['json'])
     """
+    if schema == SCHEMA:  # nobody knows the type of encoded values
+        return (FormField("json", about="the codec of the console encodes it"),)
     try:
         root = msgspec.json.decode(schema.encode()) if schema else {}
         return _fields(root) or (FormField("json", example=_cut(_example(root, root))),)
@@ -117,7 +120,7 @@ def _text(field: FormField, form: Mapping[str, str]) -> str:
 
 
 def _fields(root: dict[str, Any]) -> tuple[FormField, ...]:
-    node = _resolved(root, root)
+    node = _resolve(root, root)
     if node.get("type") != "object":
         return _only(_field(node, root))
     properties = node.get("properties") or {}
@@ -126,7 +129,7 @@ def _fields(root: dict[str, Any]) -> tuple[FormField, ...]:
     required = node.get("required") or []
     fields = []
     for position, (member, part) in enumerate(properties.items()):
-        field = _field(_resolved(part, root), root, member, position, optional=member not in required)
+        field = _field(_resolve(part, root), root, member, position, optional=member not in required)
         if field is None:
             return ()
         fields.append(field)
@@ -137,7 +140,7 @@ def _only(field: FormField | None) -> tuple[FormField, ...]:
     return () if field is None else (field,)
 
 
-def _resolved(node: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+def _resolve(node: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
     """Return what a node refers to, within the schema."""
     for _ in range(10):
         if (ref := node.get("$ref")) is None:
@@ -153,11 +156,11 @@ def _cut(example: Any) -> str:
 
 def _example(node: dict[str, Any], root: dict[str, Any], depth: int = 0) -> Any:
     """Return a value that shows the form of a type; None where a schema has no one form, or is deep."""
-    node = _resolved(node, root)
+    node = _resolve(node, root)
     if (sides := node.get("anyOf")) is not None and len(
         values := [side for side in sides if side != _NULL]
     ) == 1:
-        node = _resolved(values[0], root)
+        node = _resolve(values[0], root)
     if depth > _DEEPEST:
         return None
     match node.get("type"):
@@ -176,7 +179,7 @@ def _field(
 ) -> FormField | None:
     """Return the field of one scalar; None for anything else."""
     if (sides := node.get("anyOf")) is not None:
-        values = [_resolved(side, root) for side in sides if side != _NULL]
+        values = [_resolve(side, root) for side in sides if side != _NULL]
         if len(values) != 1 or len(sides) != len(values) + 1:
             return None
         node, optional = values[0], True

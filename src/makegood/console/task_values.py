@@ -39,7 +39,7 @@ class TaskValues:
             )
             raise Denied(413, "Too large", text)
         kind = "text/plain; charset=utf-8" if part == "error" else "application/json"
-        body = content if part == "error" else await self._covering.covered(content)
+        body = content if part == "error" else await self._covering.mask(content)
         file = f"{visit.params['id']}-{name}.{'txt' if part == 'error' else 'json'}"
         return Response(
             body, headers={"content-disposition": f'attachment; filename="{file}"'}, media_type=kind

@@ -1,4 +1,9 @@
-"""The time of a task: who held it, and one row of attempts for each rung of its ladder."""
+"""The time of a task, as a Gantt chart: which Scheduler held it, and when each step was attempted.
+
+The first row shows the holders. Each further row belongs to a *rung* of the ladder, the page's list of steps.
+A rung is one step, or an ``each`` with all its items, drawn as one bar for the actions and one for the undos.
+The items of an ``each`` that is open follow it with rows of their own.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +22,9 @@ LOOKS: Mapping[str, str] = {
     "done": "ok", "failed": "fail", "no answer": "none", "later": "none", "running": "run", "planned": "plan",
     "undone": "undo", "undo failed": "need", "withdrawn": "none",
 }  # fmt: skip
+"""The style of a bar, by how its attempt ended."""
 WORST = ("undo failed", "failed", "no answer", "running")
-"""The look of an ``each`` is that of the first of these among its items."""
+"""How an attempt can end, the worst first. The bar of an ``each`` looks like the worst of its items."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -27,9 +33,9 @@ class TimeRow:
 
     name: str
     steps: Sequence[int]
-    """Those whose attempts it shows."""
+    """The indices of the steps whose attempts it shows."""
     each: str = ""
-    """Names an ``each`` whose row can be opened."""
+    """The name of the ``each`` that the rung stands for, "" for a single step."""
 
 
 def timeline(
@@ -44,20 +50,24 @@ def timeline(
 ) -> TimeChart | None:
     """Return the drawing of a submission, None if nothing of it has a time yet.
 
-    ``rows``: the rungs in order. ``open_each``: the ``each`` whose items have rows of their own.
+    ``rows``: the rungs in order. ``now``: seconds since 1970, by the store's clock. ``nodes``: names by id.
+    ``submission``: its number. ``open_each``: the ``each`` whose items have rows of their own.
     """
-    mine: dict[int, list[ShownAttempt]] = {}
+    attempts_by_step: dict[int, list[ShownAttempt]] = {}
     for attempt in course.attempts:
         if attempt.submission == submission:
-            mine.setdefault(attempt.idx, []).append(attempt)
-    last = submission == detail.task.submission
-    open_ = last and detail.task.state not in AT_REST
-    end = now if open_ else course.ended.get(submission, now)
-    holdings = _held(course, submission, end, nodes)
-    names_of_steps = {step.idx: step.name for step in detail.steps}
-    names, bars, folds, items, excess = ["held by"], holdings, dict[int, tuple[str, bool]](), set[int](), 0
+            attempts_by_step.setdefault(attempt.idx, []).append(attempt)
+    is_latest = submission == detail.task.submission
+    is_running = is_latest and detail.task.state not in AT_REST
+    end = now if is_running else course.ended.get(submission, now)
+    step_names = {step.idx: step.name for step in detail.steps}
+    names = ["held by"]  # of the rows drawn so far: the next one has the number len(names)
+    bars = _holder_bars(course, submission, end, nodes)
+    folds: dict[int, tuple[str, bool]] = {}
+    items: set[int] = set()
+    excess = 0
     for row in rows:
-        attempts = [attempt for idx in row.steps for attempt in mine.get(idx, ())]
+        attempts = [attempt for idx in row.steps for attempt in attempts_by_step.get(idx, ())]
         if not attempts:
             continue
         if len(names) - len(items) > MOST_ROWS:
@@ -69,30 +79,33 @@ def timeline(
             continue
         folds[len(names) - 1] = row.each, row.each == open_each
         if row.each == open_each:
-            indices = sorted((idx for idx in row.steps if idx in mine), key=lambda idx: _rank(mine[idx]))
+            indices = sorted(
+                (idx for idx in row.steps if idx in attempts_by_step),
+                key=lambda idx: _urgency(attempts_by_step[idx]),
+            )
             excess += max(0, len(indices) - MOST_ITEMS)
             for idx in indices[:MOST_ITEMS]:
-                name = names_of_steps[idx]
-                bars += _bars(len(names), name, mine[idx], end, now, single=True)
+                name = step_names[idx]
+                bars += _bars(len(names), name, attempts_by_step[idx], end, now, single=True)
                 items.add(len(names))
                 names.append(name)
     if not bars:
         return None
     turn_event = course.turn
-    turn = turn_event.at if last and turn_event is not None and detail.task.goal == "undo" else None
+    turn = turn_event.at if is_latest and turn_event is not None and detail.task.goal == "undo" else None
     origin = course.began.get(submission, detail.task.created)
-    time_chart = chart(names, bars, origin=origin, now=now if open_ else None, turn=turn)
+    time_chart = chart(names, bars, origin=origin, now=now if is_running else None, turn=turn)
     time_chart.folds, time_chart.items, time_chart.more = folds, items, excess
     return time_chart
 
 
-def _rank(attempts: Sequence[ShownAttempt]) -> int:
-    """Return how much an item asks to be looked at, 0 the most."""
+def _urgency(attempts: Sequence[ShownAttempt]) -> int:
+    """Return how urgently an item with these attempts needs a person, 0 the most."""
     end = attempts[-1].end
     return WORST.index(end) if end in WORST else len(WORST)
 
 
-def _held(course: Course, submission: int, end: float, nodes: Mapping[int, str]) -> list[Bar]:
+def _holder_bars(course: Course, submission: int, end: float, nodes: Mapping[int, str]) -> list[Bar]:
     bars = []
     for holding in course.holdings:
         if holding.submission != submission:
@@ -110,6 +123,9 @@ def _held(course: Course, submission: int, end: float, nodes: Mapping[int, str])
 def _bars(
     row: int, name: str, attempts: Sequence[ShownAttempt], end: float, now: float, *, single: bool
 ) -> list[Bar]:
+    """Return a bar for each attempt of a ``single`` step; of an ``each``, one for its actions and one for its
+    undos.
+    """
     if single:
         return [_bar(row, name, attempt, end, now) for attempt in attempts if attempt.end != "withdrawn"]
     bars = []

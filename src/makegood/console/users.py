@@ -72,7 +72,7 @@ def role_of(text: object, name: str) -> Role:
     return match
 
 
-def hashed(password: str) -> str:
+def hash_password(password: str) -> str:
     """Return a salted scrypt hash of a password. Raises ``ConfigError`` for one that is too short or too
     long.
     """

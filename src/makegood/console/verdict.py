@@ -14,7 +14,7 @@ from makegood.errors import StoreError
 from makegood.model.policy import Policy, verdict
 from makegood.store.views import StepView, TaskDetail
 from makegood.story.lanes import queue_text
-from makegood.story.steps import listed
+from makegood.story.steps import join_names
 from makegood.story.trouble import cause_sentence, trouble
 from makegood.story.undo_preview import Preview, needs_settling, undo_order
 from makegood.story.waits import is_asleep, listens, signal_text, sleep_text, start_text
@@ -113,7 +113,7 @@ def verdict_of(detail: TaskDetail, course: Course, *, has_scheduler: bool = True
 # -- at rest -------------------------------------------------------------------------------------------------
 
 
-def _processed(detail: TaskDetail, course: Course) -> TaskVerdict:
+def _processed_verdict(detail: TaskDetail, course: Course) -> TaskVerdict:
     start = course.began.get(detail.task.submission, detail.task.created)
     end = detail.task.ended if detail.task.ended is not None else start
     title = f"Processed: {counted(detail.count('done'), 'step')} done in {brief(max(0.0, end - start))}"
@@ -130,9 +130,11 @@ def _undone(detail: TaskDetail, course: Course) -> TaskVerdict:
             f"Undone; {counted(count, 'effect')} {_is(count)} still in place, harmless or without a way back"
         )
     elif final:
-        title = f"Undone, but {listed(final)} cannot be undone and {_is(len(final))} still in place"
+        title = f"Undone, but {join_names(final)} cannot be undone and {_is(len(final))} still in place"
     elif harmless:
-        title = f"Undone, clean: only {listed(harmless)} {_is(len(harmless))} still in place, and harmless"
+        title = (
+            f"Undone, clean: only {join_names(harmless)} {_is(len(harmless))} still in place, and harmless"
+        )
     else:
         title = "Undone, clean: nothing is in place"
     undos = [
@@ -150,7 +152,7 @@ def _undone(detail: TaskDetail, course: Course) -> TaskVerdict:
     return _verdict(case, title, " ".join(filter(None, (cause, took, rest))))
 
 
-def _stuck(step: StepView, course: Course) -> str:
+def _reason_of_failed_undo(step: StepView, course: Course) -> str:
     """Say why an undo failed: the service refused it, or did not answer until makegood gave up."""
     attempts = [
         a for a in course.of(step.idx) if a.doing == "undo" and a.ended is not None and a.round == step.round
@@ -167,7 +169,7 @@ def _error(detail: TaskDetail, course: Course) -> TaskVerdict:
     if detail.task.goal != "undo":
         cause = detail.task.cause or next(iter(trouble(detail)), "") or "no cause recorded"
         finals = [s.name for s in detail.steps if s.no_return and s.state in ("done", "in_doubt")]
-        reason = f"{listed(finals)} cannot be undone, so " if finals else ""
+        reason = f"{join_names(finals)} cannot be undone, so " if finals else ""
         return _verdict(
             "held", f"Held: {cause}", f"{reason}makegood waits for you. Nothing moves until you act."
         )
@@ -177,12 +179,12 @@ def _error(detail: TaskDetail, course: Course) -> TaskVerdict:
         for preview in (undo_order(detail) if detail.tally is None else ())
         if not preview.stays and preview.step.name not in (*failed_names, *unsettled_names)
     ]
-    subject = f"nobody can tell whether {listed(unsettled_names)} happened"
+    subject = f"nobody can tell whether {join_names(unsettled_names)} happened"
     if failures:
         others = max(0, detail.count("undo_failed") - len(failures))
-        subject = f"the undo of {listed(failed_names, more=others)} failed"
-    waits = f", and {listed(behind)} {'wait' if len(behind) > 1 else 'waits'} behind it" if behind else ""
-    reasons = [_stuck(step, course) for step in failures if step.error][:1]
+        subject = f"the undo of {join_names(failed_names, more=others)} failed"
+    waits = f", and {join_names(behind)} {'wait' if len(behind) > 1 else 'waits'} behind it" if behind else ""
+    reasons = [_reason_of_failed_undo(step, course) for step in failures if step.error][:1]
     text = " ".join((*reasons, "Nothing moves until you act."))
     return _verdict("undo incomplete", f"Undo incomplete: {subject}{waits}", text)
 
@@ -195,7 +197,7 @@ def _pending(detail: TaskDetail, _course: Course) -> TaskVerdict:
     return _verdict("pending", f"Pending: the next free Scheduler claims it{goal}")
 
 
-def _queued(detail: TaskDetail, _course: Course) -> TaskVerdict:
+def _queued_verdict(detail: TaskDetail, _course: Course) -> TaskVerdict:
     goal = " Then makegood undoes it." if detail.task.goal == "undo" else ""
     text = "It goes when its lanes have room, in order of submission."
     return _verdict("queued", f"Queued: it {queue_text(detail.lanes)}", f"{text}{goal}")
@@ -235,7 +237,7 @@ def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
     running = [step for step in actions if step.state == "running"]
     resting = [step for step in actions if step.waiting and step.state == "ready"]
     if detail.task.goal != "forward":
-        subject = listed([s.name for s in running + doubts]) or "its steps"
+        subject = join_names([s.name for s in running + doubts]) or "its steps"
         return _verdict("holding", f"Held: makegood waits for what is in flight: {subject}")
     if doubts:
         return _in_doubt(detail, doubts[0], course)
@@ -252,17 +254,19 @@ def _processing(detail: TaskDetail, course: Course) -> TaskVerdict:
         return _losing(actions) or _listening(detail) or _verdict("processing", "Processing")
     names = [step.name for step in running]
     if all(step.taken_by is None and step.doing is not None for step in running):
-        agents = listed(sorted({f"{detail.task.app}/{step.agent}" for step in running}))
-        return _verdict("unclaimed", f"{listed(names)} {_is(len(names))} waiting for a free slot of {agents}")
+        agents = join_names(sorted({f"{detail.task.app}/{step.agent}" for step in running}))
+        return _verdict(
+            "unclaimed", f"{join_names(names)} {_is(len(names))} waiting for a free slot of {agents}"
+        )
     ahead = detail.count("waiting")
     text = f"{counted(ahead, 'step')} to come." if ahead else "Then the task ends."
     others = detail.count("running") - len(running)
-    return _verdict("processing", f"{listed(names, more=others)} {_is(len(names))} running", text)
+    return _verdict("processing", f"{join_names(names, more=others)} {_is(len(names))} running", text)
 
 
 def _losing(actions: Sequence[StepView]) -> TaskVerdict | None:
     losers = [step.name for step in actions if step.loser and step.state == "undoing"]
-    return _verdict("processing", f"Lost branches are being undone: {listed(losers)}") if losers else None
+    return _verdict("processing", f"Lost branches are being undone: {join_names(losers)}") if losers else None
 
 
 def _in_doubt(detail: TaskDetail, step: StepView, course: Course) -> TaskVerdict:
@@ -303,7 +307,7 @@ def _undoing(detail: TaskDetail, course: Course) -> TaskVerdict:
     running = [step for step in detail.steps if step.state == "undoing"]
     failures = [step for step in detail.steps if step.state == "undo_failed"]
     if failures:
-        title = f"The undo of {listed([s.name for s in failures])} failed; the others continue"
+        title = f"The undo of {join_names([s.name for s in failures])} failed; the others continue"
         return _verdict("undo stuck", title, failures[0].error)
     if step := next((step for step in running if step.failures), None):
         policy, ring = _policy(step), None
@@ -316,9 +320,9 @@ def _undoing(detail: TaskDetail, course: Course) -> TaskVerdict:
     title = "Undoing"
     if running:
         others = max(0, detail.count("undoing") - len(running))
-        title = f"Undoing: {listed([s.name for s in running], more=others)}"
+        title = f"Undoing: {join_names([s.name for s in running], more=others)}"
     elif waiting:
-        title = f"Undoing, once {listed(waiting)} {_is(len(waiting))} answered"
+        title = f"Undoing, once {join_names(waiting)} {_is(len(waiting))} answered"
     ahead = ""
     if detail.tally is not None:
         ahead = f"To come: at most {counted(detail.count('done', 'in_doubt'), 'step')}."
@@ -329,7 +333,7 @@ def _undoing(detail: TaskDetail, course: Course) -> TaskVerdict:
 
 
 _AT = {
-    "pending": _pending, "sleeping": _sleeping, "queued": _queued, "processing": _processing, "processed": _processed, "undoing": _undoing, "undone": _undone,
+    "pending": _pending, "sleeping": _sleeping, "queued": _queued_verdict, "processing": _processing, "processed": _processed_verdict, "undoing": _undoing, "undone": _undone,
     "error": _error,
 }  # fmt: skip
 

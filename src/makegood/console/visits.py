@@ -81,7 +81,7 @@ class Whence:
     trusted: bool
     """Whether a listed proxy passed the request on."""
 
-    def named(self, cookie: str) -> str:
+    def cookie_name(self, cookie: str) -> str:
         """Return the name of a cookie; over TLS one that a browser takes from this host over TLS alone."""
         return cookie if not self.secure else f"__Secure-{cookie}" if self.base else f"__Host-{cookie}"
 

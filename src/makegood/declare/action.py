@@ -32,9 +32,9 @@ from makegood.declare.terms import (
     Declared,
     Terms,
     check_key_length,
-    checked_within,
+    check_options,
+    check_within,
     former_names,
-    known,
 )
 from makegood.errors import DefinitionError, DuplicateNameError, PayloadError
 from makegood.keys import Preset
@@ -44,7 +44,7 @@ from makegood.model.plan import Ref, Template
 from makegood.model.policy import Policy, Recover, Retry
 from makegood.model.rates import per_second
 from makegood.model.task import about
-from makegood.payload.codec import check_fits, encode, misfit, shown, with_defaults
+from makegood.payload.codec import annotation_text, check_fits, encode, misfit, with_defaults
 from makegood.payload.envelopes import Codec, withholds
 
 P = ParamSpec("P")
@@ -120,7 +120,7 @@ class Shared:
             )
         elif signal.type != annotation:
             raise DuplicateNameError(
-                f"app {self.app} has a signal {name!r} of {shown(signal.type)}, and here it is of {shown(annotation)}: a signal has one "
+                f"app {self.app} has a signal {name!r} of {annotation_text(signal.type)}, and here it is of {annotation_text(annotation)}: a signal has one "
                 f"type, so name this one otherwise"
             )
         return signal
@@ -226,7 +226,7 @@ class Action(Generic[P, R]):
             raise DefinitionError(
                 f"{self.address} says {option}, so it cannot have an undo: remove one of the two"
             )
-        least = self.terms.within if complete_within is None else checked_within(complete_within, where)
+        least = self.terms.within if complete_within is None else check_within(complete_within, where)
         if recover is not None and not isinstance(recover, Recover):
             raise DefinitionError(f"{where}: recover={recover!r}: pass mg.Recover(...)")
         if recover is not None and recover.resume == "dead":
@@ -314,7 +314,7 @@ class Action(Generic[P, R]):
     # -- what plans and agents need --------------------------------------------------------------------------
 
     @property
-    def _made_good(self) -> bool:
+    def _is_made_good(self) -> bool:
         """Whether the action declares how it is made good."""
         terms = self.terms
         return terms.nothing or terms.no_return or self._functions.undo is not None
@@ -380,13 +380,13 @@ class Action(Generic[P, R]):
         """
         setups: dict[str, Setup] = {}
         functions = {"do": self._fn, "undo": self._functions.undo, "probe": self._functions.probe}
-        for doing, names in self._fitted().setups.items():
+        for doing, names in self._fit().setups.items():
             fn = functions[doing] or self._fn
             where = f"{about(doing, self.address)} ({place_of(fn)})"
             setups |= {setup.name: setup for setup in self.agent.registry.setups.in_order(names, where)}
         return list(setups.values())
 
-    def _fitted(self) -> Fitted:
+    def _fit(self) -> Fitted:
         """Return what is needed to run the action; raises ``DefinitionError`` for annotations that cannot be
         used.
         """
@@ -394,7 +394,7 @@ class Action(Generic[P, R]):
             self._kept_fitted = self._functions.fit()
         return self._kept_fitted
 
-    def _prepared(self, request: Request) -> tuple[Callable[..., Any], dict[str, Any]]:
+    def _prepare(self, request: Request) -> tuple[Callable[..., Any], dict[str, Any]]:
         """Return the function that a request asks for (action, undo or probe) and its arguments, decoded.
 
         Raises ``PayloadError`` if they do not fit the present declaration, or if it has no such function any
@@ -402,7 +402,7 @@ class Action(Generic[P, R]):
         """
         functions = self._functions
         try:
-            decoders = self._kept_fitted or self._fitted()
+            decoders = self._kept_fitted or self._fit()
             if request.doing == "do":
                 return functions.fn, decoders.args(request.args)
             if request.doing == "undo" and functions.undo is not None and decoders.undo is not None:
@@ -418,7 +418,7 @@ class Action(Generic[P, R]):
             raise PayloadError(f"{about(request.doing, self.address)}: {misfit(wrong)}") from wrong
         raise PayloadError(f"{self.address} no longer declares its {request.doing}: declare it again")
 
-    def _encoded(self, value: object) -> bytes:
+    def _encode(self, value: object) -> bytes:
         """Return a result as JSON; raises ``PayloadError``, with size and limit if it is too large."""
         try:
             data = encode(value, self.agent.registry.payload_limit, self._result)
@@ -429,7 +429,7 @@ class Action(Generic[P, R]):
                     f"{self.address} returned a coroutine: write async def, or await it"
                 ) from None
             raise
-        decoders = self._kept_fitted or self._fitted()
+        decoders = self._kept_fitted or self._fit()
         if not decoders.always("return", type(value)):
             check_fits(data, decoders.returns, value, self._result)
             data = with_defaults(
@@ -437,9 +437,9 @@ class Action(Generic[P, R]):
             )
         return data
 
-    def _decoded(self, value: bytes) -> Any:
+    def _decode(self, value: bytes) -> Any:
         """Return a result of this action from its JSON; raises ``PayloadError`` if it does not fit."""
-        decoders = self._kept_fitted or self._fitted()
+        decoders = self._kept_fitted or self._fit()
         try:
             return decoders.result(value)
         except Exception as wrong:  # see ``prepared``
@@ -564,7 +564,7 @@ class Agent:
                 f'@{self.name}.action needs its options: write @{self.name}.action(complete_within="30s", ...) above the function'
             )
         declaration = Declared(
-            complete_within=complete_within, **known(options, f"an action of agent {self.name}")
+            complete_within=complete_within, **check_options(options, f"an action of agent {self.name}")
         )
 
         def declare(fn: Any) -> Any:

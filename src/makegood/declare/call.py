@@ -6,6 +6,7 @@ attempt; and the seconds that are left.
 """
 
 import asyncio
+import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -107,7 +108,7 @@ class Call(msgspec.Struct, eq=False):
     _tries: int = 1
     """Among how many tries an attempt shares its time."""
 
-    def _traced(self, trace: str) -> "Call":
+    def _with_trace(self, trace: str) -> "Call":
         """Return this call as part of the span named by ``trace``, a ``traceparent``."""
         return replace(self, _request=replace(self._request, trace=trace))
 
@@ -293,7 +294,7 @@ class Call(msgspec.Struct, eq=False):
         wait = min(durations.seconds(seconds, name="seconds"), self.left)
         self.check()
         try:
-            return self._on_loop(self._sleep_and_check(wait), wait)
+            return self._on_loop(self._sleep_and_check(wait), wait, "sleep")
         except TimeoutError:  # the event loop stands still
             self.check()
             return _Done()
@@ -312,7 +313,7 @@ class Call(msgspec.Struct, eq=False):
         """
         more = durations.seconds(seconds, name="seconds", least=0.001)
         try:
-            return self._on_loop(self._extend_or_raise(more), self.left)
+            return self._on_loop(self._extend_or_raise(more), self.left, "extend")
         except TimeoutError:
             raise self._no_more_time() from None
 
@@ -344,14 +345,15 @@ class Call(msgspec.Struct, eq=False):
             f"the attempt of step {self.step} of task {self.task_id} has ended: a note of it would be of nothing that runs"
         )
 
-    def _on_loop(self, work: Coroutine[Any, Any, None], most: float) -> Awaitable[None]:
-        """Run ``work`` on the agent's event loop. There, return it, to be awaited; a thread blocks.
+    def _on_loop(self, work: Coroutine[Any, Any, None], most: float, name: str) -> Awaitable[None]:
+        """Run ``work`` of the method ``name`` on the agent's event loop. There, return it, to be awaited; a
+        thread blocks.
 
         Raises ``TimeoutError`` in a thread after ``most`` seconds and a little more.
         """
         here = running_loop()
         if here is not None and here is self._loop:
-            return here.create_task(work)
+            return _Awaited(here.create_task(work), name)
         if self._loop is None:
             asyncio.run(work)
         else:
@@ -381,6 +383,25 @@ def _form(form: str | None, length: int | None, where: str) -> str:
     return (
         service_keys.form_of_length(length, where) if form is None else service_keys.checked_form(form, where)
     )
+
+
+class _Awaited:
+    """The work of a method that an ``async def`` action has to await; warns if it does not."""
+
+    def __init__(self, work: asyncio.Task[None], name: str) -> None:
+        self._work = work
+        self._name = name
+        self._is_awaited = False
+
+    def __await__(self) -> Generator[Any, None, None]:
+        self._is_awaited = True
+        return self._work.__await__()
+
+    def __del__(self) -> None:
+        if not self._is_awaited:
+            effect = "did not wait" if self._name == "sleep" else "does not show whether the deadline moved"
+            text = f"call.{self._name}(...) {effect}: write `await call.{self._name}(...)` in an `async def` action"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 class _Done:

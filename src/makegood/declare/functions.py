@@ -14,8 +14,8 @@ from makegood.declare.parameters import EMPTY, Parameters, signature
 from makegood.declare.setup import setups_in
 from makegood.errors import DefinitionError
 from makegood.model.task import Doing
-from makegood.payload.annotations import certain, constrained, hints, may_fit, members, takes
-from makegood.payload.codec import decoder, shown
+from makegood.payload.annotations import certain, has_constraint, hints, may_fit, members, takes
+from makegood.payload.codec import annotation_text, decoder
 from makegood.payload.unchecked_rules import limits_in, refuse_unkept
 
 Function = Callable[..., Any]
@@ -48,7 +48,7 @@ class Fitted:
         verdict = self._sure.get((name, kind))
         if verdict is None:
             annotation = self.annotations.get(name, Any)
-            verdict = self._sure[name, kind] = takes(annotation, kind) and not constrained(annotation)
+            verdict = self._sure[name, kind] = takes(annotation, kind) and not has_constraint(annotation)
         return verdict
 
     def always(self, name: str, kind: type) -> bool:
@@ -115,13 +115,13 @@ class Fitting:
             annotations = self._hints(self.undo, names, where)
             self._compare(annotations, own, where)
             self._compare_result(annotations.get("result", Any), returns, where)
-            wants["undo"], undo = self._wanted_arguments(own, self.undo, where)
+            wants["undo"], undo = self._arguments_of(own, self.undo, where)
         if self.probe is not None:
             where = f"the probe of {self._where}"
             annotations = self._hints(self.probe, names, where)
             self._compare(annotations, own, where)
             _compare_answer(annotations.get("return", Any), returns, where)
-            wants["probe"], probe = self._wanted_arguments(own, self.probe, where)
+            wants["probe"], probe = self._arguments_of(own, self.probe, where)
         result = decoder(returns, f"the result of {self._where}")
         args = self._arguments(own, wants["do"])
         return Fitted(own, returns, result, args, undo, probe, wants, self._setups())
@@ -163,7 +163,7 @@ class Fitting:
             raise DefinitionError(f"{self._where}: an annotation of a parameter: {wrong}") from None
         return decoder(whole, self._where)
 
-    def _wanted_arguments(
+    def _arguments_of(
         self, own: Mapping[str, Any], fn: Function, where: str
     ) -> tuple[Mapping[str, bool], Arguments]:
         """Return the action's parameters that its undo or probe takes, and their decoder.
@@ -188,7 +188,7 @@ class Fitting:
         for name, annotation in ours.items():
             if name in theirs and name != "return" and not takes(annotation, theirs[name]):
                 raise DefinitionError(
-                    f"{where} takes {name}: {shown(annotation)}, but {self._name} takes {name}: {shown(theirs[name])}: "
+                    f"{where} takes {name}: {annotation_text(annotation)}, but {self._name} takes {name}: {annotation_text(theirs[name])}: "
                     f"annotate both alike"
                 )
             if name in theirs and name != "return":
@@ -198,8 +198,8 @@ class Fitting:
         if not takes(ours, returns) or not takes(ours, None):
             always = "" if None in (returns, ours) else " | None"
             raise DefinitionError(
-                f"{where} takes result: {shown(ours)}, but {self._name} returns {shown(returns)}, and None is passed when it is in "
-                f"doubt: annotate `result: {shown(returns)}{always}`"
+                f"{where} takes result: {annotation_text(ours)}, but {self._name} returns {annotation_text(returns)}, and None is passed when it is in "
+                f"doubt: annotate `result: {annotation_text(returns)}{always}`"
             )
         _compare_limits(ours, returns, f"{where} takes result")
 
@@ -211,8 +211,8 @@ def _compare_answer(answer: Any, returns: Any, where: str) -> None:
             continue
         if getattr(member, "__origin__", None) is not Happened or not takes(returns, member.__args__[0]):
             raise DefinitionError(
-                f"{where} returns {shown(answer)}: it answers mg.Happened(result) or mg.NOT_HAPPENED, so annotate "
-                f"`-> mg.Happened[{shown(returns)}] | mg.NotHappened`"
+                f"{where} returns {annotation_text(answer)}: it answers mg.Happened(result) or mg.NOT_HAPPENED, so annotate "
+                f"`-> mg.Happened[{annotation_text(returns)}] | mg.NotHappened`"
             )
         _compare_limits(member.__args__[0], returns, f"{where} answers mg.Happened")
 
@@ -222,5 +222,5 @@ def _compare_limits(ours: Any, theirs: Any, subject: str) -> None:
     limits = limits_in(theirs)
     if any(limit not in limits for limit in limits_in(ours)):
         raise DefinitionError(
-            f"{subject}: {shown(ours)}, but the action says {shown(theirs)}, and only that is checked: annotate both alike"
+            f"{subject}: {annotation_text(ours)}, but the action says {annotation_text(theirs)}, and only that is checked: annotate both alike"
         )

@@ -120,7 +120,7 @@ class Inbox(Generic[T]):
         return payload
 
 
-def checked_answer(inbox: Inbox[Any], answer: object) -> Answered:
+def check_answer(inbox: Inbox[Any], answer: object) -> Answered:
     """Return the answer of an inbox's function. Raises ``DefinitionError`` if it is none."""
     if answer is None or isinstance(answer, Plan | SignalByKey):
         return answer

@@ -64,7 +64,7 @@ class Parameters:
         arguments.apply_defaults()
         return arguments.arguments
 
-    def left(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Collection[str]:
+    def names_left_out(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Collection[str]:
         """Return the parameters that a fitting call leaves to their defaults."""
         if len(args) + len(kwargs) == len(self.names):
             return ()

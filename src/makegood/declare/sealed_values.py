@@ -27,7 +27,7 @@ from makegood.errors import CodecError
 from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import Template
 from makegood.payload import envelopes, splice
-from makegood.payload.envelopes import SEALED, Codec, Context
+from makegood.payload.envelopes import SEALED, Codec, Context, signal_subject
 
 RESULT: Final = "result of the task"
 _ITEM: Final = re.compile(r"\[[0-9]+\]")
@@ -65,11 +65,6 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def schedule_subject(app: str, name: str) -> str:
     """Return what the values of a schedule's plan belong to in place of a task."""
     return f"schedule {app}/{name}"
-
-
-def signal_subject(app: str) -> str:
-    """Return what a signal belongs to whose sender names no task by its id."""
-    return f"signals of {app}"
 
 
 def input_field(n: int) -> str:
@@ -202,7 +197,7 @@ def base_and_items(step: str) -> tuple[str, list[str]]:
     return base, _ITEM.findall(bracket + rest)
 
 
-async def opened(codec: Codec | None, request: Request) -> tuple[Request, bool]:
+async def unseal_request(codec: Codec | None, request: Request) -> tuple[Request, bool]:
     """Return a request with its values decoded, and whether the result of its step stays plain.
 
     Raises ``CodecError``, and ``MissingValueError`` for arguments that cannot be put together.
@@ -219,7 +214,7 @@ async def opened(codec: Codec | None, request: Request) -> tuple[Request, bool]:
     return replace(request, args=args, result=result, late=late), readable
 
 
-async def closed(codec: Codec, request: Request, message: TaskMessage, *, readable: bool) -> TaskMessage:
+async def seal_answer(codec: Codec, request: Request, message: TaskMessage, *, readable: bool) -> TaskMessage:
     """Return the answer to an encoded request with its result encoded. Raises what the codec raises."""
     if message.value is None or readable:
         return message
@@ -232,7 +227,7 @@ def error_context(task: int, step: str) -> Context:
     return Context(show(task), f"error of {step}")
 
 
-async def closed_error(codec: Codec, request: Request, text: str) -> str | None:
+async def seal_error(codec: Codec, request: Request, text: str) -> str | None:
     """Return the text of an error encoded, None if the codec cannot do it now."""
     context = error_context(request.task, request.step)
     try:
@@ -246,7 +241,7 @@ def note_context(task: int, step: str) -> Context:
     return Context(show(task), f"note of {step}")
 
 
-async def closed_note(codec: Codec, request: Request, value: Any) -> str:
+async def seal_note(codec: Codec, request: Request, value: Any) -> str:
     """Return the value of a note encoded; that it cannot be encoded now, if so."""
     context = note_context(request.task, request.step)
     try:

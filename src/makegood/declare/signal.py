@@ -8,7 +8,6 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from makegood.base.ids import checked_name
-from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.errors import DefinitionError
 from makegood.payload.codec import check_fits, decoder, encode, with_defaults
 from makegood.payload.envelopes import SCHEMA, Codec
@@ -90,14 +89,14 @@ class Signal(Generic[T]):
             return ""
         return text if len(text) <= _MOST_SCHEMA else ""
 
-    def _encoded(self, value: Any) -> bytes:
+    def _encode(self, value: Any) -> bytes:
         """Return a value as JSON. Raises ``PayloadError`` for one that is not of the signal's type."""
         subject = f"the value of signal {self.name}"
         body = encode(value, subject=subject)
         check_fits(body, self.type, value, subject)
         if isinstance(value, dict | list):  # JSON, as people type it
             refuse_unknown(value, self.type, subject)
-        return with_defaults(body, self.type, value, subject, PAYLOAD_LIMIT)
+        return with_defaults(body, self.type, value, subject, limit=None)
 
     def of(
         self,
@@ -116,7 +115,7 @@ class Signal(Generic[T]):
         """
         if workflow.app != self.app:
             raise another_app(self, workflow.app, workflow.name)
-        body = self._encoded(value)
+        body = self._encode(value)
         return SignalByKey(workflow.app, workflow.name, key, self.name, body, id, step, self.codec)
 
 

@@ -14,7 +14,7 @@ from makegood.base.service_keys import checked_form, length_of, longest_key
 from makegood.declare.outcomes import NOTHING
 from makegood.errors import ConfigError, DefinitionError
 from makegood.keys import PLAIN, Preset
-from makegood.model.policy import Recover, Retry, shortened, span
+from makegood.model.policy import Recover, Retry, shorten, span
 
 LEAST_WITHIN = 0.001
 """Seconds; a shorter deadline makes no sense."""
@@ -63,7 +63,7 @@ class Terms:
             return recover or Recover()
         keeps = seconds(self.keys.keeps)
         if recover is None:
-            return shortened(Recover(), within, keeps)
+            return shorten(Recover(), within, keeps)
         lasts = span(recover, within)
         if lasts > keeps:
             waits, tries = lasts - (recover.threshold + 2) * within, recover.threshold + 2
@@ -132,8 +132,8 @@ class Declared:
                 f'{where} says both Recover(resume="dead") (its service honours keys) and retry=mg.NEVER (it knows none): drop one of them'
             )
         keys = self._keys(where)
-        within = checked_within(self.complete_within, where)
-        extend_up_to = checked_limit(self.extend_up_to, "extend_up_to", where)
+        within = check_within(self.complete_within, where)
+        extend_up_to = check_limit(self.extend_up_to, "extend_up_to", where)
         if extend_up_to is not None and extend_up_to < within:
             raise DefinitionError(
                 f"{where}: extend_up_to={self.extend_up_to!r} is shorter than complete_within={self.complete_within!r}: an attempt may take "
@@ -193,7 +193,7 @@ def check_key_length(where: str, step: str, direction: str, keys: Preset) -> Non
         )
 
 
-def known(options: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def check_options(options: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """Return ``options``; raises ``DefinitionError`` for one that an action does not have."""
     names = list(Declared.__dataclass_fields__)
     if wrong := list(unknown(options, names, "option")):
@@ -201,9 +201,9 @@ def known(options: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     return options
 
 
-def checked_within(value: Any, where: str) -> float:
+def check_within(value: Any, where: str) -> float:
     """Return a deadline in seconds; raises ``DefinitionError`` if it is missing, zero, or not a duration."""
-    limit = checked_limit(value, "complete_within", where)
+    limit = check_limit(value, "complete_within", where)
     if limit is None:
         raise DefinitionError(
             f'{where} has no deadline: pass complete_within="30s"; no attempt may run forever'
@@ -211,7 +211,7 @@ def checked_within(value: Any, where: str) -> float:
     return limit
 
 
-def checked_limit(value: Duration | None, option: str, where: str) -> float | None:
+def check_limit(value: Duration | None, option: str, where: str) -> float | None:
     """Return the seconds of a workflow's limit; None for no limit. Raises ``DefinitionError``."""
     if value is None:
         return None

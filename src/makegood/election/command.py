@@ -53,7 +53,7 @@ class LedCommand:
         self.code, self.unkept = None, False
         self.runs += 1
         deadline = self._clock.monotonic() + term.remaining()
-        keeper = await _Kept.begun(
+        keeper = await _Kept.begin(
             self._command, self._wind_down, deadline, self._environment(term), self._clock
         )
         try:
@@ -95,7 +95,7 @@ class _Kept:
         self.waiting = asyncio.ensure_future(process.wait())
 
     @classmethod
-    async def begun(
+    async def begin(
         cls, command: list[str], wind_down: float, deadline: float, environ: Mapping[str, str], clock: Clock
     ) -> Self:
         """Start the keeper, which starts the command."""
@@ -154,19 +154,21 @@ class _Kept:
 
     async def _end_it_here(self, term: Term) -> None:
         """In place of the keeper: SIGTERM, then SIGKILL after ``wind_down`` or at the deadline."""
-        await self._signalled(signal.SIGTERM, min(term.remaining(), self._wind_down))
-        await self._signalled(signal.SIGKILL, None)
+        await self._signal(signal.SIGTERM, min(term.remaining(), self._wind_down))
+        await self._signal(signal.SIGKILL, None)
 
-    async def _signalled(self, number: int, seconds: float | None) -> None:
+    async def _signal(self, number: int, seconds: float | None) -> None:
         """Send a signal to the remaining processes, repeatedly if need be, and wait at most ``seconds`` until
         there are none.
         """
         start, empty_checks, first = self._clock.monotonic(), 0, True
         while empty_checks < 2:  # One check may miss a process that starts during it.
-            left = self._left()
+            left = self._remaining_processes()
             empty_checks = 0 if left else empty_checks + 1
             survivors = [
-                p for p in left if (first or number == signal.SIGKILL) and not process_group.sent(p, number)
+                p
+                for p in left
+                if (first or number == signal.SIGKILL) and not process_group.signal_process(p, number)
             ]
             if left and survivors == left:
                 sys.stderr.write(f"makegood: the command's processes may not be ended: {survivors}\n")
@@ -178,7 +180,7 @@ class _Kept:
         if not self._before:
             process_group.bury(0)
 
-    def _left(self) -> list[int]:
+    def _remaining_processes(self) -> list[int]:
         """Return the remaining processes of the command, or its group where parents cannot be determined."""
         if process_group.LINUX:
             return [process for process in process_group.below(os.getpid()) if process not in self._before]

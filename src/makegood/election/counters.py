@@ -20,13 +20,13 @@ class Figures:
     endings: dict[str, int] = field(default_factory=dict)
     """Terms by why they ended."""
 
-    def renewed(self, took: float, margin: float) -> None:
+    def _count_renewal(self, took: float, margin: float) -> None:
         """Count a renewal that was answered."""
         self.renewals += 1
         self.slowest = max(self.slowest, took)
         self.margin = min(self.margin, margin)
 
-    def ended(self, ending: str) -> None:
+    def _count_end(self, ending: str) -> None:
         """Count the end of a term."""
         self.terms += 1
         self.endings[ending] = self.endings.get(ending, 0) + 1

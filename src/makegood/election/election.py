@@ -25,7 +25,7 @@ from makegood.base.text import hostname, refuse_unstorable
 from makegood.election.counters import Figures
 from makegood.election.preference.protocol import MOST_TURNS, TURN, Preference, Seen
 from makegood.election.protocol import Grant, LeaseStore
-from makegood.election.settings import Health, Overrun, checked, settings
+from makegood.election.settings import Health, Overrun, check_arguments, settings
 from makegood.election.sync import SyncElection
 from makegood.election.term import Term
 from makegood.election.views import TermView, View, with_gaps
@@ -86,7 +86,7 @@ class Election:
                 "an election needs a name, and so does a candidate: Election('reports', leases, me='host-7')"
             )
         refuse_unstorable(ConfigError, name=name, me=me)
-        checked(leases, health, preference, me)
+        check_arguments(leases, health, preference, me)
         self.settings = settings(
             ttl, renew=renew, retry=retry, timeout=timeout, drift=drift, wind_down=wind_down, stall=stall, health=health,
             overrun=overrun,
@@ -154,14 +154,14 @@ class Election:
         """
         context = home_context()
 
-        async def led(term: Term) -> None:
+        async def run_lead(term: Term) -> None:
             await lead(term)
 
         with self.listening() if signals else contextlib.nullcontext():
             async with aclosing(self.terms()) as terms:
                 async for term in terms:
                     async with term:
-                        await within(fresh(context), led(term))
+                        await within(fresh(context), run_lead(term))
 
     def hurry(self) -> None:
         """Try for the lease now: whoever held it is gone. Call it on the loop's thread."""
@@ -228,11 +228,11 @@ class Election:
         """Contend until this process leads; None if it was stopped."""
         nonce, doubt = self._nonce(), False
         try:
-            while await self._rested():
+            while await self._rest():
                 if await self._turn():
                     sent_at = self._clock.monotonic()
                     grant, doubt = await self._take(nonce)
-                    if grant is not None and (term := await self._elected(grant, sent_at)) is not None:
+                    if grant is not None and (term := await self._begin_term(grant, sent_at)) is not None:
                         doubt = False
                         return term
                     if not doubt:
@@ -259,7 +259,7 @@ class Election:
             return None, True
         return grant, False
 
-    async def _elected(self, grant: Grant, sent_at: float) -> Term | None:
+    async def _begin_term(self, grant: Grant, sent_at: float) -> Term | None:
         """Make a term of a grant, unless its answer took too long, or it is not wanted any more."""
         term = Term(
             self.leases, grant, sent_at, settings=self.settings, clock=self._clock, rng=self._rng, figures=self.figures
@@ -317,7 +317,7 @@ class Election:
             log.warning("%s rests for %.1f s after a term that was %s", self.me, pause, term.ending)
         self._rest_until = max(self._rest_until, self._clock.monotonic() + pause)
 
-    async def _rested(self) -> bool:
+    async def _rest(self) -> bool:
         """Wait until this candidate may try; return whether it still wants to."""
         while not self._quit and (left := self._rest_until - self._clock.monotonic()) > 0:
             await self._pause(min(left, self.settings.ttl))

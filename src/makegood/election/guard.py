@@ -12,7 +12,7 @@ from typing import Any
 from makegood.election.protocol import Fence, Grant, LeaseStore
 from makegood.errors import ConfigError, LeadershipLostError, TransactionError
 from makegood.transactions.caller import Caller, defer_checkpoints
-from makegood.transactions.recognise import known
+from makegood.transactions.recognise import recognise_known
 
 _NAMED = re.compile(r"(?<!:):([a-z]+)\b")
 _NO_TABLE = "42P01"
@@ -29,7 +29,7 @@ def guarding(leases: LeaseStore, connection: Any) -> Caller:
             "the resource refuse a lower one"
         )
     try:
-        caller = known(connection)
+        caller = recognise_known(connection)
     except TransactionError as unusable:
         raise ConfigError(f"term.guard(): {unusable}") from None
     if caller is None:
@@ -40,7 +40,7 @@ def guarding(leases: LeaseStore, connection: Any) -> Caller:
     return caller
 
 
-async def guarded(leases: LeaseStore, grant: Grant, caller: Caller) -> None:
+async def check_grant(leases: LeaseStore, grant: Grant, caller: Caller) -> None:
     """Check the grant in the caller's transaction. Raises ``LeadershipLostError``, ``ConfigError``."""
     fence: Fence = leases.fence(grant)  # type: ignore[attr-defined]  # ``guarding`` has seen that it has one
 

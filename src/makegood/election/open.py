@@ -11,7 +11,7 @@ from makegood.base.clock import Clock, SystemClock
 from makegood.base.durations import Duration, seconds
 from makegood.base.extras import optional
 from makegood.base.private_files import secret_in
-from makegood.base.urls import meant, meant_file, parts_of, scheme_of, scrubbed
+from makegood.base.urls import parts_of, path_hint, scheme_hint, scheme_of, scrubbed
 from makegood.election.protocol import OpenLeases
 from makegood.errors import ConfigError
 
@@ -88,7 +88,7 @@ def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) 
         subject = f"the scheme {scheme!r}" if scheme else "this text"
         near = KINDS.get(head)
         raise ConfigError(
-            f"{subject} names no lease store: write {near.form if near else f'one of {forms}'}{meant(scheme)}{meant_file(url)}"
+            f"{subject} names no lease store: write {near.form if near else f'one of {forms}'}{scheme_hint(scheme)}{path_hint(url)}"
         )
     _verify(url, kind)
     hint = (

@@ -38,7 +38,7 @@ def now() -> float:
     return time.monotonic() if boottime is None else time.clock_gettime(boottime)
 
 
-def bound(keeper: int, report: int) -> None:
+def bind_to_keeper(keeper: int, report: int) -> None:
     """In the child: set its own process group, reported before anything runs in it, and an end together with
     the keeper.
     """
@@ -112,7 +112,7 @@ def read_deadline(pipe: int, text: bytearray, wait: float) -> tuple[float | None
     return (numbers[-1] if numbers else None), b"stop" in lines
 
 
-def signalled(group: int, number: int) -> None:
+def signal_group(group: int, number: int) -> None:
     """Send a signal to the remaining processes of a group, and on Linux to all others below this process."""
     # No process is left, or it belongs to another user.
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -120,10 +120,10 @@ def signalled(group: int, number: int) -> None:
     for process in below(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             if os.getpgid(process) != group:
-                sent(process, number)
+                signal_process(process, number)
 
 
-def sent(process: int, number: int) -> bool:
+def signal_process(process: int, number: int) -> bool:
     """Send a signal to one process; return whether that is allowed."""
     try:
         os.kill(process, number)
@@ -134,11 +134,11 @@ def sent(process: int, number: int) -> bool:
     return True
 
 
-def emptied() -> None:
+def end_all_below() -> None:
     """End all processes below this one: one after another becomes its child, until there is none."""
     while LINUX and bury(0):
         alive = below(os.getpid())
-        survivors = [process for process in alive if not sent(process, signal.SIGKILL)]
+        survivors = [process for process in alive if not signal_process(process, signal.SIGKILL)]
         if alive and len(survivors) == len(alive):
             sys.stderr.write(f"makegood: the command left processes that may not be ended: {survivors}\n")
             return
@@ -163,10 +163,10 @@ def keep(child: "subprocess.Popen[bytes]", pipe: int, wind_down: float, deadline
             deadline = deadline if new_deadline is None else new_deadline
         if stop:
             is_ending, stop_at = True, now()
-            signalled(child.pid, signal.SIGTERM)
-    signalled(child.pid, signal.SIGKILL)  # Also what the command left behind.
+            signal_group(child.pid, signal.SIGTERM)
+    signal_group(child.pid, signal.SIGKILL)  # Also what the command left behind.
     code = child.wait()
-    emptied()
+    end_all_below()
     return code if code >= 0 else 128 - code
 
 
@@ -178,13 +178,13 @@ def main(words: list[str]) -> int:
         signal.signal(signal_number, signal.SIG_IGN)
     adopt()
 
-    def restored() -> None:
+    def restore_signals() -> None:
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        bound(me, int(report))
+        bind_to_keeper(me, int(report))
 
     try:
-        child = subprocess.Popen(command, preexec_fn=restored)  # noqa: PLW1509 - one thread only
+        child = subprocess.Popen(command, preexec_fn=restore_signals)  # noqa: PLW1509 - one thread only
     except OSError as fault:
         sys.stderr.write(f"makegood: {command[0]}: {fault.strerror}\n")
         code = NOT_FOUND if isinstance(fault, FileNotFoundError) else CANNOT_RUN

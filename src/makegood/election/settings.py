@@ -89,14 +89,14 @@ def settings(
     if overrun not in ("log", "exit"):
         raise ConfigError(f'overrun={overrun!r}: write "log" or "exit"')
 
-    def given(value: Duration | None, name: str) -> float:
+    def seconds_or_third(value: Duration | None, name: str) -> float:
         return lease / 3 if value is None else seconds(value, name=name, least=0.001)
 
     config = Settings(
         ttl=lease,
-        renew=given(renew, "renew"),
-        retry=given(retry if retry is not None else renew, "retry"),
-        timeout=given(timeout, "timeout"),
+        renew=seconds_or_third(renew, "renew"),
+        retry=seconds_or_third(retry if retry is not None else renew, "retry"),
+        timeout=seconds_or_third(timeout, "timeout"),
         drift=drift,
         wind_down=lease / _SLICES if wind_down is None else seconds(wind_down, name="wind_down"),
         stall=None if stall is None else seconds(stall, name="stall", least=0.001),
@@ -112,7 +112,7 @@ def _has(thing: object, *verbs: str) -> bool:
     return not isinstance(thing, type) and all(callable(getattr(thing, verb, None)) for verb in verbs)
 
 
-def checked(leases: object, health: object, preference: object, me: object) -> None:
+def check_arguments(leases: object, health: object, preference: object, me: object) -> None:
     """Raise ``ConfigError`` for arguments that make no sense: they would fail only while leading, or
     never.
     """

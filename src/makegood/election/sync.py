@@ -18,10 +18,11 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar
 
+from makegood.base.cancelling import cancelled
 from makegood.base.contexts import fresh, home_context, start_thread
 from makegood.base.durations import Duration
 from makegood.base.loop_thread import Loop
-from makegood.election.guard import guarded, guarding
+from makegood.election.guard import check_grant, guarding
 from makegood.election.protocol import Grant, LeaseStore
 from makegood.election.term import Ending, Term
 from makegood.election.views import TermView, View
@@ -103,7 +104,7 @@ class SyncTerm:
         caller = guarding(self._leases, connection)
         if not caller.blocks:
             raise ConfigError("this connection wants to be awaited: use Election, not Election.sync, with it")
-        at_once(guarded(self._leases, self.grant, caller))
+        at_once(check_grant(self._leases, self.grant, caller))
 
 
 class _Hold:
@@ -310,10 +311,7 @@ class SyncElection:
 
 async def _cancel_all() -> None:
     """Cancel the calls that other threads wait for, and wait for their end."""
-    going = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in going:
-        task.cancel()
-    await asyncio.gather(*going, return_exceptions=True)
+    await cancelled(*(asyncio.all_tasks() - {asyncio.current_task()}))
 
 
 async def _end_generators() -> None:

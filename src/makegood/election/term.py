@@ -18,14 +18,16 @@ from typing import Any, Literal, Self, TypeVar
 
 from makegood.base.clock import Clock
 from makegood.base.contexts import fresh, within
+from makegood.base.scrubbed_tracebacks import SCRUBBED_TRACEBACKS
 from makegood.election.counters import Figures
-from makegood.election.guard import guarded, guarding
+from makegood.election.guard import check_grant, guarding
 from makegood.election.protocol import Grant, LeaseStore
 from makegood.election.settings import Settings
 from makegood.election.watchdog import Watchdog
 from makegood.errors import LeadershipLostError, StoreError
 
 log = logging.getLogger("makegood.election")
+log.addFilter(SCRUBBED_TRACEBACKS)
 
 T = TypeVar("T")
 
@@ -70,7 +72,7 @@ class Term:
         self._settings = settings
         self._clock = clock
         self._rng = rng
-        self._deadline = self._believed(sent_at)
+        self._deadline = self._believable_until(sent_at)
         self._last_beat = clock.monotonic()
         self._over = self._hopeless = False
         self._body: asyncio.Task[object] | None = None
@@ -119,7 +121,7 @@ class Term:
         ``ConfigError`` for a store that cannot do it, or for a connection of another kind of database.
         """
         self.check()
-        await guarded(self._leases, self.grant, guarding(self._leases, connection))
+        await check_grant(self._leases, self.grant, guarding(self._leases, connection))
 
     def stop(self, *, renew: bool = True) -> None:
         """End the term: the work is cancelled and waited for, then the lease is released.
@@ -195,7 +197,7 @@ class Term:
         """The work has stopped: record it, and release the lease."""
         late = (self._clock.monotonic() if self._work_end is None else self._work_end) - self._deadline
         if self._watchdog is not None:
-            self._watchdog.done()
+            self._watchdog.stop()
         if late > self._settings.looks and self.ending != "refused":
             self._figures.overruns += 1
             log.critical(
@@ -204,7 +206,7 @@ class Term:
                 self.grant.name, self.epoch, late,
             )  # fmt: skip
         self._over = True
-        self._figures.ended(self.ending)
+        self._figures._count_end(self.ending)
         try:
             async with asyncio.timeout(self._settings.timeout):
                 await self._leases.release(self.grant)
@@ -216,7 +218,7 @@ class Term:
         finally:
             self._release.set()
 
-    def _believed(self, sent_at: float) -> float:
+    def _believable_until(self, sent_at: float) -> float:
         """Return until when a grant may be believed whose request was sent at ``sent_at``."""
         return sent_at + self._settings.belief
 
@@ -268,7 +270,7 @@ class Term:
                 if left <= 0:
                     self._end("deadline")
                 elif now >= due:
-                    due = self._clock.monotonic() + await self._renewed()
+                    due = self._clock.monotonic() + await self._renew()
                 else:
                     await asyncio.sleep(max(0.001, min(self._settings.looks, due - now, left)))
         except BaseException:
@@ -278,7 +280,7 @@ class Term:
     def _pause(self, length: float) -> float:
         return length * self._rng.uniform(0.9, 1.0)
 
-    async def _renewed(self) -> float:
+    async def _renew(self) -> float:
         """Try to renew; return the seconds until the next renewal."""
         if self.ending != "stepped down" and (unfitness := await self._unfit()):
             self._end(unfitness)
@@ -299,8 +301,8 @@ class Term:
         elif now >= self._deadline:
             self._end("deadline")  # The answer came too late to be believed.
         else:
-            self._figures.renewed(now - sent_at, self._deadline - now)
-            self._deadline = self._believed(sent_at)
+            self._figures._count_renewal(now - sent_at, self._deadline - now)
+            self._deadline = self._believable_until(sent_at)
         return self._pause(self._settings.renew)
 
     async def _unfit(self) -> Literal["", "stalled", "unhealthy"]:
@@ -318,7 +320,7 @@ class Term:
             context = fresh()
             answer = context.run(health)
             if inspect.isawaitable(answer):
-                answer = await self._within(self._settings.health_timeout, within(context, _awaited(answer)))
+                answer = await self._within(self._settings.health_timeout, within(context, _await(answer)))
         except Exception:
             log.exception("the look at the health of the leader of %r failed", self.grant.name)
             return "unhealthy"
@@ -332,7 +334,7 @@ class Term:
         """
         until = min(self._clock.monotonic() + limit, self._deadline - self._settings.wind_down)
         going = asyncio.ensure_future(call)
-        going.add_done_callback(_looked_at)
+        going.add_done_callback(_retrieve)
         try:
             while not going.done():
                 left = until - self._clock.monotonic()
@@ -344,11 +346,11 @@ class Term:
             going.cancel()
 
 
-async def _awaited(answer: Awaitable[T]) -> T:
+async def _await(answer: Awaitable[T]) -> T:
     return await answer
 
 
-def _looked_at(going: "asyncio.Future[Any]") -> None:
+def _retrieve(going: "asyncio.Future[Any]") -> None:
     """Retrieve the result of a call without a caller, so that asyncio does not complain."""
     if not going.cancelled():
         going.exception()

@@ -19,7 +19,7 @@ _LONGEST_LOOK = 0.5
 
 
 class Watchdog:
-    """Watches one term until ``done``. ``deadline`` returns its present end on ``clock``; ``leave`` ends the
+    """Watches one term until ``stop``. ``deadline`` returns its present end on ``clock``; ``leave`` ends the
     process.
     """
 
@@ -41,7 +41,7 @@ class Watchdog:
         """Begin to watch."""
         start_thread(self._thread)
 
-    def done(self) -> None:
+    def stop(self) -> None:
         """The work has stopped in time: stop watching."""
         self._over.set()
 

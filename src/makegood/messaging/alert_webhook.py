@@ -62,7 +62,7 @@ async def post(
     """
     try:
         async with asyncio.timeout(timeout):
-            answer = await _exchange(await _connected(to, await find(), tls), _written(to, message))
+            answer = await _exchange(await _connect(to, await find(), tls), _request_bytes(to, message))
     except TimeoutError:
         raise DeliveryError(f"{to.shown} did not answer within {timeout:g} s", status=0) from None
     except OSError as fault:
@@ -91,7 +91,7 @@ class _Answer(NamedTuple):
 _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-def _written(to: WebhookAddress, message: WebhookMessage) -> bytes:
+def _request_bytes(to: WebhookAddress, message: WebhookMessage) -> bytes:
     headers = {
         "host": to.netloc,
         "content-type": message.kind,
@@ -111,7 +111,7 @@ def _written(to: WebhookAddress, message: WebhookMessage) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + message.body
 
 
-async def _connected(to: WebhookAddress, addresses: Sequence[str], tls: ssl.SSLContext | None) -> _Connection:
+async def _connect(to: WebhookAddress, addresses: Sequence[str], tls: ssl.SSLContext | None) -> _Connection:
     name = None if tls is None else to.host.removesuffix(".")
     last_fault: OSError | None = None
     for at in addresses:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -16,9 +17,10 @@ import msgspec
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base import ids
+from makegood.base.cancelling import cancelled
 from makegood.base.clock import iso
 from makegood.base.webhook_signature import TIMEOUT
-from makegood.errors import DeliveryError, StoreUnavailableError
+from makegood.errors import DeliveryError
 from makegood.payload.codec import UNREADABLE
 from makegood.store.protocol import Store
 from makegood.store.records import Identity
@@ -33,8 +35,8 @@ FIRST_PAUSE: Final = 10.0
 LONGEST_PAUSE: Final = 3600.0
 """Seconds until a message that was not accepted is sent again: doubled each time, up to the longest."""
 
-_HELD: Final = 6 * TIMEOUT
-"""Seconds after which another process sends an alert that one has taken and not recorded as sent.
+_TAKEN_FOR: Final = 6 * TIMEOUT
+"""Seconds for which an alert belongs to the process that has taken it: then another one may send it.
 
 That is longer than two posts and a commit take.
 """
@@ -71,29 +73,18 @@ class AlertSender(Actor):
 
     async def run(self) -> None:
         """Log and send what there is, until cancelled."""
-        ways = [self.log] if self._webhook is None else [self.log, self.send]
-        tasks = [asyncio.ensure_future(self._repeat(way)) for way in ways]
+        turns = [self.log] if self._webhook is None else [self.log, self.send]
+        tasks = [asyncio.ensure_future(self._repeat(turn)) for turn in turns]
         try:
             await asyncio.gather(*tasks)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancelled(*tasks)
 
-    async def _repeat(self, once: Callable[[], Awaitable[bool]]) -> None:
+    async def _repeat(self, turn: Callable[[], Awaitable[bool]]) -> None:
         setbacks = Setbacks("alert sender", self._store.alerts, self._rng)
         while True:
-            try:
-                has_more = await once()
-            except StoreUnavailableError as away:
-                log.warning("the store is away; alerts are sent when it is back: %s", away)
-                has_more = False
-            except Exception as defect:  # noqa: BLE001 - the other alerts are reported
-                await asyncio.sleep(await setbacks.met(defect))
-                has_more = False
-            else:
-                await setbacks.over()
-            if not has_more:
+            away = partial(log.warning, "the store is away; alerts are sent when it is back: %s")
+            if not await setbacks.attempt(turn, away):
                 await asyncio.sleep(self._pause * self._rng.uniform(0.8, 1.2))
 
     async def once(self) -> bool:
@@ -116,33 +107,35 @@ class AlertSender(Actor):
         """
         if self._webhook is None:
             return False
-        waiting = await self._store.alerts.untold(_HELD, AT_ONCE)
+        waiting = await self._store.alerts.untold(_TAKEN_FOR, AT_ONCE)
         if waiting:
             await self._send(self._webhook, waiting)
         return len(waiting) == AT_ONCE
 
     async def _send(self, webhook: AlertPoster, waiting: Sequence[Telling]) -> None:
-        waits = await asyncio.gather(*(self._one(webhook, telling) for telling in waiting))
-        later = {telling.alert.id: wait for telling, wait in zip(waiting, waits, strict=True) if wait}
+        pauses = await asyncio.gather(*(self._deliver(webhook, telling) for telling in waiting))
+        later = {telling.alert.id: pause for telling, pause in zip(waiting, pauses, strict=True) if pause}
         await self._store.alerts.told([t for t in waiting if t.alert.id not in later], later)
 
-    async def _one(self, webhook: AlertPoster, telling: Telling) -> float:
+    async def _deliver(self, webhook: AlertPoster, telling: Telling) -> float:
         """Report that an alert was raised, has ended, or both; returns 0, or seconds until the next try."""
         alert = telling.alert
+        changes = ["raised"] if telling.is_start else []
+        if alert.ended is not None:
+            changes.append("ended")
         try:
-            for what in ("raised", "ended"):
-                if telling.is_start if what == "raised" else alert.ended is not None:
-                    try:
-                        message_id, body = event(alert, what, self._store.identity)
-                    except UNREADABLE:  # it can be sent neither now nor later
-                        log.exception("alert %s is unreadable, and is not sent", alert.id)
-                        return 0.0
-                    await webhook.post(message_id, body, kind="application/cloudevents+json")
+            for change in changes:
+                try:
+                    message_id, body = event(alert, change, self._store.identity)
+                except UNREADABLE:  # it can be sent neither now nor later
+                    log.exception("alert %s is unreadable, and is not sent", alert.id)
+                    return 0.0
+                await webhook.post(message_id, body, kind="application/cloudevents+json")
         except DeliveryError as fault:
-            wait = min(FIRST_PAUSE * 2.0 ** min(telling.tries, 30), LONGEST_PAUSE)
-            wait *= self._rng.uniform(0.9, 1.1)
-            log.warning("alert %d was not delivered, once more in %.0f s: %s", alert.id, wait, fault)
-            return wait
+            pause = min(FIRST_PAUSE * 2.0 ** min(telling.tries, 30), LONGEST_PAUSE)
+            pause *= self._rng.uniform(0.9, 1.1)
+            log.warning("alert %d was not delivered, once more in %.0f s: %s", alert.id, pause, fault)
+            return pause
         except Exception:  # a defect: the other alerts that were sent with it must not be sent again for it
             log.exception("alert %d was not delivered", alert.id)
             return LONGEST_PAUSE
@@ -152,22 +145,26 @@ class AlertSender(Actor):
 def write(telling: Telling) -> None:
     """Write an alert into the log: as text for people, its parts as fields for machines."""
     alert = telling.alert
-    of = f" task {ids.show(alert.task)}" if alert.task else ""
+    subject = f" task {ids.show(alert.task)}" if alert.task else ""
     kind = alert.kind
     if telling.is_start:
         level = logging.WARNING if alert.kind in _WARNINGS else logging.ERROR
-        log.log(level, "alert %d %s%s: %s", alert.id, kind, of, alert.text, extra=fields(alert, "raised"))
+        log.log(
+            level, "alert %d %s%s: %s", alert.id, kind, subject, alert.text, extra=fields(alert, "raised")
+        )
     if alert.ended is not None:
-        log.info("alert %d %s%s ended: %s", alert.id, kind, of, alert.ended_why, extra=fields(alert, "ended"))
+        log.info(
+            "alert %d %s%s ended: %s", alert.id, kind, subject, alert.ended_why, extra=fields(alert, "ended")
+        )
 
 
-def fields(alert: AlertView, event: str) -> dict[str, Any]:
-    """Return the fields of an alert's structured log line.
+def fields(alert: AlertView, change: str) -> dict[str, Any]:
+    """Return the fields of an alert's structured log line. ``change``: "raised" or "ended".
 
     They hold no payloads: the text names what was wrong, not the values.
     """
     return {
-        "event": f"alert.{event}",
+        "event": f"alert.{change}",
         "alert": alert.id,
         "alert_kind": alert.kind,
         "task": ids.show(alert.task) if alert.task else None,
@@ -175,15 +172,18 @@ def fields(alert: AlertView, event: str) -> dict[str, Any]:
     }
 
 
-def event(alert: AlertView, what: str, store: Identity) -> tuple[str, bytes]:
-    """Return a message's id and its body: a CloudEvent. The id is the same at every try."""
-    message_id = f"{store.store_id}-alert-{alert.id}-{what}"
+def event(alert: AlertView, change: str, store: Identity) -> tuple[str, bytes]:
+    """Return a message's id and its body: a CloudEvent. The id is the same at every try.
+
+    ``change``: "raised" or "ended".
+    """
+    message_id = f"{store.store_id}-alert-{alert.id}-{change}"
     task = ids.show(alert.task) if alert.task else None
-    at = alert.at if what == "raised" or alert.ended is None else alert.ended
+    at = alert.at if change == "raised" or alert.ended is None else alert.ended
     document = {
         "specversion": "1.0",
         "id": message_id,
-        "type": f"dev.makegood.alert.{what}.v1",
+        "type": f"dev.makegood.alert.{change}.v1",
         "source": f"/makegood/{store.store_id}",
         "time": iso(at),
         "datacontenttype": "application/json",
@@ -194,7 +194,7 @@ def event(alert: AlertView, what: str, store: Identity) -> tuple[str, bytes]:
             "task": task,
             "step": alert.step or None,
             "text": alert.text,
-            "why": alert.ended_why if what == "ended" else "",
+            "why": alert.ended_why if change == "ended" else "",
         },
     }
     return message_id, msgspec.json.encode(document)

@@ -5,21 +5,32 @@ broker counts as a host.
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final, Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
-from msgspec.structs import replace
-
-from makegood.brokers import BrokerAddress, OutgoingEvent, RefusedTargetError, Sender, Target, open_sender
+from makegood.brokers import (
+    BrokerAddress,
+    OutgoingEvent,
+    Reader,
+    RefusedTargetError,
+    Sender,
+    Target,
+    UnsentError,
+    check,
+    open_sender,
+)
 from makegood.brokers.kinds import target_for
+from makegood.brokers.protocol import Answers, raise_first_error
 from makegood.errors import BrokerUnavailableError, ConfigError, DeliveryError
 from makegood.messaging.hosts import Hosts
 from makegood.messaging.poster import Poster
 from makegood.model import notices
 from makegood.model.notices import Cause
-from makegood.store.views import SenderInfo
-from makegood.telemetry.hooks import Observer
 
+_IN_DOUBT: Final = "it may have arrived"
+_PROBE: Final = 20.0
+"""Seconds after which a broker that is asked counts as away."""
+_PROBER: Final = Reader("makegood-probe", "probe")
 _MARGIN: Final = 2.0
 """Seconds beyond its timeout after which a sender is taken to be stuck."""
 
@@ -28,7 +39,7 @@ class BrokerPoster:
     """Sends to the places that ``hosts`` allow; what is addressed elsewhere goes to ``other``.
 
     ``targets``: the brokers by name. ``cause``: see ``notices.for_receiver``. ``timeout``: seconds for one
-    try.
+    try. ``opener`` makes the sender of a broker, ``checker`` checks one.
     """
 
     def __init__(
@@ -39,16 +50,19 @@ class BrokerPoster:
         *,
         cause: Cause,
         timeout: float,
-        telemetry: Observer | None = None,
+        opener: Callable[[Target], Sender] = open_sender,
+        checker: Callable[
+            [Target, Sequence[BrokerAddress], Sequence[str], Reader], Awaitable[Answers]
+        ] = check,
     ) -> None:
         self._targets = targets
         self._hosts = hosts
         self._other = other
         self._cause = cause
         self._timeout = timeout
-        self._telemetry = telemetry
+        self._open = opener
+        self._check = checker
         self._senders: dict[str, Sender] = {}
-        self._infos: dict[str, SenderInfo] = {}
 
     async def post(self, url: str, message_id: str, body: bytes) -> None:
         """Send an event once; raises ``DeliveryError`` unless the broker confirms it in time."""
@@ -57,40 +71,51 @@ class BrokerPoster:
             await self._other.post(url, message_id, body)
             return
         try:
-            await self._send(address, message_id, body)
-        except DeliveryError as fault:
-            self._count(address.broker, "failed", str(fault))
-            raise
-        self._count(address.broker, "sent", "")
-
-    async def _send(self, address: BrokerAddress, message_id: str, body: bytes) -> None:
-        try:
             self._hosts.refuse_place(address)
-            target = target_for(address, self._targets)
-            sender = self._senders.get(address.name)
-            if sender is None:
-                sender = self._senders[address.name] = open_sender(target)
+            sender = self._sender(address.name, target_for(address, self._targets))
         except ConfigError as fault:
             raise RefusedTargetError(str(fault)) from None
         content = notices.for_receiver(body, self._cause)
-        event = OutgoingEvent(message_id, notices.subject_of(body), content)
+        names = notices.names_of(body)
+        event = OutgoingEvent(message_id, names.subject, content, correlation_id=names.correlationid)
         try:
             async with asyncio.timeout(self._timeout + _MARGIN):
                 await sender.send(address.place, event, self._timeout)
         except TimeoutError:
-            raise DeliveryError(f"{address} did not confirm within {self._timeout:.0f} s") from None
-        except (BrokerUnavailableError, ConfigError) as fault:  # a password may be mended: it is tried again
-            raise DeliveryError(f"{address}: {fault}") from None
+            text = f"{address} did not confirm within {self._timeout:.0f} s"
+            raise DeliveryError(f"{text}; {_IN_DOUBT}") from None
+        except (RefusedTargetError, UnsentError):
+            raise
+        except DeliveryError as fault:
+            raise DeliveryError(f"{fault}; {_IN_DOUBT}") from fault.__cause__
 
-    def infos(self) -> tuple[SenderInfo, ...]:
-        """Return what this process publishes about the brokers to which it has sent."""
-        return tuple(self._infos.values())
+    def _sender(self, name: str, target: Target) -> Sender:
+        """Return the sender of a broker. Raises ``ConfigError``."""
+        if name not in self._senders:
+            self._senders[name] = self._open(target)
+        return self._senders[name]
 
-    def _count(self, broker: str, outcome: Literal["sent", "failed"], error: str) -> None:
-        info = self._infos.get(broker) or SenderInfo(broker)
-        self._infos[broker] = replace(info, error=error, **{outcome: getattr(info, outcome) + 1})
-        if self._telemetry is not None:
-            self._telemetry.broker_send(broker, outcome)
+    async def probe(self, broker: str, place: str) -> None:
+        """Raise ``DeliveryError`` unless a broker answers. Nothing is sent.
+
+        ``place``: one at it, looked at as well; "": none. The cause of the error is a ``ConfigError`` if the
+        broker refuses this process, wherever it sends.
+        """
+        target = self._targets.get(broker.partition(":")[2])
+        if target is None:
+            raise DeliveryError(f"{broker} is not among the brokers of the settings")
+        try:
+            async with asyncio.timeout(_PROBE):
+                answers = await self._check(target, [], [place] if place else [], _PROBER)
+        except TimeoutError:
+            raise DeliveryError(f"{broker} did not answer within {_PROBE:.0f} s") from None
+        except (BrokerUnavailableError, ConfigError) as fault:
+            raise DeliveryError(str(fault)) from fault
+        try:
+            for where, requirement in answers:
+                raise_first_error([requirement], where)
+        except ConfigError as fault:
+            raise DeliveryError(str(fault)) from None
 
     async def close(self) -> None:
         """Let go of the brokers."""

@@ -14,6 +14,7 @@ import contextlib
 import inspect
 import logging
 import random
+import traceback
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -27,13 +28,14 @@ from makegood.base.contexts import fresh, home_context, within
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.durations import retry_after, shown
 from makegood.base.pacing import event_within
+from makegood.base.scrubbed_tracebacks import SCRUBBED_TRACEBACKS
 from makegood.base.text import words
 from makegood.base.wrapped_errors import process_end
 from makegood.client.lease_keeper import LeaseKeeper
 from makegood.client.scheduler_kinds import SchedulerKinds
-from makegood.client.signals import closed, of_message
+from makegood.client.signals import of_message, seal
 from makegood.client.submission import insert, refuse_conflict, refuse_far, with_options
-from makegood.declare.inbox import WITHOUT_ID, Inbox, checked_answer, is_final, pause
+from makegood.declare.inbox import WITHOUT_ID, Inbox, check_answer, is_final, pause
 from makegood.declare.signal import SignalByKey
 from makegood.declare.verdicts import verdict_in
 from makegood.errors import KeyConflict, Later, MakegoodError, PayloadError, StoreUnavailableError
@@ -49,6 +51,7 @@ from makegood.transactions import Caller
 from makegood.transactions.transaction import Transaction
 
 log = logging.getLogger("makegood.inbox")
+log.addFilter(SCRUBBED_TRACEBACKS)
 
 _LAST = 2.0
 """Seconds at the end of a drain in which cancelled functions may finish and messages be released."""
@@ -73,7 +76,8 @@ class Acceptor:
     """Makes a task of one message, in one transaction.
 
     The transaction covers what the inbox's function writes, the task and the acknowledgement. ``threads``:
-    for functions that block, where the store's transactions do not.
+    for functions that block, where the store's transactions do not. ``refuse`` raises ``ConfigError`` for a
+    ``reply_to`` that nobody serves.
     """
 
     def __init__(
@@ -84,8 +88,10 @@ class Acceptor:
         clock: Clock,
         rng: random.Random,
         telemetry: Observer | None,
+        refuse: Callable[[str], None] | None = None,
     ) -> None:
         self._store = store
+        self._refuse = refuse
         self._threads = threads
         self._draw = ids.TaskIdSource(clock, rng).draw
         self._telemetry = telemetry
@@ -105,8 +111,8 @@ class Acceptor:
 
         async def work(caller: Caller) -> Submitted | Signalled | None:
             tx = Transaction(caller, None if caller.blocks else asyncio.get_running_loop(), message)
-            with self._traced(message):
-                content = checked_answer(inbox, await self._called(inbox, payload, tx))
+            with self._trace(message):
+                content = check_answer(inbox, await self._call(inbox, payload, tx))
                 answer: Submitted | Signalled | None = None
                 if isinstance(content, SignalByKey):
                     answer = await self._signal(caller, content, message)
@@ -116,24 +122,24 @@ class Acceptor:
                 raise _LostError(f"message {message.id} is not ours any more")
             return answer
 
-        async def begun(caller: Caller) -> Submitted | Signalled | None:
+        async def begin(caller: Caller) -> Submitted | Signalled | None:
             # on SQLite a def function runs in the store's own thread, whose context is nobody's
             return await within(fresh(self._context), work(caller))
 
         idle = max(IDLE, inbox.lease)
         try:
-            return await self._store.transact(begun, waits=inbox.waits, idle=idle)
+            return await self._store.transact(begin, waits=inbox.waits, idle=idle)
         except _MustWaitError:  # from now on it is called where its coroutine can be awaited
             inbox.waits = True
-            return await self._store.transact(begun, waits=True, idle=idle)
+            return await self._store.transact(begin, waits=True, idle=idle)
 
-    def _traced(self, message: QueueMessage) -> AbstractContextManager[object]:
+    def _trace(self, message: QueueMessage) -> AbstractContextManager[object]:
         """Return a context in which work belongs to the trace of the message's sender, where tracing is
         on.
         """
         return nullcontext() if self._telemetry is None else self._telemetry.receiving(message.headers)
 
-    async def _called(self, inbox: Inbox[Any], payload: Any, tx: Transaction) -> object:
+    async def _call(self, inbox: Inbox[Any], payload: Any, tx: Transaction) -> object:
         if inbox.waits:
             limit = asyncio.timeout(inbox.lease * _SHARE)
             try:
@@ -160,6 +166,12 @@ class Acceptor:
             raise _MustWaitError
         return answer
 
+    @classmethod
+    def came_from_the_function(cls, fault: BaseException) -> bool:
+        """Return whether an error was raised in the call of an inbox's function."""
+        call = cls._call.__code__
+        return any(frame.f_code is call for frame, _ in traceback.walk_tb(fault.__traceback__))
+
     def _keeper(self, inbox: Inbox[Any], message: QueueMessage) -> LeaseKeeper:
         """Extend the message's lease while a function works that cannot be cancelled."""
 
@@ -179,7 +191,9 @@ class Acceptor:
             correlation_id=plan.correlation_id or message.correlation_id,
             reply_to=plan.reply_to or message.reply_to,
         )
-        plan = with_options(draft, None, None, None)
+        plan = with_options(draft)
+        if self._refuse is not None and plan.reply_to is not None:
+            self._refuse(plan.reply_to)
         refuse_far(plan, self._store.tasks)
         watch = None if self._telemetry is None else self._telemetry.submitted
         write = partial(self._store.tasks.join, caller)
@@ -189,7 +203,7 @@ class Acceptor:
         return answer
 
     async def _signal(self, caller: Caller, content: SignalByKey, message: QueueMessage) -> Signalled:
-        signal = await closed(of_message(content, message.id), content.codec, content.app)
+        signal = await seal(of_message(content, message.id), content.codec, content.app)
         answer = await self._store.tasks.join_signal(caller, signal)
         if answer.conflict:
             raise KeyConflict(
@@ -277,9 +291,9 @@ class _Reader:
     def _begin(self, message: QueueMessage) -> None:
         task = asyncio.get_running_loop().create_task(self._one(message), name=f"inbox {self.inbox.queue}")
         self.running[task] = None
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._finish)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _finish(self, task: "asyncio.Task[None]") -> None:
         del self.running[task]
         self._wake.set()
         if not task.cancelled() and (defect := task.exception()) is not None:
@@ -296,7 +310,7 @@ class _Reader:
             if task is None or task.cancelling():  # the process is to end
                 await asyncio.shield(self._give_back(message, 0.0, "", counts=False))
                 raise
-            await self._failed(message, cancellation)  # nobody stopped it: the user's code raised it
+            await self._handle_failure(message, cancellation)  # nobody stopped it: the user's code raised it
         except _LostError:
             log.warning(
                 "message %s of %s belongs to another process by now: it took longer than its lease of %s; nothing that it wrote was kept",
@@ -318,7 +332,7 @@ class _Reader:
                     message, retry_after(finding.verdict.wait, now), self._text(fault), counts=False
                 )
             else:
-                await self._failed(message, fault)
+                await self._handle_failure(message, fault)
         else:
             match answer:
                 case None:
@@ -329,13 +343,17 @@ class _Reader:
                     result = f"task {ids.show(answer.id)}"
             log.debug("message %s of %s made %s", message.id, self.inbox.where, result)
 
-    async def _failed(self, message: QueueMessage, fault: BaseException) -> None:
+    async def _handle_failure(self, message: QueueMessage, fault: BaseException) -> None:
         error = self._text(fault, with_type=True)
         dead = message.tries >= self.inbox.retry.tries or is_final(fault)
         level = logging.ERROR if dead else logging.WARNING
         what = "goes to the dead letters" if dead else "is redelivered"
         details = message.id, self.inbox.where, message.tries, what, error
-        trace = fault if self._is_new(fault) and not self.inbox.registry.withholds else None
+        # A message that does not fit is named by its text: it was found before the user's code was called.
+        is_shown = (
+            not isinstance(fault, PayloadError) or Acceptor.came_from_the_function(fault)
+        ) and not self.inbox.registry.withholds
+        trace = fault if is_shown and self._is_new(fault) else None
         log.log(level, "message %s of %s, delivery %d, %s: %s", *details, exc_info=trace)
         wait = pause(self.inbox.retry, message.tries) * self._rng.uniform(0.5, 1.5)
         await self._give_back(message, wait, error, dead=dead)
@@ -368,7 +386,7 @@ class Inboxes(Actor):
     """Runs inboxes.
 
     ``name``: the process's, as ``queue list`` shows it. ``poll``: seconds between reads of the store when no
-    wake-up arrives, None = never. ``telemetry``: the observer.
+    wake-up arrives, None = never. ``telemetry``: the observer. ``refuse``: see ``Acceptor``.
     """
 
     def __init__(
@@ -381,12 +399,13 @@ class Inboxes(Actor):
         rng: random.Random,
         poll: float | None = 1.0,
         telemetry: Observer | None = None,
+        refuse: Callable[[str], None] | None = None,
     ) -> None:
         inbox_list = tuple(inboxes)
         for inbox in inbox_list:
             inbox._prepare()
         self._threads = DaemonThreads(max(1, sum(inbox.concurrency for inbox in inbox_list)), "inbox")
-        acceptor = Acceptor(store, self._threads, clock=clock, rng=rng, telemetry=telemetry)
+        acceptor = Acceptor(store, self._threads, clock=clock, rng=rng, telemetry=telemetry, refuse=refuse)
         self._readers = [
             _Reader(inbox, store, acceptor, name=name, clock=clock, rng=rng, poll=poll)
             for inbox in inbox_list

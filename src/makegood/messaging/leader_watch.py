@@ -33,16 +33,12 @@ class LeaderWatch(Actor):
         """Watch until cancelled."""
         setbacks = Setbacks("leader watch", self._store.alerts, self._rng)
         while True:
-            try:
-                await self.once()
-            except StoreUnavailableError as away:
-                log.debug("cannot see who leads: %s", away)  # that the store is away, others say
-                self._since = None
-            except Exception as defect:  # noqa: BLE001 - it goes on looking
-                await asyncio.sleep(await setbacks.met(defect))
-            else:
-                await setbacks.over()
+            await setbacks.attempt(self.once, self._away)
             await asyncio.sleep(self._after / 3 * self._rng.uniform(0.8, 1.2))
+
+    def _away(self, fault: StoreUnavailableError) -> None:
+        log.debug("cannot see who leads: %s", fault)  # that the store is away, others say
+        self._since = None
 
     async def once(self) -> bool:
         """Look once; returns whether nobody leads for too long."""

@@ -24,16 +24,19 @@ from typing import Final, Self
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
+from makegood.base.cancelling import cancelled
 from makegood.base.clock import Clock
 from makegood.base.durations import retry_after
 from makegood.base.ids import show
 from makegood.base.pacing import event_within
+from makegood.base.scrubbed_tracebacks import SCRUBBED_TRACEBACKS
 from makegood.base.text import words
 from makegood.brokers.protocol import RefusedTargetError
 from makegood.errors import DeliveryError, StoreUnavailableError
 from makegood.messaging.broker_poster import BrokerPoster
 from makegood.messaging.hosts import Hosts
 from makegood.messaging.poster import HTTPPoster, NoPoster, Poster
+from makegood.messaging.receivers import Receivers
 from makegood.model.notices import name_of
 from makegood.options import Options
 from makegood.payload.codec import UNREADABLE
@@ -43,6 +46,7 @@ from makegood.store.views import SenderInfo
 from makegood.telemetry.hooks import Observer
 
 log = logging.getLogger("makegood.notifier")
+log.addFilter(SCRUBBED_TRACEBACKS)
 
 AT_ONCE: Final = 32
 """Notices on their way at the same time."""
@@ -126,7 +130,7 @@ class Shares:
         Each host gets one in turn; then those that do not fail get more. ``busy``: how many are under way to
         each.
         """
-        hosts = [h.host for h in due if h.seconds + self.left(h.host) <= 0]
+        hosts = [h.host for h in due if h.seconds + self.seconds_left(h.host) <= 0]
         self._rng.shuffle(hosts)  # which host comes first must not be the alphabet's choice
         probes = Counter({host: count for host, count in busy.items() if self.on_probation(host)})
         entries: Counter[str] = Counter()
@@ -149,14 +153,14 @@ class Shares:
                     left -= free
         return list(room.items())
 
-    def left(self, host: str) -> float:
+    def seconds_left(self, host: str) -> float:
         """Return for how many seconds what is due for a host is left to other processes.
 
         0: this process takes it, even if only to give it up.
         """
         return 0.0 if not host or self.hosts.allow(host) else ABANDONED
 
-    def answered(self, host: str, *, success: bool) -> None:
+    def note_answer(self, host: str, *, success: bool) -> None:
         """Remember how a host has answered."""
         before = self._fails.pop(host, FAILING)
         self._fails[host] = 0 if success else before + 1
@@ -169,13 +173,23 @@ class Shares:
 
 
 class NoticePoster:
-    """Posts notices, each once. ``poster``: posts them. ``patience``: how often a notice is tried."""
+    """Posts notices, each once. ``poster``: posts them. ``patience``: how often a notice is tried.
+    ``receivers``: what hears of the outcomes.
+    """
 
     def __init__(
-        self, poster: Poster, shares: Shares, patience: Patience, *, clock: Clock, rng: random.Random
+        self,
+        poster: Poster,
+        shares: Shares,
+        patience: Patience,
+        receivers: Receivers,
+        *,
+        clock: Clock,
+        rng: random.Random,
     ) -> None:
         self.poster = poster
         self.patience = patience
+        self.receivers = receivers
         self._shares = shares
         self._clock = clock
         self._rng = rng
@@ -183,34 +197,37 @@ class NoticePoster:
     async def post(self, notice: Due) -> Sending:
         """Post a notice and return what became of it."""
         try:
-            self._allowed(notice.host)
+            self._refuse_foreign(notice.host)
             await self.poster.post(notice.url, _name(notice), notice.body)
         except DeliveryError as fault:
-            return self._failed(notice, fault)
+            return self._note_failure(notice, fault)
         except Exception as defect:
             log.exception("notice %d of task %s", notice.sequence, show(notice.task))
-            return self._failed(notice, DeliveryError(words(defect, named=True)))
-        self._shares.answered(notice.host, success=True)
+            return self._note_failure(notice, DeliveryError(words(defect, named=True)))
+        self._shares.note_answer(notice.host, success=True)
+        self.receivers.note_success(notice)
         return Sending(notice.task, notice.sequence, "sent")
 
-    def _allowed(self, host: str) -> None:
+    def _refuse_foreign(self, host: str) -> None:
         """Raise ``RefusedTargetError`` for a host that no process sends to."""
         if not self._shares.hosts.allow(host):
             setting = "reply_to_brokers" if ":" in host else "webhook_hosts"
             why = f"{host} is not among {setting} of any process that sends"
             raise RefusedTargetError(why if host else "its address is no URL that anything is sent to")
 
-    def _failed(self, notice: Due, fault: DeliveryError) -> Sending:
+    def _note_failure(self, notice: Due, fault: DeliveryError) -> Sending:
         tries = notice.tries + 1
         is_refusal = isinstance(fault, RefusedTargetError)
+        is_away = self.receivers.note_failure(notice, fault)
         if not is_refusal:
-            self._shares.answered(notice.host, success=False)
+            self._shares.note_answer(notice.host, success=False)
         if is_refusal or tries >= self.patience.tries:
             return Sending(notice.task, notice.sequence, "dead", error=words(fault))
-        wait = self.patience.after(tries, _asked(fault, self._clock.wall()), self._rng)
+        wait = self.patience.after(tries, _wait_asked_for(fault, self._clock.wall()), self._rng)
         task = show(notice.task)
         text = "notice %d of task %s, once more in %.0f s: %s"
-        log.info(text, notice.sequence, task, wait, fault, extra={"task": task})
+        level = logging.DEBUG if is_away else logging.INFO
+        log.log(level, text, notice.sequence, task, wait, fault, extra={"task": task})
         return Sending(notice.task, notice.sequence, "failed", wait, words(fault))
 
 
@@ -219,6 +236,7 @@ class Notifier(Actor):
 
     ``hosts``: those that may be posted to. ``poster``: posts them. ``patience``: how often. ``timeout``: of
     one post, in seconds. ``poll``: seconds between reads of the store when no wake-up arrives, None = never.
+    ``telemetry``: counts what is sent to brokers.
     """
 
     def __init__(
@@ -232,16 +250,19 @@ class Notifier(Actor):
         patience: Patience | None = None,
         timeout: float = 10.0,
         poll: float | None = 5.0,
+        telemetry: Observer | None = None,
     ) -> None:
         self.shares = Shares(hosts, rng)
-        self.delivery = NoticePoster(poster, self.shares, patience or Patience(), clock=clock, rng=rng)
+        receivers = Receivers(store, hosts, clock=clock, rng=rng, telemetry=telemetry)
+        patience = patience or Patience()
+        self.delivery = NoticePoster(poster, self.shares, patience, receivers, clock=clock, rng=rng)
         self._node = 0
         self._store = store
         self._clock = clock
         self._rng = rng
         self._timeout = timeout
         self._poll = poll
-        self._wake = asyncio.Event()
+        self._wake = receivers.wake = asyncio.Event()
         self.posts: dict[asyncio.Task[None], str] = {}
         """What is on its way, to which host."""
         self._settled: list[Sending] = []
@@ -263,7 +284,7 @@ class Notifier(Actor):
 
         Raises ``ConfigError`` when they name a host without a secret.
         """
-        hosts = Hosts((options.webhook_hosts or "").split(), (options.reply_to_brokers or "").split())
+        hosts = Hosts.of(options)
         timeout, poll = options.number("webhook_timeout"), options._poll_seconds
         poster: Poster = NoPoster()
         if hosts.entries:
@@ -274,15 +295,16 @@ class Notifier(Actor):
         if hosts.places:
             poster = BrokerPoster(
                 options._broker_targets, hosts, poster,
-                cause=options.webhook_cause, timeout=timeout, telemetry=telemetry,
+                cause=options.webhook_cause, timeout=timeout,
             )  # fmt: skip
         patience, poll = Patience(options.webhook_tries), None if poll is None else 5 * poll
-        return cls(store, poster, hosts, clock=clock, rng=rng, patience=patience, timeout=timeout, poll=poll)
+        return cls(
+            store, poster, hosts, clock=clock, rng=rng, patience=patience, timeout=timeout, poll=poll, telemetry=telemetry
+        )  # fmt: skip
 
     def senders(self) -> tuple[SenderInfo, ...]:
         """Return what this process publishes about the brokers to which it sends."""
-        poster = self.delivery.poster
-        return poster.infos() if isinstance(poster, BrokerPoster) else ()
+        return self.delivery.receivers.infos()
 
     def renamed(self, node: int) -> None:
         """Take notices under this number."""
@@ -299,10 +321,9 @@ class Notifier(Actor):
                 await event_within(self._wake, await setbacks.turn(self.turn, log, away))
         finally:
             stop()
-            for post in self.posts:
-                post.cancel()
-            await asyncio.gather(*self.posts, return_exceptions=True)
+            await cancelled(*self.posts)
             self.posts.clear()
+            await self.delivery.receivers.close()
             await self.delivery.poster.close()
 
     async def drain(self, limit: float) -> None:
@@ -323,8 +344,10 @@ class Notifier(Actor):
                 self._idle.set()
             return self._poll
         due = await self._store.notices.notices_due()
-        self.shares.warn({host.host for host in due if self.shares.left(host.host)})
-        room = self.shares.room(due, Counter(self.posts.values()))
+        self.shares.warn({host.host for host in due if self.shares.seconds_left(host.host)})
+        busy = Counter(self.posts.values())
+        due = await self.delivery.receivers.turn(due, self.delivery.poster, busy)
+        room = self.shares.room(due, busy)
         if room:
             began = self._clock.monotonic()
             for notice in await self._store.notices.take_notices(self._node, room, _LEASES * self._timeout):
@@ -354,8 +377,10 @@ class Notifier(Actor):
         A notice that is due now waits for room, and the room wakes this process.
         """
         waits = [self._poll * self._rng.uniform(0.8, 1.2)] if self._poll is not None else []
+        if (probe := self.delivery.receivers.rest()) is not None:
+            waits.append(probe)
         for host in due:
-            seconds = host.seconds + self.shares.left(host.host)
+            seconds = host.seconds + self.shares.seconds_left(host.host)
             if seconds > 0:
                 waits.append(seconds)
         return min(waits) if waits else None
@@ -363,9 +388,9 @@ class Notifier(Actor):
     def _send(self, notice: Due, began: float) -> None:
         task = asyncio.get_running_loop().create_task(self._one(notice, began), name="post a notice")
         self.posts[task] = notice.host
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._finish)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _finish(self, task: "asyncio.Task[None]") -> None:
         self.posts.pop(task, None)
         self._wake.set()
         if not task.cancelled() and (defect := task.exception()) is not None:
@@ -385,6 +410,6 @@ def _name(notice: Due) -> str:
         raise RefusedTargetError(f"the notification itself is unreadable: {words(fault)}") from fault
 
 
-def _asked(fault: DeliveryError, now: float) -> float | None:
+def _wait_asked_for(fault: DeliveryError, now: float) -> float | None:
     """Return the wait that a receiver asks for, None when it asks for none."""
     return None if fault.retry_after is None else retry_after(fault.retry_after, now)

@@ -47,7 +47,7 @@ class NoPoster:
 
     async def post(self, url: str, message_id: str, body: bytes) -> None:  # noqa: ARG002 - as every Poster
         """Raise ``RefusedTargetError``."""
-        raise RefusedTargetError(f"{notices.shown(url)}: webhook_hosts is empty")
+        raise RefusedTargetError(f"{notices.safe_address(url)}: webhook_hosts is empty")
 
     async def close(self) -> None:
         """Do nothing."""
@@ -105,7 +105,7 @@ class HTTPPoster:
 
     async def post(self, url: str, message_id: str, body: bytes) -> None:
         """Post an event once; raises ``DeliveryError`` unless the receiver answers 2xx in time."""
-        notices.parted(url)
+        notices.split_url(url)
         to = address(url)
         self._hosts.refuse(to)
         if to.scheme == "https" and self._tls is None:

@@ -9,8 +9,8 @@ import msgspec
 
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.errors import PayloadError, QueueFullError
-from makegood.payload.codec import UNREADABLE, sized
-from makegood.store.protocol_parts import Queues
+from makegood.payload.codec import UNREADABLE, check_size
+from makegood.store.protocol import Queues
 from makegood.store.queue_records import Outgoing, Sent
 
 E = TypeVar("E")
@@ -90,10 +90,14 @@ class QueueFeed:
         return [pair for n, pair in enumerate(pairs) if n not in left_out]
 
 
-def checked_body(body: bytes, subject: str) -> bytes:
-    """Return a body that a queue can take. Raises ``PayloadError`` for one that is too large, or no JSON."""
+def check_body(body: bytes, subject: str) -> bytes:
+    """Return a body that a queue can take. Raises ``PayloadError`` for one that is empty, too large or not
+    JSON.
+    """
+    if not body.strip():
+        raise PayloadError(f"{subject} is empty")
     try:
-        content = sized(body, PAYLOAD_LIMIT, subject)
+        content = check_size(body, PAYLOAD_LIMIT, subject, is_fixed=True)
         msgspec.json.decode(content)
     except UNREADABLE as wrong:
         raise PayloadError(f"{subject} is not JSON: {wrong}") from wrong

@@ -22,7 +22,7 @@ from makegood.base.text import without_backticks
 from makegood.client.queues import outgoing
 from makegood.errors import PayloadError
 from makegood.messaging.outbox import Entry, Outbox
-from makegood.messaging.queue_feed import QueueFeed, checked_body
+from makegood.messaging.queue_feed import QueueFeed, check_body
 from makegood.model.messages import Alert
 from makegood.payload.codec import UNREADABLE
 from makegood.store.protocol import Store
@@ -32,10 +32,12 @@ from makegood.store.records import NO_LIMIT
 log = logging.getLogger("makegood.relay")
 
 BATCH: Final = 200
+"""Entries of one turn."""
 FOREVER: Final = 100 * 365 * 86_400.0
 """Seconds for which a key is remembered once its message was acknowledged."""
 
-_ALERTS: Final = 1000
+_MOST_ALERTS: Final = 1000
+"""Open alerts that are read, to end those of entries that were fixed."""
 
 
 class Relay(Actor):
@@ -58,12 +60,12 @@ class Relay(Actor):
         self._store = store
         self._outbox = outbox
         self._feed = QueueFeed(store.queues, most, most_bytes)
-        self._more = False
+        self._has_more = False
         self._rng = rng
         self._poll = poll
         self._ending = asyncio.Event()
-        self._rests = asyncio.Event()
-        self._rests.set()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
 
     async def run(self) -> None:
         """Relay entries until cancelled. Raises ``ConfigError`` when there is no outbox."""
@@ -79,22 +81,22 @@ class Relay(Actor):
     async def drain(self, limit: float) -> None:
         """Take nothing more, and wait up to ``limit`` seconds for what is under way."""
         self._ending.set()
-        if not await event_within(self._rests, limit):
-            log.warning("%s does not answer; what is on its way is sent once more", self._outbox.where)
+        if not await event_within(self._is_idle, limit):
+            log.warning("%s does not answer; the entries under way are sent once more", self._outbox.where)
 
     async def _paced_turn(self) -> float:
-        """Carry a batch; returns how long to rest."""
-        self._rests.clear()
+        """Relay a batch; returns the seconds to rest."""
+        self._is_idle.clear()
         try:
             await self.turn()
         finally:
-            self._rests.set()
-        return 0.0 if self._more else self._poll * self._rng.uniform(0.8, 1.2)
+            self._is_idle.set()
+        return 0.0 if self._has_more else self._poll * self._rng.uniform(0.8, 1.2)
 
     async def turn(self) -> int:
-        """Carry a batch; returns how many entries were looked at."""
+        """Relay a batch; returns how many entries it read."""
         async with self._outbox.take(BATCH, self._feed.full()) as taking:
-            self._more = taking.more
+            self._has_more = taking.more
             if not taking.entries:
                 return 0
             refusals: list[tuple[Entry, str]] = []
@@ -105,12 +107,12 @@ class Relay(Actor):
                 except (PayloadError, *UNREADABLE) as why:
                     refusals.append((entry, str(why)))
             deliveries = await self._send(pairs, refusals)
-            await self._report(refusals)
-            await self._ease(deliveries)
+            await self._raise_alerts(refusals)
+            await self._end_alerts(deliveries)
             await taking.settle(
                 [entry.seq for entry in deliveries], [(entry.seq, why) for entry, why in refusals]
             )
-            log.debug("carried %d entries from %s", len(deliveries), self._outbox.where)
+            log.debug("relayed %d entries from %s", len(deliveries), self._outbox.where)
             return len(taking.entries)
 
     async def _send(
@@ -132,10 +134,10 @@ class Relay(Actor):
                 )  # fmt: skip
         return [entry for entry, _ in outcome.answers]
 
-    async def _report(self, refusals: Sequence[tuple[Entry, str]]) -> None:
+    async def _raise_alerts(self, refusals: Sequence[tuple[Entry, str]]) -> None:
         alerts = [
             Alert(
-                "dead_letter", step=_named(entry),
+                "dead_letter", step=_alert_subject(entry),
                 text=without_backticks(
                     f"entry {entry.key!r} of {self._outbox.where} cannot be put into queue {entry.queue!r}: {why}; correct the row and set its "
                     "error to null, or delete it"
@@ -146,23 +148,25 @@ class Relay(Actor):
         if alerts:
             await self._store.alerts.alert(alerts)
 
-    async def _ease(self, deliveries: Sequence[Entry]) -> None:
+    async def _end_alerts(self, deliveries: Sequence[Entry]) -> None:
         """End the alerts of entries that were fixed, now that their queues have them."""
-        standing = {alert.step for alert in await self._store.alerts.views(_ALERTS, ended=False)}
-        if names := [name for entry in deliveries if (name := _named(entry)) in standing]:
+        open_subjects = {alert.step for alert in await self._store.alerts.views(_MOST_ALERTS, ended=False)}
+        if names := [name for entry in deliveries if (name := _alert_subject(entry)) in open_subjects]:
             await self._store.alerts.ease(
                 [Alert("dead_letter", step=name) for name in names], "fixed, and sent to its queue"
             )
 
 
-def _named(entry: Entry) -> str:
-    """Return the subject of an entry's alert: the row, whichever of its columns, except the key, is fixed."""
+def _alert_subject(entry: Entry) -> str:
+    """Return the subject of an entry's alert: that row. It stays the same when a column other than the key is
+    corrected.
+    """
     return f"outbox/{entry.seq}/{entry.key}"
 
 
 def _message(entry: Entry) -> Outgoing:
     """Return an entry as a message. Raises ``ConfigError``, ``PayloadError`` for what no queue can take."""
-    body = checked_body(entry.payload.encode(), f"the payload of {entry.key!r}")
+    body = check_body(entry.payload.encode(), f"the payload of {entry.key!r}")
     return outgoing(
         entry.queue, entry.key, body, reply_to=entry.reply_to,
         correlation_id=entry.correlation_id, remember=FOREVER,

@@ -14,7 +14,7 @@ from makegood.brokers import BrokerAddress, Delivery
 from makegood.client.queues import outgoing
 from makegood.declare.inbox import WITHOUT_ID
 from makegood.errors import PayloadError
-from makegood.messaging.queue_feed import checked_body
+from makegood.messaging.queue_feed import check_body
 from makegood.payload import envelopes
 from makegood.payload.envelopes import Codec, message_context
 from makegood.store.queue_records import Outgoing
@@ -63,7 +63,7 @@ class SourceMessages:
         subject = f"message {delivery.id or 'without an id'} of {self.address}"
         if delivery.fault:
             raise PayloadError(f"{subject}: {delivery.fault}")
-        body = checked_body(delivery.body, subject)
+        body = check_body(delivery.body, subject)
         name = self._id(delivery, subject)
         message_id = name or ids.random_uuid(self._rng)
         if self._codec is not None:

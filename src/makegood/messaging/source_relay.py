@@ -7,13 +7,12 @@
 The relay may be killed at each arrow. The broker delivers again what was not acknowledged, and the queue
 knows its id: one message, and so one task. Any number of relays may read one source.
 
-A delivery that no queue can take (it is no JSON, is too large, or its id is known with another body) is
-refused: the broker keeps it as a dead letter of its own where it has such, and the store keeps it otherwise,
-as a dead letter of the queue. Either way the next one follows.
+The relay refuses a delivery that no queue can take (it is not JSON, is too large, or its id is known with
+another body). It becomes a dead letter of the broker if the broker has dead letters, else of the queue in the
+store. Either way the next delivery follows.
 
-A message without an id of its own may be sent twice by its sender's or the broker's repetition, and nothing
-in it says so. It is sent under a drawn id, with the header ``WITHOUT_ID``; the inbox takes it only if the
-task's plan has a key.
+The sender or the broker may repeat a message, and if it has no id of its own, nothing in it shows that. It is
+sent under a drawn id, with the header ``WITHOUT_ID``; the inbox takes it only if the task's plan has a key.
 """
 
 import asyncio
@@ -73,8 +72,8 @@ class SourceRelay(Actor):
         self._refusals: list[tuple[Delivery, str]] = []
         """Deliveries that no queue can take, and that no dead letters have yet."""
         self._ending = asyncio.Event()
-        self._rests = asyncio.Event()
-        self._rests.set()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
         self._pauses = Pauses(rng, first=0.1, longest=5.0)
 
     async def begin(self) -> None:
@@ -83,7 +82,7 @@ class SourceRelay(Actor):
         A broker that is away is left to ``run``.
         """
         try:
-            await self._opened()
+            await self._open_source()
         except BrokerUnavailableError as fault:
             log.warning("%s is away; the relay continues when it is back: %s", self._messages.address, fault)
 
@@ -96,51 +95,50 @@ class SourceRelay(Actor):
             while not self._ending.is_set():
                 rest = await setbacks.turn(self.turn, log, away, address)
                 if rest and (self._pairs or self._refusals):
-                    await self._hold()
+                    await self._pause_source()
                 await event_within(self._ending, rest)
             await asyncio.Event().wait()  # it was drained, and is cancelled next
         finally:
-            await self._let_go()
+            await self._close_source()
 
     async def drain(self, limit: float) -> None:
         """Take nothing more, and wait up to ``limit`` seconds for what is under way."""
         self._ending.set()
-        if not await event_within(self._rests, limit):
+        if not await event_within(self._is_idle, limit):
             address = self._messages.address
-            log.warning("%s or the store does not answer; what is on its way comes once more", address)
+            log.warning(
+                "%s or the store does not answer; the messages under way are delivered once more", address
+            )
 
     async def turn(self) -> float:
         """Take a batch, commit it, and acknowledge it; return the seconds to rest.
 
         Whatever the broker does, the relay continues. Raises ``StoreUnavailableError``.
         """
-        self._rests.clear()
+        self._is_idle.clear()
         try:
             rest = await self._relay()
-            await self.report.back()
         except (BrokerUnavailableError, ConfigError) as fault:
-            rest = await self._broken(fault)
+            rest = await self._back_off(fault)
         finally:
-            self._rests.set()
+            self._is_idle.set()
         return rest
 
     async def _relay(self) -> float:
-        source = await self._opened()
+        source = await self._open_source()
         if not (self._pairs or self._refusals):
             await self._prepare(await source.take(BATCH, _WAIT))
         await self._commit(source)
         await self._refuse(source)
         await self.report.look(source)
-        if not self._pairs:
-            return 0.0
-        if self._feed.complaint is not None:
-            self.report.failed(f"{self._feed.complaint}; what waits at the broker stays there")
-        return self._pauses.draw()
+        full = self._feed.complaint if self._pairs else None
+        await self.report.back(f"{full}; what waits at the broker stays there" if full is not None else "")
+        return self._pauses.draw() if self._pairs else 0.0
 
-    async def _opened(self) -> Source:
-        """Return the source, opened. Raises ``BrokerUnavailableError``, ``ConfigError``."""
+    async def _open_source(self) -> Source:
+        """Return the source, opened if it was not. Raises ``BrokerUnavailableError``, ``ConfigError``."""
         if self._source is None:
-            self._source = self._open(f"makegood-{self._store.identity.store_id}-{self._messages.queue}")
+            self._source = self._open(self.report.group)
         self.report.heed(await self._source.open())
         return self._source
 
@@ -180,38 +178,44 @@ class SourceRelay(Actor):
         if not self._refusals:
             return
         refusals = self._refusals
+        keeper = "the broker's own dead letters"
+        if not source.keeps_refusals:
+            queue = self._messages.queue
+            keeper = f"the dead letters of queue {queue} (`makegood queue list --dead {queue}`)"
+        alert = self.report.refusal_alert(refusals, keeper)
         if source.keeps_refusals:
+            await self._store.alerts.alert([alert])  # first: whatever is refused has an alert
             for delivery, why in refusals:
                 await source.refuse(delivery, why)
-            keeper = "the broker's own dead letters"
         else:
-            await self._store.queues.keep_dead_letters(
-                [DeadLetter(self._messages.letter(delivery), why) for delivery, why in refusals]
-            )
+            letters = [DeadLetter(self._messages.letter(delivery), why) for delivery, why in refusals]
+            await self._store.queues.keep_dead_letters(letters, alert)
             await source.acknowledge([delivery for delivery, _ in refusals])
-            keeper = f"the dead letters of queue {self._messages.queue}"
         self._refusals = []
-        await self.report.refusals(refusals, keeper)
+        self.report.refusals(refusals, alert.text)
 
-    async def _hold(self) -> None:
+    async def _pause_source(self) -> None:
         """Take nothing more, and keep what was delivered."""
         if self._source is not None:
             try:
                 await self._source.pause()
             except (BrokerUnavailableError, ConfigError) as fault:
-                await self._broken(fault)
+                await self._back_off(fault)
 
-    async def _broken(self, fault: MakegoodError) -> float:
-        """Let go of the broker; return how long to rest before. What was taken comes again."""
-        await self._let_go()
+    async def _back_off(self, fault: MakegoodError) -> float:
+        """Close the source after a fault; return the seconds to rest before it is opened again.
+
+        The broker redelivers the messages that were taken.
+        """
+        await self._close_source()
         self._pairs, self._refusals = [], []
         await self.report.away(fault)
         return self._pauses.draw()
 
-    async def _let_go(self) -> None:
+    async def _close_source(self) -> None:
         source, self._source = self._source, None
         if source is not None:
             try:
                 await source.close()
-            except Exception as fault:  # noqa: BLE001 - it is let go of, whatever it says to that
+            except Exception as fault:  # noqa: BLE001 - the source is not used any more, whatever it raises
                 log.debug("%s: closing it: %s", self._messages.address, words(fault, named=True))

@@ -39,23 +39,32 @@ class SourceReport:
         self._name = str(address)
         self._clock = clock
         self._telemetry = telemetry
-        self._info = SourceInfo(self._name, queue)
+        self._info = SourceInfo(self._name, queue, parameters=dict(address.parameters))
         self._away_since: float | None = None
         self._warnings: set[str] = set()
         self._may_have_alert = True
         """Whether an alert of this source may be open: at first one of a process before this one."""
         self._has_alert = False
         self._next_look = 0.0
+        self._refusal = ""
+        """Why the latest message was refused."""
 
     def info(self) -> SourceInfo:
         """Return what this process publishes about the source."""
         away = self._away_since
-        return replace(self._info, away=None if away is None else self._clock.monotonic() - away)
+        return replace(
+            self._info, group=self.group, away=None if away is None else self._clock.monotonic() - away
+        )
+
+    @property
+    def group(self) -> str:
+        """The name that all processes share that read for this queue of this store."""
+        return f"makegood-{self._store.identity.store_id}-{self._info.queue}"
 
     def heed(self, requirements: Sequence[Requirement]) -> None:
         """Log what was checked of the broker, each sentence once. Raises ``ConfigError`` for an error."""
         for requirement in requirements:
-            text = f"{self._name}: {requirement.what}; {requirement.remedy}"
+            text = f"{self._name}: {requirement.what} -> {requirement.remedy}"
             if requirement.severity == "error":
                 raise ConfigError(text)
             if requirement.severity == "warning" and text not in self._warnings:
@@ -69,36 +78,45 @@ class SourceReport:
             if self._telemetry is not None:
                 self._telemetry.source_messages(self._name, outcome, count)
 
-    def failed(self, error: str) -> None:
-        """Report what keeps the source from being read for now."""
-        log.warning("%s: %s", self._name, error)
-        self._info = replace(self._info, error=error)
+    def refusal_alert(self, refusals: Sequence[tuple[Delivery, str]], keeper: str) -> Alert:
+        """Return the one alert about all messages that no queue could take, these included.
 
-    async def refusals(self, refusals: Sequence[tuple[Delivery, str]], keeper: str) -> None:
-        """Report messages that no queue could take. ``keeper``: where they are now."""
-        self.count("refused", len(refusals))
+        ``keeper``: what they are put into, and the command that shows them.
+        """
         delivery, why = refusals[-1]
-        self._info = replace(self._info, error=why)
+        latest = without_backticks(f"{delivery.id or 'without an id'}: {why}")
         text = (
-            f"{counted(self._info.refused, 'message')} of {self._name} could not be taken since this process began; the latest, "
-            f"{delivery.id or 'without an id'}: {why}; they are in {keeper}"
+            f"{counted(self._info.refused + len(refusals), 'message')} of {self._name} could not be taken since this process began, and went to "
+            f"{keeper}; the latest, {latest}"
         )
+        return self._alert("source_refused", text)
+
+    def refusals(self, refusals: Sequence[tuple[Delivery, str]], text: str) -> None:
+        """Report messages that no queue could take, and that dead letters have now. ``text``: the alert's."""
+        self.count("refused", len(refusals))
+        self._refusal = refusals[-1][1]
         log.error("%s", text)
-        await self._alert("source_refused", text)
 
     async def away(self, fault: MakegoodError) -> None:
         """Report that the broker does not answer, or refuses this process."""
-        now = self._clock.monotonic()
+        now, error = self._clock.monotonic(), str(fault).removeprefix(f"{self._name}: ")
         if self._away_since is None:
             self._away_since = now
-            log.warning("%s is away: %s", self._name, fault)
-        self._info = replace(self._info, error=str(fault))
+            log.warning("%s is away: %s", self._name, error)
+        self._info = replace(self._info, error=error)
         if not self._has_alert and (isinstance(fault, ConfigError) or now - self._away_since >= AWAY):
-            await self._alert("source_away", f"{self._name} gives no messages: {fault}")
+            alert = self._alert("source_away", f"{self._name} gives no messages: {without_backticks(error)}")
+            await self._store.alerts.alert([alert])
             self._may_have_alert = self._has_alert = True
 
-    async def back(self) -> None:
-        """Report that the broker answers."""
+    async def back(self, trouble: str) -> None:
+        """Report that the broker answers.
+
+        ``trouble``: what keeps its messages from being taken for now, "" for nothing.
+        """
+        if trouble:
+            log.warning("%s: %s", self._name, trouble)
+        self._info = replace(self._info, error=trouble or self._refusal)
         if self._away_since is not None:
             self._away_since = None
             log.info("%s is back", self._name)
@@ -114,6 +132,5 @@ class SourceReport:
         backlog = await source.backlog()
         self._info = replace(self._info, waiting=backlog.waiting, oldest=backlog.oldest)
 
-    async def _alert(self, kind: AlertKind, text: str) -> None:
-        alert = Alert(kind, step=self._name, text=without_backticks(text)[:1000])
-        await self._store.alerts.alert([alert])
+    def _alert(self, kind: AlertKind, text: str) -> Alert:
+        return Alert(kind, step=self._name, text=text[:1000])

@@ -7,7 +7,8 @@
        └───────────┴───────────┴──────────┴────► ended
 
 *waiting*: the slot is taken, the function is not called yet: a rate delays it, or the event loop has not come
-to it. Such an attempt is never halted; once its complete-by has passed it ends without a call.
+to it. Such an attempt is never halted; once its complete-by has passed it ends without a call, and says so:
+nothing is in doubt.
 
 *running*: the function was called. A pause between two tries is no phase: nothing treats it differently, and
 ``retries`` counts.
@@ -100,6 +101,8 @@ class Attempt(msgspec.Struct, eq=False):
     """Texts of its errors are encoded: in plain, only the class of an exception is kept."""
     seal: Callable[[Any], Awaitable[Any]] | None = None
     """Encodes the value of a note; None: its task's values are not encoded."""
+    has_all_time: bool = False
+    """Its deadline was extended as far as its action allows."""
     by_store: bool = False
     """A note of it went through the store. So its reply does too: it must not arrive before."""
     work: "asyncio.Task[None] | None" = None
@@ -117,7 +120,7 @@ class Attempt(msgspec.Struct, eq=False):
 
     # -- its life --------------------------------------------------------------------------------------------
 
-    def called(self, *, cancellable: bool) -> None:
+    def begin_call(self, *, cancellable: bool) -> None:
         """Its function is called now for the first time."""
         if self.phase != "waiting":
             raise self._impossible("running")
@@ -134,6 +137,13 @@ class Attempt(msgspec.Struct, eq=False):
         if self.repeats:
             self.deadline = min(self.deadline, self.key_until)
 
+    @property
+    def had_failed(self) -> float | None:
+        """A moment at which its step had failed already, in this direction; None: it had not, whatever
+        attempts came before: they may have said ``Later``, and before an undo its action was done.
+        """
+        return self.since if self.request.failures and self.since is not None else self.failed_try
+
     def tries_until(self, margin: float) -> float:
         """Return the moment from which it makes no more tries. ``margin``: seconds that the answer takes."""
         return min(self.deadline - margin, self.key_until)
@@ -145,7 +155,7 @@ class Attempt(msgspec.Struct, eq=False):
         self.cancellable = self.phase == "running"
         return self.cancellable
 
-    def retried(self, failed_at: float) -> None:
+    def note_retry(self, failed_at: float) -> None:
         """Its function is called once more; the try before it failed at this moment."""
         self.retries += 1
         if self.failed_try is None:

@@ -29,7 +29,7 @@ class AttemptEnd(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     node: int | None = None
     """The process that ran it; None: the one that wrote the history, or unknown."""
     took: float | None = None
-    """Seconds from its taking to its answer."""
+    """Seconds from its taking to its answer; to its deadline if it "expired"."""
     error: str | None = None
     frame: str | None = None
     """The innermost line of the user's own code, such as "orders.py:42 in charge"."""
@@ -39,9 +39,11 @@ class AttemptEnd(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     """Nobody waited for this reply any more: it changed nothing."""
     note: Note | None = None
     """In the store alone: a note, kept as the end of no step's attempt, which older versions pass over."""
+    due: float | None = None
+    """Its deadline if it "expired", as it was last extended, on the store's clock."""
 
 
-def kept_note(note: Note) -> AttemptEnd:
+def note_entry(note: Note) -> AttemptEnd:
     """Return a note as it is kept beside the ends of attempts."""
     return AttemptEnd(-1, 0, "do", "note", note=note)
 

@@ -94,7 +94,7 @@ class Evidence:
         self._failing_elsewhere: list[FailingStep] = []
         self._is_informed = False  # of what other processes know
 
-    def answered(self, caller: CallingStep | None, now: float) -> None:
+    def record_answer(self, caller: CallingStep | None, now: float) -> None:
         """Record that the service has answered."""
         key = None if caller is None else caller.key
         if key != self._answer_to or key is None:
@@ -110,7 +110,7 @@ class Evidence:
             if caller.doing == "probe":  # its own answer is none to another
                 self._first[caller.key] = (at, answers + 1)
 
-    def failed(self, caller: CallingStep, now: float, first: float) -> None:
+    def record_failure(self, caller: CallingStep, now: float, first: float) -> None:
         """Record a failure. ``first``: an earlier moment at which the step had failed already, or ``now``."""
         key = caller.key
         if key in self._failing or len(self._failing) < _MOST:
@@ -152,7 +152,7 @@ class Evidence:
     def _answers_since(self, key: Key) -> int:
         return self._answers - self._first.get(key, (0.0, self._answers))[1]
 
-    def answered_another(self, caller: CallingStep) -> float:
+    def last_other_answer(self, caller: CallingStep) -> float:
         """Return when the service last answered another step than this one, which fails. A probe that another
         process made may have been this step's own.
         """
@@ -180,4 +180,6 @@ class Evidence:
                 if each.step.has_failed(TWICE) or each.answers >= enough
             }
             return len(certain) == count
-        return caller.has_failed(ONCE) or self.answered_another(caller) > self._first.get(key, (math.inf,))[0]
+        return (
+            caller.has_failed(ONCE) or self.last_other_answer(caller) > self._first.get(key, (math.inf,))[0]
+        )

@@ -74,7 +74,7 @@ class Circuit:
     ``size`` is the agent's number of slots. Points in time are seconds on any clock that only rises.
 
     >>> circuit = Circuit(Breaker(failures=1, reset=10), size=4)
-    >>> circuit.ended(circuit.began(0.0), "failed", 0.0), circuit.room(9.0, 4), circuit.room(10.0, 4)
+    >>> circuit.record_end(circuit.began(0.0), "failed", 0.0), circuit.room(9.0, 4), circuit.room(10.0, 4)
     (True, 0, 1)
     """
 
@@ -96,7 +96,7 @@ class Circuit:
         self._flying = 0
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether calls begin as they come."""
         return self.state == "closed"
 
@@ -126,7 +126,7 @@ class Circuit:
         self._flying += 1
         return self._term
 
-    def ended(
+    def record_end(
         self,
         ticket: int,
         outcome: Outcome,
@@ -140,18 +140,17 @@ class Circuit:
         """Record how a call ended, and return whether a failure counts for its step.
 
         ``jitter``, from 0 to 1: how much of half of ``reset`` to wait longer. ``since``: a moment after the
-        step's last failure, None for its first attempt. ``caller``: the step. ``first_failure``: when the
-        call's first try failed, None if it made one.
+        step's last failure, None for its first attempt. ``caller``: the step. ``first_failure``: a moment
+        at which it had failed already; None: it had not.
         """
         counts = self.counts(ticket, since, caller)
         if outcome == "failed" and caller is not None:
-            moments = [moment for moment in (since, first_failure) if moment is not None]
-            self.evidence.failed(caller, now, min(moments, default=now))
+            self.evidence.record_failure(caller, now, now if first_failure is None else first_failure)
         if ticket != self._term:
             return False
         self._flying -= 1
         if outcome == "answered":
-            self.evidence.answered(caller, now)
+            self.evidence.record_answer(caller, now)
             self._on_answer(now)
         elif outcome == "failed":
             self._on_failure(now, jitter)
@@ -171,7 +170,7 @@ class Circuit:
             return False
         return since is None or self.evidence.last_answer > since
 
-    def answered_elsewhere(self, now: float) -> bool:
+    def record_answer_elsewhere(self, now: float) -> bool:
         """Record that the service has answered another process since this circuit opened.
 
         This releases a half-open circuit without a trial call under way; returns whether it did.
@@ -215,10 +214,10 @@ class Circuit:
     def _become(self, state: State, now: float) -> None:
         self.state, self.since = state, now
 
-    def shown(self, now: float) -> str:
+    def describe(self, now: float) -> str:
         """Return the state in a few words.
 
-        >>> Circuit(Breaker(), 4).shown(0.0)
+        >>> Circuit(Breaker(), 4).describe(0.0)
         'closed'
         """
         if self.state == "open":

@@ -16,7 +16,7 @@ from makegood.model.attempt_end import AttemptEnd
 from makegood.model.messages import Alert, Answer, Request
 from makegood.model.note import Note
 from makegood.model.notices import Notice
-from makegood.model.shape import KeptSignal, ShapeStep
+from makegood.model.shape import KeptSignal, NewSignal, ShapeStep
 from makegood.model.states import Move
 from makegood.model.task import Step, TaskRecord
 
@@ -121,6 +121,10 @@ class Decision(msgspec.Struct):
     """(name, id, idx) of signals that ended waits, with the idx of each wait."""
     kept_signals: Sequence[KeptSignal] = ()
     """Signals that came with this Decision, and that no step has used."""
+    new_signal: NewSignal | None = None
+    """The one of these signals that has no row yet. The whole Decision is lost if the task knows its name and
+    id, or has a message in its inbox.
+    """
     attempts: Sequence[AttemptEnd] = ()
     """How attempts ended, for the history: those that failed or were answered through the store, and late
     replies.

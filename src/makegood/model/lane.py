@@ -9,7 +9,8 @@ in the claim, and has them until it has ended. A task that waits for a lane is `
                    └──────────── resubmitted, or an undo of a task that has ended
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from enum import Enum
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -62,7 +63,9 @@ def lane_names(lane: Any, what: str = "lane") -> tuple[str, ...]:
     """
     if lane is None:
         return ()
-    if not isinstance(lane, str | int | Iterable):
+    if not isinstance(lane, str | int | Iterable) or isinstance(
+        lane, Mapping | bytes | bytearray | memoryview
+    ):
         raise ConfigError(f"{what}={lane!r:.60}: a lane is a text or a whole number, or a list of these")
     keys = [lane] if isinstance(lane, str | int) else list(lane)
     for key in keys:
@@ -72,14 +75,14 @@ def lane_names(lane: Any, what: str = "lane") -> tuple[str, ...]:
             raise ConfigError(
                 f"{what}={key!r:.60}: a lane is a text of 1 to {LONGEST_LANE} characters, or a whole number{length}"
             )
-    names = tuple(sorted({str(key) for key in keys}))
+    names = tuple(sorted({str(key.value) if isinstance(key, Enum) else str(key) for key in keys}))
     if len(names) > MOST_LANES:
         raise ConfigError(f"{what}={lane!r:.60}: {len(names)} lanes, and a task has at most {MOST_LANES}")
     refuse_unstorable(ConfigError, lane="".join(names))
     return names
 
 
-def checked_terms(at_once: Any, when_taken: Any, where: str) -> None:
+def check_terms(at_once: Any, when_taken: Any, where: str) -> None:
     """Raise ``ConfigError`` for options of a lane that make no sense. ``where``: names them in errors."""
     if isinstance(at_once, bool) or not isinstance(at_once, int) or not 1 <= at_once <= MOST_AT_ONCE:
         raise ConfigError(f"{where}: at_once={at_once!r:.40}: a whole number from 1 to {MOST_AT_ONCE:,}")

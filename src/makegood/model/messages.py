@@ -154,7 +154,7 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     seq: int = 0
     """Row in the task's inbox; 0 if handed over in memory."""
     took: float = 0.0
-    """Seconds from the taking of the request to the answer; 0 if unknown."""
+    """Seconds from the taking of a request to the answer, with ``expired`` to its deadline; 0 if unknown."""
     frame: str | None = None
     """With an error: the innermost line of the user's own code."""
     traceback: str | None = None
@@ -180,6 +180,9 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """With ``late``: what a running attempt says of its progress, and no reply. Schedulers of a version that
     knows no notes take it for a late reply that brings nothing.
     """
+    due: float = 0.0
+    """With ``expired``: the attempt's deadline, as it was last extended, on the store's clock; 0 if unknown.
+    """
     node: int = 0
     """The process that ran the attempt, with ``expired`` and with replies through the store. Written last,
     where the stores look for it.
@@ -190,7 +193,16 @@ def attempt_end(message: TaskMessage) -> AttemptEnd:
     """Return how the attempt ended that a reply or ``expired`` is about."""
     m = message
     return AttemptEnd(
-        m.idx, m.attempt, m.doing, m.kind, m.node or None, m.took or None, m.error, m.frame, m.traceback
+        m.idx,
+        m.attempt,
+        m.doing,
+        m.kind,
+        m.node or None,
+        m.took or None,
+        m.error,
+        m.frame,
+        m.traceback,
+        due=m.due or None,
     )
 
 
@@ -207,6 +219,15 @@ def cancel_noted(message: TaskMessage) -> str:
 def lateness(end: AttemptEnd, step: str) -> str:
     """Return a late reply in words. ``step``: what they call its step."""
     return f"{end.kind} came too late for {about(end.doing, step)}, attempt {end.attempt}"
+
+
+class FreshMessage(msgspec.Struct, frozen=True):
+    """A message that this process has just put into the inbox of a task, where no other one was."""
+
+    task: int
+    node: int | None
+    """The node that held the task; None: it was at rest, or asleep."""
+    message: TaskMessage
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -246,6 +267,7 @@ AlertKind = Literal[
     "dead_letter",  # a message, or a notification, that could not be delivered
     "source_away",  # a broker that orders come from does not answer, or refuses us
     "source_refused",  # messages of a broker that no queue could take: they are dead letters
+    "receiver_away",  # a receiver of notices, a broker or a host, takes none
     "schedule",  # a schedule cannot be fired: the database refuses its task, or its row or zone cannot be read
     "role_failing",  # a role of a process meets an exception at each turn
     "generation",  # the store may have gone back in time: a promotion or a restore

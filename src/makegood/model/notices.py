@@ -114,12 +114,16 @@ class _Data(msgspec.Struct, frozen=True, kw_only=True):
     note: _Note | msgspec.UnsetType = msgspec.UNSET
 
 
-class _Named(msgspec.Struct, frozen=True):
+class Named(msgspec.Struct, frozen=True):
+    """What names an event: its own id, its task's, and the correlation id of the task's submitter, if any."""
+
     id: str
     subject: str = ""
+    correlationid: str = ""
 
 
-_decode_id = msgspec.json.Decoder(_Named).decode
+names_of = msgspec.json.Decoder(Named).decode
+"""Returns what names an event."""
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,12 +235,7 @@ def name_of(event: bytes) -> str:
     """Return the id of an event: receivers identify it by this, whatever the store's generation is when it
     leaves.
     """
-    return _decode_id(event).id
-
-
-def subject_of(event: bytes) -> str:
-    """Return the task that an event is about."""
-    return _decode_id(event).subject
+    return names_of(event).id
 
 
 # -- what leaves the house -----------------------------------------------------------------------------------
@@ -257,21 +256,23 @@ def for_receiver(event: bytes, cause: Cause) -> bytes:
     data = _parts(whole["data"])
     if "cause" not in data:  # the word is somewhere in a result
         return event
-    text = named(msgspec.json.decode(data["cause"], type=str)) if cause == "name" else ""
+    text = kind_of_cause(msgspec.json.decode(data["cause"], type=str)) if cause == "name" else ""
     data["cause"] = msgspec.Raw(_encode(text))
     whole["data"] = msgspec.Raw(_encode(data))
     return _encode(whole)
 
 
-def named(cause: str) -> str:
+def kind_of_cause(cause: str) -> str:
     """Return the kind of a cause, without its text.
 
     That is the step and the class of its exception, if the class is named like most of Python's (...Error,
     ...Exception, ...Timeout, ...Interrupt, ...Exit). Otherwise it is the step and "failed", or makegood's own
     word.
 
-    >>> named("pack: TimeoutError: db-7:5432"), named("charge: card 4711 refused"), named("cancelled by ann")
-    ('pack: TimeoutError', 'charge: failed', 'cancelled')
+    >>> kind_of_cause("pack: TimeoutError: db-7:5432"), kind_of_cause("charge: card 4711 refused")
+    ('pack: TimeoutError', 'charge: failed')
+    >>> kind_of_cause("cancelled by ann")
+    'cancelled'
     """
     own = _OWN_CAUSE.match(cause)
     if own is not None:
@@ -302,7 +303,7 @@ def reply(reply_to: str | None, correlation_id: str | None) -> ReplyTo | None:
         )
     if not reply_to.startswith(QUEUE):
         if at_broker(reply_to) is None:
-            parted(reply_to)
+            split_url(reply_to)
         return ReplyTo(reply_to, correlation_id)
     try:
         ids.checked_queue(reply_to.removeprefix(QUEUE))
@@ -322,7 +323,7 @@ def at_broker(to: str) -> BrokerAddress | None:
         return None
     address = address_of(to, KINDS, "reply_to")
     if address.parameters:
-        raise ConfigError(f"reply_to={to!r:.200}: leave out what is behind the ?, it is for reading")
+        raise ConfigError(f"reply_to={to!r:.200}: leave out what is after the ?: it is for reading")
     return address
 
 
@@ -336,7 +337,7 @@ def topic_of(to: str) -> str:
     return "notice" if name is None else f"queue:{name}"
 
 
-def parted(url: str) -> SplitResult:
+def split_url(url: str) -> SplitResult:
     """Return the parts of a webhook's URL.
 
     Raises ``ConfigError`` unless it is https:// with a host, or http:// to this very machine, for trying out.
@@ -366,7 +367,7 @@ def parted(url: str) -> SplitResult:
     return parts
 
 
-def shown(to: str) -> str:
+def safe_address(to: str) -> str:
     """Return an address without the parts that may be secret: a URL's path and query."""
     if queue(to) is not None or is_address(to, KINDS):
         return to

@@ -164,10 +164,10 @@ class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """The app's limit in bytes; an argument must keep to it once it is filled in."""
 
 
-def described(plan: StepPlan) -> str:
+def describe(plan: StepPlan) -> str:
     """Return what a control step is, for people: its kind, and of a wait or a ``fail`` what is known of it.
 
-    >>> described(StepPlan(0, "sleep", args=Template(("259200.0",)))), described(StepPlan(0, "when"))
+    >>> describe(StepPlan(0, "sleep", args=Template(("259200.0",)))), describe(StepPlan(0, "when"))
     ('sleep 3d', 'when')
     """
     if plan.kind == "wait_for":
@@ -207,7 +207,7 @@ class Sealing(Protocol):
 
     codec: Codec
 
-    async def sealed(self, plan: "Plan[Any]", task: str) -> "Plan[Any]":
+    async def seal(self, plan: "Plan[Any]", task: str) -> "Plan[Any]":
         """Return a plan as it is stored for a task, named by its id as people see it."""
 
 
@@ -331,6 +331,6 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
         lines = [f"{self.app}.{self.workflow}: {len(self.steps)} steps"]
         for step in self.steps:
             after = ", ".join(self.steps[i].name for i in step.after) or "-"
-            where = f"{step.agent}.{step.action}" if step.kind == "action" else f"({described(step)})"
+            where = f"{step.agent}.{step.action}" if step.kind == "action" else f"({describe(step)})"
             lines.append(f"  {step.idx:>3}  {step.name:<24} {where:<28} after {after}")
         return "\n".join(lines)

@@ -115,11 +115,11 @@ def span(recover: Recover, within: float) -> float:
     return waits + (recover.threshold + 2) * within
 
 
-def shortened(recover: Recover, within: float, keeps: float) -> Recover:
+def shorten(recover: Recover, within: float, keeps: float) -> Recover:
     """Return a policy whose last attempt ends before a service forgets the key: its longer wait is shorter,
     then its attempts are fewer.
 
-    >>> shortened(Recover(), 20, 300).threshold, shortened(Recover(), 20, 300).extended
+    >>> shorten(Recover(), 20, 300).threshold, shorten(Recover(), 20, 300).extended
     (3, 185.0)
     """
     for threshold in range(recover.threshold, -1, -1):

@@ -72,9 +72,10 @@ class ScheduleTimes(msgspec.Struct, frozen=True, omit_defaults=True):
         """
         return Cron(self.cron, self.timezone) if self.cron is not None else Every(self.every or 0.0)
 
-    def after(self, instant: float) -> Iterator[ScheduleMoment]:
+    def after(self, instant: float, latest: datetime | None = None) -> Iterator[ScheduleMoment]:
         """Yield the moments after an instant, in seconds since 1970, by the zone's rules as they are now.
 
+        ``latest``: as in ``Cron.after``.
         Keep no iterator over a firing. Raises ``ConfigError`` for an instant that no calendar has, too.
         """
         if self.start is not None and instant < self.start:
@@ -83,7 +84,8 @@ class ScheduleTimes(msgspec.Struct, frozen=True, omit_defaults=True):
             begin = datetime.fromtimestamp(instant, UTC)
         except (OSError, OverflowError, ValueError):  # a row that nobody of makegood wrote
             raise ConfigError(f"no calendar has {instant:g} seconds since 1970") from None
-        for each in self.calendar().after(begin):
+        calendar = self.calendar()
+        for each in calendar.after(begin) if isinstance(calendar, Every) else calendar.after(begin, latest):
             if self.end is not None and each.at.timestamp() > self.end:
                 return
             yield each
@@ -92,14 +94,17 @@ class ScheduleTimes(msgspec.Struct, frozen=True, omit_defaults=True):
         """Yield the moments after ``since``, and those before it whose wall time is after ``wall``: new rules
         put the clocks forward over them, and nobody has dealt with them.
         """
+        for each in self.after(self.reach(since, wall), wall):
+            if wall is None or each.at.timestamp() > since or (each.wall > wall and not each.is_second):
+                yield each
+
+    def reach(self, since: float, wall: datetime | None) -> float:
+        """Return the instant after which all moments and gaps with times beyond ``since`` or ``wall`` are."""
         calendar = self.calendar()
         if wall is None or isinstance(calendar, Every):
-            yield from self.after(since)
-            return
+            return since
         # By the new rules no clock may show that time, and another moment be at the end of the gap.
-        for each in self.after(min(since, calendar.first(wall).timestamp() - 1)):
-            if each.at.timestamp() > since or (each.wall > wall and not each.is_second):
-                yield each
+        return min(since, calendar.first(wall).timestamp() - 1)
 
     def fires_at(self, name: str, at: ScheduleMoment, following: ScheduleMoment | None) -> float:
         """Return when a moment fires, in seconds since 1970: jitter delays it, never beyond the next one."""
@@ -159,7 +164,9 @@ class ScheduleProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     since: float
     """Seconds since 1970: all moments up to it are dealt with."""
     wall: Annotated[datetime, msgspec.Meta(tz=False)] | None = None
-    """The latest wall time of these, if the hour is named: by other rules, it is another instant."""
+    """The latest wall time of these, the end of a gap included, if the hour is named: by other rules, it is
+    another instant.
+    """
     buffer: BufferedMoment | None = None
     last_key: str = ""
     """The key of the task that was fired last."""
@@ -179,7 +186,7 @@ class ScheduleProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 class ScheduleSealing(Protocol):
     """Encodes what the plan of a schedule holds, for an app that has a codec."""
 
-    async def scheduled(self, plan: SchedulePlan, app: str, name: str) -> SchedulePlan:
+    async def seal_schedule(self, plan: SchedulePlan, app: str, name: str) -> SchedulePlan:
         """Return the plan as it is stored for the schedule of this name."""
 
 
@@ -191,12 +198,12 @@ class ScheduleDraft(msgspec.Struct, frozen=True):
     sealing: ScheduleSealing | None = None
     """Encodes the plan; None: its app has no codec, or it is encoded."""
 
-    async def sealed(self) -> "ScheduleDraft":
+    async def seal(self) -> "ScheduleDraft":
         """Return the schedule as it is stored. Raises what its app's codec raises."""
         if self.sealing is None:
             return self
         return ScheduleDraft(
-            self.spec, await self.sealing.scheduled(self.plan, self.spec.app, self.spec.name)
+            self.spec, await self.sealing.seal_schedule(self.plan, self.spec.app, self.spec.name)
         )
 
     @property

@@ -12,16 +12,19 @@ threads may share one.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from makegood.model.plan import FIRST_KINDS, Kind, StepPlan
+from makegood.model.messages import Request
+from makegood.model.plan import FIRST_KINDS, WAITS, Kind, StepPlan
 from makegood.model.states import Move
 from makegood.model.task import Step, TaskRecord
 
 _MOST_STEPS: Final = 100
 """Steps of a task: nothing is worked out for the steps of larger ones."""
+_PLAIN: Final = frozenset({"action", *WAITS})
+"""Kinds of the steps of tasks that share what follows their actions."""
 _BULKY: Final = 64 * 1024
 """Nothing is worked out for steps whose arguments have more bytes than this."""
 
@@ -50,15 +53,13 @@ class ShapeRequest(msgspec.Struct, frozen=True, eq=False):
     """The step before it begins."""
     running: Step
     """The step after it has begun."""
-    fields: tuple[Any, ...]
-    """Its request's fields from ``idx`` to ``within``."""
+    request: Request
+    """Its request, without what each task has of its own: its number, arguments, priority and trace."""
     text: bytes
     holes: Sequence[tuple[bool, int, tuple[str | int, ...], bytes]]
     """(whether of a step or an input, index, path, the text after it) of each value."""
     flat: int
     """Arguments of at most so many bytes need no examination; see ``splice.flat``."""
-    keys: tuple[str, float]
-    """Its request's ``key_form`` and ``keeps``."""
 
 
 class ShapeStep(msgspec.Struct, frozen=True, eq=False):
@@ -69,8 +70,8 @@ class ShapeStep(msgspec.Struct, frozen=True, eq=False):
 
     running: Step
     """The step before."""
-    fields_after: tuple[Any, ...]
-    """Its fields after, up to the result."""
+    after: Step
+    """The step after it, without its result."""
     used_requests: list[tuple[int, int]]
     sends: tuple[ShapeRequest, ...]
     """The steps that wait for it."""
@@ -122,13 +123,13 @@ class Shape(tuple[StepPlan, ...]):  # noqa: SLOT001 - what was worked out is kep
 
     @cached_property
     def plain(self) -> bool:
-        """Whether what follows each step can be shared: there are actions only, and not too many."""
-        return len(self) <= _MOST_STEPS and all(step.kind == "action" for step in self)
+        """Whether what follows each action can be shared: there are only actions and waits, not too many."""
+        return len(self) <= _MOST_STEPS and all(step.kind in _PLAIN for step in self)
 
     @cached_property
     def newer_kinds(self) -> frozenset[Kind]:
         """The kinds of steps that not every version knows, bodies included."""
-        return frozenset() if self.plain else frozenset(_kinds(self)) - FIRST_KINDS
+        return frozenset(_kinds(self)) - FIRST_KINDS
 
     @cached_property
     def bulky(self) -> bool:
@@ -153,6 +154,16 @@ class KeptSignal(msgspec.Struct, frozen=True):
     """The only step that may use it; "": any that waits for ``name``."""
     value: bytes
     """JSON."""
+
+
+class NewSignal(msgspec.Struct, frozen=True):
+    """A signal that the Decision which uses it writes, too."""
+
+    name: str
+    id: str
+    step: str
+    digest: bytes
+    """What tells it from another signal under its id."""
 
 
 class HeldTask(msgspec.Struct, eq=False):

@@ -147,14 +147,14 @@ Moves = Mapping[S, Mapping[S, tuple[Reason, ...]]]
 """From a state to the states that may follow, each with the reasons that it may have."""
 
 
-def _frozen(moves: dict[S, dict[S, tuple[Reason, ...]]]) -> Moves[S]:
+def _freeze(moves: dict[S, dict[S, tuple[Reason, ...]]]) -> Moves[S]:
     return MappingProxyType({state: MappingProxyType(following) for state, following in moves.items()})
 
 
 _NOWHERE: Final[Mapping[str, tuple[Reason, ...]]] = MappingProxyType({})
 _FREED: Final[tuple[Reason, ...]] = ("released", "scheduler_dead", "scheduler_silent", "new_generation")
 
-TASK_MOVES: Moves[TaskState] = _frozen(
+TASK_MOVES: Moves[TaskState] = _freeze(
     {
         "pending": {
             "processing": ("claimed",),
@@ -202,7 +202,7 @@ _PRECEDED: Final[dict[StepState, tuple[Reason, ...]]] = {
 }  # fmt: skip
 _ROUND: Final[tuple[Reason, ...]] = ("new_round",)
 
-STEP_MOVES: Moves[StepState] = _frozen(
+STEP_MOVES: Moves[StepState] = _freeze(
     {
         "waiting": _PRECEDED,
         "ready": {
@@ -248,7 +248,7 @@ STEP_MOVES: Moves[StepState] = _frozen(
     }
 )
 
-CONTROL_MOVES: Moves[StepState] = _frozen(
+CONTROL_MOVES: Moves[StepState] = _freeze(
     {
         "waiting": _PRECEDED,
         "ready": {

@@ -40,7 +40,7 @@ class Cron:
         self._fields = " ".join(fields)
         self.is_fixed = not any(field.startswith("*") for field in fields[:3])
         """Whether it means a time of the day, and not real time."""
-        self.is_hourly = fields[2] in {"*", "*/1", "0-23"}
+        self.is_hourly = not self.is_fixed and fields[2] in {"*", "*/1", "0-23"}
         """Whether it fits in every hour alike."""
         self._by_wall = not fields[2].startswith("*")
         zones.zone(timezone)
@@ -63,8 +63,11 @@ class Cron:
         """Return the first instant at which clocks show a wall time or a later one, by the rules on disk."""
         return instants(zones.zone(self.timezone), wall).first
 
-    def after(self, instant: datetime) -> Iterator[ScheduleMoment]:
+    def after(self, instant: datetime, latest: datetime | None = None) -> Iterator[ScheduleMoment]:
         """Yield the moments after an instant that has a zone, in their order.
+
+        ``latest``: the wall time up to which all times have become tasks or counted skips, perhaps by other
+        rules: the moment at the end of a gap is that of the others.
 
         The zone's rules are read from disk now. Keep no iterator over a firing: another law may hold for the
         next one.
@@ -78,21 +81,21 @@ class Cron:
         """
         zone, last = zones.zone(self.timezone), instant.astimezone(UTC)
         try:
-            for moment in self._around(zone, last):
+            for moment in self._around(zone, last, latest):
                 if moment.is_after(last):
                     last = moment.at
                     yield moment
         except OverflowError:  # the end of the calendar in this zone
             return
 
-    def _around(self, zone: ZoneInfo, instant: datetime) -> Iterator[ScheduleMoment]:
+    def _around(self, zone: ZoneInfo, instant: datetime, latest: datetime | None) -> Iterator[ScheduleMoment]:
         """Yield the moments from a little before an instant on, in their order."""
         again: deque[ScheduleMoment] = deque()
         for wall in self.walls(_begin(zone, instant)):
             first, second, mark = instants(zone, wall)
             while again and again[0].at < first:
                 yield again.popleft()
-            if self.is_fixed or mark != "gap":
+            if mark != "gap" or (self.is_fixed and (latest is None or wall > latest)):
                 yield self._moment(zone, first, wall, mark=mark)
             if second is not None and not self.is_fixed:
                 again.append(self._moment(zone, second, wall, mark=mark, is_second=True))

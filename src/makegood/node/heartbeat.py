@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
+from makegood.actor.store_contact import StoreContact, longest_contact_gap
 from makegood.base import zones
 from makegood.base.clock import Clock
 from makegood.errors import StoreUnavailableError
@@ -47,11 +48,12 @@ class Heartbeat(Actor):
     ) -> None:
         self.number = 0
         """The process's number, 0 before it is registered."""
+        self.contact = StoreContact(clock, longest_contact_gap(options))
+        """When the store took the heartbeats."""
         self._store = store
         self._info = info
         self._on_number = on_number
-        self._pause = options.number("heartbeat")
-        self._life = options.number("dead_after")
+        self._options = options
         self._clock = clock
         self._rng = rng
         self._last_beat: float | None = None
@@ -65,6 +67,7 @@ class Heartbeat(Actor):
         self.registrations += 1
         self.number = await self._store.nodes.register(self._row())
         self._last_beat = self._clock.monotonic()
+        self.contact.note()
         self._on_number(self.number)
 
     async def publish(self) -> bool:
@@ -78,13 +81,17 @@ class Heartbeat(Actor):
 
     def reaches(self) -> bool:
         """Return whether the store took a heartbeat that has not run out."""
-        return self._last_beat is not None and self._clock.monotonic() - self._last_beat <= self._life
+        return (
+            self._last_beat is not None
+            and self._clock.monotonic() - self._last_beat <= self._options.number("dead_after")
+        )
 
     async def run(self) -> None:
         """Renew the row again and again, until cancelled."""
-        lateness, setbacks = Lateness(), Setbacks("heartbeat", self._store.alerts, self._rng)
+        pause, lateness = self._options.number("heartbeat"), Lateness()
+        setbacks = Setbacks("heartbeat", self._store.alerts, self._rng)
         while True:
-            rest, began = self._pause * self._rng.uniform(0.9, 1.0), self._clock.monotonic()
+            rest, began = pause * self._rng.uniform(0.9, 1.0), self._clock.monotonic()
             await asyncio.sleep(rest)
             lateness.slept(rest, began, self._clock.monotonic())
             try:
@@ -93,6 +100,7 @@ class Heartbeat(Actor):
                 if self._last_beat is None:
                     log.info("the store is back: the heartbeat continues")
                 self._last_beat = self._clock.monotonic()
+                self.contact.note()
                 if setbacks.count:
                     await setbacks.over()
             except StoreUnavailableError as away:
@@ -100,4 +108,4 @@ class Heartbeat(Actor):
                     log.warning("no heartbeat until the store is back: %s", away)
                 self._last_beat = None
             except Exception as defect:  # noqa: BLE001 - others would take a process for dead that works
-                await asyncio.sleep(await setbacks.met(defect))
+                await asyncio.sleep(await setbacks.pause_after(defect))

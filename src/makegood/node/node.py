@@ -17,14 +17,16 @@ from makegood.actor.actor import Actor
 from makegood.agent.agents import Agents
 from makegood.base import durations, process_identity
 from makegood.base.arguments import judge_calls
+from makegood.base.cancelling import cancelled
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.contexts import HomeLoop
+from makegood.base.scrubbed_tracebacks import SCRUBBED_TRACEBACKS
 from makegood.base.text import hostname, refuse_unstorable, session_name
 from makegood.brokers import KINDS as BROKERS
 from makegood.brokers import address_of
 from makegood.brokers.address import is_address
 from makegood.client.client import Client
-from makegood.console import needed
+from makegood.console import import_part
 from makegood.console.options import ConsoleOptions
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.messaging.notifier import Notifier
@@ -49,13 +51,14 @@ from makegood.node.signals import Signals
 from makegood.options import Options
 from makegood.scheduler.scheduler import Scheduler
 from makegood.store import Store, open_store, store_given
-from makegood.store.views import AgentInfo, NodeInfo, SourceInfo
+from makegood.store.views import AgentInfo, NodeInfo, SenderInfo, SourceInfo
 from makegood.supervisor.deaths import Deaths
 from makegood.supervisor.supervisor import Pass, Supervisor
 from makegood.telemetry.hooks import Observer
 from makegood.workflow.app import App
 
 log = logging.getLogger("makegood.node")
+log.addFilter(SCRUBBED_TRACEBACKS)
 
 A = TypeVar("A", bound=Actor)
 
@@ -80,7 +83,7 @@ class _Running:
         home = self._home = HomeLoop("this node")
         for actor in actors:
             task = home.start(actor.run(), name=f"{self._name} {type(actor).__name__.lower()}")
-            task.add_done_callback(self._died)
+            task.add_done_callback(self._on_task_end)
             self._tasks.append(task)
 
     def check(self) -> None:
@@ -99,12 +102,10 @@ class _Running:
 
     async def cancel(self) -> None:
         """End all actors."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancelled(*self._tasks)
         self._tasks.clear()
 
-    def _died(self, task: asyncio.Task[None]) -> None:
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
         if self.failure is not None:
             return
         if task.cancelled():
@@ -204,7 +205,7 @@ class Node:
             setups=setups_given(app, setups),
         )
         self._heartbeat = Heartbeat(
-            self.store, self._info, self._renumbered, options=self.options, clock=clock, rng=rng
+            self.store, self._info, self._renumber_actors, options=self.options, clock=clock, rng=rng
         )
         self._collecting = Collecting()
         self._actors: list[Actor] = []
@@ -360,6 +361,10 @@ class Node:
         """Return what is to be said of the places at brokers from which this process takes orders."""
         return tuple(relay.report.info() for relay in self._source_relays)
 
+    def _senders(self) -> tuple[SenderInfo, ...]:
+        """Return what is to be said of the brokers to which this process sends notices."""
+        return () if self._notifier is None else self._notifier.senders()
+
     def leads(self) -> bool | None:
         """Return whether this process's Supervisor leads; None when the process runs no Supervisor."""
         supervisor = self._actor(Supervisor)
@@ -415,11 +420,11 @@ class Node:
             kinds=(*KINDS, LANE) if "scheduler" in self.roles else (),
             process=self._parts.process,
             sources=self._sources(),
-            senders=() if self._notifier is None else self._notifier.senders(),
+            senders=self._senders(),
             is_successor=self._parts.has_own_name and self._heartbeat.registrations == 1,
         )
 
-    def _renumbered(self, number: int) -> None:
+    def _renumber_actors(self, number: int) -> None:
         for actor in self._actors:
             actor.renamed(number)
 
@@ -427,5 +432,5 @@ class Node:
 def _console(client: Client, listen: str | ConsoleOptions, clock: Clock) -> ServedConsole:
     """Return the console of a process. Raises ``ConfigError``, also if its extra is not installed."""
     options = ConsoleOptions(listen=listen) if isinstance(listen, str) else listen
-    console: ServedConsole = needed("makegood.console.server").ConsoleServer(client, options, clock)
+    console: ServedConsole = import_part("makegood.console.server").ConsoleServer(client, options, clock)
     return console

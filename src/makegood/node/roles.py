@@ -9,7 +9,6 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from typing import Any, Protocol
 
 from makegood.actor.actor import Actor
@@ -22,7 +21,7 @@ from makegood.brokers import BrokerAddress, Reader, Source, open_source
 from makegood.brokers.address import covers
 from makegood.channels import StoreChannel
 from makegood.client.client import Client
-from makegood.client.queues import named
+from makegood.client.queues import queue_name
 from makegood.declare.inbox import Inbox
 from makegood.errors import ConfigError, DefinitionError
 from makegood.messaging.alert_webhook import Webhook
@@ -103,7 +102,6 @@ class Parts:
 def actors_of(parts: Parts, heartbeat: Heartbeat) -> list[Actor]:
     """Return the actors of a process, wired together. Raises ``ConfigError``."""
     agents = _agents(parts)
-    supervisor = supervisor_of(parts) if "supervisor" in parts.roles else None
     every = (
         heartbeat,
         _relay(parts),
@@ -113,11 +111,7 @@ def actors_of(parts: Parts, heartbeat: Heartbeat) -> list[Actor]:
         _scheduler(parts, agents),
         _circuits(parts, agents, heartbeat),
         _notifier(parts),
-        supervisor,
-        _deaths(parts, supervisor),
-        _janitor(parts, supervisor),
-        _chores(parts, supervisor),
-        _firings(parts, supervisor),
+        *_supervision(parts, heartbeat),
         _alert_sender(parts),
         _leader_watch(parts),
     )
@@ -129,7 +123,7 @@ async def declare_schedules(parts: Parts) -> None:
     if not parts.schedules:
         return
     try:
-        outcomes = await parts.store.schedules.apply([await draft.sealed() for draft in parts.schedules])
+        outcomes = await parts.store.schedules.apply([await draft.seal() for draft in parts.schedules])
     except ConfigError as denial:  # a role of few rights works without: another process writes them
         log.warning(
             "schedules of %s are not written from here, see `makegood schedule apply`: %s", parts.name, denial
@@ -153,12 +147,12 @@ def _source_relays(parts: Parts) -> list[SourceRelay]:
     """Return the relays from brokers: of the app's inboxes, and of the source that the operator names."""
     options = parts.options
     targets = options._broker_targets
-    places = Hosts((), (options.reply_to_brokers or "").split()).places
+    places = Hosts.of(options).places
     sources = {inbox.source: inbox for inbox in parts.inboxes if inbox.source is not None}
     relays: list[SourceRelay] = []
     for address in dict.fromkeys([*sources, *([parts.source] if parts.source is not None else [])]):
         inbox = sources.get(address)
-        queue = named(address.queue)
+        queue = queue_name(address.queue)
         messages = SourceMessages(
             address,
             queue,
@@ -188,9 +182,13 @@ def _source_relays(parts: Parts) -> list[SourceRelay]:
 def _inboxes(parts: Parts) -> Inboxes | None:
     if "inbox" not in parts.roles:
         return None
+    hosts = Hosts.of(parts.options)
+    # Without a Scheduler here, those that send may have hosts and brokers that this process was not told of.
+    refuse = partial(hosts.check, sends="scheduler" in parts.roles)
+    parts.client.submitter.only_to(refuse)
     return Inboxes(
         parts.store, parts.inboxes, name=parts.name, clock=parts.clock, rng=parts.rng, poll=parts.options._poll_seconds,
-        telemetry=parts.telemetry,
+        telemetry=parts.telemetry, refuse=refuse,
     )  # fmt: skip
 
 
@@ -200,7 +198,7 @@ def _agents(parts: Parts) -> Agents | None:
     return Agents(
         StoreChannel(parts.store),
         parts.slots,
-        partial(attrgetter("identity"), parts.store),
+        lambda: parts.store.identity,
         clock=parts.clock,
         rng=parts.rng,
         poll=parts.options._poll_seconds,
@@ -218,7 +216,7 @@ def _circuits(parts: Parts, agents: Agents | None, heartbeat: Heartbeat) -> Circ
         parts.store, list(parts.slots.values()), heartbeat.publish, lambda: heartbeat.number,
         clock=parts.clock, rng=parts.rng,
     )  # fmt: skip
-    agents.on_change, agents.inform = circuits.changed, circuits.inform
+    agents.on_change, agents.inform = circuits.note_change, circuits.inform
     return circuits
 
 
@@ -255,46 +253,42 @@ def _notifier(parts: Parts) -> Notifier | None:
     return notifier
 
 
-def supervisor_of(parts: Parts) -> Supervisor:
-    """Return a Supervisor, whatever the roles are."""
-    return Supervisor(parts.store, parts.options, me=parts.name, clock=parts.clock, rng=parts.rng)
+def supervisor_of(parts: Parts, heartbeat: Heartbeat | None = None) -> Supervisor:
+    """Return a Supervisor, whatever the roles are. ``heartbeat``: of its process, None if it has none."""
+    contact = None if heartbeat is None else heartbeat.contact
+    return Supervisor(
+        parts.store, parts.options, me=parts.name, clock=parts.clock, rng=parts.rng, contact=contact
+    )
 
 
-def _deaths(parts: Parts, supervisor: Supervisor | None) -> Deaths | None:
-    """Return the actor that marks processes that are certainly dead."""
-    if supervisor is None or parts.process is None:
-        return None
-    return Deaths(parts.store, parts.process, supervisor.hurry, clock=parts.clock, rng=parts.rng)
+def _supervision(parts: Parts, heartbeat: Heartbeat) -> list[Actor]:
+    """Return a Supervisor, and the actors that work while it leads: they mark processes that are certainly
+    dead, remove rows that are old or too many, work off acts on many tasks, and fire schedules.
+    """
+    if "supervisor" not in parts.roles:
+        return []
+    store, options, rng, supervisor = parts.store, parts.options, parts.rng, supervisor_of(parts, heartbeat)
+    every = options.number("supervise_every")
 
+    def leads() -> bool:
+        return supervisor.leading is not None
 
-def _janitor(parts: Parts, supervisor: Supervisor | None) -> Janitor | None:
-    """Return the actor that removes rows that are old or too many, as long as this process leads."""
-    options = parts.options
-    if supervisor is None:
-        return None
-    return Janitor(
-        parts.store,
+    janitor = Janitor(
+        store,
         keep=None if options.retention is None else options.number("retention"),
         sweep=options.number("cleanup_every"),
         most=options.queue_limit,
         most_bytes=options.size("queue_bytes"),
-        leads=lambda: supervisor.leading is not None,
-        rng=parts.rng,
-        every=options.number("supervise_every"),
+        leads=leads,
+        rng=rng,
+        every=every,
     )
-
-
-def _chores(parts: Parts, supervisor: Supervisor | None) -> Chores | None:
-    """Return the actor that works off acts on many tasks, as long as this process leads."""
-    if supervisor is None:
-        return None
-    every = parts.options.number("supervise_every")
-    return Chores(parts.store, leads=lambda: supervisor.leading is not None, rng=parts.rng, every=every)
-
-
-def _firings(parts: Parts, supervisor: Supervisor | None) -> Firings | None:
-    """Return the actor that fires schedules, as long as this process leads."""
-    return None if supervisor is None else firings_of(parts, supervisor)
+    chores = Chores(store, leads=leads, rng=rng, every=every)
+    actors: list[Actor] = [supervisor, janitor, chores, firings_of(parts, supervisor)]
+    if parts.process is not None:
+        life, clock = options.number("dead_after"), parts.clock
+        actors.insert(1, Deaths(store, parts.process, supervisor.hurry, life=life, clock=clock, rng=rng))
+    return actors
 
 
 def firings_of(parts: Parts, supervisor: Supervisor) -> Firings:
@@ -371,7 +365,7 @@ def slots_of(app: App, agents: Sequence[str] | None, slots: int | None) -> dict[
             alias: action for action in agent.actions.values() for alias in (action.name, *action.formerly)
         }
         for action in agent.actions.values():
-            action._fitted()  # an annotation that cannot be used is refused here, not found out by a step
+            action._fit()  # an annotation that cannot be used is refused here, not found out by a step
             action._setups()  # and so is a setup that nobody declares
         address = f"{app.name}/{name}"
         size = slots or agent.concurrency

@@ -67,9 +67,9 @@ class SyncNode:
 
     def stop(self, reason: str = "") -> None:
         """Drain and stop the node; does nothing if none runs here. See ``Node.stop``."""
-        self._stopped(lambda node: node.stop(reason))
+        self._stop_node(lambda node: node.stop(reason))
 
-    def _stopped(self, end: Callable[[Node], Coroutine[Any, Any, None]]) -> None:
+    def _stop_node(self, end: Callable[[Node], Coroutine[Any, Any, None]]) -> None:
         node, self._node = self._here(), None
         try:
             if node is not None:
@@ -86,7 +86,7 @@ class SyncNode:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Drain and stop the node; raises what an actor died of, if one did."""
-        self._stopped(lambda node: node.__aexit__(kind, error, trace))
+        self._stop_node(lambda node: node.__aexit__(kind, error, trace))
 
     def supervise_once(self, wait: float | None = None) -> Pass | None:
         """Make one pass as the Supervisor, without starting the node: see ``Node.supervise_once``."""

@@ -207,21 +207,21 @@ def certain(annotation: Any, kind: type) -> bool:
     >>> certain(int | None, int), certain(list, list), certain(list[int], list)
     (True, True, False)
     """
-    return not constrained(annotation) and any(_certain(want, kind) for want in members(annotation))
+    return not has_constraint(annotation) and any(_certain(want, kind) for want in members(annotation))
 
 
-def constrained(annotation: Any) -> bool:
+def has_constraint(annotation: Any) -> bool:
     """Return whether an annotation, or a member of a union, has a ``msgspec.Meta``: a value of the right type
     may still violate it.
     """
     if isinstance(annotation, typing.NewType):
-        return constrained(annotation.__supertype__)
+        return has_constraint(annotation.__supertype__)
     if (value := alias_value(annotation)) is not None:
-        return constrained(value)
+        return has_constraint(value)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        return any(isinstance(note, msgspec.Meta) for note in arguments[1:]) or constrained(arguments[0])
-    return origin in (typing.Union, UnionType) and any(map(constrained, arguments))
+        return any(isinstance(note, msgspec.Meta) for note in arguments[1:]) or has_constraint(arguments[0])
+    return origin in (typing.Union, UnionType) and any(map(has_constraint, arguments))
 
 
 def _certain(want: Any, kind: type) -> bool:

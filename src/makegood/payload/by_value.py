@@ -71,7 +71,7 @@ class ByValue:
             return msgspec.json.decode(data)
 
 
-def listed(differences: Iterator[str]) -> str:
+def join_differences(differences: Iterator[str]) -> str:
     """Return differences as one text of limited length."""
     first = [*islice(differences, _MOST_DIFFERENCES)]
     more = sum(1 for _ in differences)
@@ -212,7 +212,7 @@ def _differences(name: str, was: Any, now: Any) -> Iterator[str]:
         for n, (one, other) in enumerate(zip(before, after, strict=True)):
             yield from _differences(f"{name}[{n}]", one, other)
     elif _text(was) != _text(now):
-        texts = _shown(was, before), _shown(now, after)
+        texts = _value_text(was, before), _value_text(now, after)
         other = "another " + texts[0].removeprefix("a ")
         yield (
             f"{name}: {other}"
@@ -221,7 +221,7 @@ def _differences(name: str, was: Any, now: Any) -> Iterator[str]:
         )
 
 
-def _shown(value: Any, parts: object) -> str:
+def _value_text(value: Any, parts: object) -> str:
     """Return a value in words: a text, which may be anybody's name, is not shown."""
     if parts is not None:
         return "an object" if isinstance(parts, dict) else "a list"

@@ -62,14 +62,14 @@ _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 
 def encode(
     value: object,
-    limit: int = PAYLOAD_LIMIT,
+    limit: int | None = None,
     subject: str = "the value",
     around: int = 0,
     *,
     is_fixed: bool = False,
 ) -> bytes:
-    """Return ``value`` as JSON; ``subject`` names it in messages; ``around``: see ``shallow``; ``is_fixed``:
-    no option raises the limit.
+    """Return ``value`` as JSON. ``limit``: bytes; None: the fixed limit of messages and signals.
+    ``subject`` names it in messages; ``around``: see ``shallow``; ``is_fixed``: no option raises the limit.
 
     >>> encode({"id": "o-1", "cents": 250})
     b'{"id":"o-1","cents":250}'
@@ -77,6 +77,8 @@ def encode(
     Raises ``PayloadError`` for a value that JSON cannot hold, NaN included, and for JSON of more than
     ``limit`` bytes or more than ``NESTING_LIMIT`` levels.
     """
+    if limit is None:
+        limit, is_fixed = PAYLOAD_LIMIT, True
     try:
         data = _encode(value)
     except Exception as wrong:  # a model's own serializer may raise anything
@@ -87,7 +89,11 @@ def encode(
         if type(value) not in _SCALARS:
             _refuse_unreadable(data, subject)
     size = len(data)
-    return data if size <= FLAT and size <= limit else sized(data, limit, subject, around, is_fixed=is_fixed)
+    return (
+        data
+        if size <= FLAT and size <= limit
+        else check_size(data, limit, subject, around, is_fixed=is_fixed)
+    )
 
 
 def canonical(value: object, *, subject: str = "the value") -> bytes:
@@ -117,7 +123,7 @@ def _with_texts(value: object) -> bytes:
     )
 
 
-def sized(data: bytes, limit: int, subject: str, around: int = 0, *, is_fixed: bool = False) -> bytes:
+def check_size(data: bytes, limit: int, subject: str, around: int = 0, *, is_fixed: bool = False) -> bytes:
     """Return ``data``; raises ``PayloadError`` if it has more than ``limit`` bytes, or is nested too
     deeply. ``is_fixed``: no option raises the limit.
     """
@@ -257,7 +263,9 @@ def decode(data: bytes, annotation: Any, subject: str = "the value") -> Any:
     try:
         return read(data)
     except Exception as wrong:  # msgspec passes on any exception of a class's own __post_init__
-        raise PayloadError(f"{subject} does not fit {shown(annotation)}: {misfit(wrong)}") from wrong
+        raise PayloadError(
+            f"{subject} does not fit {annotation_text(annotation)}: {misfit(wrong)}"
+        ) from wrong
 
 
 def misfit(wrong: Exception) -> str:
@@ -276,11 +284,11 @@ def check_fits(data: bytes, annotation: Any, value: object, subject: str) -> Non
         raise
     except Exception as wrong:  # noqa: BLE001 - see ``decode``
         raise PayloadError(
-            f"{subject} is {type(value).__name__}, its annotation says {shown(annotation)}: {misfit(wrong)}"
+            f"{subject} is {type(value).__name__}, its annotation says {annotation_text(annotation)}: {misfit(wrong)}"
         ) from None
 
 
-def with_defaults(data: bytes, annotation: Any, value: object, subject: str, limit: int) -> bytes:
+def with_defaults(data: bytes, annotation: Any, value: object, subject: str, limit: int | None) -> bytes:
     """Return ``data``, the JSON of ``value``, which fits its annotation, with the defaults that it leaves
     out.
 
@@ -311,10 +319,12 @@ def decoder(annotation: Any, subject: str) -> Callable[[bytes], Any]:
         return _decoder(annotation) if hashable else _decoder.__wrapped__(annotation)
     except NameError as unknown:
         raise DefinitionError(
-            f"{subject}: an annotation inside {shown(annotation)} cannot be evaluated ({unknown}): {DEFINE}"
+            f"{subject}: an annotation inside {annotation_text(annotation)} cannot be evaluated ({unknown}): {DEFINE}"
         ) from None
     except Exception as wrong:  # msgspec looks into the user's classes, whose annotations may raise anything
-        raise DefinitionError(f"{subject}: JSON cannot be decoded to {shown(annotation)}: {wrong}") from wrong
+        raise DefinitionError(
+            f"{subject}: JSON cannot be decoded to {annotation_text(annotation)}: {wrong}"
+        ) from wrong
 
 
 @functools.lru_cache(maxsize=512)
@@ -340,7 +350,7 @@ def _decoder(annotation: Any) -> Callable[[bytes], Any]:
     return whole
 
 
-def shown(annotation: Any) -> str:
+def annotation_text(annotation: Any) -> str:
     """Return an annotation as people write it."""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
 
@@ -409,7 +419,7 @@ def _model_data(model: Any) -> object:
     cls: Any = type(model)
     data: object = model.model_dump(mode="json", by_alias=True)
     if (weakness := doubt(cls)) != "":
-        back = _made_by_pydantic(cls.model_validate_json, msgspec.json.encode(data))
+        back = _validate(cls.model_validate_json, msgspec.json.encode(data))
         check_kept(model, back, weakness)
     return data
 
@@ -421,17 +431,17 @@ def _instance_of(annotation: Any, value: object) -> object:
     if annotation is object:
         return value
     if is_model(annotation):
-        return _made_by_pydantic(annotation.model_validate_json, msgspec.json.encode(value))
+        return _validate(annotation.model_validate_json, msgspec.json.encode(value))
     if issubclass(annotation, StandIn):
-        return _made_by_pydantic(annotation.read, value)
+        return _validate(annotation.read, value)
     bases = [base for base, _ in _EXACT if base in getattr(annotation, "__mro__", ())]
     if any(isinstance(value, base) for base in bases):
         rebuilt: object = annotation(value)
         return rebuilt
-    raise TypeError(f"{shown(annotation)} cannot be made of {type(value).__name__}: {_KINDS}")
+    raise TypeError(f"{annotation_text(annotation)} cannot be made of {type(value).__name__}: {_KINDS}")
 
 
-def _made_by_pydantic(validate: Callable[[Any], object], data: object) -> object:
+def _validate(validate: Callable[[Any], object], data: object) -> object:
     """Return what pydantic makes of data. Its error is rewritten without the values, which do not belong in
     logs.
     """

@@ -28,6 +28,7 @@ SEALED: Final = b'{"mg":"mg1:'
 """How the filled template of encoded values begins: see ``declare.sealed_values``."""
 SCHEMA: Final = '{"type":"string","pattern":"^mg1:"}'
 """The JSON schema of encoded values: a sender without the app cannot make one."""
+_SIGNALS: Final = "signals of "
 _TEXT: Final = re.compile(r"mg1:([A-Za-z0-9_-]*={0,2})(?::[^\s\"\\]*)?")
 _TAG: Final = re.compile(rb"([a-z]{2,8}):([\x21-\x39\x3b-\x7e]{0,64}):")
 _NO_CODEC: Final = (
@@ -63,6 +64,13 @@ class Codec(Protocol):
 
     def decode(self, data: bytes, context: Context) -> bytes | Awaitable[bytes]:
         """Return the value as it was encoded."""
+
+
+def is_codec(value: object) -> bool:
+    """Whether a value has the methods of a codec; a class that is not called yet has none."""
+    return not isinstance(value, type) and all(
+        callable(getattr(value, name, None)) for name in ("encode", "decode")
+    )
 
 
 def is_encoded(value: bytes | None) -> bool:
@@ -121,10 +129,24 @@ async def decode(
         ) from fault
 
 
-def described(body: bytes) -> str:
+def signal_subject(app: str) -> str:
+    """Return what a signal belongs to whose sender names no task by its id."""
+    return f"{_SIGNALS}{app}"
+
+
+def app_of_signal(envelope: bytes) -> str:
+    """Return the app that the envelope of such a signal names.
+
+    >>> app_of_signal(b'"mg1:AAAA:signals of shop"')
+    'shop'
+    """
+    return envelope.decode("utf-8", "replace").rpartition(_SIGNALS)[2].rstrip('"')
+
+
+def describe_body(body: bytes) -> str:
     """Return what an envelope holds, for people without its codec.
 
-    >>> described(b"aes:k1:" + bytes(40)), described(b"?")
+    >>> describe_body(b"aes:k1:" + bytes(40)), describe_body(b"?")
     ('encrypted (key k1, 40 bytes)', 'encoded (1 byte)')
     """
     body = body.removeprefix(b"raw::")
@@ -147,12 +169,12 @@ def describe(text: str) -> str:
     >>> describe('inputs "mg1:YWVzOmsxOgAA"')
     'inputs "encrypted (key k1, 2 bytes)"'
     """
-    return _TEXT.sub(lambda match: _described(match[1]), text) if "mg1:" in text else text
+    return _TEXT.sub(lambda match: _describe_text(match[1]), text) if "mg1:" in text else text
 
 
-def _described(body64: str) -> str:
+def _describe_text(body64: str) -> str:
     try:
-        return described(base64.urlsafe_b64decode(body64))
+        return describe_body(base64.urlsafe_b64decode(body64))
     except (ValueError, binascii.Error):  # cut short
         return "encoded"
 

@@ -29,7 +29,7 @@ def completer(kind: kinds.Type) -> Completer | None:
 
     ``kind`` is what ``msgspec.inspect.type_info`` returns.
     """
-    if not _left_open(kind):
+    if not _has_defaults(kind):
         return None
     table = _table(kind, {})
 
@@ -55,7 +55,7 @@ def parts(kind: kinds.Type) -> Iterator[kinds.Type]:
             todo.extend(getattr(part, name) for name in part.__struct_fields__)
 
 
-def _left_open(kind: kinds.Type) -> bool:
+def _has_defaults(kind: kinds.Type) -> bool:
     """Return whether values of this type may hold dataclasses with defaults that are left to the class."""
     return any(isinstance(part, kinds.DataclassType) and _defaults(part) for part in parts(kind))
 
@@ -82,7 +82,7 @@ def _table(kind: kinds.Type, cache: dict[int, tuple[object, Table]]) -> Table:
         return cache[id(kind)][1]
     table: Table = {}
     cache[id(kind)] = (kind, table)
-    if not _left_open(kind):
+    if not _has_defaults(kind):
         return table
     if isinstance(kind, kinds.UnionType):
         for member in kind.types:
@@ -100,7 +100,9 @@ def _table(kind: kinds.Type, cache: dict[int, tuple[object, Table]]) -> Table:
         inner: list[tuple[str, Table]] = []
         # before its members, which may contain the class itself
         table[_class(kind)] = _members(defaults, inner)
-        inner += [(field.name, _table(field.type, cache)) for field in kind.fields if _left_open(field.type)]
+        inner += [
+            (field.name, _table(field.type, cache)) for field in kind.fields if _has_defaults(field.type)
+        ]
     return table
 
 

@@ -79,7 +79,7 @@ def _typed_dict(annotation: Any, cls: Any, prepare: Prepare) -> Any:
 def _hints(annotation: Any, cls: Any) -> dict[str, Any]:
     """Return the annotations of a class's fields, with its parameters filled in, and without ``Final``."""
     parameters = dict(zip(getattr(cls, "__parameters__", ()), typing.get_args(annotation), strict=False))
-    return {name: _filled(_unfinal(hint), parameters) for name, hint in field_hints(cls).items()}
+    return {name: _fill(_unfinal(hint), parameters) for name, hint in field_hints(cls).items()}
 
 
 def _unfinal(hint: Any) -> Any:
@@ -114,7 +114,7 @@ def _rebuilt(annotation: Any, change: Callable[[Any], Any]) -> Any:
 def _stand_in(annotation: Any, prepare: Prepare) -> Any:
     cls: Any = typing.get_origin(annotation) or annotation
     _refuse_unread(cls)
-    hints = {name: _checked_here(hint) for name, hint in _hints(annotation, cls).items()}
+    hints = {name: _without_constraints(hint) for name, hint in _hints(annotation, cls).items()}
     make: Any = TypedDict
     later = {field.name for field in dataclasses.fields(cls) if not field.init}
     fields: list[Decode] = []  # prepared at first use, as a class may contain itself
@@ -125,7 +125,7 @@ def _stand_in(annotation: Any, prepare: Prepare) -> Any:
         if not isinstance(value, dict):
             raise TypeError(f"Expected `object`, got `{type(value).__name__}`")
         members = {**value, **fields[0](msgspec.json.encode(value))}
-        instance = _validated(annotation, {name: part for name, part in members.items() if name not in later})
+        instance = _validate(annotation, {name: part for name, part in members.items() if name not in later})
         for name in later & members.keys():
             object.__setattr__(instance, name, members[name])
         return instance
@@ -139,7 +139,7 @@ def _stand_in(annotation: Any, prepare: Prepare) -> Any:
     return _StandInType(cls.__name__, (StandIn,), attributes)
 
 
-def _validated(annotation: Any, members: Mapping[str, Any]) -> Any:
+def _validate(annotation: Any, members: Mapping[str, Any]) -> Any:
     if isinstance(annotation, type):
         return annotation(**members)
     from pydantic import TypeAdapter  # noqa: PLC0415 - an optional extra
@@ -147,7 +147,7 @@ def _validated(annotation: Any, members: Mapping[str, Any]) -> Any:
     return TypeAdapter(annotation).validate_python(members)
 
 
-def _filled(hint: Any, parameters: Mapping[Any, Any]) -> Any:
+def _fill(hint: Any, parameters: Mapping[Any, Any]) -> Any:
     """Return a field's annotation with the class's parameters filled in."""
     if hint in parameters:
         return parameters[hint]
@@ -159,14 +159,14 @@ def _filled(hint: Any, parameters: Mapping[Any, Any]) -> Any:
     )
 
 
-def _checked_here(annotation: Any) -> Any:
+def _without_constraints(annotation: Any) -> Any:
     """Return an annotation without the metadata that pydantic checks."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        base = _checked_here(arguments[0])
+        base = _without_constraints(arguments[0])
         constraints = [note for note in arguments[1:] if isinstance(note, msgspec.Meta)]
         return typing.Annotated[base, *constraints] if constraints else base
-    return _rebuilt(annotation, _checked_here)
+    return _rebuilt(annotation, _without_constraints)
 
 
 def _refuse_unread(cls: Any) -> None:

@@ -18,7 +18,11 @@ import msgspec
 from makegood.errors import DefinitionError
 
 Doubt = Literal["", "reading", "values"]
-"""How far a model's JSON must be verified: not at all; by writing it again; by comparing values."""
+"""How far a model's JSON must be verified.
+
+"": not at all. "reading": the value that was read back must have the same JSON. "values": its fields must
+have the same values.
+"""
 
 REMEDY = "pass on where it is kept, and let the action fetch it: the store keeps values in clear text"
 
@@ -53,24 +57,26 @@ def alias_value(annotation: Any) -> Any:
     Raises ``TypeError`` for one that cannot be evaluated.
     """
     if isinstance(annotation, typing.TypeVar):
-        return _evaluated(annotation, "__bound__", f"the bound of {annotation}")
+        return _evaluate(annotation, "__bound__", f"the bound of {annotation}")
     alias = typing.get_origin(annotation) or annotation
     if type(alias).__name__ != "TypeAliasType":
         return None
-    value = _evaluated(alias, "__value__", f"the type alias {alias}")
+    value = _evaluate(alias, "__value__", f"the type alias {alias}")
     arguments = dict(zip(alias.__type_params__, typing.get_args(annotation), strict=False))
     inner = getattr(value, "__parameters__", ())
-    return value[tuple(arguments.get(one, Any) for one in inner)] if arguments and inner else value
+    return (
+        value[tuple(arguments.get(parameter, Any) for parameter in inner)] if arguments and inner else value
+    )
 
 
-def _evaluated(owner: Any, attribute: str, subject: str) -> Any:
+def _evaluate(owner: Any, attribute: str, subject: str) -> Any:
     """Return an attribute that Python evaluates when it is read. ``subject``: its name in messages."""
     try:
         value = getattr(owner, attribute)
-    except NameError as unknown:
-        raise TypeError(f"{subject} cannot be evaluated: {unknown}") from None
+    except NameError as error:
+        raise TypeError(f"{subject} cannot be evaluated: {error}") from None
     if isinstance(value, str | typing.ForwardRef):
-        raise TypeError(f"{subject} is a text, which nobody evaluates: write it without quotes")
+        raise TypeError(f"{subject} is a text, which Python does not evaluate: write it without quotes")
     return value
 
 
@@ -87,7 +93,7 @@ def field_hints(cls: Any) -> Mapping[str, Any]:
         or (isinstance(cls, type) and issubclass(cls, msgspec.Struct))
     ):
         return {}
-    hints = _kinds(cls)
+    hints = _type_hints(cls)
     if not dataclasses.is_dataclass(cls):
         return hints
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.name in hints}
@@ -107,32 +113,34 @@ def doubt(model: Any) -> Doubt:
 
 def schema_parts(model: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the schema of a pydantic model, and all schemas in it."""
-    open_: list[object] = [getattr(model, "__pydantic_core_schema__", None)]
-    while open_:
-        part = open_.pop()
+    pending: list[object] = [getattr(model, "__pydantic_core_schema__", None)]
+    while pending:
+        part = pending.pop()
         if isinstance(part, Mapping):
             yield part
-            open_.extend(part.values())
+            pending.extend(part.values())
         elif isinstance(part, list | tuple):
-            open_.extend(part)
+            pending.extend(part)
 
 
 def _alters(part: Mapping[str, Any]) -> bool:
+    """Return whether the JSON of a part of a schema may be read back as another value."""
     config, kind = part.get("config"), part.get("type")
     return (
         isinstance(part.get("serialization"), Mapping)
         or part.get("serialization_exclude") is True
         or (isinstance(config, Mapping) and any(str(key).startswith("ser_json") for key in config))
         or (kind == "union" and _ambiguous(part.get("choices")))
-        or (kind == "dict" and _kind(part.get("keys_schema")) in _NO_KEYS)
+        or (kind == "dict" and _kind(part.get("keys_schema")) in _LOSSY_KEYS)
     )
 
 
-_TOLD = {"none", "bool", "int", "float", "str"}
-"""Kinds of a schema whose values pydantic distinguishes by their JSON, ..."""
-_ONE = {"model", "typed-dict", "dict", "list"}
-"""... and a union may have one of these beside them."""
-_NO_KEYS = {"union", "nullable", "none", "tuple", "list", "definition-ref"}
+_PLAIN_KINDS = {"none", "bool", "int", "float", "str"}
+"""Kinds of schemas whose values differ in their JSON, so that any of them may be members of one union."""
+_CONTAINER_KINDS = {"model", "typed-dict", "dict", "list"}
+"""Kinds of schemas of which a union may have one, beside plain kinds."""
+_LOSSY_KEYS = {"union", "nullable", "none", "tuple", "list", "definition-ref"}
+"""Kinds of a dict's keys that JSON, whose keys are texts, may not keep."""
 
 
 def _ambiguous(choices: object) -> bool:
@@ -140,8 +148,8 @@ def _ambiguous(choices: object) -> bool:
     a text.
     """
     members = choices if isinstance(choices, list) else []
-    others = [kind for kind in map(_kind, members) if kind not in _TOLD]
-    return len(others) > 1 or not _ONE.issuperset(others)
+    others = [kind for kind in map(_kind, members) if kind not in _PLAIN_KINDS]
+    return len(others) > 1 or not _CONTAINER_KINDS.issuperset(others)
 
 
 def _kind(schema: object) -> object:
@@ -150,6 +158,10 @@ def _kind(schema: object) -> object:
 
 
 def _may_not_read(part: Mapping[str, Any]) -> bool:
+    """Return whether a part of a schema may fail to read its own JSON, or read it differently.
+
+    It has a validator that is a function, another name for reading, or a computed field.
+    """
     kind = part.get("type")
     return (
         (isinstance(kind, str) and (kind == "json" or kind.startswith("function-")))
@@ -161,14 +173,15 @@ def _may_not_read(part: Mapping[str, Any]) -> bool:
 def check_kept(value: Any, back: Any, weakness: Doubt) -> None:
     """Raise ``ValueError`` if a model was read ``back`` from its JSON with other values.
 
-    ``weakness``: its doubt. If only the reading is in doubt, models with equal JSON are equal.
+    ``weakness``: the ``doubt`` of the model, not "". If only the reading is in doubt, models with equal JSON
+    are equal.
     """
     model = type(value)
-    field = next((name for name in model.model_fields if not _alike(*_both(value, back, name))), None)
+    field = next((name for name in model.model_fields if not _equal(*_attributes(value, back, name))), None)
     if field is not None and (weakness == "values" or _model_data(value) != _model_data(back)):
         raise ValueError(
             f"{model.__qualname__}.{field} would come back with another value, as its JSON does not keep it; of a secret {REMEDY}; "
-            f"otherwise write what reads back: a serializer, a union with a discriminator, a validator that leaves its own values alone"
+            f"otherwise write JSON that reads back: a serializer, a union with a discriminator, a validator that leaves its own values alone"
         )
 
 
@@ -176,11 +189,11 @@ def _model_data(model: Any) -> object:
     return model.model_dump(mode="json", by_alias=True)
 
 
-def _both(value: Any, back: Any, name: str) -> tuple[Any, Any]:
+def _attributes(value: Any, back: Any, name: str) -> tuple[Any, Any]:
     return getattr(value, name, None), getattr(back, name, None)
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _equal(one: Any, other: Any) -> bool:
     """Return whether the values are equal.
 
     The kinds of lists do not matter, as a ``Sequence`` may be any. Instances of a class that does not define
@@ -192,14 +205,14 @@ def _alike(one: Any, other: Any) -> bool:
     except Exception:  # noqa: BLE001 - comparing arrays gives an array, which is neither true nor false
         return type(one) is type(other)
     if type(one) in _LISTS and type(other) in _LISTS:  # not a named tuple: its names would be missed
-        return len(one) == len(other) and all(map(_alike, one, other))
+        return len(one) == len(other) and all(map(_equal, one, other))
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_alike(part, other[name]) for name, part in one.items())
+        return one.keys() == other.keys() and all(_equal(part, other[name]) for name, part in one.items())
     cls: Any = type(one)
     if cls is not type(other):
         return False
     if is_model(cls):
-        return all(_alike(*_both(one, other, name)) for name in cls.model_fields)
+        return all(_equal(*_attributes(one, other, name)) for name in cls.model_fields)
     return getattr(cls, "__eq__", None) is object.__eq__ and getattr(one, "__dict__", None) == getattr(
         other, "__dict__", None
     )
@@ -213,22 +226,27 @@ def refuse_hidden(annotation: Any, subject: str) -> None:
 
     A model with serializers of its own may keep it: that depends on its values.
     """
-    if (place := next(_hidden(annotation, "", set()), None)) is not None:
+    if (place := next(_secrets_in(annotation, "", set()), None)) is not None:
         raise DefinitionError(f"{subject}: {place}, whose JSON is asterisks; {REMEDY}")
 
 
-def _hidden(annotation: Any, where: str, classes: set[Any]) -> Iterator[str]:
+def _secrets_in(annotation: Any, where: str, classes: set[Any]) -> Iterator[str]:
+    """Yield, in words, each place of an annotation where JSON loses a secret.
+
+    ``where``: the place of the annotation, such as "Order.card"; "" for the outermost. ``classes``: those
+    that were searched, as they may contain themselves.
+    """
     if typing.get_origin(annotation) is not None:
         arguments = typing.get_args(annotation)
-        if not any(hasattr(note, "when_used") for note in arguments):  # Annotated with a serializer
-            yield from _in_class(typing.get_origin(annotation), where, classes)
+        if not any(map(_is_serializer, arguments)):  # of Annotated
+            yield from _secrets_in_class(typing.get_origin(annotation), where, classes)
             for argument in arguments:
-                yield from _hidden(argument, where, classes)
+                yield from _secrets_in(argument, where, classes)
     else:
-        yield from _in_class(annotation, where, classes)
+        yield from _secrets_in_class(annotation, where, classes)
 
 
-def _in_class(cls: Any, where: str, classes: set[Any]) -> Iterator[str]:
+def _secrets_in_class(cls: Any, where: str, classes: set[Any]) -> Iterator[str]:
     if not isinstance(cls, type) or cls in classes:
         return
     classes.add(cls)
@@ -238,14 +256,20 @@ def _in_class(cls: Any, where: str, classes: set[Any]) -> Iterator[str]:
     elif is_model(cls):
         if not _serializes(cls):
             for name, field in cls.model_fields.items():  # type: ignore[attr-defined]  # a pydantic model has them
-                if not any(hasattr(note, "when_used") for note in field.metadata):
-                    yield from _hidden(field.annotation, f"{cls.__name__}.{name}", classes)
+                if not any(map(_is_serializer, field.metadata)):
+                    yield from _secrets_in(field.annotation, f"{cls.__name__}.{name}", classes)
     else:
         for name, kind in field_hints(cls).items():
-            yield from _hidden(kind, f"{cls.__name__}.{name}", classes)
+            yield from _secrets_in(kind, f"{cls.__name__}.{name}", classes)
+
+
+def _is_serializer(annotation: object) -> bool:
+    """Return whether this is a serializer of pydantic, recognised by its attribute."""
+    return hasattr(annotation, "when_used")
 
 
 def _serializes(model: Any) -> bool:
+    """Return whether a model has serializers of its own."""
     decorators = getattr(model, "__pydantic_decorators__", None)
     return bool(
         getattr(decorators, "field_serializers", None)
@@ -254,7 +278,7 @@ def _serializes(model: Any) -> bool:
     )
 
 
-def _kinds(cls: type) -> Mapping[str, Any]:
+def _type_hints(cls: type) -> Mapping[str, Any]:
     try:
         return typing.get_type_hints(cls, include_extras=True)
     except (NameError, TypeError):  # not known yet, or not at all: decoding to the class reports it

@@ -44,12 +44,12 @@ def misfit(schema: str, value: bytes) -> str:
         return ""
 
 
-def completed(schema: str, value: bytes) -> bytes:
+def fill_defaults(schema: str, value: bytes) -> bytes:
     """Return a value, as JSON, with the members that it leaves out and for which a JSON schema has a default.
 
     A step that reads one member of a signal reads JSON, and knows no class whose default it is.
 
-    >>> completed('{"type":"object","properties":{"by":{"type":"string","default":""}}}', b"{}")
+    >>> fill_defaults('{"type":"object","properties":{"by":{"type":"string","default":""}}}', b"{}")
     b'{"by":""}'
     """
     if '"default"' not in schema:

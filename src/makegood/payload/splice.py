@@ -67,23 +67,24 @@ def fill(
     """Return the template's JSON with each hole filled: ``lookup`` returns the whole value that a ref names.
 
     ``lists`` splits arrays on the way down a path; a caller that fills many holes from one long array may
-    cache the result. ``limit``: of one payload; see ``joined``. Raises ``MissingValueError`` if a value has
-    nothing at the ref's path, or if the JSON would be too large or nested too deeply; exceptions of
+    cache the result. ``limit``: of one payload; see ``join_pieces``. Raises ``MissingValueError`` if a value
+    has nothing at the ref's path, or if the JSON would be too large or nested too deeply; exceptions of
     ``lookup`` pass through.
     """
     parts, refs = template.parts, template.refs
     if not refs:
         return parts[0].encode()
     if parts == _BARE and not refs[0].path:
-        return joined([lookup(refs[0])], limit)
+        value = lookup(refs[0])
+        return value if len(value) <= FLAT else join_pieces([value], limit)
     pieces = [parts[0].encode()]
     for n, ref in enumerate(refs, 1):
         value = lookup(ref)
         pieces += walk(value, ref.path, lists=lists) if ref.path else value, parts[n].encode()
-    return joined(pieces, limit)
+    return join_pieces(pieces, limit)
 
 
-def joined(pieces: Sequence[bytes], limit: int) -> bytes:
+def join_pieces(pieces: Sequence[bytes], limit: int) -> bytes:
     """Return pieces of JSON as one.
 
     Raises ``MissingValueError`` if they have more than ``PLAN_PAYLOADS`` times ``limit`` bytes (checked

@@ -31,6 +31,7 @@ _DESCRIBES = {"Doc", "DocInfo", "WithJsonSchema", "SkipJsonSchema", "Examples"}
 _LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 """Limits that have the same name in ``msgspec.Meta``."""
 _LIMITED = (int, float, str, bytes, bytearray, list, dict, set, frozenset, tuple)
+_CALL = "makegood.declare.call.Call"
 _MODEL = "make the value a pydantic model, or check it in the action"
 
 
@@ -62,8 +63,14 @@ def refuse_default(default: Any, name: str) -> None:
 
 def refuse_unkept(annotation: Any, subject: str) -> None:
     """Raise ``DefinitionError`` for an annotation that promises what makegood does not do: to keep a secret,
-    or to check a rule.
+    to check a rule, or to pass the call.
     """
+    for part in (annotation, *typing.get_args(annotation)):
+        if f"{getattr(part, '__module__', '')}.{getattr(part, '__qualname__', '')}" == _CALL:
+            raise DefinitionError(
+                f"{subject} is annotated mg.Call, which is not a value that a task keeps, and makegood passes none: leave it out, and write "
+                "`call = mg.current_call()` in the action"
+            )
     refuse_hidden(annotation, subject)
     try:
         refuse_unchecked(annotation)

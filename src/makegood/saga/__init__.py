@@ -5,8 +5,8 @@ Other rooms import this package and use the names in ``__all__``; only the comma
 client also read ``rules``.
 
 A Scheduler holds tasks (``hold``), lets the rules decide what follows from the messages at hand (``decide``),
-commits the Decision, and only then applies it to the task it holds (``apply``). A lost Decision leaves no
-trace in memory.
+commits the Decision, and only then applies it to the task it holds (``apply``, ``apply_first``). A lost
+Decision leaves no trace in memory.
 
 How one Decision is made: messages are folded in one after another, in the order of their arrival, an
 ``expired`` before the replies that it makes late. Control steps are decided on the way, so each message meets
@@ -27,14 +27,15 @@ modules:
 """
 
 from makegood.model.decision import At
-from makegood.saga.acts import allowed, tried, warnings
+from makegood.saga.acts import possible_commands, try_command, warnings
 from makegood.saga.corrected_inputs import Replanned
 from makegood.saga.decision_builder import arguments
-from makegood.saga.decisions import decide, progressed, put_to_error
+from makegood.saga.decisions import decide, put_to_error, without_losses
 from makegood.saga.fast_path import Shapes
-from makegood.saga.first_decision import begin
+from makegood.saga.first_decision import apply_first, begin
 from makegood.saga.held import apply, hold, predecessors, repair
 from makegood.saga.rules import is_in_flight, is_until, is_wait, owner
+from makegood.saga.signals import is_awaited
 from makegood.saga.suspension import NOTHING_DUE, Due
 
 __all__ = [
@@ -43,20 +44,22 @@ __all__ = [
     "Due",
     "Replanned",
     "Shapes",
-    "allowed",
     "apply",
+    "apply_first",
     "arguments",
     "begin",
     "decide",
     "hold",
+    "is_awaited",
     "is_in_flight",
     "is_until",
     "is_wait",
     "owner",
+    "possible_commands",
     "predecessors",
-    "progressed",
     "put_to_error",
     "repair",
-    "tried",
+    "try_command",
     "warnings",
+    "without_losses",
 ]

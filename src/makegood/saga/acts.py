@@ -14,7 +14,7 @@ from makegood.model.messages import MOST_EXTENSION, Act, Answer, TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.model.states import AT_REST, UNBEGUN, words
 from makegood.model.task import Step, TaskRecord
-from makegood.payload.schema_misfit import completed, misfit
+from makegood.payload.schema_misfit import fill_defaults, misfit
 from makegood.saga import races, rules, waits
 from makegood.saga.corrected_inputs import correct, correction_text, next_round
 from makegood.saga.decision_builder import NULL, DecisionBuilder
@@ -49,7 +49,7 @@ def act(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     return result
 
 
-def allowed(held_task: HeldTask) -> list[TaskMessage]:
+def possible_commands(held_task: HeldTask) -> list[TaskMessage]:
     """Return the commands that would be carried out now, each as its message: tried on a Decision that nobody
     commits.
 
@@ -68,7 +68,7 @@ def allowed(held_task: HeldTask) -> list[TaskMessage]:
     return [*map(TaskMessage, kinds), *settlements]
 
 
-def tried(held_task: HeldTask, message: TaskMessage, now: float) -> Answer:
+def try_command(held_task: HeldTask, message: TaskMessage, now: float) -> Answer:
     """Return the answer that a command would get now: tried on a Decision that nobody commits.
 
     ``now``: the store's clock.
@@ -111,7 +111,7 @@ def _cancel(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         return "noop", "the task is being undone already"
     if rules.past_return(work.steps()):
         return "refused", _no_way_back(work)
-    if task.state in UNBEGUN and rules.untouched(work.steps()):
+    if task.state in UNBEGUN and rules.are_untouched(work.steps()):
         work.task = replace(task, goal="undo", cause=words("cancelled", **_by(message)))
         work.move_task("undone", "untouched", **_by(message))
         return "applied", "nothing had been done"
@@ -132,12 +132,10 @@ def _undo(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     warnings = _warnings(work.steps(), "undo", work.at.now)
     steps = [s.name for s in work.steps() if s.state == "undo_failed"]
     begin_undo(work, "operator_undo", **_by(message))
-    return "applied", "; ".join(
-        [_tried_again(steps) if steps else "what was done is being undone", *warnings]
-    )
+    return "applied", "; ".join([_retry_text(steps) if steps else "what was done is being undone", *warnings])
 
 
-def _tried_again(steps: Sequence[str]) -> str:
+def _retry_text(steps: Sequence[str]) -> str:
     """Say what an undo does about undos that failed before, and what to do if they fail again."""
     more = f" and {len(steps) - 1} more" if len(steps) > 1 else ""
     return f"the undo of {steps[0]}{more} is tried again; if it fails again, undo the effect by hand, and settle the step"
@@ -155,7 +153,7 @@ def warnings(held_task: HeldTask, kind: str, now: float) -> list[str]:
 def _warnings(steps: Sequence[Step], kind: str, now: float) -> list[str]:
     texts = []
     for step in steps:
-        if not rules.forgotten(step, now):
+        if not rules.is_forgotten(step, now):
             continue
         keeps = shown(rules.policy(step).keeps)
         if kind == "resubmit" and step.state in ("in_doubt", "waiting"):
@@ -179,7 +177,7 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     task = work.task
     if task.state not in ("error", "undone"):
         return "refused", f"the task is {task.state}: only one in error or undone can be resubmitted"
-    obstacles = [why for s in work.steps() if (why := rules.barred_from_resubmission(s))]
+    obstacles = [why for s in work.steps() if (why := rules.why_not_resubmit(s))]
     restarts = {s.plan.idx for s in work.steps() if rules.restarts(s)}
     restarts |= _restarts_of_decisions(work, restarts)
     losers = races.of_restarts(work, restarts)
@@ -199,7 +197,7 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
             step, failures=0, deaths=0, final=False, stuck=False, again=step.loser and step.state == "undo_failed",
             probe_answer=False, tally=None,
         )  # fmt: skip
-        if rules.forgotten(step, work.at.now):  # sent all the same: to the service it is a first request
+        if rules.is_forgotten(step, work.at.now):  # sent all the same: to the service it is a first request
             fresh = replace(fresh, first_sent=0.0)
         if step.plan.idx in restarts:
             _begin_round(work, fresh)
@@ -356,7 +354,7 @@ def _settle(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         schema = dict(task.signals).get(step.plan.action, "")
         if reason := misfit(schema, result):
             return "refused", f"{step.name} takes no such value: {reason}"
-        result = completed(schema, result)
+        result = fill_defaults(schema, result)
     work.move(
         step,
         outcome,
@@ -409,11 +407,11 @@ def _rest_settled(work: DecisionBuilder, name: str, outcome: str) -> ActResult:
         work.move_task("undone", "settled")
     else:
         work.ease(name)
-        text += f"; the task is still in error: {_left_to_do(work)}"
+        text += f"; the task is still in error: {_remedy(work)}"
     return "applied", text
 
 
-def _left_to_do(work: DecisionBuilder) -> str:
+def _remedy(work: DecisionBuilder) -> str:
     names = ", ".join(s.name for s in work.steps() if s.state in ("in_doubt", "undo_failed"))
     if names:
         return f"{names} can be settled too"

@@ -261,4 +261,4 @@ def _gather(work: DecisionBuilder, plan: StepPlan) -> bytes:
         values += b",", splice.fill(plan.sides[0], lookup, limit=plan.payload_limit)
         if (size := size + len(values[-1])) > plan.payload_limit * splice.PLAN_PAYLOADS:
             break  # too large already: joining reports it
-    return splice.joined([b"[", *values[1:], b"]"], plan.payload_limit)
+    return splice.join_pieces([b"[", *values[1:], b"]"], plan.payload_limit)

@@ -92,7 +92,7 @@ def _arguments(work: DecisionBuilder, step: Step | None, value: bytes) -> str:
     names_and_values = _members(_text_with_marks(args, _mark(args.parts)).encode())
     if strange := [name for name in members if name not in names_and_values]:
         return f"{step.name} has no argument {strange[0]!r}; it has {', '.join(names_and_values) or 'none'}"
-    corrected_step = replace(step, plan=replace(plan, args=merged(args, members)))
+    corrected_step = replace(step, plan=replace(plan, args=merge_members(args, members)))
     work.change = _encode(
         {
             "step": step.name,
@@ -128,10 +128,10 @@ def _put(work: DecisionBuilder, step: Step) -> None:
     work.put(step)
 
 
-def merged(args: Template, members: Mapping[str, msgspec.Raw]) -> Template:
+def merge_members(args: Template, members: Mapping[str, msgspec.Raw]) -> Template:
     """Return the template of an object with some of its members replaced.
 
-    >>> merged(Template(('{"a":1,"b":', "}"), (Ref("step", 0),)), {"a": msgspec.Raw(b"2")}).parts
+    >>> merge_members(Template(('{"a":1,"b":', "}"), (Ref("step", 0),)), {"a": msgspec.Raw(b"2")}).parts
     ('{"a":2,"b":', '}')
     """
     mark = _mark([*args.parts, *(bytes(raw).decode() for raw in members.values())])
@@ -243,8 +243,8 @@ class _Correction:
         plans = (old, new)
         if step.state == "done":  # the steps that an ``each`` made of its body are compared by themselves
             plans = (replace(old, body=()), replace(new, body=()))
-        was, before = _compared_values(work, plans[0], old_inputs)
-        now, after = _compared_values(work, plans[1], self.inputs)
+        was, before = _values_to_compare(work, plans[0], old_inputs)
+        now, after = _values_to_compare(work, plans[1], self.inputs)
         differs = before != after or _text(was) != _text(now)
         stays = step.state in ("done", "in_doubt") and not rules.is_control(old)
         if differs:
@@ -499,7 +499,7 @@ def _templates(plan: StepPlan) -> Iterator[Template]:
         yield from _templates(inner)
 
 
-def _compared_values(work: DecisionBuilder, plan: StepPlan, inputs: Sequence[bytes]) -> tuple[Any, Any]:
+def _values_to_compare(work: DecisionBuilder, plan: StepPlan, inputs: Sequence[bytes]) -> tuple[Any, Any]:
     """Return a plan's values as people see them (an action's arguments by name), and what else distinguishes
     them.
     """

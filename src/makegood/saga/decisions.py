@@ -47,14 +47,16 @@ def decide(
     """
     if (
         len(messages) == 1
-        and not (due or held_task.task.signals)
+        and not due
         and (decision := straight(held_task, messages[0])) is not None
+        # else it may be let go, if a signal is all that it waits for now
+        and (decision.requests or decision.release or not held_task.task.signals)
     ):
         return decision
-    return folded(held_task, messages, at, due)
+    return fold(held_task, messages, at, due)
 
 
-def folded(
+def fold(
     held_task: HeldTask, messages: Sequence[TaskMessage], at: At = NEVER, due: Due = NOTHING_DUE
 ) -> Decision:
     """Return what ``decide`` returns, without the fast path."""
@@ -220,7 +222,7 @@ class _Folding:
 def _end_untouched(work: DecisionBuilder, _: TaskMessage) -> None:
     """End a task that does not wait for its lanes, unless something of it was done before."""
     task = work.task
-    if task.state == "queued" and task.goal == "forward" and rules.untouched(work.steps()):
+    if task.state == "queued" and task.goal == "forward" and rules.are_untouched(work.steps()):
         work.task = replace(task, goal="undo", cause=words("lane_taken"))
         work.move_task("undone", "lane_taken")
 
@@ -301,6 +303,6 @@ _SIMPLE: Final[Mapping[str, Callable[[DecisionBuilder, TaskMessage], None]]] = M
 """What messages do that need nothing else."""
 
 
-def progressed(task: TaskRecord) -> TaskRecord:
+def without_losses(task: TaskRecord) -> TaskRecord:
     """Return the task of a Scheduler that has lived to decide on a reply: none is lost in a row any more."""
     return replace(task, lost=0)

@@ -12,9 +12,8 @@ stores write Decisions of one ``ShapeStep`` together.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from makegood.errors import MissingValueError
 from makegood.model.decision import Decision
@@ -28,7 +27,6 @@ from makegood.saga import rules
 
 _NULL, _EMPTY = b"null", b"{}"
 _SHAPES = 100  # of claimed tasks that are remembered
-_UP_TO_RESULT = Step.__struct_fields__.index("result")
 _ENDED: Move = Move("task", "processing", "processed", "complete")
 
 
@@ -65,7 +63,7 @@ def _decide_alone(held_task: HeldTask, message: TaskMessage) -> Decision | None:
     step_after = replace(
         step, state="done", doing=None, result=result, doubt=False, final=False, error=None, tally=None
     )
-    moves: list[Move] = [_done_move(step)]
+    moves: list[Move] = [_move_to_done(step)]
     steps = {idx: step_after}
     requests: list[Request] = []
     values = _values(task, held_task.steps, idx, result)
@@ -79,7 +77,7 @@ def _decide_alone(held_task: HeldTask, message: TaskMessage) -> Decision | None:
         if held_task.left == 1:
             if any(each.plan.kind == "done" for each in held_task.steps):
                 return None
-            task = _ended_task(task, values)
+            task = _end_task(task, values)
             moves.append(_ENDED)
     except MissingValueError:
         return None
@@ -90,7 +88,7 @@ def _decide_alone(held_task: HeldTask, message: TaskMessage) -> Decision | None:
     )  # fmt: skip
 
 
-def _done_move(step: Step) -> Move:
+def _move_to_done(step: Step) -> Move:
     return Move(step.plan.name, "running", "done", "reply")
 
 
@@ -129,34 +127,16 @@ def _running(step: Step) -> Step:
     return replace(step, state="running", doing="do", attempt=step.attempt + 1)
 
 
-def _fields(task: TaskRecord, step: Step) -> tuple[Any, ...]:
-    """Return the fields of a step's request from ``idx`` to ``within``."""
-    plan = step.plan
-    within = (plan.policy or rules.PLAIN).within
-    return (
-        plan.idx,
-        "do",
-        step.attempt + 1,
-        task.app,
-        plan.agent,
-        plan.action,
-        plan.name,
-        step.round,
-        within,
-    )
-
-
-def _keys(step: Step) -> tuple[str, float]:
-    policy = step.plan.policy or rules.PLAIN
-    return policy.key_form, policy.keeps
-
-
 def _request(task: TaskRecord, step: Step, args: bytes) -> Request:
-    rest = (args, task.priority, False, None, None, False, task.trace, *_keys(step))
-    return Request(task.id, *_fields(task, step), *rest)  # type: ignore[call-arg]  # the type checker cannot count them
+    plan = step.plan
+    policy = plan.policy or rules.PLAIN
+    return Request(
+        task.id, plan.idx, "do", step.attempt + 1, task.app, plan.agent, plan.action, plan.name, step.round, policy.within, args,
+        task.priority, trace=task.trace, key_form=policy.key_form, keeps=policy.keeps,
+    )  # fmt: skip
 
 
-def _ended_task(task: TaskRecord, values: Callable[[Ref], bytes]) -> TaskRecord:
+def _end_task(task: TaskRecord, values: Callable[[Ref], bytes]) -> TaskRecord:
     """Return a task whose steps have all passed."""
     result = _NULL if task.returns is None else splice.fill(task.returns, values)
     return replace(task, result=result, state="processed")
@@ -224,11 +204,11 @@ def _shape_step(held_task: HeldTask, idx: int, shape: Shape) -> ShapeStep | None
     ):
         return None
     requests = {request.idx: request for each in list(shape.following.values()) for request in each.sends}
-    sends = tuple(requests.get(each.plan.idx) or sent_of(held_task.task, each) for each in followers)
-    moves = [_done_move(step), *(move for each in sends for move in _begin_moves(each.waiting.plan.name))]
-    fields = astuple(replace(step, state="done", doing=None))[:_UP_TO_RESULT]
-    ending = [_done_move(step), _ENDED]
-    shape_step = shape.following[idx] = ShapeStep(step, fields, [(idx, 1)], sends, moves, ending)
+    sends = tuple(requests.get(each.plan.idx) or shape_request_of(held_task.task, each) for each in followers)
+    moves = [_move_to_done(step), *(move for each in sends for move in _begin_moves(each.waiting.plan.name))]
+    after = replace(step, state="done", doing=None)
+    ending = [_move_to_done(step), _ENDED]
+    shape_step = shape.following[idx] = ShapeStep(step, after, [(idx, 1)], sends, moves, ending)
     return shape_step
 
 
@@ -241,7 +221,7 @@ def _refs(step: Step) -> Sequence[Ref]:
     return () if step.plan.args is None else step.plan.args.refs
 
 
-def sent_of(task: TaskRecord, step: Step) -> ShapeRequest:
+def shape_request_of(task: TaskRecord, step: Step) -> ShapeRequest:
     """Return how a waiting step begins, in this task and all of its shape."""
     plan = step.plan
     text, *texts = ("{}",) if plan.args is None else plan.args.parts
@@ -249,9 +229,8 @@ def sent_of(task: TaskRecord, step: Step) -> ShapeRequest:
         (r.of == "step", r.index, r.path, after.encode()) for r, after in zip(_refs(step), texts, strict=True)
     ]
     flat = splice.flat(1 + 2 * len(holes), plan.payload_limit)
-    return ShapeRequest(
-        plan.idx, step, _running(step), _fields(task, step), text.encode(), holes, flat, _keys(step)
-    )
+    request = replace(_request(task, step, b""), task=0, priority=0, trace=None)
+    return ShapeRequest(plan.idx, step, _running(step), request, text.encode(), holes, flat)
 
 
 def _take(held_task: HeldTask, message: TaskMessage, shape_step: ShapeStep) -> Decision | None:
@@ -268,7 +247,7 @@ def _take(held_task: HeldTask, message: TaskMessage, shape_step: ShapeStep) -> D
     ):
         return None
     result = message.value or _NULL
-    changes = {idx: Step(*shape_step.fields_after, result)}  # type: ignore[call-arg]  # the type checker cannot count them
+    changes = {idx: replace(shape_step.after, result=result)}
     requests: list[Request] = []
     ends, moves, whole = held_task.left == 1, shape_step.moves, True
     try:
@@ -283,10 +262,10 @@ def _take(held_task: HeldTask, message: TaskMessage, shape_step: ShapeStep) -> D
         if ends:
             if shape_step.sends:  # they have passed already: not a plain case
                 return None
-            task, moves = _ended_task(task, _values(task, steps, idx, result)), shape_step.ending
+            task, moves = _end_task(task, _values(task, steps, idx, result)), shape_step.ending
         elif len(requests) < len(shape_step.sends):
             whole = False
-            moves = [_done_move(running), *(move for r in requests for move in _begin_moves(r.step))]
+            moves = [_move_to_done(running), *(move for r in requests for move in _begin_moves(r.step))]
     except (MissingValueError, IndexError):  # the task has no such input
         return None
     return Decision(
@@ -310,7 +289,6 @@ def request_of(
     args = b"".join(pieces)
     if len(args) > shape_request.flat:
         args = splice.arguments(
-            splice.joined(pieces, limit := shape_request.waiting.plan.payload_limit), limit
+            splice.join_pieces(pieces, limit := shape_request.waiting.plan.payload_limit), limit
         )
-    rest = (args, task.priority, False, None, None, False, task.trace)
-    return Request(task.id, *shape_request.fields, *rest, *shape_request.keys)  # type: ignore[call-arg]  # as above
+    return replace(shape_request.request, task=task.id, args=args, priority=task.priority, trace=task.trace)

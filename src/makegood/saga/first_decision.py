@@ -13,11 +13,11 @@ from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask, Opening, Shape
 from makegood.model.task import Step, TaskRecord
 from makegood.saga.decisions import decide
-from makegood.saga.fast_path import fills, request_of, sent_of
+from makegood.saga.fast_path import fills, request_of, shape_request_of
 from makegood.saga.held import hold
 
 
-def begun(held_task: HeldTask) -> Decision | None:
+def opening_decision(held_task: HeldTask) -> Decision | None:
     """Return the Decision that begins a task, if all it does is to dispatch its first steps; None otherwise.
 
     Such a Decision needs no existing row, so it can be written together with the task itself.
@@ -27,7 +27,7 @@ def begun(held_task: HeldTask) -> Decision | None:
         decision.task.state != "processing"
         or decision.release
         or len(decision.requests) != len(decision.steps)
-        or not all(map(_dispatched, decision.steps.values()))
+        or not all(map(_is_first_attempt, decision.steps.values()))
         or decision.failure_counts
         or decision.new_steps
         or decision.timers
@@ -37,7 +37,7 @@ def begun(held_task: HeldTask) -> Decision | None:
     return decision
 
 
-def _dispatched(step: Step) -> bool:
+def _is_first_attempt(step: Step) -> bool:
     return step.state == "running" and step.doing == "do" and step.attempt == 1 and step.result is None
 
 
@@ -62,7 +62,7 @@ def begin(task: TaskRecord, shape: Shape) -> tuple[HeldTask, Decision | None]:
             after = replace(task, state="processing", timed=opening.starts_clock)
             return held_task, Decision(task, after, opening.changes, requests=requests, moves=opening.moves)
     held_task = hold(task, map(Step, shape))
-    decision = begun(held_task)
+    decision = opening_decision(held_task)
     if decision is not None and shape.again():
         if shape.plain:
             held_task.shape = shape
@@ -71,9 +71,18 @@ def begin(task: TaskRecord, shape: Shape) -> tuple[HeldTask, Decision | None]:
             shape.opening = Opening(
                 replace(task, inputs=()),  # what is kept for others has no values of this one
                 decision.task.timed, held_task.steps.copy(), held_task.followers, held_task.open.copy(), held_task.left,
-                decision.steps, decision.moves, [sent_of(task, step) for step in steps],
+                decision.steps, decision.moves, [shape_request_of(task, step) for step in steps],
             )  # fmt: skip
     return held_task, decision
+
+
+def apply_first(held_task: HeldTask, first: Decision) -> None:
+    """Apply the committed Decision of ``begin`` to the held task, in place: it has only dispatched steps, so
+    none has passed.
+    """
+    held_task.task = first.task
+    for idx, step in first.steps.items():
+        held_task.steps[idx] = step
 
 
 def _alike(one: TaskRecord, other: TaskRecord) -> bool:

@@ -210,7 +210,7 @@ def dispatch(work: DecisionBuilder) -> None:
         step = work.step(idx)
         if step.state not in ("waiting", "ready"):  # skipped meanwhile
             continue
-        if rules.forgotten(step, work.at.now):
+        if rules.is_forgotten(step, work.at.now):
             _doubt_old_key(work, step)
         else:
             requests.append((idx, "do"))
@@ -245,15 +245,15 @@ def _recover(work: DecisionBuilder, step: Step, requests: list[tuple[int, Doing]
         requests.append((idx, "probe"))
         return
     following = None if step.final else rules.next_try(step)
-    if following == "do" and rules.forgotten(step, work.at.now):
-        following = rules.asked_instead(step)
+    if following == "do" and rules.is_forgotten(step, work.at.now):
+        following = rules.request_if_forgotten(step)
     choice = rules.what_follows(step)
     wait = policy.wait if choice == "retry" else policy.extended
     if following is None or choice in ("undo", "hold"):
         _give_up(work, step)
     elif idx in work.agenda.due or step.failures == 0:
         requests.append((idx, following))
-    elif following == "do" and not policy.probe and rules.forgotten(step, work.at.now + wait):
+    elif following == "do" and not policy.probe and rules.is_forgotten(step, work.at.now + wait):
         _give_up(work, step, wait)
     else:
         work.timer(step, wait)

@@ -125,7 +125,7 @@ def repair(held_task: HeldTask, messages: Iterable[TaskMessage]) -> list[TaskMes
         if not rules.idle(step):
             continue
         verdict = verdicts.get((idx, step.attempt))
-        doing = verdict or _lost(held_task.task, step)
+        doing = verdict or _missing_request(held_task.task, step)
         if doing is None:
             continue
         held_task.steps[idx] = replace(step, doing=doing)
@@ -138,7 +138,7 @@ def repair(held_task: HeldTask, messages: Iterable[TaskMessage]) -> list[TaskMes
     return lost_messages
 
 
-def _lost(task: TaskRecord, step: Step) -> Doing | None:
+def _missing_request(task: TaskRecord, step: Step) -> Doing | None:
     """Return what must have been in flight for an idle step; None if it may be idle."""
     if step.state == "running":
         return "do"

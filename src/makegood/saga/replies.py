@@ -156,14 +156,14 @@ def _words(step: Step, message: TaskMessage, failures: int) -> tuple[str, Failur
 # -- the action ----------------------------------------------------------------------------------------------
 
 
-def _done(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
+def _complete(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     work.move(
         step, "done", "reply", detail=cancel_noted(message), result=message.value or NULL, doubt=False, final=False, error=None,
         tally=None,
     )  # fmt: skip
 
 
-def _refused(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
+def _refuse(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     _certainly_not(work, step, message, "refused")
 
 
@@ -253,7 +253,7 @@ def _withdrawn(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None
 # -- its probe -----------------------------------------------------------------------------------------------
 
 
-def _happened(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
+def _confirm(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     work.move(
         step, "done", "probe", result=message.value or NULL, doubt=False, final=False, error=None, tally=None
     )
@@ -261,7 +261,7 @@ def _happened(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
 
 def _not_happened(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
     doubt = step.doubt and not rules.not_happened_for_good(step)
-    final = step.final or (doubt and rules.forgotten(step, work.at.now))
+    final = step.final or (doubt and rules.is_forgotten(step, work.at.now))
     work.put(replace(step, doubt=doubt, final=final, probe_answer=True))
     work.agenda.doubts.append(step.plan.idx)
 
@@ -332,8 +332,8 @@ def _undo_withdrawn(work: DecisionBuilder, step: Step, _message: TaskMessage) ->
 
 _ANSWERS: dict[str, dict[str, Callable[[DecisionBuilder, Step, TaskMessage], None]]] = {
     "do": {
-        "done": _done,
-        "refused": _refused,
+        "done": _complete,
+        "refused": _refuse,
         "permanent": _permanent,
         "later": _later,
         "gave_up": _silent,
@@ -341,7 +341,7 @@ _ANSWERS: dict[str, dict[str, Callable[[DecisionBuilder, Step, TaskMessage], Non
         "withdrawn": _withdrawn,
     },
     "probe": {
-        "happened": _happened,
+        "happened": _confirm,
         "not_happened": _not_happened,
         "refused": _probe_refused,
         "later": _probe_later,

@@ -100,7 +100,7 @@ def waits_for_lanes(task: TaskRecord) -> bool:
     return bool(task.lanes) and task.state in AT_REST
 
 
-def untouched(steps: Iterable[Step]) -> bool:
+def are_untouched(steps: Iterable[Step]) -> bool:
     """Whether nothing is in place, in doubt, in flight or about to be."""
     return all(idle(s) and s.state in SETTLED and s.state != "kept" for s in steps)
 
@@ -185,7 +185,7 @@ def late_of_this_round(step: Step, attempt: int) -> bool:
 # -- keys ----------------------------------------------------------------------------------------------------
 
 
-def forgotten(step: Step, moment: float) -> bool:
+def is_forgotten(step: Step, moment: float) -> bool:
     """Whether the service may have forgotten the step's key at a moment of the store's clock.
 
     Then the request sent again would be a new one: what it did, it would do twice.
@@ -194,7 +194,7 @@ def forgotten(step: Step, moment: float) -> bool:
     return keeps > 0 and 0 < step.first_sent <= moment - keeps
 
 
-def asked_instead(step: Step) -> Doing | None:
+def request_if_forgotten(step: Step) -> Doing | None:
     """Return what may be asked of a step whose key is forgotten; None: nothing.
 
     A probe may, as long as there is a doubt. Its "not happened" then ends the asking (``final``): nothing may
@@ -209,7 +209,7 @@ def probe_must_answer(step: Step, now: float) -> bool:
     Past the age of the key only the probe can end the doubt. One that asks to wait forever would leave the
     task without a verdict, and operators without an alert.
     """
-    return forgotten(step, now)
+    return is_forgotten(step, now)
 
 
 def wait_of_probe(step: Step, now: float, wait: float) -> float:
@@ -220,9 +220,9 @@ def wait_of_probe(step: Step, now: float, wait: float) -> float:
 
 def too_old(step: Step, now: float, wait: float = 0.0) -> str:
     """Say that a step's key is forgotten now, or will be after a wait; "" if it is not."""
-    if not forgotten(step, now + wait):
+    if not is_forgotten(step, now + wait):
         return ""
-    is_ = "is" if forgotten(step, now) else "would be"
+    is_ = "is" if is_forgotten(step, now) else "would be"
     return f"its key {is_} older than the {shown(policy(step).keeps)} that the service keeps it, so it is not sent again"
 
 
@@ -239,7 +239,7 @@ def first_sent_of_undo(step: Step, now: float) -> float:
 
     Past its age an operator has it sent all the same: to the service it is a first request.
     """
-    return step.first_sent if step.state == "undo_failed" and not forgotten(step, now) else 0.0
+    return step.first_sent if step.state == "undo_failed" and not is_forgotten(step, now) else 0.0
 
 
 # -- forward -------------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ def failures_noted(step: Step) -> str:
     if (step.tally is not None and step.tally.silences) or step.failures < 2:
         return text or "in doubt"
     with_words = step.failures if step.tally is None else step.tally.with_words
-    return _noted(
+    return _with_note(
         text or "in doubt",
         f"{with_words} of {step.failures} failures"
         if with_words < step.failures
@@ -348,10 +348,10 @@ def silence_noted(step: Step) -> str:
     then = "the process died" if tally.by_death else "no answer by its deadline"
     if tally.silences > 1:
         then = f"{tally.silences} times no answer{', the last time as the process died' if tally.by_death else ''}"
-    return _noted(text, f"{tally.with_words} of {step.failures}; then {then}")
+    return _with_note(text, f"{tally.with_words} of {step.failures}; then {then}")
 
 
-def _noted(text: str, note: str) -> str:
+def _with_note(text: str, note: str) -> str:
     """Return a text with a note at the end of its first line, which is all that tables show."""
     line, newline, rest = text.partition("\n")
     return f"{line} ({note}){newline}{rest}"
@@ -386,7 +386,7 @@ def lets_go(first: Step, step: Step) -> bool:
     return first.plan.kind == "first" and step.loser and not first.loser
 
 
-def asked_before_undo(step: Step) -> Doing | None:
+def request_before_undo(step: Step) -> Doing | None:
     """Return what must give a definite answer before a step in doubt may be undone; None: nothing can, it is
     stuck.
 
@@ -421,7 +421,7 @@ def token_of_new_round(step: Step) -> int:
     return step.attempt
 
 
-def barred_from_resubmission(step: Step) -> str:
+def why_not_resubmit(step: Step) -> str:
     """Return why this step bars a resubmission of its task; "" if it does not."""
     terms = policy(step)
     if step.state == "undo_failed" and not step.loser:

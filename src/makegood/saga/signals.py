@@ -11,7 +11,7 @@ its time was over.
 from collections.abc import Sequence
 
 from makegood.model.messages import TaskMessage
-from makegood.model.shape import KeptSignal
+from makegood.model.shape import HeldTask, KeptSignal
 from makegood.model.task import Step
 from makegood.saga import rules
 from makegood.saga.decision_builder import NULL, DecisionBuilder
@@ -35,6 +35,12 @@ def keep(work: DecisionBuilder, message: TaskMessage) -> None:
     work.agenda.waits += [  # whatever the task's state: its claim may follow
         step.plan.idx for step in work.steps() if step.state == "ready" and rules.may_use(step, signal)
     ]
+
+
+def is_awaited(held_task: HeldTask, name: str, step_name: str) -> bool:
+    """Return whether a step waits for a signal now. ``step_name``: the only step that may use it, "": any."""
+    signal = KeptSignal(name, "", step_name, NULL)
+    return any(rules.listens(step) and rules.may_use(step, signal) for step in held_task.steps)
 
 
 def timeout(step: Step) -> float | None:

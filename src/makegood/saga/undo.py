@@ -141,7 +141,7 @@ def _take_back(work: DecisionBuilder, step: Step) -> bool:
         else:
             _ask_undo(work, step, "undo_again")
         return False
-    if step.stuck or barred(work, step.plan.idx) or _awaits(work, step):
+    if step.stuck or is_barred(work, step.plan.idx) or _awaits(work, step):
         return False
     if rules.nothing_to_undo(step):
         work.move(step, "kept", "past_return" if rules.policy(step).no_return else "nothing_to_undo")
@@ -173,7 +173,7 @@ def _awaits(work: DecisionBuilder, step: Step) -> bool:
     return left > 0
 
 
-def barred(work: DecisionBuilder, idx: int) -> bool:
+def is_barred(work: DecisionBuilder, idx: int) -> bool:
     """Whether any step after this one is not settled; a skipped one stands for its own followers."""
     visits, todo = {idx}, [idx]
     while todo:
@@ -193,16 +193,16 @@ def barred(work: DecisionBuilder, idx: int) -> bool:
 def _make_definite(work: DecisionBuilder, step: Step) -> None:
     """Ask for a definite answer before the undo; if there can be none, the undo is stuck."""
     idx, policy = step.plan.idx, rules.policy(step)
-    following, choice = rules.asked_before_undo(step), rules.what_follows(step)
-    if following == "do" and rules.forgotten(step, work.at.now):
-        following = rules.asked_instead(step)
+    following, choice = rules.request_before_undo(step), rules.what_follows(step)
+    if following == "do" and rules.is_forgotten(step, work.at.now):
+        following = rules.request_if_forgotten(step)
     wait = policy.wait if choice == "retry" else policy.extended
     if following is None or choice in ("undo", "hold"):
-        _stuck(work, step, _unknown(step, work.at.now, 0.0))
+        _mark_stuck(work, step, _unknown(step, work.at.now, 0.0))
     elif idx in work.agenda.due or step.failures == 0:
         _ask(work, step, following)
-    elif following == "do" and not policy.probe and rules.forgotten(step, work.at.now + wait):
-        _stuck(work, step, _unknown(step, work.at.now, wait))
+    elif following == "do" and not policy.probe and rules.is_forgotten(step, work.at.now + wait):
+        _mark_stuck(work, step, _unknown(step, work.at.now, wait))
     else:
         work.timer(step, wait)
 
@@ -218,7 +218,7 @@ def _ask(work: DecisionBuilder, step: Step, doing: Doing) -> None:
     try:
         args = work.arguments(step.plan)
     except MissingValueError as missing:
-        _stuck(work, step, str(missing))
+        _mark_stuck(work, step, str(missing))
         return
     if doing == "do":
         step = work.move(step, "running", "definite")
@@ -234,7 +234,7 @@ def _ask_undo(work: DecisionBuilder, step: Step, reason: Reason) -> None:
     work.send(work.move(step, "undoing", reason), "undo", args)
 
 
-def _stuck(work: DecisionBuilder, step: Step, text: str) -> None:
+def _mark_stuck(work: DecisionBuilder, step: Step, text: str) -> None:
     work.put(replace(step, stuck=True))
     work.alert(Alert("undo_stuck", step=step.name, text=f"{step.name} cannot be undone: {text}"))
 

@@ -30,7 +30,7 @@ def look(work: DecisionBuilder, step: Step) -> None:
 
     Raises ``MissingValueError`` if it names no moment.
     """
-    wait = _left(work, step)
+    wait = _seconds_left(work, step)
     if wait > 0:
         work.timer(step, wait)
     else:
@@ -66,7 +66,7 @@ def failure(work: DecisionBuilder, step: Step) -> str:
         return text.decode()
 
 
-def _left(work: DecisionBuilder, step: Step) -> float:
+def _seconds_left(work: DecisionBuilder, step: Step) -> float:
     """Return the seconds for which a sleep rests from now; 0 or less if it is over."""
     if step.plan.kind != "sleep":
         return 0.0
@@ -94,12 +94,12 @@ def length(value: bytes) -> float:
         duration = _LENGTH.decode(value)
     except msgspec.MsgspecError:
         raise MissingValueError(
-            f"{_shown(value)} is not a length of time: return a timedelta, or seconds"
+            f"{_excerpt(value)} is not a length of time: return a timedelta, or seconds"
         ) from None
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if not 0 <= seconds <= MOST_DELAY:
         raise MissingValueError(
-            f"{_shown(value)} is not a length that it can wait: at least 0, and at most ten years"
+            f"{_excerpt(value)} is not a length that it can wait: at least 0, and at most ten years"
         )
     return seconds
 
@@ -112,13 +112,13 @@ def moment(value: bytes) -> tuple[float, bool]:
         seconds, wall = kept_moment(_TEXT.decode(value))
     except msgspec.MsgspecError:
         raise MissingValueError(
-            f"{_shown(value)} is not a moment: return a datetime with a time zone"
+            f"{_excerpt(value)} is not a moment: return a datetime with a time zone"
         ) from None
     except ConfigError as wrong:
         raise MissingValueError(str(wrong)) from None
     return by_present_rules(seconds, wall), bool(wall)
 
 
-def _shown(value: bytes) -> str:
+def _excerpt(value: bytes) -> str:
     text = value.decode(errors="replace")
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -59,6 +59,11 @@ class Claims:
         """
         return len(self.at_rest) >= self.most
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to claim that it knows of, and room for more."""
+        return self.open and not (self.at_rest or self._wakeups.pending) and self.tasks.weights.room > 0
+
     def takes(self, count: int) -> bool:
         """Return whether a task submitted here may be held from the beginning, beside ``expected`` others.
 
@@ -72,7 +77,7 @@ class Claims:
             and weights.total < weights.most
         )
 
-    def wanted(self, most: int | None) -> Claim | None:
+    def next_claim(self, most: int | None) -> Claim | None:
         """Return what to claim now: no more than there is room for, as far as that is known before reading.
 
         ``most``: tasks at once; None: the usual number.
@@ -94,7 +99,10 @@ class Claims:
         at_rest, self.at_rest = self.at_rest[:calls], self.at_rest[calls:]
         if self._has_unread and not self.is_stocked:
             self._has_unread, self._wakeups.inbox = False, True
-        limit = min(most, self._hold - len(self.tasks.in_memory), room // weights.mean + 1) if room else 0
+        free = self._hold - len(self.tasks.in_memory)
+        # Tasks at rest that are claimed for their messages may double what is held, and no more.
+        free = min(free, self._hold + free - len(at_rest))
+        limit = min(most, free, room // weights.mean + 1) if room else 0
         if limit <= 0 or not self._wakeups.pending:
             return Claim(0, tuple(at_rest), room) if at_rest else None
         sleepers, lanes = self._wakeups.sleepers, self._wakeups.lanes
@@ -107,7 +115,7 @@ class Claims:
         """
         self._has_unread = self._has_unread or not are_all
         if tasks:
-            self.at_rest = list(dict.fromkeys([*self.at_rest, *self._wakeups.rotated(tasks)]))
+            self.at_rest = list(dict.fromkeys([*self.at_rest, *self._wakeups.rotate(tasks)]))
 
     def fire(self, now: float) -> None:
         """Look for tasks that sleep if the next one is due, or if nobody looked for long: what other
@@ -126,7 +134,7 @@ class Claims:
             moment = self.tasks.clock.monotonic() + seconds
             self.next_start = moment if self.next_start is None else min(self.next_start, moment)
 
-    def made(self, claim: Claim, tasks: Collection[int], *, more: bool, next_start: float | None) -> None:
+    def settle(self, claim: Claim, tasks: Collection[int], *, more: bool, next_start: float | None) -> None:
         """Note that a claim of ``tasks`` is committed; ``more``: others may be claimed. ``next_start``:
         seconds until the next task that sleeps is due, if the claim looked for such.
         """
@@ -139,7 +147,7 @@ class Claims:
         if claim.at_rest:
             if 2 * sum(task in tasks for task in claim.at_rest) < len(claim.at_rest):
                 # Another Scheduler has been here, and is likely to have claimed those that follow.
-                self.at_rest = self._wakeups.rotated(self.at_rest)
+                self.at_rest = self._wakeups.rotate(self.at_rest)
             self._calls.update(claim.at_rest)
             self._calls &= self.tasks.in_memory.keys()
         if more:

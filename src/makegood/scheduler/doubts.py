@@ -47,7 +47,7 @@ class Doubts:
         """Return the tasks to try next, apart from all others."""
         return self._groups.pop()
 
-    def met(self, tasks: Sequence[int], defect: Exception, *, apart: bool) -> None:
+    def note_fault(self, tasks: Sequence[int], defect: Exception, *, apart: bool) -> None:
         """Note that a turn of these tasks failed. ``apart``: it did nothing else.
 
         Raises the exception when it has hit too many tasks: none of them is the cause then.
@@ -57,16 +57,16 @@ class Doubts:
             self._alone[task] = self._alone.get(task, 0) + 1
             if self._alone[task] >= _ALONE:
                 del self._alone[task]
-                self.unfit[task] = self._condemned(task, defect)
+                self.unfit[task] = self._reason_for(task, defect)
                 return
         middle = (len(tasks) + 1) // 2 if apart else len(tasks)
         self._groups += [[*half] for half in (tasks[middle:], tasks[:middle]) if half]
 
     def condemn(self, task: int, defect: Exception) -> None:
         """Note that a task must be put to error. Raises the exception when it has hit too many tasks."""
-        self.unfit[task] = self._condemned(task, defect)
+        self.unfit[task] = self._reason_for(task, defect)
 
-    def _condemned(self, task: int, defect: Exception) -> str:
+    def _reason_for(self, task: int, defect: Exception) -> str:
         if self._in_a_row >= _CONDEMNED:
             raise defect
         self._in_a_row += 1
@@ -76,14 +76,14 @@ class Doubts:
         )
         return f"its Scheduler meets an exception at it each time: {words(defect, named=True)}"[:1000]
 
-    def claimed_badly(self, tasks: Sequence[int], defect: Exception) -> None:
+    def note_failed_claim(self, tasks: Sequence[int], defect: Exception) -> None:
         """Note that a claim of these tasks failed: for a while tasks are claimed one by one.
 
         Raises the exception when that does not name a task.
         """
         alone, self.most, self.fine = self.most == 1, 1, False
         if alone and len(tasks) == 1 and tasks[0] not in self.unclaimable:
-            self.unclaimable[tasks[0]] = self._condemned(tasks[0], defect)
+            self.unclaimable[tasks[0]] = self._reason_for(tasks[0], defect)
         elif alone:  # of no task that could be named
             raise defect
 

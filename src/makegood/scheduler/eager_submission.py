@@ -94,15 +94,15 @@ class EagerSubmissions:
         already, when it begins later, or has lanes.
         """
         if draft.start is not None or draft.lanes.names or not self._claims.takes(self._pending):
-            return self._left(draft)
-        held_task, first = self._begun(draft)
+            return self._submit_unheld(draft)
+        held_task, first = self._begin(draft)
         batch = self._batch
         if batch is None or batch.full:
             batch = self._batch = _Batch(self._agents.reserve(self._store.clock()))
             work = self._home.start(self._write(batch))
             self._writing.add(work)
             work.add_done_callback(partial(self._settle, batch), context=self._home.context)
-        if first is not None and not self._placed(first, batch.slots):
+        if first is not None and not self._place(first, batch.slots):
             first = None
         self._pending += 1
         octets = weigh_new(held_task)
@@ -111,14 +111,14 @@ class EagerSubmissions:
         batch.add(_Prepared(replace(draft, holder=self._tasks.node, first=first), held_task, future), octets)
         return future
 
-    async def _left(self, draft: Submission) -> Submitted:
+    async def _submit_unheld(self, draft: Submission) -> Submitted:
         """Submit a task for any Scheduler to claim."""
         (answer,) = await self._store.submit([draft])
         return answer
 
     # -- before it is written --------------------------------------------------------------------------------
 
-    def _begun(self, draft: Submission) -> tuple[HeldTask, Decision | None]:
+    def _begin(self, draft: Submission) -> tuple[HeldTask, Decision | None]:
         """Return a task as it is to be held, and its first Decision if that can be written with it."""
         task = TaskRecord(
             draft.id, draft.app, draft.workflow, draft.key, on_failure=draft.on_failure, priority=draft.priority, epoch=1,
@@ -135,7 +135,7 @@ class EagerSubmissions:
         # What its submitter is told goes with a Decision of its own.
         return held_task, first if task.reply is None else None
 
-    def _placed(self, first: Decision, slots: Reservation) -> bool:
+    def _place(self, first: Decision, slots: Reservation) -> bool:
         """Return whether all first requests have a slot here, or all are for agents elsewhere."""
         requests = slots.take(first.requests)
         if len(requests) == len(first.requests):
@@ -151,9 +151,9 @@ class EagerSubmissions:
         """Submit a batch; returns what became of each."""
         if batch is self._batch:
             self._batch = None
-        return await self._submitted([submission.draft for submission in batch.submissions])
+        return await self._submit_in_parts([submission.draft for submission in batch.submissions])
 
-    async def _submitted(self, drafts: Sequence[Submission]) -> list[Submitted | Exception]:
+    async def _submit_in_parts(self, drafts: Sequence[Submission]) -> list[Submitted | Exception]:
         try:
             return [*await self._store.submit(drafts)]
         except PayloadError as misfit:
@@ -162,7 +162,7 @@ class EagerSubmissions:
         except Exception as fault:  # noqa: BLE001 - it is theirs who called
             return [fault] * len(drafts)
         # only the one at fault fails
-        return [answer for draft in drafts for answer in await self._submitted([draft])]
+        return [answer for draft in drafts for answer in await self._submit_in_parts([draft])]
 
     # -- afterwards ------------------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class EagerSubmissions:
         # a message for it may have come first, so that it was read
         tasks.in_memory.setdefault(draft.id, submission.held_task)
         if first is not None:
-            saga.apply(submission.held_task, first)
+            saga.apply_first(submission.held_task, first)
             beginnings.append(first)
         else:
             tasks.put_back({draft.id: [TaskMessage("claim")]})

@@ -81,7 +81,7 @@ class QuietTasks:
 
     def _wakes_soon(self, task: int, now: float) -> bool:
         """Whether a timer of a task fires so soon that it may stay in memory."""
-        timers = self._tasks.timers.left(task, now)
+        timers = self._tasks.timers.seconds_left(task, now)
         return bool(timers) and min(timers.values()) <= self._claims.linger
 
     def _waits_for(self, task: int) -> frozenset[str]:

@@ -21,6 +21,7 @@ The parts, and what each changes::
                          └ runs       Commits ─► store, TaskTable, slots
 
     Client ── submits ─► EagerSubmissions ─► store, TaskTable, slots
+           └─ signals ─► EagerSignals, WakingSignal ─► TaskTable, Claims, Commits
 """
 
 import asyncio
@@ -35,10 +36,11 @@ from makegood.base.clock import Clock
 from makegood.base.counts import counted
 from makegood.base.sizes import MIB
 from makegood.errors import StoreUnavailableError
-from makegood.model.messages import TaskMessage
+from makegood.model.messages import FreshMessage, TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.scheduler.claims import Claims
 from makegood.scheduler.commits import Commits
+from makegood.scheduler.eager_signals import EagerSignals
 from makegood.scheduler.eager_submission import EagerSubmissions
 from makegood.scheduler.quiet_tasks import QuietTasks
 from makegood.scheduler.store_reader import StoreReader
@@ -47,6 +49,7 @@ from makegood.scheduler.turns import Listeners, Turns
 from makegood.scheduler.wakeups import Wakeups
 from makegood.store.protocol import Store
 from makegood.store.records import Submission, Submitted
+from makegood.store.signals import OutgoingSignal, Signalled
 from makegood.store.views import SchedulerTally
 from makegood.telemetry.hooks import Watch
 
@@ -91,8 +94,10 @@ class Scheduler(Actor):
         self._agents = agents = agents or NoAgents()
         self._reader = StoreReader(store.tasks, agents, turns)
         self._quiet = QuietTasks(claims, agents, hold)
-        self._commits = Commits(store.tasks, store.oversight, agents, turns)
+        self.signals = signals = EagerSignals(claims)
+        self._commits = Commits(store.tasks, store.oversight, agents, turns, signals)
         self._eager = EagerSubmissions(store.tasks, agents, claims)
+        self._store = store
         self._clock = clock
         self._setbacks = Setbacks("scheduler", store.alerts, rng, most=_IN_VAIN)
 
@@ -101,6 +106,12 @@ class Scheduler(Actor):
     def submit(self, draft: Submission) -> Awaitable[Submitted]:
         """Submit a task for this Scheduler to hold from the beginning: see ``EagerSubmissions``."""
         return self._eager.submit(draft)
+
+    async def signal(self, signal: OutgoingSignal) -> Signalled | None:
+        """Send a signal with the Decision that uses it; None: the store has to send it. See
+        ``EagerSignals``.
+        """
+        return await self.signals.send(signal, self._commits.writing.values())
 
     def held(self) -> int:
         """Return the number of tasks in memory."""
@@ -139,7 +150,9 @@ class Scheduler(Actor):
     async def run(self) -> None:
         """Advance tasks until cancelled; call ``drain`` first for an orderly end."""
         self.wakeups.open()
+        end_receiving = self._store.receive(self._take)
         self._eager.open()
+        self.signals.open()
         try:
             while True:
                 try:
@@ -150,19 +163,23 @@ class Scheduler(Actor):
                     if self._setbacks.count and self.turns.doubts.fine:
                         await self._setbacks.over()
                 except StoreUnavailableError as away:
+                    self.signals.leave(self.turns.under_way.values(), waiting=True)
                     log.warning(
                         "the store is away, with %s in memory: %s", counted(self.held(), "task"), away
                     )
                     await asyncio.sleep(self.wakeups.pauses.draw())
                     self.wakeups.look_again()
                 except Exception as defect:  # noqa: BLE001 - of one row, or of all: see ``Doubts``
+                    self.signals.leave(self.turns.under_way.values(), waiting=True)
                     self.turns.listeners.defect(defect)
-                    await asyncio.sleep(await self._setbacks.met(defect))
+                    await asyncio.sleep(await self._setbacks.pause_after(defect))
                     self.wakeups.look_again()
         finally:
             self.turns.claims.open = False
+            end_receiving()
             self.wakeups.close()
             await self.turns.stop()
+            self.signals.close()
             await self._eager.close()
 
     async def drain(self, limit: float) -> None:
@@ -182,6 +199,25 @@ class Scheduler(Actor):
                     tasks.hear(task, TaskMessage("dead"))
             await asyncio.sleep(0.02)
 
+    def _take(self, fresh: FreshMessage) -> bool:
+        """Take a message that need not be read, as it came from this process; False: it must be read.
+
+        Between its commit and this call, its task may have been claimed, and its inbox read. A message that
+        was read then waits in memory, is being decided, or was used.
+        """
+        task, tasks, claims, writing = fresh.task, self.tasks, self.turns.claims, self._commits.writing
+        if fresh.node is None:
+            if writing or task in tasks.in_memory or claims.is_stocked or not claims.open:
+                return False
+            claims.call([task])
+            self.wakeups.wake()
+            return True
+        if task in tasks.messages or task in tasks.reload or fresh.message.seq <= self.turns.last_used:
+            return False
+        if any(task in inbox for inbox in writing.values()):
+            return False
+        return tasks.deliver(task, fresh.message, fresh.node)
+
     async def _turn(self) -> bool:
         """Run one turn: read, take, decide, commit, dispatch. Returns whether there was anything to do."""
         wakeups, tasks, turns = self.wakeups, self.tasks, self.turns
@@ -199,11 +235,16 @@ class Scheduler(Actor):
         if not turns.may_begin():
             await wakeups.event.wait()
             return True
+        if wakeups.pending and turns.claims.open:
+            await self._agents.catch_up()
         tasks.fire()
         if tasks.reload:
             await self._reader.read_again()
+        if self.signals.drafts:
+            self.signals.leave(turns.under_way.values())
         following = turns.next()
         if following is None:
+            self.signals.waking.leave()
             return False
         working = self._commits.carry_out(following.messages, following.claim)
         if following.is_parallel:

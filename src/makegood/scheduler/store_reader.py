@@ -57,13 +57,15 @@ class StoreReader:
             tasks.reload |= ids
             raise
         messages = {task: tasks.messages.pop(task, []) for task in ids}
+        if any(message.seq for inbox in messages.values() for message in inbox):
+            tasks.wakeups.wake_for_inbox()  # one that came while the store was read is perhaps not in the answers
         for task in ids:
             tasks.forget(task)
         if node != tasks.node:  # declared dead meanwhile: they are no longer ours
             answers = []
         for each in answers:
             try:
-                held_task, waiting = restored(each)
+                held_task, waiting = restore(each)
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 self._turns.doubts.unfit[each.task.id] = unfit(each.task.id, defect)
@@ -103,7 +105,7 @@ class StoreReader:
             self._tasks.forget(task)
 
 
-def restored(task: Loaded) -> tuple[HeldTask, list[TaskMessage]]:
+def restore(task: Loaded) -> tuple[HeldTask, list[TaskMessage]]:
     """Return a task that was read, ready to be held, and the messages that wait for it, in order.
 
     A sleep until a moment is looked at whatever its timer says: the calendar may have been set since.

@@ -105,7 +105,7 @@ class Weights:
         if not self._of:
             self._heaviest = 0
 
-    def portioned(self, tasks: Sequence[int]) -> Sequence[int]:
+    def first_portion(self, tasks: Sequence[int]) -> Sequence[int]:
         """Return the first of ``tasks`` that may be read or written in one go: at least one task."""
         if len(tasks) * self._heaviest <= self.portion:
             return tasks  # nearly always

@@ -68,7 +68,7 @@ class Timers:
         self._due.setdefault(task, {})[idx] = moment
         heapq.heappush(self._heap, (moment, task, idx))
 
-    def left(self, task: int, now: float) -> Due:
+    def seconds_left(self, task: int, now: float) -> Due:
         """Return the seconds until the timers of a task fire, by step."""
         due = self._due.get(task)
         return NOTHING_DUE if due is None else {idx: moment - now for idx, moment in due.items()}
@@ -158,7 +158,7 @@ class TaskTable:
         self.reload.update(tasks)
         self.wakeups.wake()
 
-    def claimed(self, held_task: HeldTask, waits: Mapping[int, float]) -> None:
+    def hold(self, held_task: HeldTask, waits: Mapping[int, float]) -> None:
         """Hold a task that was claimed."""
         self._shapes.share(held_task)
         self.in_memory[held_task.task.id] = held_task
@@ -169,7 +169,7 @@ class TaskTable:
         if not self._jumps.come():
             return
         for task, held_task in self.in_memory.items():
-            waits = self.timers.left(task, 0.0)
+            waits = self.timers.seconds_left(task, 0.0)
             self.arm(task, {idx: 0.0 for idx in waits if saga.is_until(held_task.steps[idx].plan)})
 
     def arm(self, task: int, waits: Mapping[int, float]) -> None:
@@ -209,7 +209,7 @@ class TaskTable:
 
     def portion(self) -> Sequence[int]:
         """Return the first tasks that must be read again, as many as may be read in one go."""
-        return self.weights.portioned(sorted(self.reload))
+        return self.weights.first_portion(sorted(self.reload))
 
     def forget(self, task: int) -> None:
         """Let a task go, with all that waits for it."""

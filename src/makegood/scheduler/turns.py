@@ -74,6 +74,8 @@ class Turns:
         self.doubts = Doubts()
         self.under_way: dict[asyncio.Task[None], dict[int, list[TaskMessage]]] = {}
         """What each turn that runs beside others has taken."""
+        self.last_used = 0
+        """The highest number of a message of the inbox that a Decision has used."""
         self._parallel_from = parallel_from
         """How many tasks are worth a commit beside others; None: one turn after another."""
 
@@ -128,7 +130,7 @@ class Turns:
         while self.doubts:  # nothing is under way then
             if inbox := {task: messages.pop(task) for task in self.doubts.next() if task in messages}:
                 return Next(inbox, None, is_parallel=False)
-        claim = self.claims.wanted(self.doubts.most)
+        claim = self.claims.next_claim(self.doubts.most)
         if claim is not None:
             return Next(
                 {} if self.doubts.most is not None else self._take(plain=False), claim, is_parallel=False
@@ -149,7 +151,7 @@ class Turns:
         if plain and self._parallel_from is not None and len(inbox) >= 3 * self._parallel_from:
             tasks.messages |= {task: inbox.pop(task) for task in [*inbox][2 * self._parallel_from :]}
             self.tasks.wakeups.wake()
-        portion = len(tasks.weights.portioned(ids := [*inbox]))
+        portion = len(tasks.weights.first_portion(ids := [*inbox]))
         if portion < len(ids):
             tasks.messages |= {task: inbox.pop(task) for task in ids[portion:]}
             self.tasks.wakeups.wake()

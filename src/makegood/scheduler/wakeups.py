@@ -9,6 +9,11 @@ from typing import Protocol
 from makegood.base.clock import Clock
 from makegood.base.pacing import Pauses, event_within
 
+_LANES_BUSY = 0.05
+"""Seconds after which the lanes that another transaction decided on are looked at again, in the mean: it
+holds their locks for one commit. Nobody would tell whether it took them.
+"""
+
 
 class _Topics(Protocol):
     def subscribe(self, topic: str, wake: Callable[[], None]) -> Callable[[], None]: ...
@@ -66,6 +71,11 @@ class Wakeups:
         self.lanes = True
         self.wake_for_pending()
 
+    def wake_soon_for_lanes(self) -> None:
+        """Wake the loop once another transaction, which decides on the lanes of tasks, should be over."""
+        pause = _LANES_BUSY * self._rng.uniform(0.5, 1.5)
+        asyncio.get_running_loop().call_later(pause, self.wake_for_lanes)
+
     def wake_for_inbox(self) -> None:
         """Wake the loop: messages may wait."""
         self.inbox = True
@@ -85,7 +95,7 @@ class Wakeups:
         """Whether the store is looked at although nobody wakes it."""
         return self._poll is not None
 
-    def rotated(self, tasks: list[int]) -> list[int]:
+    def rotate(self, tasks: list[int]) -> list[int]:
         """Return tasks in their order, from a place of this Scheduler's own on, and then those before."""
         begin = self._rng.randrange(len(tasks)) if tasks else 0
         return tasks[begin:] + tasks[:begin]

@@ -10,7 +10,7 @@ from makegood.base.clock import Clock, SystemClock
 from makegood.base.extras import optional
 from makegood.base.file_paths import file_of
 from makegood.base.private_files import secret_in
-from makegood.base.urls import SERVERS, meant, meant_file, parts_of, scheme_of
+from makegood.base.urls import SERVERS, parts_of, path_hint, scheme_hint, scheme_of
 from makegood.errors import ConfigError
 from makegood.options import DEFAULT_URL
 from makegood.store.protocol import Store
@@ -52,15 +52,15 @@ def open_store(url: str | None = None, *, clock: Clock | None = None, session: s
         return postgres_store
     raise ConfigError(
         f"unsupported store URL{f', scheme {scheme!r}' if scheme else ''}: use sqlite:///file.db or "
-        f"postgresql://user@host/database (--store or MAKEGOOD_STORE){_meant(scheme)}{meant_file(target)}"
+        f"postgresql://user@host/database (--store or MAKEGOOD_STORE){_scheme_hint(scheme)}{path_hint(target)}"
     )
 
 
-def _meant(scheme: str) -> str:
+def _scheme_hint(scheme: str) -> str:
     """Return a hint for a URL that was written for another tool."""
     if scheme in SERVERS:
         return "; `makegood leader NAME` takes the URL of an election's leases as well"
-    return meant(scheme)
+    return scheme_hint(scheme)
 
 
 def store_given(store: Store) -> Store:

@@ -163,6 +163,15 @@ _SCHEDULES = for_each(
     "select x.name {rows} where exists (select 1 from makegood.schedule s where s.app = x.app and s.name = x.schedule)",
     name="text", app="text", schedule="text",
 )  # fmt: skip
+RECEIVERS = for_each(
+    f"""
+select x.name {{rows}} where {" or ".join(
+        f"exists (select 1 from makegood.listener l where l.dead = {dead} and l.host = x.host and l.tries > 0 and (x.url = '' or l.url = x.url))"
+        for dead in ("false", "true")
+    )}
+""",  # noqa: S608 - our own text
+    name="text", host="text", url="text",
+)  # fmt: skip
 WAITS = Sql(
     "select task from makegood.request where taken_by is null and kind <> 'timer' and agent = $1 limit $2"
 )
@@ -210,17 +219,23 @@ async def ease(tx: Tx, causes: Sequence[Alert], reason: str) -> None:
 
 
 async def views(
-    tx: ReadTx, limit: int = 100, task: int | None = None, *, ended: bool | None = None
+    tx: ReadTx,
+    limit: int = 100,
+    task: int | None = None,
+    *,
+    ended: bool | None = None,
+    kind: str | None = None,
 ) -> list[AlertView]:
-    """Return alerts, newest first.
+    """Return alerts, newest first, of any task and kind, or of one.
 
     ``ended=True``: only alerts that have ended. ``ended=False``: only those that have not,
     unacknowledged ones first.
     """
-    where = _ENDED[ended] if task is None else f"{_ENDED[ended]} and task = $2"
+    values = {name: value for name, value in (("task", task), ("kind", kind)) if value is not None}
+    where = " and ".join([_ENDED[ended], *(f"{name} = ${n}" for n, name in enumerate(values, 2))])
     order = "acked_at is not null, id desc" if ended is False else "id desc"
     sql = Sql(f"select {_COLUMNS} from makegood.alert where {where} order by {order} limit $1")  # noqa: S608 - our own text
-    return _views(await tx.rows(sql, *((limit,) if task is None else (limit, task))))
+    return _views(await tx.rows(sql, limit, *values.values()))
 
 
 def _views(records: Sequence[Any]) -> list[AlertView]:
@@ -236,21 +251,21 @@ async def acknowledge(tx: Tx, ids: Sequence[int], act: Act) -> dict[int, AlertVi
     alert_ids = list(ids)
     acks = await tx.rows(_ACK, alert_ids, act.who, act.why, list(UNTIL_SEEN))
     objects = [(id_, task, f"alert {id_}: {kind}") for id_, kind, task in sorted(acks, key=itemgetter(0))]
-    await acted(tx, rows.audited(act, "acknowledge", "acknowledged", objects))
+    await write_audit(tx, rows.audit_rows(act, "acknowledge", "acknowledged", objects))
     return {view.id: view for view in _views(await tx.rows(_AMONG, alert_ids))}
 
 
 async def looked(tx: Tx, act: Act, task: int, what: str) -> None:
     """Keep in the audit that an operator saw what is covered for others: ``what`` of a task."""
-    await acted(tx, rows.audited(act, "look", "seen", [("look", task, what)]))
+    await write_audit(tx, rows.audit_rows(act, "look", "seen", [("look", task, what)]))
 
 
-async def acted(tx: Tx, audit_rows: Sequence[rows.AuditRow], change: bytes | None = None) -> None:
+async def write_audit(tx: Tx, audit_rows: Sequence[rows.AuditRow], change: bytes | None = None) -> None:
     """Write operator commands of this transaction, and what they replaced, to the audit."""
     await tx.many(_AUDIT, audit_rows, change)
 
 
-async def acted_for(tx: Tx, audit_rows: Sequence[rows.AuditRow], db_user: str) -> None:
+async def write_audit_of_login(tx: Tx, audit_rows: Sequence[rows.AuditRow], db_user: str) -> None:
     """Write commands that this transaction carries out for an operator with another login to the audit."""
     await tx.many(_AUDIT_OF_LOGIN, audit_rows, None, db_user or None)
 
@@ -290,10 +305,11 @@ async def audit(
     act: str | None = None,
     change: int = 2**31 - 1,
 ) -> list[AuditView]:
-    """Return operator commands that match, newest first; of the same time, by the ids of their requests.
+    """Return operator commands, newest first; of the same time, by the ids of their requests.
 
-    ``change``: bytes above which what a command replaced is left out. Those by ``who``, of a ``kind`` and of
-    an ``act`` are looked for among the latest.
+    ``before``: only those before this point in time, and with ``beyond`` those of that time behind this
+    request. ``who``, ``kind`` and ``act`` (the id of a request: with all commands of a bulk act) are looked
+    for among the latest 20,000. ``change``: bytes above which what a command replaced is left out.
     """
     scan_limit = limit if (who, kind, act) == (None, None, None) else AUDIT_LOOKED
     sql = _AUDITED_ALL if task is None else _AUDITED_TASK
@@ -308,7 +324,8 @@ async def watch(tx: Tx, after: float, limit: int, outage: float) -> None:
     one for each task in error that holds a lane for which others wait. Raises one alert that names the tasks
     that wait for an agent whose circuit has been open for ``outage`` seconds. Ends alerts about actions whose
     requests are claimed again, about circuits that have closed, about lanes for which nobody waits any more,
-    and about a missing Scheduler or leader that is back.
+    about receivers for which no notice waits after a failure, and about a missing Scheduler or leader that is
+    back.
     """
     names = {name: (age, text) for name, age, text in await tx.rows(WATCHED, limit, after)}
     if not names:
@@ -317,6 +334,8 @@ async def watch(tx: Tx, after: float, limit: int, outage: float) -> None:
     still: set[str] = {name for (name,) in await tx.each(_STARVES, starving)}
     troubles = [(name, *rows.schedule_of(name)) for name in names if name.startswith("schedule ")]
     still |= {name for (name,) in await tx.each(_SCHEDULES, troubles)}
+    receivers = [(name, *rows.receiver_of(name)) for name in names if name.startswith("receiver_away ")]
+    still |= {name for (name,) in await tx.each(RECEIVERS, receivers)}
     alert_rows: list[rows.AlertRow] = []
     infos = await living(tx) if any(name.startswith("circuit_open") for name in names) else ()
     for agent in rows.shut(infos):
@@ -331,7 +350,7 @@ async def watch(tx: Tx, after: float, limit: int, outage: float) -> None:
             if waiting and not (over in names and names[over][1] == out[3]):
                 alert_rows.append(out)
     if rows.UNCLAIMED in names:
-        unclaimed_rows = rows.unclaimed(after)
+        unclaimed_rows = rows.no_scheduler_alerts(after)
         still |= {rows.UNCLAIMED, *(row[4] or "" for row in unclaimed_rows)}
         alert_rows += [row for row in unclaimed_rows if row[4] not in names]
     if rows.LANES_BLOCKED in names:
@@ -341,7 +360,7 @@ async def watch(tx: Tx, after: float, limit: int, outage: float) -> None:
             still |= {name for name in names if name.startswith("lane_held")}
         alert_rows += [row for row in lane_rows if names.get(row[4] or "", (0.0, ""))[1] != row[3]]
     await raise_(tx, alert_rows)
-    await tx.many(_OVER, [(name, rows.gone(name)) for name in names if name not in still])
+    await tx.many(_OVER, [(name, rows.end_reason(name)) for name in names if name not in still])
 
 
 async def _lane_rows(tx: ReadTx, limit: int) -> list[rows.AlertRow]:
@@ -358,7 +377,7 @@ async def _lane_rows(tx: ReadTx, limit: int) -> list[rows.AlertRow]:
 
 
 async def living(tx: ReadTx) -> list[NodeInfo]:
-    """Return what the live processes publish about themselves."""
+    """Return what the processes that are alive publish about themselves."""
     return [rows.node_info(info) for (info,) in await tx.rows(LIVING)]
 
 

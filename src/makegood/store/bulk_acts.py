@@ -13,8 +13,10 @@ import msgspec
 
 from makegood.base.ids import show
 from makegood.base.stored_values import record_of, text, whole
+from makegood.errors import ActRefusedError, SignalRefused
 from makegood.model.messages import Act, TaskMessage
 from makegood.payload.codec import UNREADABLE
+from makegood.payload.envelopes import app_of_signal, is_encoded
 from makegood.store import alerts, rows, signals, task_lists
 from makegood.store.filters import text_of
 from makegood.store.oversight_records import BulkKind, BulkRefusal, BulkView
@@ -39,9 +41,11 @@ _REQUESTED = """
 insert into makegood.bulk_act (id, kind, wanted, who, why, db_user, counted, most, rate, state, at, cursor, free_at, sent, applied,
     noop, refused, stopped_by, more, signal, value)
 select $1::text, $2::text, $3::bytea, $4::text, $5::text, {login}, $6::bigint, $7::bigint, $8::float8, 'running', {now},
-    coalesce(max(id), 0) + 1, 0, 0, 0, 0, 0, '', $9::boolean, $10::text, $11::bytea from makegood.task
+    coalesce(max(id), 0) + 1, 0, 0, 0, 0, 0, '', $9::boolean, $10::text, $11::bytea from makegood.task where true
+on conflict (id) do nothing returning id
 """
 _REQUEST = Sql(_REQUESTED.replace("{login}", "session_user"), _REQUESTED.replace("{login}", "null"))
+_VALUE = Sql("select value from makegood.bulk_act where id = $1")
 _OLDEST_KEPT = Sql("select at from makegood.bulk_act order by at desc limit 1 offset $1::bigint")
 _FORGET_ITEMS = Sql("""
 delete from makegood.bulk_item where bulk in (select id from makegood.bulk_act where at <= $1::float8 and ended_at is not null)
@@ -114,12 +118,14 @@ async def bulk(
     sends, and its value as JSON.
 
     The leading Supervisor sends each task an ordinary operator command, newest task first: ``most`` tasks
-    at most, ``rate`` a second at most. The id of ``act`` names it.
+    at most, ``rate`` a second at most. The id of ``act`` names it: a second request under the id changes
+    nothing, and raises ``ActRefusedError`` if it asks for something else.
     """
+    content = signal or (None, None)
     matching = await task_lists.tally(tx, condition)
     total = matching.count if most is None else min(matching.count, most)
     is_partial = matching.more and (most is None or total < most)
-    await tx.run(
+    is_new = await tx.rows(
         _REQUEST,
         act.id,
         kind,
@@ -130,13 +136,45 @@ async def bulk(
         most,
         rate,
         is_partial,
-        *(signal or (None, None)),
+        *content,
     )
+    if not is_new:
+        return await _existing_act(tx, act.id, (kind, condition, most, rate), content)
     outcome = f"{'1 task matches' if total == 1 else f'{total} tasks match'}{', perhaps more' if is_partial else ''}: {text_of(condition)}"
-    await alerts.acted(tx, rows.act_row(act, f"bulk {kind}", outcome, "running"))
+    await alerts.write_audit(tx, rows.act_row(act, f"bulk {kind}", outcome, "running"))
     tx.topics.add("bulk")
     (row,) = await tx.rows(_VIEW, act.id)
     return _view(row)
+
+
+async def _existing_act(
+    tx: Tx, id_: str, request: tuple[Any, ...], content: tuple[str | None, bytes | None]
+) -> BulkView:
+    """Return the act that has an id already. Raises ``ActRefusedError`` if it is another one, and
+    ``SignalRefused`` if it has an encoded value, with which only another one can be compared.
+    """
+    (row,) = await tx.rows(_VIEW, id_)
+    ((value,),) = await tx.rows(_VALUE, id_)
+    view, value = _view(row), value and bytes(value)
+    before = (view.kind, view.wanted, view.limit, view.rate), view.signal or None, value
+    name, new_value = content
+    if name is not None and new_value is not None and is_encoded(value) and not is_encoded(new_value):
+        app = app_of_signal(value)
+        raise SignalRefused(
+            f"the command on many tasks {id_!r} was requested before, with a value that the codec of app {app!r} encoded, and this process "
+            f"has no codec of it, to compare the two: pass mg.Client(codec=...), or --check MODULE:APP; nothing was sent",
+            signal=name,
+            app=app,
+            takes_encoded=True,
+        )
+    if before != (request, *content):
+        raise ActRefusedError(
+            f"the command on many tasks {id_!r} was requested before, with another command, filter, value, limit or rate: "
+            "nothing was sent; give this one another id",
+            act=f"bulk {request[0]}",
+            state=view.state,
+        )
+    return view
 
 
 async def stop_bulk(tx: Tx, id: str, act: Act) -> BulkView | None:  # noqa: A002 - what it is
@@ -144,7 +182,7 @@ async def stop_bulk(tx: Tx, id: str, act: Act) -> BulkView | None:  # noqa: A002
     exist.
     """
     if await tx.rows(_STOP, id, act.who):
-        await alerts.acted(tx, rows.act_row(act, "bulk stop", f"bulk act {id} stops", "stopping"))
+        await alerts.write_audit(tx, rows.act_row(act, "bulk stop", f"bulk act {id} stops", "stopping"))
         tx.topics.add("bulk")
     return await bulk_act(tx, id)
 
@@ -164,7 +202,7 @@ async def bulk_act(tx: ReadTx, id: str) -> BulkView | None:  # noqa: A002 - what
 def _view(row: Sequence[Any]) -> BulkView:
     id_, kind, data, *columns = row
     *columns, is_partial, signal = columns
-    condition = rows.seen(_filter, data, "its filter", []) or Filter(ids=(0,))
+    condition = rows.try_read(_filter, data, "its filter", []) or Filter(ids=(0,))
     return record_of(BulkView, (id_, kind, condition, *columns, is_partial, signal))
 
 
@@ -196,12 +234,12 @@ async def advance_bulk(tx: Tx, id: str, most: int) -> int | None:  # noqa: A002 
         locks[0]
     )
     before = (cursor, state, sent_count, *counts)
-    outstanding, counts = await _decided(tx, id, counts)
+    outstanding, counts = await _count_decided(tx, id, counts)
     room = min(most, OUTSTANDING - outstanding, most if limit is None else limit - sent_count)
     if rate is not None:
         room = min(room, int(-wait * rate) + 1 if wait <= 0 else 0)
     page = 0
-    condition = _known(data)
+    condition = _filter_if_known(data)
     if kind == "signal" and (signal is None or value is None):
         condition = None
     if state == "running" and room > 0 and condition is not None:
@@ -236,7 +274,7 @@ async def advance_bulk(tx: Tx, id: str, most: int) -> int | None:  # noqa: A002 
     return None if is_over else page
 
 
-def _known(data: bytes) -> Filter | None:
+def _filter_if_known(data: bytes) -> Filter | None:
     """Return a filter, None if this version does not know all of it.
 
     Then a newer leader sends the commands: without a condition, they would reach other tasks.
@@ -256,7 +294,7 @@ def _later(condition: Filter, age: float, cursor: int) -> Filter:
     return replace(condition, older=older, younger=younger, before=before)
 
 
-async def _decided(tx: Tx, id_: str, counts: Sequence[int]) -> tuple[int, list[int]]:
+async def _count_decided(tx: Tx, id_: str, counts: Sequence[int]) -> tuple[int, list[int]]:
     """Count the commands that were decided.
 
     Returns how many are undecided, and the new numbers of applied, noop and refused.
@@ -296,7 +334,7 @@ async def _signal(
         for task, answer in answers.items()
         if not answer
     ]
-    await alerts.acted_for(tx, audit_rows, act.db_user)
+    await alerts.write_audit_of_login(tx, audit_rows, act.db_user)
     failures = [(act.id, task, names[task], answer) for task, answer in answers.items()]
     failures = [row for row in failures if row[-1] not in ("", signals.KNOWN)]
     await tx.many(_NOT_SENT, failures[: max(0, KEPT_REFUSALS - refusals)])

@@ -100,19 +100,34 @@ def rare_rows(d: Decision) -> Iterator[tuple[str, Row]]:
     for idx in d.stale_timers:
         if idx not in d.timers:  # set again in the same Decision: a row may be changed only once
             yield "dropped", (id_, idx)
-    for name, signal_id, idx in d.used_signals:
-        yield "used", (id_, name, signal_id, idx)
-    for signal in d.kept_signals:
-        yield "kept", (id_, signal.name, signal.id, signal.value)
-    for row in rows.decided(d) if d.alerts else ():
+    yield from _signals(d)
+    for row in rows.decision_alerts(d) if d.alerts else ():
         yield "alert", row
-    for ending in rows.eased(d) if d.alert_ends else ():
+    for ending in rows.alert_ends(d) if d.alert_ends else ():
         yield "eased", ending
     for answer in d.answers:
         act = answer.act
         yield "audit", (
             act.id, id_, answer.kind, act.who, act.why, answer.verdict, answer.outcome, answer.state, answer.change, act.db_user or None,
         )  # fmt: skip
+
+
+def _signals(d: Decision) -> Iterator[tuple[str, Row]]:
+    """Yield the rows of signals. One that has none yet is inserted as it is after the Decision."""
+    id_, new, idx, value = d.task.id, d.new_signal, None, None
+    key = None if new is None else (new.name, new.id)
+    for name, signal_id, wait in d.used_signals:
+        if (name, signal_id) == key:
+            idx = wait
+        else:
+            yield "used", (id_, name, signal_id, wait)
+    for signal in d.kept_signals:
+        if (signal.name, signal.id) == key:
+            value = signal.value
+        else:
+            yield "kept", (id_, signal.name, signal.id, signal.value)
+    if new is not None:
+        yield "new_signal", (id_, new.name, new.id, new.step, new.digest, idx, value)
 
 
 def task_kind(d: Decision, *, is_claimed: bool) -> Literal["claimed", "processed", "task"] | None:

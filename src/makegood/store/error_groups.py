@@ -73,10 +73,10 @@ _OTHERWISE = ("failed", "in_doubt")
 """The goal of a task in error -> the states of a step that it stands in."""
 
 
-def normalised(message: str) -> str:
+def normalise(message: str) -> str:
     """Return an error's message without what differs from one failure to the next.
 
-    >>> normalised("HTTPError: 503 for order 'A-17' after 2.5 s (req_8f3a9c21)")
+    >>> normalise("HTTPError: 503 for order 'A-17' after 2.5 s (req_8f3a9c21)")
     "HTTPError: N for order '…' after N s (ID)"
     """
     short = message[: 4 * _LONGEST]
@@ -128,13 +128,13 @@ async def error_groups(tx: ReadTx, limit: int = 100) -> ErrorGroups:
     blame: dict[tuple[int, int], tuple[bool, _Key]] = {}
     unreadable: list[str] = []
     for task, at, data in ends:
-        for end in rows.seen(rows.read_attempts, data, "how attempts ended", unreadable) or ():
+        for end in rows.try_read(rows.read_attempts, data, "how attempts ended", unreadable) or ():
             attempts.add((task, end.idx))
             step = steps.get((task, end.idx))
             if end.error is None or step is None or end.late:
                 continue
             app, state, _ = tasks[task]
-            key = (address(app, step[0]), step[1], end.doing, normalised(end.error), end.frame or "")
+            key = (address(app, step[0]), step[1], end.doing, normalise(end.error), end.frame or "")
             if (error := obstacles.get((task, end.idx))) is not None and _blamable(end.doing, step[2]):
                 fits = error.startswith(first_line(end.error))
                 if (task, end.idx) not in blame or fits > blame[task, end.idx][
@@ -148,7 +148,7 @@ async def error_groups(tx: ReadTx, limit: int = 100) -> ErrorGroups:
     for (task, idx), (agent, action, now, error, failures) in steps.items():
         if error and (task, idx) not in attempts:
             app, state, at = tasks[task]
-            group = by_key[address(app, agent), action, "do", normalised(error), ""]
+            group = by_key[address(app, agent), action, "do", normalise(error), ""]
             if (task, idx) in obstacles:
                 group.blocked_tasks.add(task)
             group.add(task, state, at, error, max(1, whole(failures)), again=_again("do", state, now))

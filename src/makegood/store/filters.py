@@ -56,14 +56,14 @@ _STAR: Final = "\0"
 """A star that was quoted. No filter contains this character."""
 
 
-def parsed(text: str) -> dict[str, Any]:
+def parse_terms(text: str) -> dict[str, Any]:
     """Return what a filter's text says, by name; a word without a name is ``word``.
 
-    >>> parsed("state=error,undone older=1h key='a b'")
+    >>> parse_terms("state=error,undone older=1h key='a b'")
     {'state': ('error', 'undone'), 'older': 3600.0, 'key': 'a b'}
-    >>> parsed("o-1187 failures:>=3 age:<5m failing:yes")
+    >>> parse_terms("o-1187 failures:>=3 age:<5m failing:yes")
     {'word': 'o-1187', 'failures': (3, 2147483647), 'since': 300.0, 'failing': True}
-    >>> parsed("key:2026-11-28/* correlation:night attribute:customer=ada")
+    >>> parse_terms("key:2026-11-28/* correlation:night attribute:customer=ada")
     {'key': Prefix(text='2026-11-28/'), 'correlation': 'night', 'attribute': {'customer': 'ada'}}
 
     Raises ``ConfigError`` that names what is wrong.
@@ -104,8 +104,8 @@ def read(name: str, value: str) -> Any:
     return _READ[name](name, value if name in STARRED else value.replace(_STAR, "*"))
 
 
-def made(values: Mapping[str, Any]) -> Filter:
-    """Return the filter of what ``parsed`` found."""
+def build_filter(values: Mapping[str, Any]) -> Filter:
+    """Return the filter of what ``parse_terms`` found."""
     app, _, agent = str(values.get("agent") or "").rpartition("/")
     return Filter(
         states=tuple(values.get("state", ())),
@@ -118,13 +118,13 @@ def made(values: Mapping[str, Any]) -> Filter:
     )
 
 
-def wanted(text: str) -> Filter:
+def parse_filter(text: str) -> Filter:
     """Return the filter that a text describes. Raises ``ConfigError``.
 
-    >>> wanted("agent:shop/payments").agent
+    >>> parse_filter("agent:shop/payments").agent
     'payments'
     """
-    return made(parsed(text))
+    return build_filter(parse_terms(text))
 
 
 def text_of(condition: Filter) -> str:
@@ -141,16 +141,16 @@ def text_of(condition: Filter) -> str:
     terms["correlation"] = condition.correlation_id
     terms |= {"older": condition.older, "since": condition.younger}
     terms |= {name: getattr(condition, name) for name in ("failing", "doubt", "failures", "priority")}
-    parts = [f"{name}:{_written(value)}" for name, value in terms.items() if value is not None]
+    parts = [f"{name}:{_value_text(value)}" for name, value in terms.items() if value is not None]
     parts += [
-        f"attribute:{shlex.quote(name)}={_written(v)}" for name, v in (condition.attributes or {}).items()
+        f"attribute:{shlex.quote(name)}={_value_text(v)}" for name, v in (condition.attributes or {}).items()
     ]
     parts += [shlex.quote(condition.word)] if condition.word is not None else []
     parts += [f"{counted(len(condition.ids), 'task')} selected by hand"] if condition.ids else []
     return " ".join(parts) or "all tasks"
 
 
-def _written(value: object) -> str:
+def _value_text(value: object) -> str:
     match value:
         case Prefix(text=text):
             return f"{shlex.quote(text)}*"

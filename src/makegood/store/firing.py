@@ -69,7 +69,7 @@ class Firing:
 
     def _work(self, due: DueSchedule, calendar: float) -> ScheduleWork:
         try:
-            schedule = due.stored()
+            schedule = due.decode()
         except UNREADABLE as fault:
             return _trouble(due, fault, 1)
         try:
@@ -116,9 +116,9 @@ def advanced(schedule: StoredSchedule, calendar: float, most: int = MOST) -> Adv
     if pausing is not None and is_paused:
         agenda = _within(agenda, pauses, pausing)
     if agenda.due:
-        until = max(since, _at(agenda.due[-1].moment))
-        skips.update(_clock_skips(times, since, until))
-        since, wall = until, _latest_wall(agenda.due, wall)
+        former = since, wall
+        since, wall = max(since, _at(agenda.due[-1].moment)), _latest_wall(agenda.due, wall)
+        skips.update(_clock_skips(times, former, (since, wall)))
     policy, live = _Policy(schedule, skips, is_paused=is_paused), list[_Due]()
     for each in agenda.due:
         if _is_in(pauses, each.begin):
@@ -217,8 +217,12 @@ def _is_in(pauses: Sequence[tuple[float, float]], instant: float) -> bool:
 
 
 def _latest_wall(due: Sequence[_Due], wall: datetime | None) -> datetime | None:
-    """Return the latest wall time of moments whose hour is named, and of those before them."""
-    walls = [each.moment.wall for each in due if each.moment.by_wall and not each.moment.is_second]
+    """Return the latest wall time of moments whose hour is named, and of those before them.
+
+    The moment of a gap is that of all of its times, up to the end that clocks show then.
+    """
+    moments = [each.moment for each in due if each.moment.by_wall and not each.moment.is_second]
+    walls = [moment.local.replace(tzinfo=None) for moment in moments]
     return max([*walls, *([] if wall is None else [wall])], default=None)
 
 
@@ -287,15 +291,28 @@ def _leap(times: ScheduleTimes, since: float, horizon: float) -> tuple[float, in
     return (math.floor(end / length) * length, count) if count > MOST else (since, 0)
 
 
-def _clock_skips(times: ScheduleTimes, since: float, until: float) -> Counter[str]:
-    """Return how many times of a cron text the clocks did not show, or showed once too often, between two
-    instants.
+def _clock_skips(
+    times: ScheduleTimes, before: tuple[float, datetime | None], after: tuple[float, datetime | None]
+) -> Counter[str]:
+    """Return how many times of a cron text the clocks did not show, or showed once too often, while a
+    schedule moved on from one instant and latest wall time to others.
+
+    The gap may be before that instant: a leader with other rules fired some of its times, and not the others.
     """
     skips, calendar = Counter[str](), times.calendar()
+    (since, wall), (until, latest) = before, after
     if isinstance(calendar, Cron):
-        for effect in clock_effects(calendar, *(datetime.fromtimestamp(at, UTC) for at in (since, until))):
-            times_shown = len(effect.walls) * (1 if effect.mark == "gap" else 2)
-            skips[effect.mark] += times_shown - len(effect.moments)
+        span = (datetime.fromtimestamp(at, UTC) for at in (times.reach(since, wall), until))
+        for effect in clock_effects(calendar, *span):
+            if effect.mark == "gap":
+                walls = [
+                    each
+                    for each in effect.walls
+                    if (wall is None or each > wall) and (latest is None or each <= latest)
+                ]
+                skips["gap"] += max(0, len(walls) - len(effect.moments))
+            elif effect.change.at.timestamp() > since:
+                skips["fold"] += 2 * len(effect.walls) - len(effect.moments)
     return skips
 
 

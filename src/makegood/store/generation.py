@@ -68,13 +68,13 @@ async def after_raise(tx: Tx) -> NewGeneration:
     return NewGeneration(generation, len(held_tasks), len(doubtful))
 
 
-async def restored(tx: Tx, act: Act) -> NewGeneration:
+async def begin_after_restore(tx: Tx, act: Act) -> NewGeneration:
     """Raise the generation because an operator says so, with a row in the audit."""
     await tx.run(_RAISE)
     outcome = await after_raise(tx)
-    await inform(tx, outcome.generation, rows.restored(outcome, act))
+    await inform(tx, outcome.generation, rows.restore_alert_text(outcome, act))
     name = f"generation {outcome.generation}"
-    await alerts.acted(tx, rows.act_row(act, "restored", name, "restored"))
+    await alerts.write_audit(tx, rows.act_row(act, "restored", name, "restored"))
     return outcome
 
 

@@ -29,7 +29,7 @@ def another(subject: str, place: str) -> TransactionError:
 
 def current(dialect: migrations.Dialect, version: int | None, place: str) -> None:
     """Raise ``SchemaMismatchError`` for an old schema; a newer one has everything that this version needs."""
-    least = migrations.needed(dialect)
+    least = migrations.latest_version(dialect)
     if (version or 0) < least:
         raise SchemaMismatchError(
             f"{place} has schema version {version}, this makegood needs {least}: run `makegood store migrate` once"
@@ -51,7 +51,7 @@ def topics_of(drafts: Sequence[Submission]) -> set[str]:
     }
 
 
-def checked(drafts: Sequence[Submission]) -> None:
+def check_drafts(drafts: Sequence[Submission]) -> None:
     """Raise ``PayloadError`` for values that a database refuses: a refusal by the server would break
     the caller's transaction.
     """

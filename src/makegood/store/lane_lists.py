@@ -84,9 +84,8 @@ async def lanes(
     limit: int = 100,
     after: tuple[str, str] = ("", ""),
 ) -> list[LaneView]:
-    """Return lanes that tasks hold or wait for, by app and name, those behind ``after``.
-
-    ``name``: only this one; ``app``: only of this app.
+    """Return at most ``limit`` lanes that tasks hold or wait for, by app and name, those behind ``after``,
+    which is an app and a name. ``app``, ``name``: only those.
     """
     if name is None:
         begin = max(after, (app or "", ""))

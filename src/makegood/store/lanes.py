@@ -14,8 +14,8 @@ park a task by what the other is about to change, and nobody would look at that 
 waits for such a lock: what it cannot lock it leaves for later. SQLite has one writer.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from makegood.base.ids import show
@@ -30,17 +30,30 @@ from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading
 MOST_ASKED = 1000
 """Tasks before it that a task asks to cancel, at most."""
 
-_PLACES = Sql("""
-select task, app, name, seq, at_once, when_taken, state from makegood.lane where task = any ($1::bigint[]) order by task, name
+_LANES = Sql("select cast(app as text), cast(name as text) from makegood.lane where task = $1")
+_PLACES = Sql("select name, state from makegood.lane where task = $1 order by name")
+# A limit keeps the planner of PostgreSQL from reading all lanes for a hash. In SQLite a broken row may have
+# a value of any type, which must end no claim.
+TAKEN = Sql("""
+select l.task, cast(l.app as text), cast(l.name as text), cast(l.seq as bigint), cast(l.at_once as bigint), l.when_taken
+from makegood.lane l
+where l.task = any ($1::bigint[]) and coalesce(l.state, '') = 'waiting' and (
+    (select 1 from makegood.lane h where h.app = l.app and h.name = l.name and h.state = 'held' limit 1) is not null
+    or (
+        select 1 from makegood.lane w where w.app = l.app and w.name = l.name and w.state = 'waiting'
+            and (w.seq, w.task) < (l.seq, l.task) limit 1
+    ) is not null
+) order by l.task, l.name
 """)
+"""The places of these tasks in lanes that others hold, or wait for before them: most tasks have none."""
 _HELD = "select count(*) from makegood.lane h where h.app = x.app and h.name = x.name and h.state = 'held'"
 _LAST = """
 select {} from makegood.lane w where w.app = x.app and w.name = x.name and w.state = 'waiting' order by w.seq, w.task limit 1 offset {}
 """
-_OFFSET = f"greatest(x.at_once - ({_HELD}), 1) - 1"
+_OFFSET = f"cast(greatest(x.at_once - ({_HELD}), 1) as bigint) - 1"
 LAST = for_each(  # in SQLite, subqueries in "from" would cost more than looking twice
     f"""
-select x.app, x.name, x.at_once, x.at_once - ({_HELD}), ({_LAST.format("w.seq", _OFFSET)}), ({_LAST.format("w.task", _OFFSET)})
+select x.app, x.name, x.at_once, x.at_once - ({_HELD}), ({_LAST.format("cast(w.seq as bigint)", _OFFSET)}), ({_LAST.format("w.task", _OFFSET)})
 """,
     f"""
 select x.app, x.name, x.at_once, f.free, w.seq, w.task {{rows}}
@@ -57,11 +70,31 @@ _MOST = """
 select coalesce(max(m.at_once), 1) from makegood.lane m where m.app = x.app and m.name = x.name and m.state = 'waiting' and m.at_once > 1
 """
 _NEXT = f"""
-select w.app, w.name, w.seq, w.task from makegood.lane w where w.app = x.app and w.name = x.name and w.state = 'waiting'
-order by w.seq, w.task limit greatest(1, ({_MOST}) - ({_HELD}))
+select w.app, w.name, cast(w.seq as bigint) as seq, w.task from makegood.lane w where w.app = x.app and w.name = x.name and w.state = 'waiting'
+order by w.seq, w.task limit cast(greatest(1, ({_MOST}) - ({_HELD})) as bigint)
 """  # noqa: S608 - our own text
 NEXT = for_each(_NEXT, f"select n.* {{rows}} cross join lateral ({_NEXT}) n", app="text", name="text")
-"""The tasks that are next in these lanes."""
+"""The tasks that are next in these lanes, each of which may let several go."""
+_FIRST = f"""
+select f.name, f.task, f.is_wide from (
+    select l.name, (
+        select t.id from makegood.task t where t.state = 'queued' and t.ready_seq = {NO_MOMENT} and t.id = (
+            select w.task from makegood.lane w where w.app = $1 and w.name = l.name and w.state = 'waiting'
+            order by w.seq, w.task limit 1
+        )
+    ) as task, (
+        select 1 from makegood.lane m where m.app = $1 and m.name = l.name and m.state = 'waiting' and m.at_once > 1 limit 1
+    ) is not null as is_wide
+    from {{names}}
+) f where f.task is not null or f.is_wide
+"""  # noqa: S608 - our own number
+FIRST = Sql(
+    _FIRST.replace("{names}", "unnest($2::text[]) l (name)"),
+    _FIRST.replace("{names}", "(select value as name from json_each(?2)) l"),
+)
+"""Of the lanes of these names in an app: the first task that waits, if it is parked, and those that may let
+several go, because tasks wait that allow it.
+"""
 _UNPARK = f"""
 update makegood.task as t set ready_seq = {{base}} + x.n {{rows}}
 where {{one}} and coalesce(t.state, '') = 'queued' and coalesce(t.ready_seq, 0) = {NO_MOMENT}
@@ -77,13 +110,19 @@ UNPARK = for_each(
     task="bigint", n="bigint",
 )  # fmt: skip
 """Lets tasks look again, in this order. Pass them by task: two that make room may find the same ones."""
-_STATES = Sql("select id, state, ready_seq from makegood.task where id = any ($1::bigint[])")
-_MOVED = "update makegood.lane as l set state = x.state, seq = x.seq {rows} where "
-_MOVE = for_each(
-    _MOVED + "l.task = x.task and l.name = x.name",
-    _MOVED + "(l.task, l.name) between (x.task, x.name) and (x.task, x.name)",
-    task="bigint", name="text", state="text", seq="bigint",
-)  # fmt: skip
+# Without "coalesce", a plan made while the tables are empty would read all of an index of those that wait.
+_TAKE = Sql(
+    "update makegood.lane set state = 'held' where task = any ($1::bigint[]) and coalesce(state, '') = 'waiting'"
+)
+_QUIT = Sql(
+    "update makegood.lane set state = 'out' where task = any ($1::bigint[]) and coalesce(state, '') = 'waiting'"
+)
+_LEAVE = Sql("update makegood.lane set state = 'out' where task = any ($1::bigint[]) and state <> 'out'")
+_ENTERED = """
+update makegood.lane as l set state = 'waiting', seq = t.ready_seq from makegood.task t
+where l.task = any ($1::bigint[]) and l.state = 'out' and t.id between l.task and l.task
+"""
+_ENTER = Sql(_ENTERED, _ENTERED.replace("between l.task and l.task", "= l.task"))
 _EARLIER = f"""
 select x.task as asks, b.task from makegood.lane b where b.app = x.app and b.name = x.name
     and (b.state = 'held' or (b.state = 'waiting' and (b.seq, b.task) < (x.seq, x.task))) limit {MOST_ASKED}
@@ -120,13 +159,13 @@ async def admit(tx: Tx, tasks: Sequence[int]) -> Admitted:
     Those that would rather have their lanes ask the tasks before them to cancel.
     """
     result = Admitted(set(tasks))
-    places = [place for place in await tx.rows(_PLACES, list(tasks)) if place[6] == "waiting"]
-    lanes = sorted({(app, name, at_once) for _, app, name, _, at_once, _, _ in places})
-    if not lanes:
+    places = await tx.rows(TAKEN, list(tasks)) if tasks else ()
+    if not places:
         return result
+    lanes = sorted({(app, name, at_once) for _, app, name, _, at_once, _ in places})
     lasts = {(app, name, most): last for app, name, most, *last in await tx.each(LAST, lanes)}
     asking: list[tuple[int, str, str, int]] = []
-    for task, app, name, seq, at_once, when_taken, _ in places:
+    for task, app, name, seq, at_once, when_taken in places:
         free, last_seq, last_task = lasts[app, name, at_once]
         if free > 0 and (last_seq is None or (seq, task) <= (last_seq, last_task)):
             continue
@@ -158,22 +197,13 @@ def _act(asks: int, task: int) -> Act:
     return Act(f"lane-{show(asks)}-{show(task)}", "lane", f"task {show(asks)} wants its lane")
 
 
-def movers(decisions: Iterable[Decision]) -> list[int]:
-    """Return the tasks whose places these Decisions may change."""
-    return [
-        d.task.id
-        for d in decisions
-        if d.task.lanes and (d.frees_lanes or _moves(d.before.state, d.task.state))
-    ]
+def movers(decisions: Iterable[Decision]) -> list[Decision]:
+    """Return those that may change the places of their tasks."""
+    return [d for d in decisions if d.task.lanes and (d.frees_lanes or _moves(d.before.state, d.task.state))]
 
 
 def _moves(before: str, after: str) -> bool:
     return before != after and (before == "queued" or after == "queued" or after in ENDED)
-
-
-def giving_up(decisions: Iterable[Decision]) -> list[int]:
-    """Return the tasks whose lanes these Decisions free by an operator's act."""
-    return [d.task.id for d in decisions if d.frees_lanes]
 
 
 def makes_room(d: Decision) -> bool:
@@ -181,33 +211,57 @@ def makes_room(d: Decision) -> bool:
     return bool(d.task.lanes) and (d.frees_lanes or (d.task.state in ENDED and d.before.state not in ENDED))
 
 
-async def settle(tx: Tx, tasks: Sequence[int], given_up: Collection[int] = ()) -> None:
-    """Make the places of tasks what the states of these tasks, which are written, say; let those look again
-    that are next.
+async def settle(tx: Tx, decisions: Sequence[Decision]) -> None:
+    """Make the places of tasks what the states say that these Decisions, which are written, give them; let
+    those look again that are next.
     """
-    if not tasks:
-        return
-    states = {task: (state, ready) for task, state, ready in await tx.rows(_STATES, list(tasks))}
-    moves: list[tuple[int, str, str, int]] = []
-    room: set[tuple[str, str]] = set()
-    for task, app, name, seq, _, _, place in await tx.rows(_PLACES, list(tasks)):
-        if task not in states:
-            continue
-        state, ready = states[task]
-        after = "out" if task in given_up else place_of(state, place)
-        if after != place:
-            moves.append((task, name, after, ready if after == "waiting" else seq))
-            if after == "out":
-                room.add((app, name))
-    await tx.many(_MOVE, moves)
-    if room:
-        numbers: dict[int, int] = {}
-        counts = Counter[tuple[str, str]]()
-        for app, name, _, task in sorted(await tx.each(NEXT, sorted(room))):
-            counts[app, name] += 1
-            numbers[task] = min(counts[app, name], numbers.get(task, counts[app, name]))
-        await tx.many(UNPARK, sorted(numbers.items()))
+    moves = defaultdict[Sql, list[int]](list)
+    room = defaultdict[str, set[str]](set)
+    for d in decisions:
+        move = _move(d)
+        moves[move].append(d.task.id)
+        if move is _LEAVE or move is _QUIT:
+            room[d.task.app].update(d.task.lanes)
+    for move, tasks in moves.items():
+        await tx.run(move, tasks)
+    await _make_room(tx, room)
+
+
+def _move(d: Decision) -> Sql:
+    """Return what becomes of the places of a task."""
+    state = d.task.state
+    if d.frees_lanes or place_of(state, "held") == "out":
+        return _LEAVE
+    if state == "queued":
+        return _ENTER
+    return _TAKE if place_of(state, "waiting") == "held" else _QUIT
+
+
+async def expel(tx: Tx, task: int) -> None:
+    """Take the places away in which a task waits that is put to error: it has not had its lanes."""
+    if await tx.run(_QUIT, [task]):
+        room = defaultdict[str, set[str]](set)
+        for app, name in await tx.rows(_LANES, task):
+            room[app].add(name)
+        await _make_room(tx, room)
+
+
+async def _make_room(tx: Tx, lanes: Mapping[str, Collection[str]]) -> None:
+    """Let those look again that are next in the lanes of these names, by app."""
+    numbers: dict[int, int] = {}
+    wide: list[tuple[str, str]] = []
+    for app, names in lanes.items():
+        for name, task, is_wide in await tx.rows(FIRST, app, list(names)):
+            if is_wide:
+                wide.append((app, name))
+            else:
+                numbers[task] = 1
         tx.topics.add("queued")
+    counts = Counter[tuple[str, str]]()
+    for app, name, _, task in sorted(await tx.each(NEXT, wide)):
+        counts[app, name] += 1
+        numbers[task] = min(counts[app, name], numbers.get(task, counts[app, name]))
+    await tx.many(UNPARK, sorted(numbers.items()))
 
 
 def place_of(state: str, place: str) -> str:
@@ -229,8 +283,8 @@ def place_of(state: str, place: str) -> str:
 
 
 async def lanes_of(tx: ReadTx, task: int) -> dict[str, LaneState]:
-    """Return the lanes of a task, each with the state of its place."""
-    return {name: state for _, _, name, _, _, _, state in await tx.rows(_PLACES, [task])}
+    """Return the lanes of a task, each with the state of its place: waiting, held or out."""
+    return dict(await tx.rows(_PLACES, task))
 
 
 async def obstacle(tx: ReadTx, app: str, names: Sequence[str], at_once: int) -> tuple[int, str] | None:
@@ -251,7 +305,7 @@ async def obstacle(tx: ReadTx, app: str, names: Sequence[str], at_once: int) -> 
 
 
 class LaneVerbs(Verbs):
-    """Who holds lanes, and who waits."""
+    """The holders of lanes and the tasks that wait for one; ``Tasks.commit`` changes both."""
 
     lanes = reading(lane_lists.lanes)
     places = reading(lane_lists.places)

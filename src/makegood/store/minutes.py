@@ -17,7 +17,8 @@ MINUTE = 60.0
 KEPT = 86_400.0
 """Seconds that figures are kept."""
 
-_MOST = 1 << 40
+_MOST_COUNT = 1 << 40
+"""If a bucket counts more, the buckets of its row are not believed: makegood has not written them."""
 MOST_SUBMITTED = 1_000_000
 """Submissions of one minute that are counted."""
 
@@ -51,7 +52,7 @@ async def add_minute(tx: Tx, minute: int, duration: float, tally: SchedulerTally
     for _, before, _, *counts, data in await tx.rows(_ONE, minute):
         duration = min(MINUTE, duration + max(0.0, stored_values.seconds(before)))
         sums = [total + stored_values.whole(increment) for total, increment in zip(sums, counts, strict=True)]
-        latencies = summed(latencies, _read(data))
+        latencies = sum_buckets(latencies, _read(data))
     await tx.run(_PUT, minute, duration, task_count, *sums, msgspec.json.encode(latencies))
     await tx.run(_TRIM, KEPT)
     await trim_refusals(tx)
@@ -63,10 +64,10 @@ def _read(data: object) -> tuple[int, ...]:
         buckets = _decode(stored_values.data(data))
     except UNREADABLE:
         return ()
-    return buckets if len(buckets) <= BUCKETS and all(0 <= count < _MOST for count in buckets) else ()
+    return buckets if len(buckets) <= BUCKETS and all(0 <= count < _MOST_COUNT for count in buckets) else ()
 
 
-def summed(first: Sequence[int], second: Sequence[int]) -> list[int]:
+def sum_buckets(first: Sequence[int], second: Sequence[int]) -> list[int]:
     """Add up buckets; a missing one is empty."""
     longest = max(len(first), len(second))
     columns = [[*buckets, *[0] * (longest - len(buckets))] for buckets in (first, second)]
@@ -81,13 +82,15 @@ async def minutes(tx: ReadTx, since: float = 3600.0) -> list[MinuteFigures]:
     result: list[MinuteFigures] = []
     for minute, *figures, data in await tx.rows(_SINCE, since):
         latencies = _read(data)
-        ends = quantile(latencies, 0.5), quantile(latencies, 0.95)
-        result.append(record_of(MinuteFigures, (stored_values.seconds(minute) * MINUTE, *figures, *ends)))
+        quantiles = quantile(latencies, 0.5), quantile(latencies, 0.95)
+        result.append(
+            record_of(MinuteFigures, (stored_values.seconds(minute) * MINUTE, *figures, *quantiles))
+        )
     return result
 
 
 def quantile(latencies: Sequence[int], share: float) -> float | None:
-    """Return the seconds below which this share is, or None if all buckets are empty.
+    """Return the seconds below which this share (0 to 1) of the latencies is; None if all buckets are empty.
 
     Within a bucket the values are taken to be spread evenly, as Prometheus' ``histogram_quantile`` does.
 

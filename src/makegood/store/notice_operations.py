@@ -14,44 +14,58 @@ from makegood.store.notice_records import (
     ReceiverBacklog,
     Sending,
     dead_letter,
+    dead_notice_audit,
     of_rejection,
-    revived,
 )
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading, writing
 
-# Each step finds the next host in the index, so the whole index is never read, however much waits.
-_EACH_HOST = """
+_DUE, _GIVEN_UP = "l.due_at is not null", "l.dead = true and l.tries > 0"
+
+
+def _each_host(which: str) -> str:
+    """Return the beginning of a statement about each host with listeners of a kind.
+
+    Each step finds the next host in an index, so the whole index is never read, however much waits.
+    """
+    return f"""
 with recursive h (host) as (
-    select min(host) from makegood.listener where due_at is not null
+    select min(l.host) from makegood.listener l where {which}
     union all
-    select (select min(l.host) from makegood.listener l where l.due_at is not null and l.host > h.host) from h where h.host is not null
+    select (select min(l.host) from makegood.listener l where {which} and l.host > h.host) from h where h.host is not null
 )
-"""
-HOSTS = Sql(f"""{_EACH_HOST}
-select h.host, (select min(l.due_at) from makegood.listener l where l.host = h.host and l.due_at is not null) - {{now}} as seconds
+"""  # noqa: S608 - our own text
+
+
+HOSTS = Sql(f"""{_each_host(_DUE)}
+select h.host, (select min(l.due_at) from makegood.listener l where l.host = h.host and {_DUE}) - {{now}} as seconds
 from h where h.host is not null
 """)  # noqa: S608 - our own text
-# Dead ones are few, and without a place in the index of hosts.
-_BACKLOGS = Sql(f"""{_EACH_HOST}
-select h.host, (select count(*) from (select 1 from makegood.listener l where l.host = h.host and l.due_at is not null limit $1) w),
-    {{now}} - (select min(l.due_at) from makegood.listener l where l.host = h.host and l.due_at is not null),
+BACKLOGS = Sql(f"""{_each_host(_DUE)}
+select h.host, (select count(*) from (select 1 from makegood.listener l where l.host = h.host and {_DUE} limit $1) w),
+    {{now}} - (select min(l.due_at) from makegood.listener l where l.host = h.host and {_DUE}),
     coalesce((
         select error from (
-            select l.error from makegood.listener l where l.host = h.host and l.due_at is not null order by l.due_at limit $1
+            select l.error from makegood.listener l where l.host = h.host and {_DUE} order by l.due_at limit $1
         ) e where error <> '' limit 1
     ), '')
 from h where h.host is not null
 """)  # noqa: S608 - our own text
-_DEAD_BACKLOGS = Sql("""
-select host, count(*), max(error) from (select host, error from makegood.listener where dead order by task limit $1) d group by host
-""")
-_VIEWS = Sql("""
-select task, url, sent, last, tries, dead, due_at - {now}, error from makegood.listener
-where ($1::boolean or dead) order by dead desc, task limit $2
-""")
-_DEAD_ONES = Sql("""
-select task, url from makegood.listener where dead and ($1::bigint is null or task = $1) order by task for update
-""")
+GIVEN_UP = Sql(f"""{_each_host(_GIVEN_UP)}
+select h.host, (select count(*) from (select 1 from makegood.listener l where l.host = h.host and {_GIVEN_UP} limit $1) w),
+    (select l.error from makegood.listener l where l.host = h.host and {_GIVEN_UP} limit 1)
+from h where h.host is not null
+""")  # noqa: S608 - our own text
+_COLUMNS = "task, url, sent, last, tries, dead, due_at - {now} as seconds, error"
+_VIEWS = Sql(f"""
+select * from (
+    select * from (select {_COLUMNS} from makegood.listener l where {_GIVEN_UP} order by task limit $2) d
+    union all
+    select * from (select {_COLUMNS} from makegood.listener l where $1::boolean and not dead order by task limit $2) w
+) v order by dead desc, task limit $2
+""")  # noqa: S608 - our own text
+_DEAD_ONES = Sql(f"""
+select task, url from makegood.listener l where {_GIVEN_UP} and ($1::bigint is null or task = $1) order by task for update
+""")  # noqa: S608 - our own text
 _THIS_ONE = Sql("select task, url from makegood.listener where task = $1 for update")
 _REVIVE = Sql(
     "update makegood.listener set dead = false, tries = 0, due_at = {now} where task = any ($1::bigint[])"
@@ -85,6 +99,19 @@ returning l.task, l.sent + 1, l.url, l.tries, (select n.body from makegood.notic
 """,
     host="text", room="int",
 )  # fmt: skip
+WAKE = Sql(
+    """
+with waiting as materialized (
+    select task from makegood.listener where host = $1 and due_at > (select {now}) and taken_by is null
+    order by due_at limit $2 for update skip locked
+)
+update makegood.listener l set due_at = {now} from waiting w where l.task between w.task and w.task
+""",
+    """
+update makegood.listener set due_at = {now}
+where task in (select task from makegood.listener where host = $1 and due_at > {now} and taken_by is null order by due_at limit $2)
+""",
+)
 OURS = Sql("""
 select task, sent + 1, url from makegood.listener where taken_by = $1 and task = any ($2::bigint[]) order by task for update
 """)
@@ -135,6 +162,16 @@ async def take(tx: Tx, node: int, room: Sequence[tuple[str, int]], lease: float)
         Due(task, sequence, url, tries, body or b"")
         for task, sequence, url, tries, body in await tx.each(TAKE, room, node, lease)
     ]
+
+
+async def wake(tx: Tx, host: str, limit: int) -> int:
+    """Make notices of a host that wait for their next try due now, up to ``limit``, the next ones first;
+    returns how many.
+    """
+    count = await tx.run(WAKE, host, limit)
+    if count:
+        tx.topics.add("notice")
+    return count
 
 
 async def settle(tx: Tx, node: int, outcomes: Sequence[Sending]) -> list[bool]:
@@ -213,14 +250,14 @@ async def _revive(tx: Tx, act: Act, task: int | None, *, drop: bool) -> list[int
     await alerts.not_dead(
         tx, [Alert("dead_letter", task_id) for task_id in tasks], "dropped" if drop else "sent again"
     )
-    await alerts.acted(tx, revived(act, listening, drop=drop))
+    await alerts.write_audit(tx, dead_notice_audit(act, listening, drop=drop))
     return tasks
 
 
 async def backlogs(tx: ReadTx) -> list[ReceiverBacklog]:
     """Return what waits for each host or broker, and what was given up."""
-    waiting = {row[0]: tuple(row)[1:] for row in await tx.rows(_BACKLOGS, COUNTED + 1)}
-    dead = {row[0]: tuple(row)[1:] for row in await tx.rows(_DEAD_BACKLOGS, COUNTED + 1)}
+    waiting = {row[0]: tuple(row)[1:] for row in await tx.rows(BACKLOGS, COUNTED + 1)}
+    dead = {row[0]: tuple(row)[1:] for row in await tx.rows(GIVEN_UP, COUNTED + 1)}
     views: list[ReceiverBacklog] = []
     for host in sorted({*waiting, *dead}):
         count, overdue, error = waiting.get(host, (0, None, ""))
@@ -239,6 +276,7 @@ class NoticeVerbs(Verbs):
 
     notices_due = reading(due)
     take_notices = writing(take)
+    wake_notices = writing(wake)
     settle_notices = writing(settle)
     listeners = reading(listeners)
     backlogs = reading(backlogs)

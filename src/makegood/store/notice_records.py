@@ -103,7 +103,7 @@ def host(url: str) -> str:
     """
     try:
         address = notices.at_broker(url)
-        return notices.parted(url).hostname or "" if address is None else address.broker
+        return notices.split_url(url).hostname or "" if address is None else address.broker
     except ConfigError:
         return ""
 
@@ -117,7 +117,7 @@ def to_queues(batch: Iterable[Notice]) -> list[tuple[str, Notice]]:
     return [(queue, n) for n in batch if (queue := notices.queue(n.reply.to)) is not None]
 
 
-def queued(batch: Iterable[Notice]) -> list[tuple[int, int, str, str, str, str, str | None]]:
+def queue_notice_rows(batch: Iterable[Notice]) -> list[tuple[int, int, str, str, str, str, str | None]]:
     """Return task, sequence, label, event, queue, kind, correlation id of notices to queues of the store."""
     return [
         (
@@ -128,7 +128,7 @@ def queued(batch: Iterable[Notice]) -> list[tuple[int, int, str, str, str, str, 
     ]  # fmt: skip
 
 
-def received(draft: Submission) -> Notice | None:
+def first_notice(draft: Submission) -> Notice | None:
     """Return the first notice of a submission, None if nobody is to be notified."""
     reply = draft.reply
     if reply is None:
@@ -139,17 +139,17 @@ def received(draft: Submission) -> Notice | None:
 def dead_letter(outcome: Sending, url: str) -> Alert:
     """Return the alert for a notice that is given up."""
     text = (
-        f"notice {outcome.sequence} to {notices.shown(url)} is given up: {outcome.error}; nothing more of this task is sent until "
+        f"notice {outcome.sequence} to {notices.safe_address(url)} is given up: {outcome.error}; nothing more of this task is sent until "
         f"`makegood notices retry {ids.show(outcome.task)}`, or `drop`"
     )
     return Alert("dead_letter", outcome.task, text=text)
 
 
-def revived(act: Act, pairs: Iterable[tuple[int, str]], *, drop: bool) -> list[rows.AuditRow]:
+def dead_notice_audit(act: Act, pairs: Iterable[tuple[int, str]], *, drop: bool) -> list[rows.AuditRow]:
     """Return the audit rows for dead notices (of task, to URL) that an operator resends or drops."""
     kind, state = ("drop_notices", "dropped") if drop else ("retry_notices", "retried")
-    return rows.audited(
-        act, kind, state, [(task, task, f"notices to {notices.shown(url)}") for task, url in pairs]
+    return rows.audit_rows(
+        act, kind, state, [(task, task, f"notices to {notices.safe_address(url)}") for task, url in pairs]
     )
 
 

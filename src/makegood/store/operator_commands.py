@@ -31,7 +31,7 @@ async def post(tx: Tx, task: int, message: TaskMessage) -> None:
 
 
 async def answers(tx: ReadTx, acts: Sequence[str]) -> dict[str, Answer]:
-    """Return the answers to operator commands, for those that were decided."""
+    """Return the answers to operator commands, by act id; undecided ones are missing."""
     return {
         act: Answer(Act(act, who, why), kind, *rest)
         for act, kind, who, why, *rest in await tx.rows(_ANSWERS, list(acts))
@@ -63,9 +63,9 @@ class TaskVerbs(Verbs):
     value = reading(task_excerpts.value)
 
     async def find(self, condition: Filter) -> list[TaskView]:
-        """Return matching tasks, newest first, whatever their number."""
+        """Return matching tasks, newest first, at most ``condition.limit``; it looks at all tasks."""
         return (await self.search(condition, None)).tasks
 
     async def count(self, condition: Filter) -> int:
-        """Return the number of matching tasks."""
+        """Return the number of matching tasks; ``condition.limit`` is ignored."""
         return (await self.tally(condition, None)).count

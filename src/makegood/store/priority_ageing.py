@@ -42,7 +42,7 @@ class Ageing:
             return False
         return key in self._old or not 0 <= now - self._look_times[key] < _EVERY
 
-    def found(self, key: Hashable, *, full: bool, oldest: float | None, now: float) -> None:
+    def record(self, key: Hashable, *, full: bool, oldest: float | None, now: float) -> None:
         """Record what a query found.
 
         ``full``: there may be more. ``oldest``: for an aged query, the longest wait among

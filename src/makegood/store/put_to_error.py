@@ -65,7 +65,7 @@ async def put_to_error(
     await tx.run(_CONSUMED, task, None if seqs is None else list(seqs))
     if "alert" in traces:
         await alerts.alert(tx, [Alert("unreadable", task, "", reason)])
-    await lanes.settle(tx, [task])
+    await lanes.expel(tx, task)
     if "event" in traces:
         await tx.run(_EVENT, task, node, rows.rejection_moves(records[0][0], reason, in_flight))
     tx.topics.add("ended")

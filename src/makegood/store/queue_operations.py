@@ -88,7 +88,6 @@ _KILL_NEW = for_each(
     """
 update makegood.message set state = 'dead', ended_at = {now}, expires_at = null, error = x.why {rows}
 where queue = x.name and id = x.message and state = 'waiting' and tries = 0 and taken_by is null
-returning seq, queue, id, error, task
 """,
     name="text", message="text", why="text",
 )  # fmt: skip
@@ -173,7 +172,7 @@ async def check_room(tx: Tx, queue: str, room: Room, new: Sequence[int], now: fl
             return
     else:
         count, size = (await tx.rows(DEPTH, queue, room.most + 1))[0]
-        room.depths.found(queue, count, size, now)
+        room.depths.record(queue, count, size, now)
         if count <= room.most and (size <= room.most_bytes or count == 1):
             return
     await tx.run(_EXPIRED, queue)
@@ -186,24 +185,28 @@ async def check_room(tx: Tx, queue: str, room: Room, new: Sequence[int], now: fl
 async def messages(
     tx: ReadTx, queue: str | None, limit: int = 100, *, dead: bool = False
 ) -> list[MessageView]:
-    """Return waiting messages or dead letters."""
+    """Return waiting messages, oldest first, or dead letters (``queue=None``: of all queues), without
+    claiming them.
+    """
     records = await tx.rows(_DEAD_ONES if dead else _WAITING, "dead" if dead else "waiting", queue, limit)
     return [
-        record_of(MessageView, (queue_records.received(row[:_WIDTH]), *row[_WIDTH:]))
+        record_of(MessageView, (queue_records.read_message(row[:_WIDTH]), *row[_WIDTH:]))
         for row in map(tuple, records)
     ]
 
 
 async def queues(tx: ReadTx) -> list[QueueView]:
-    """Return the queues that have waiting messages or dead letters."""
+    """Return the queues that have waiting messages or dead letters, by name."""
     return [record_of(QueueView, row) for row in await tx.rows(_QUEUES)]
 
 
 async def drop(
     tx: Tx, queue: str, act: Act, ids: Sequence[str] | None = None, *, waiting: bool = False
 ) -> list[str]:
-    """Remove dead letters for good, or waiting messages that no receiver has; audited
-    as an operator command.
+    """Remove dead letters for good, or with ``waiting`` messages that nobody has claimed.
+
+    At most ``queue_records.MOST_DROPPED`` waiting messages if ``ids`` is None. Otherwise as
+    ``replay_messages``.
     """
     if not waiting:
         return await _revive(tx, queue, act, ids, drop=True)
@@ -211,15 +214,17 @@ async def drop(
     letters = [tuple(row) for row in rows]
     if letters:
         await tx.run(_DROP, [seq for seq, _, _ in letters])
-        await alerts.acted(tx, queue_records.revived(act, queue, letters, drop=True))
+        await alerts.write_audit(tx, queue_records.dead_letter_audit(act, queue, letters, drop=True))
     return [id_ for _, id_, _ in letters]
 
 
 async def replay(
     tx: Tx, queue: str, act: Act, ids: Sequence[str] | None = None, *, body: bytes | None = None
 ) -> list[str]:
-    """Make dead letters receivable again, a single one perhaps with another ``body``; audited
-    as an operator command.
+    """Make dead letters receivable again, with tries reset (``ids=None``: all of the queue), and return their
+    ids.
+
+    Ends their alerts and audits each. ``body`` replaces the body of the one message.
     """
     return await _revive(tx, queue, act, ids, drop=False, body=body)
 
@@ -235,12 +240,14 @@ async def _revive(
     if body is not None:
         for seq, id_, _ in letters:
             ((before,),) = await tx.rows(_BODY, seq)
-            change = queue_records.corrected(id_, before, body)
+            change = queue_records.correction(id_, before, body)
             await tx.run(_CORRECT, seq, body)
     causes = [queue_records.dead_letter(queue, id_, "") for _, id_, _ in letters]
     await alerts.not_dead(tx, causes, "dropped" if drop else "replayed")
-    await alerts.acted(
-        tx, queue_records.revived(act, queue, letters, drop=drop, with_new_value=body is not None), change
+    await alerts.write_audit(
+        tx,
+        queue_records.dead_letter_audit(act, queue, letters, drop=drop, with_new_value=body is not None),
+        change,
     )
     tx.topics.add(f"queue:{queue}")
     return [id_ for _, id_, _ in letters]
@@ -272,10 +279,11 @@ async def kill(tx: Tx, dead: Sequence[Returned], *, on_lease: bool = True) -> se
     return {seq for seq, *_ in letters}
 
 
-async def kill_new(tx: Tx, letters: Sequence[DeadLetter]) -> None:
-    """Make dead letters of messages that were sent in this transaction."""
-    new = await tx.each(_KILL_NEW, [(each.message.queue, each.message.id, each.why) for each in letters])
-    await alerts.dead_letters(tx, [(seq, queue_records.dead_letter(*letter)) for seq, *letter in new])
+async def kill_new(tx: Tx, letters: Sequence[DeadLetter], alert: Alert) -> None:
+    """Make dead letters of messages that were sent in this transaction; raise one alert about all of them."""
+    if letters:
+        await tx.many(_KILL_NEW, [(each.message.queue, each.message.id, each.why) for each in letters])
+        await alerts.alert(tx, [alert])
 
 
 async def due(tx: ReadTx, queue: str) -> float | None:
@@ -303,7 +311,7 @@ async def receive(tx: Tx, queue: str, taker: str, limit: int, *, lease: float, t
         return Handed([], _SOON)
     await kill(tx, dead_letters, on_lease=False)
     records = await tx.rows(_TAKE, seqs, taker, lease) if seqs else ()
-    messages = {message.seq: message for message in map(queue_records.received, records)}
+    messages = {message.seq: message for message in map(queue_records.read_message, records)}
     rest = 0.0 if len(candidates) == limit else await due(tx, queue)
     if rest == 0 and not candidates:  # those in sight wait for others, or expire
         rest = 1.0
@@ -320,7 +328,11 @@ async def any_overfull(tx: ReadTx, most: int, limit: int, most_bytes: int = NO_L
 
 
 async def shorten(tx: Tx, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
-    """Drop the oldest notices of queues with too many messages or bytes, with alerts; return how many."""
+    """Drop the oldest notices of queues in which more than ``most`` messages or ``most_bytes`` wait.
+
+    Drops at most ``limit`` from each queue, with an alert for each queue, and returns how many. Messages that
+    somebody sent, or that are leased, stay.
+    """
     total = 0
     overfull_alerts: list[Alert] = []
     for queue, over, excess in await tx.rows(_OVERFULL, most, most_bytes, most + limit):
@@ -332,7 +344,7 @@ async def shorten(tx: Tx, most: int, limit: int, most_bytes: int = NO_LIMIT) -> 
 
 
 async def expire(tx: Tx, limit: int) -> int:
-    """Remove expired messages and remembered ids."""
+    """Remove expired messages and remembered ids whose time is over; return how many, at most ``limit``."""
     return await tx.run(_EXPIRE, limit)
 
 
@@ -340,17 +352,26 @@ class QueueVerbs(Verbs):
     """The verbs on queues that are the same for every store."""
 
     async def hold_messages(self, receipts: Sequence[Receipt], lease: float) -> list[bool]:
-        """Extend leases."""
+        """Extend leases to ``lease`` seconds from now, never earlier; False for each message that the holder
+        has lost.
+        """
         return await _hold(self, receipts, lease) if receipts else []
 
     async def return_messages(self, releases: Sequence[Returned]) -> list[bool]:
-        """Release messages, or make them dead letters."""
+        """Release messages, or make them dead letters with an alert; False for each message that the holder
+        has lost.
+        """
         return await _give_back(self, releases) if releases else []
 
     async def receive_messages(
         self, queue: str, taker: str, limit: int, lease: float, threshold: int
     ) -> Handed:
-        """Lease messages to ``taker``; write nothing if none is due."""
+        """Lease at most ``limit`` messages to ``taker`` for ``lease`` seconds, longest due first; tries + 1.
+
+        A message of a task waits for earlier messages of the same task that are leased or delayed. A message
+        that was delivered ``threshold`` times becomes a dead letter instead, with an alert. Any number of
+        receivers may ask at once. If no message is due, it writes nothing.
+        """
         rest = await _due(self, queue)
         if rest is None or rest > 0:
             return Handed([], rest)

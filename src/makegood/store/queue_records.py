@@ -16,7 +16,7 @@ from makegood.errors import PayloadError, QueueFullError
 from makegood.model.messages import Act, Alert
 from makegood.model.queue_message import QueueMessage
 from makegood.payload.codec import UNREADABLE
-from makegood.store.rows import AuditRow, audited
+from makegood.store.rows import AuditRow, audit_rows
 
 Receipt = tuple[int, int]
 """Identifies one delivery of a message: its ``seq`` and ``tries``."""
@@ -60,7 +60,7 @@ class Depths:
         depth.size += new
         return depth.count <= _FEW or depth.size > most or not 0 <= now - depth.at < _WEIGHED_EVERY
 
-    def found(self, queue: str, count: int, size: int, now: float) -> None:
+    def record(self, queue: str, count: int, size: int, now: float) -> None:
         """Record how many messages wait in a queue, and their bytes."""
         self._depths[queue] = _Depth(count, size, now)
         self._depths.move_to_end(queue)
@@ -186,7 +186,7 @@ class QueueView(msgspec.Struct, frozen=True):
     """Bytes of the messages that wait, are leased or are delayed."""
 
 
-def checked(messages: Sequence[Outgoing]) -> None:
+def check_messages(messages: Sequence[Outgoing]) -> None:
     """Raise ``PayloadError`` for texts that a database refuses: a refusal by the server would break
     a caller's transaction.
     """
@@ -202,7 +202,7 @@ def headers(message: Outgoing) -> bytes | None:
     return msgspec.json.encode(message.headers) if message.headers else None
 
 
-def received(row: Sequence[Any]) -> QueueMessage:
+def read_message(row: Sequence[Any]) -> QueueMessage:
     """Return the message in a row.
 
     The columns: seq, queue, id, body, kind, correlation_id, reply_to, task, sequence, headers,
@@ -251,7 +251,7 @@ def dead_letter(queue: str, id_: str, error: str, task: int | None = None) -> Al
     return Alert("dead_letter", step=f"{queue}/{id_}", text=text)
 
 
-def revived(
+def dead_letter_audit(
     act: Act,
     queue: str,
     letters: Iterable[tuple[int, str, int | None]],
@@ -265,7 +265,7 @@ def revived(
     """
     kind, state = ("drop_message", "dropped") if drop else ("replay_message", "replayed")
     addition = ", with another value" if with_new_value else ""
-    return audited(
+    return audit_rows(
         act,
         kind,
         state,
@@ -273,7 +273,7 @@ def revived(
     )
 
 
-def corrected(id_: str, was: bytes, now: bytes) -> bytes:
+def correction(id_: str, was: bytes, now: bytes) -> bytes:
     """Return what an operator replaced in a message, for the audit."""
     try:
         before: object = msgspec.json.decode(was)

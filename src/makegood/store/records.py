@@ -53,8 +53,8 @@ class Submission(msgspec.Struct, frozen=True):
     first: Decision | None = None
     """The holder's first Decision, written with the task.
 
-    It only moves the task forward and dispatches its first steps (``saga.begun``). Either all its requests
-    are handed over in memory, or none.
+    It only moves the task forward and dispatches its first steps (``saga.first_decision``). Either all its
+    requests are handed over in memory, or none.
     """
     start: Start | None = None
     """When the task may begin: it sleeps until then; None: at once. Then nobody holds it from the beginning.
@@ -147,6 +147,10 @@ class Claim(msgspec.Struct, frozen=True):
     """Whether to look for tasks that sleep and are due."""
     lanes: bool = False
     """Whether to look for tasks whose lanes may be free."""
+    eager: int | None = None
+    """One of ``at_rest`` that may be claimed without a message: the batch may bring a signal for it. A store
+    may leave it if the claim cannot be made at once.
+    """
 
 
 Decide = Callable[[Sequence[Loaded]], Sequence[tuple[HeldTask, Decision]]]
@@ -214,6 +218,8 @@ class Committed:
     """Whether tasks were not claimed for lack of room."""
     more_queued: bool = False
     """Whether more tasks wait whose lanes may be free."""
+    lanes_busy: bool = False
+    """Whether tasks were not claimed because another transaction decides on their lanes just now."""
 
     def seconds_to_start(self, now: float) -> float | None:
         """Return in how many seconds the next task that sleeps is due; ``now``: the store's clock."""

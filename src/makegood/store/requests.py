@@ -46,7 +46,10 @@ async def leave(tx: Tx, messages: Sequence[tuple[int, TaskMessage]]) -> None:
 
 
 async def note(tx: Tx, notes: Sequence[tuple[int, TaskMessage]]) -> None:
-    """Put notes in the inboxes of their tasks, those of tasks that were removed aside."""
+    """Put notes (task, message) in the tasks' inboxes, in order; nothing for a task that was removed.
+
+    A Scheduler writes each into the history: as late, if its attempt was answered or judged before.
+    """
     ids = {id_ for (id_,) in await tx.rows(_KNOWN, [*dict.fromkeys(task for task, _ in notes)])}
     await leave(tx, [(task, message) for task, message in notes if task in ids])
 
@@ -57,21 +60,28 @@ async def extend(tx: Tx, node: int, key: tuple[int, int, int], seconds: float) -
 
 
 async def give_back(tx: Tx, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Release claimed requests at their old place; those handed over in memory have no body to give."""
+    """Release requests (task, idx, attempt) that were claimed but not begun, at their old place; those handed
+    over in memory have no body to give.
+    """
     tx.topics.update(f"agent:{agent}" for (agent,) in await tx.each(GIVE_BACK, sorted(requests), node))
 
 
 async def excuse(tx: Tx, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Mark requests whose silence does not count as a failure."""
+    """Mark requests (task, idx, attempt) that ``node`` has claimed and not answered as excused.
+
+    ``judge`` does not count their silence as a failure, unless ``node`` dies.
+    """
     await tx.many(EXCUSE, sorted(requests), node)
 
 
 async def cancels(tx: ReadTx, node: int) -> list[tuple[int, int, int]]:
-    """Return the requests of a node that nobody needs any more."""
+    """Return the requests (task, idx, attempt) that ``node`` has claimed and not answered, and that nobody
+    needs any more (``Decision.cancels``).
+    """
     return [(task, idx, attempt) for task, idx, attempt in await tx.rows(CANCELS, node)]
 
 
-def sorted_messages(inbox_rows: Iterable[Any], limit: int, room: int) -> tuple[TaskMessages, dict[int, str]]:
+def sort_messages(inbox_rows: Iterable[Any], limit: int, room: int) -> tuple[TaskMessages, dict[int, str]]:
     """Return messages for the tasks of a node, and the unlocked tasks at rest that have messages.
 
     The rows: seq, task, body, the node that holds the task, the login that the database recorded. The second
@@ -106,7 +116,10 @@ class RequestVerbs(Verbs):
     """The verbs on requests that are the same for every store."""
 
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
-        """Move an attempt's deadline to ``seconds`` from now."""
+        """Move the attempt's deadline to ``seconds`` from now, never earlier.
+
+        Returns whether ``node`` still has the request and is in time.
+        """
         return await _extend(self, node, (task, idx, attempt), seconds)
 
     note = writing(note)

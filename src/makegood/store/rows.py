@@ -15,9 +15,9 @@ from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.ids import show
 from makegood.base.sizes import MIB
-from makegood.base.stored_values import record_of, text
+from makegood.base.stored_values import record_of, seconds, text
 from makegood.base.wall_times import by_present_rules
-from makegood.model.attempt_end import AttemptEnd, kept_note
+from makegood.model.attempt_end import AttemptEnd, note_entry
 from makegood.model.breaker import SHUT
 from makegood.model.decision import Decision
 from makegood.model.messages import ACTS, Act, Alert, Answer, Request, TaskMessage, attempt_end, lateness
@@ -78,6 +78,13 @@ class Static(msgspec.Struct, frozen=True, omit_defaults=True):
     """The names of its lanes."""
 
 
+class _End(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last members of a ``Static``."""
+
+    signals: tuple[tuple[str, str], ...]
+    lanes: tuple[str, ...] = ()
+
+
 _encode = msgspec.json.Encoder().encode
 _plan = msgspec.json.Decoder(StepPlan).decode
 _message = msgspec.json.Decoder(TaskMessage).decode
@@ -108,7 +115,7 @@ class Interner:
                 self._bytes -= len(old)
         return plan
 
-    def untouched(self, spec: bytes) -> Step:
+    def new_step(self, spec: bytes) -> Step:
         """Return a new Step with the plan that ``spec`` encodes."""
         step = self._first_steps.get(spec)
         if step is None:
@@ -159,17 +166,34 @@ def read_static(data: bytes) -> tuple[tuple[bytes, ...], Template, ReplyTo | Non
     return tuple(bytes(i) for i in read.inputs), read.returns, read.reply, read.names
 
 
-def signals_of(data: bytes) -> dict[str, str]:
+def signals_of(data: bytes) -> dict[str, str] | None:
     """Return the names of the signals that a task's steps wait for, each with the JSON schema of its values;
-    nothing if they are not known.
+    None if they cannot be read.
     """
     try:
         return dict(_static(data).signals)
     except UNREADABLE:
-        return {}
+        return None
 
 
-def known_task(id_: int, data: bytes | None) -> Submitted:
+def signals_end(data: bytes) -> bytes:
+    """Return the end of what ``static`` wrote, from the signals on; all of it, if it names none.
+
+    The column of another task that ends in the same way names the same signals: the end closes the outermost
+    object of a JSON text, so an input cannot look like it.
+
+    >>> signals_end(b'{"inputs":[7],"returns":[["7"]],"signals":[["approval",""]]}')
+    b',"signals":[["approval",""]]}'
+    """
+    try:
+        read = _static(data)
+    except UNREADABLE:
+        return data
+    end = b"," + _encode(_End(read.signals, read.lanes))[1:]
+    return end if read.signals and data.endswith(end) else data
+
+
+def duplicate_answer(id_: int, data: bytes | None) -> Submitted:
     """Return the answer for a draft whose key a task has; ``data``: what ``static`` wrote for that task, if
     its fingerprint is another.
     """
@@ -193,7 +217,7 @@ def node_info(data: bytes) -> NodeInfo:
 INPUTS = "what the task was given (column static of its row)"
 
 
-def seen(read: Callable[[bytes], T], data: bytes, subject: str, unreadable: list[str]) -> T | None:
+def try_read(read: Callable[[bytes], T], data: bytes, subject: str, unreadable: list[str]) -> T | None:
     """Return what ``read`` makes of a column for display, or None if it is unreadable: then
     ``unreadable`` names ``subject``.
     """
@@ -204,11 +228,11 @@ def seen(read: Callable[[bytes], T], data: bytes, subject: str, unreadable: list
         return None
 
 
-def seen_static(
+def try_read_static(
     data: bytes | None, unreadable: list[str]
 ) -> tuple[tuple[bytes, ...], Template | None, ReplyTo | None, tuple[str, ...]]:
     """Return what ``read_static`` does, for display: nothing of each if it is unreadable, or was not read."""
-    return (None if data is None else seen(read_static, data, INPUTS, unreadable)) or ((), None, None, ())
+    return (None if data is None else try_read(read_static, data, INPUTS, unreadable)) or ((), None, None, ())
 
 
 MOST_TEXT: Final = 20_000
@@ -223,8 +247,8 @@ def event(row: Iterable[Any]) -> EventView:
     """Return a row of a task's history as people see it."""
     seq, task, at, node, move_data, note, end_data = row
     unreadable: list[str] = []
-    entries = seen(read_moves, move_data, "this entry", unreadable) or []
-    records = seen(read_attempts, end_data, "how its attempts ended", unreadable) or ()
+    entries = try_read(read_moves, move_data, "this entry", unreadable) or []
+    records = try_read(read_attempts, end_data, "how its attempts ended", unreadable) or ()
     attempt_ends = tuple([end for end in records if end.note is None])
     late = [lateness(end, f"step {end.idx}") for end in attempt_ends if end.late]
     texts = "; ".join([*late, *([text(note)] if note else ()), *unreadable])
@@ -235,7 +259,7 @@ def event(row: Iterable[Any]) -> EventView:
 def attempts(ends: Sequence[AttemptEnd], notes: Sequence[Note] = ()) -> bytes:
     """Return how attempts ended, and what they noted, as JSON; empty for none."""
     if notes:
-        ends = [*map(kept_note, notes), *ends]
+        ends = [*map(note_entry, notes), *ends]
     return _encode(ends) if ends else b""
 
 
@@ -253,7 +277,7 @@ GOALS = frozenset(get_args(Goal))
 STEP_STATES = frozenset({*STEP_MOVES, *CONTROL_MOVES})
 
 
-def checked(steps: list[Step], goal: str) -> list[Step]:
+def check_steps(steps: list[Step], goal: str) -> list[Step]:
     """Return the steps of a task, in order.
 
     Raises ``ValueError`` for an unknown state or ``goal``, or for missing rows: the task would wait forever.
@@ -312,9 +336,11 @@ KINDS_OF_ACTS = ", ".join(f"'{kind}'" for kind in sorted(ACTS))
 """The kinds of operator commands, for a statement that finds them among messages."""
 
 
-def asked(posts: Iterable[Iterable[Any]], unreadable: list[str]) -> tuple[Asked, ...]:
+def operator_commands(posts: Iterable[Iterable[Any]], unreadable: list[str]) -> tuple[Asked, ...]:
     """Return the operator commands among messages (at, body) as people see them."""
-    commands = [(at, seen(_message, body, "what an operator asked for", unreadable)) for at, body in posts]
+    commands = [
+        (at, try_read(_message, body, "what an operator asked for", unreadable)) for at, body in posts
+    ]
     return tuple(
         Asked(content.kind, content.act, content.idx, at)
         for at, content in commands
@@ -408,7 +434,7 @@ def alerts(items: Sequence[Alert], task: int | None = None) -> list[AlertRow]:
     return [(a.kind, a.task or task, a.step, a.text, name, "") for name, a in by_cause.items()]
 
 
-def decided(decision: Decision) -> list[AlertRow]:
+def decision_alerts(decision: Decision) -> list[AlertRow]:
     """Return a Decision's alerts as columns.
 
     The alerts of a task that has ended are written as ended. If the Decision also eases alerts, its own
@@ -423,7 +449,7 @@ def decided(decision: Decision) -> list[AlertRow]:
     ]
 
 
-def eased(decision: Decision) -> list[tuple[int, str, str]]:
+def alert_ends(decision: Decision) -> list[tuple[int, str, str]]:
     """Return (task, step or "*", why) of the alerts that a Decision ends."""
     steps = ["*"] if "*" in decision.alert_ends else decision.alert_ends
     task = decision.task
@@ -435,7 +461,7 @@ AuditRow = tuple[str, int, str, str, str, str, str]
 """act, task (0: none), kind, who, why, what came of it (its ``outcome``), the state after it."""
 
 
-def audited(
+def audit_rows(
     act: Act, kind: str, state: str, objects: Iterable[tuple[object, int | None, str]]
 ) -> list[AuditRow]:
     """Return an operator command as audit rows, one for each object in ``objects``.
@@ -459,6 +485,7 @@ GONE: Mapping[str, str] = {
     "circuit_open": "its service answers, or its process has ended",
     "outage": "its service answers, or its process has ended",
     "schedule": "it was deleted",
+    "receiver_away": "no notice waits for it whose last try failed",
     "lane_held": "it holds no lane any more that others wait for",
 }
 """Why alerts end that the Supervisor watches, by kind."""
@@ -485,7 +512,19 @@ def schedule_of(name: str) -> tuple[str, str]:
     return app, schedule
 
 
-def gone(name: str) -> str:
+def receiver_of(name: str) -> tuple[str, str]:
+    """Return the host, or broker, of the receiver that a cause is about, and its address if it is one place
+    at a broker, else "".
+
+    >>> receiver_of("receiver_away 0 amqp:main/notices"), receiver_of("receiver_away 0 shop.example")
+    (('amqp:main', 'amqp:main/notices'), ('shop.example', ''))
+    """
+    address = name.split(" ", 2)[2]
+    host, slash, _ = address.partition("/")
+    return host, address if slash else ""
+
+
+def end_reason(name: str) -> str:
     """Return why the alert of a cause has ended."""
     return GONE.get(name.partition(" ")[0], "its cause is not one that is known")
 
@@ -560,7 +599,7 @@ def lane_alert(task: int, lanes: Sequence[tuple[str, int, Sequence[int]]]) -> Al
     return alerts([Alert("lane_held", task, text=text)])[0]
 
 
-def starved_alerts(
+def starvation_alerts(
     requests: Sequence[tuple[int, str, str, str]], after: float, living: Iterable[NodeInfo] = ()
 ) -> list[AlertRow]:
     """Return an alert for each action whose requests (task, step, agent, action) starve.
@@ -601,7 +640,7 @@ UNCLAIMED = "unclaimed"
 """Listed among the names of causes for "tasks wait and no Scheduler is alive"."""
 
 
-def unclaimed(after: float) -> list[AlertRow]:
+def no_scheduler_alerts(after: float) -> list[AlertRow]:
     """Return the alert that tasks have waited for ``after`` seconds and no Scheduler
     was alive in that time.
     """
@@ -617,7 +656,7 @@ def present_start(start_at: float, wall: str | None, ready_seq: int) -> float | 
     return start if start * 1_000_000 > ready_seq + 1 else None
 
 
-def freed(state: str, reason: TaskReason) -> bytes:
+def release_moves(state: str, reason: TaskReason) -> bytes:
     """Return the moves of a task in ``state`` whose lock was released, as JSON: one under way is pending
     again.
     """
@@ -631,18 +670,20 @@ def silent(
     failures: int,
     taken_at: float | None,
     *,
+    due: float | None = None,
     is_dead: bool = False,
     is_excused: bool = False,
     node: int | None = None,
 ) -> tuple[int, TaskMessage]:
     """Return the message about a request (task, idx, attempt) that counts as unanswered, after its task.
 
-    ``is_dead``: its ``node`` is dead. ``is_excused``: no failure was counted.
+    ``due``: its deadline. ``is_dead``: its ``node`` is dead. ``is_excused``: no failure was counted.
     """
     task, idx, attempt = key
+    took = 0.0 if due is None or taken_at is None else round(seconds(due) - seconds(taken_at), 6)
     return task, TaskMessage(
         "expired", idx=idx, doing=doing, attempt=attempt, failures=failures, died=is_dead, excused=is_excused,
-        first_sent=taken_at or 0.0, node=node or 0,
+        first_sent=taken_at or 0.0, took=took, due=seconds(due or 0.0), node=node or 0,
     )  # fmt: skip
 
 
@@ -659,7 +700,7 @@ def late(
     ]
 
 
-def restored(outcome: NewGeneration, act: Act) -> str:
+def restore_alert_text(outcome: NewGeneration, act: Act) -> str:
     """Return the text of the alert about a generation that an operator began."""
     return (
         f"{act.who or 'somebody'} said that the store was restored: generation {outcome.generation} began; {outcome.freed} tasks under way "

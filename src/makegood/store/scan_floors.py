@@ -47,7 +47,7 @@ class Floors:
     _took: dict[Hashable, float] = field(default_factory=dict)
     _rests: dict[Hashable, float] = field(default_factory=dict)
 
-    async def looked(self, group: Hashable, look: Callable[[bool], Awaitable[list[T]]]) -> list[T]:
+    async def scan(self, group: Hashable, look: Callable[[bool], Awaitable[list[T]]]) -> list[T]:
         """Return what ``look`` finds: from the floors or, with True, from the bottom.
 
         It searches from the bottom when that is due, or when nothing else was found.
@@ -56,7 +56,7 @@ class Floors:
         items: list[T] = [] if swept else await look(False)
         if swept or (not items and self.due(group, empty=True)):
             items = await look(True)
-            self.swept(group)
+            self.end_sweep(group)
         return items
 
     def due(self, group: Hashable, *, empty: bool = False) -> bool:
@@ -74,7 +74,7 @@ class Floors:
         self._swept[group] = now
         return True
 
-    def swept(self, group: Hashable) -> None:
+    def end_sweep(self, group: Hashable) -> None:
         """Record that the sweep has ended."""
         now = self.clock.monotonic()
         took, before = now - self._swept[group], self._took.get(group, 0.0)
@@ -87,7 +87,7 @@ class Floors:
         position = self._highest.get(key)
         return -1.0 if position is None else position - self.slack
 
-    def passed(self, key: Hashable, position: float) -> None:
+    def advance(self, key: Hashable, position: float) -> None:
         """Record that everything up to ``position`` was read."""
         if position > self._highest.get(key, -1.0):
             self._highest[key] = position

@@ -121,7 +121,7 @@ class DueSchedule(msgspec.Struct, frozen=True):
     paused_at: float | None
     paused_until: float | None
 
-    def stored(self) -> StoredSchedule:
+    def decode(self) -> StoredSchedule:
         """Return the row, read. Raises ``ValueError`` and its kind for one that cannot be read."""
         pausing = None if self.paused_at is None else Pausing(float(self.paused_at), self.paused_until)
         is_open = self.last_state is not None and self.last_state not in ("processed", "undone", "error")

@@ -8,12 +8,13 @@ term of the Supervisor.
 PostgreSQL, where the server's clock is the calendar.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from makegood.errors import ConfigError, ScheduleNotFoundError, StoreError
 from makegood.model.messages import Act, Alert, TaskMessage
@@ -60,6 +61,7 @@ _DUE = Sql(
 _DUE_BUFFERS = Sql(
     f"select {_ROW} {_FROM} where {_HAS_FREE_BUFFER} and s.buffer_at <= $1::float8 order by s.app, s.name limit $2 for update of s skip locked"
 )
+_STATES = Sql("select id, state from makegood.task where id = any ($1::bigint[])")
 _LOCKED = Sql(f"select {_ROW} {_FROM} where s.app = $1 and s.name = $2 for update of s")
 _PAGE = Sql(
     f"select {_ROW} {_FROM} where s.app > $1 or (s.app = $1 and s.name > $2) order by s.app, s.name limit $3 for update of s"
@@ -148,7 +150,7 @@ async def fire(tx: Tx, place: FiringPlace, limit: int, following: Following) -> 
             due_rows.setdefault((row.app, row.name), row)
     if not due_rows:
         return FiringPass((), full=False)
-    works = following([*due_rows.values()], now)
+    works = following(await _with_states(tx, due_rows.values()), now)
     drafts = [draft for work in works for draft in work.drafts]
     answers = (
         {draft.id: answer for draft, answer in zip(drafts, await place.insert(drafts), strict=True)}
@@ -158,7 +160,7 @@ async def fire(tx: Tx, place: FiringPlace, limit: int, following: Following) -> 
     if any(answer.key_collision for answer in answers.values()):
         raise StoreError("a task's id was drawn twice: nothing was fired, and the schedules are tried again")
     firings = [_firing(work, answers) for work in works]
-    moves = [_moved(work, answers) for work in works if work.advance is not None]
+    moves = [_advance_values(work, answers) for work in works if work.advance is not None]
     if await tx.many(_MOVE, moves) != len(moves):
         raise StoreError("a schedule has changed while it was locked: nothing was fired")
     await tx.many(
@@ -177,6 +179,18 @@ async def fire(tx: Tx, place: FiringPlace, limit: int, following: Following) -> 
     return FiringPass(tuple(firings), full=len(due_rows) >= limit or len(works) < len(due_rows) or has_more)
 
 
+async def _with_states(tx: Tx, due_rows: Collection[DueSchedule]) -> list[DueSchedule]:
+    """Return locked rows with the states of their last tasks, read again: a row that changed while PostgreSQL
+    was locking it names a task that the same statement does not see.
+    """
+    last_tasks = [due.last_task for due in due_rows if due.last_task is not None]
+    states = dict[int, str](await tx.rows(_STATES, last_tasks) if last_tasks else ())
+    return [
+        due if due.last_task is None else replace(due, last_state=states.get(due.last_task))
+        for due in due_rows
+    ]
+
+
 def _firing(work: ScheduleWork, answers: dict[int, Submitted]) -> ScheduleFiring:
     due = work.due
     if work.advance is None:
@@ -191,11 +205,11 @@ def _firing(work: ScheduleWork, answers: dict[int, Submitted]) -> ScheduleFiring
     return ScheduleFiring(due.app, due.name, tasks, late, work.advance.skips, is_declared=is_declared)
 
 
-def _moved(work: ScheduleWork, answers: dict[int, Submitted]) -> tuple[Any, ...]:
+def _advance_values(work: ScheduleWork, answers: dict[int, Submitted]) -> tuple[Any, ...]:
     due, advance = work.due, work.advance
     assert advance is not None
     outcomes = [answers[draft.id] for draft in work.drafts]
-    progress = msgspec.structs.replace(
+    progress = replace(
         advance.progress, firings=advance.progress.firings + sum(answer.is_new for answer in outcomes)
     )
     buffer_at = None if progress.buffer is None else progress.since
@@ -225,12 +239,12 @@ def _cause(app: str, name: str) -> Alert:
 
 async def _fail(tx: Tx, works: Sequence[ScheduleWork], now: float) -> None:
     """Keep the moments of schedules that cannot be fired, and raise an alert of each."""
-    await tx.many(_FAIL, [(w.due.app, w.due.name, _failed(w), now + w.wait) for w in works])
+    await tx.many(_FAIL, [(w.due.app, w.due.name, _progress_after_failure(w), now + w.wait) for w in works])
     await alerts.raise_(
         tx,
         rows.alerts(
             [
-                msgspec.structs.replace(
+                replace(
                     _cause(w.due.app, w.due.name),
                     text=f"it cannot be fired, and is tried again: {w.trouble}; see `makegood schedule show`",
                 )
@@ -240,14 +254,14 @@ async def _fail(tx: Tx, works: Sequence[ScheduleWork], now: float) -> None:
     )
 
 
-def _failed(work: ScheduleWork) -> bytes:
+def _progress_after_failure(work: ScheduleWork) -> bytes:
     """Return the progress of a schedule that could not be fired; one that cannot be read stays as it is."""
     raw = work.due.progress
     try:
         progress = msgspec.json.decode(raw, type=ScheduleProgress)
     except UNREADABLE:
         return raw
-    return _encode(msgspec.structs.replace(progress, failures=work.failures, trouble=work.trouble))
+    return _encode(replace(progress, failures=work.failures, trouble=work.trouble))
 
 
 async def fail(tx: Tx, place: FiringPlace, work: ScheduleWork) -> None:
@@ -268,7 +282,7 @@ async def retime(
     moves: list[tuple[Any, ...]] = []
     for due in due_rows:
         try:
-            schedule = due.stored()
+            schedule = due.decode()
         except UNREADABLE:
             continue  # the firing raises the alert
         progress = by_calendar(schedule.progress, now)
@@ -340,7 +354,7 @@ async def _write(tx: Tx, draft: ScheduleDraft, now: float) -> str:
         if (row.spec, row.plan) == (spec_bytes, plan):
             return "same"
         try:
-            stored = row.stored()
+            stored = row.decode()
         except UNREADABLE:
             await tx.run(_CHANGE, *head, _encode(begin), moment, next_at)
             return "changed"
@@ -383,10 +397,10 @@ def _missing(app: str, name: str) -> ScheduleNotFoundError:
     )
 
 
-async def _stored(tx: Tx, app: str, name: str) -> StoredSchedule:
+async def _lock_schedule(tx: Tx, app: str, name: str) -> StoredSchedule:
     for row in await tx.rows(_LOCKED, app, name):
         try:
-            return DueSchedule(*row).stored()
+            return DueSchedule(*row).decode()
         except UNREADABLE as fault:
             raise ConfigError(f"the row of schedule {app}/{name} cannot be read: {fault}") from fault
     raise _missing(app, name)
@@ -394,44 +408,40 @@ async def _stored(tx: Tx, app: str, name: str) -> StoredSchedule:
 
 async def pause(tx: Tx, place: FiringPlace, act: Act, app: str, name: str, *, length: float | None) -> None:
     """Pause a schedule for a length of time, None: until it is resumed. It replaces an earlier pause."""
-    schedule = await _stored(tx, app, name)
+    schedule = await _lock_schedule(tx, app, name)
     now = await calendar_of(tx, place.calendar)
     until = None if length is None else now + length
-    state = _encode(_with_pause(schedule, now)) if schedule.pausing is not None else None
+    has_pauses = schedule.pausing is not None or schedule.progress.pauses
+    state = _encode(_with_pause(schedule, now)) if has_pauses else None
     await tx.run(_PAUSE, app, name, now, until, act.who, act.why, state)
     await _audit(tx, act, "schedule_pause", app=app, name=name, outcome="paused")
     tx.topics.add(TOPIC)
 
 
 def _with_pause(schedule: StoredSchedule, calendar: float) -> ScheduleProgress:
-    """Return the progress of a schedule whose pause ends now, if it is not over.
+    """Return the progress of a schedule whose pause, if it has one that is not over, ends now.
 
     No pause that is over lasts beyond now, not even if the calendar was set back.
     """
-    assert schedule.pausing is not None
-    spans = *schedule.progress.pauses, schedule.pausing.span(calendar)
+    spans = schedule.progress.pauses
+    if schedule.pausing is not None:
+        spans = *spans, schedule.pausing.span(calendar)
     pauses = tuple((begin, min(end, calendar)) for begin, end in spans if begin < min(end, calendar))
-    return msgspec.structs.replace(schedule.progress, pauses=pauses)
+    return replace(schedule.progress, pauses=pauses)
 
 
 async def resume(tx: Tx, place: FiringPlace, act: Act, app: str, name: str) -> bool:
     """Resume a schedule; False if it was not paused. The moments of the pause are skipped.
 
-    A pause that is over stays in the row until the Supervisor has counted its moments; so does one with more
-    moments than one pass deals with.
+    All pauses that are over stay in the row until the Supervisor's next pass: it counts the moments behind
+    one that waits, those beyond what one pass deals with, and those of a pause by other rules of the zone.
     """
-    schedule = await _stored(tx, app, name)
+    schedule = await _lock_schedule(tx, app, name)
     now = await calendar_of(tx, place.calendar)
     if schedule.pausing is None or not schedule.pausing.lasts(now):
         return False
-    advance = advanced(schedule, now)
-    progress = advance.progress
-    if (
-        advance.keeps or advance.more
-    ):  # the Supervisor fires what waits, and counts those of the pause behind it
-        progress = _with_pause(msgspec.structs.replace(schedule, progress=progress), now)
-    elif progress.since < now:
-        progress = dealt_with(progress, now)
+    progress = replace(advanced(schedule, now).progress, pauses=schedule.progress.pauses)
+    progress = _with_pause(replace(schedule, progress=progress), now)
     moment, next_at = next_of(schedule.spec, progress)
     state = _encode(progress), moment, next_at, None, schedule.last_task
     await tx.many(_MOVE, [(app, name, schedule.moment, *state)])
@@ -459,14 +469,14 @@ async def launch(
     is_backfill: bool,
 ) -> list[Submitted]:
     """Insert tasks of a schedule that an operator asked for; moments that have a task already are left."""
-    schedule = await _stored(tx, app, name)
+    schedule = await _lock_schedule(tx, app, name)
     answers = await place.insert(drafts)
     if any(answer.key_collision for answer in answers):
         raise StoreError("a task's id was drawn twice: nothing was written; try again")
     count = sum(answer.is_new for answer in answers)
     progress = schedule.progress
     if count:
-        progress = msgspec.structs.replace(progress, firings=progress.firings + count)
+        progress = replace(progress, firings=progress.firings + count)
         buffer_at = None if progress.buffer is None else progress.since
         last = schedule.last_task if is_backfill else answers[-1].id
         ((next_at,),) = await tx.rows(_NEXT, app, name)
@@ -485,4 +495,4 @@ _NEXT = Sql("select next_at from makegood.schedule where app = $1 and name = $2"
 
 
 async def _audit(tx: Tx, act: Act, kind: str, *, app: str, name: str, outcome: str) -> None:
-    await alerts.acted(tx, rows.act_row(act, kind, f"schedule {app}/{name}: {outcome}", outcome))
+    await alerts.write_audit(tx, rows.act_row(act, kind, f"schedule {app}/{name}: {outcome}", outcome))

@@ -72,7 +72,7 @@ def unknown_values(view: TaskView) -> list[str]:
     ]
 
 
-async def named(tx: ReadTx, condition: Filter) -> Filter:
+async def resolve_word(tx: ReadTx, condition: Filter) -> Filter:
     """Return a filter whose word is the id of a task, if it was an idempotency key of one."""
     word = condition.word
     if word is None or len(word) < SHORTEST:
@@ -161,7 +161,7 @@ def _id_of(word: str) -> int:
 
 
 async def history(tx: ReadTx, task: int, after: int = 0) -> list[EventView]:
-    """Return the events of a task in order."""
+    """Return the events of a task with a sequence above ``after``, in order."""
     return [rows.event(row) for row in await tx.rows(_HISTORY, task, after)]
 
 
@@ -179,16 +179,16 @@ async def detail(
     requests = await tx.rows(_REQUESTS, task)
     unreadable: list[str] = []
     steps = step_views(plans, await tx.rows(_STEPS, task), requests, unreadable)
-    inputs, returns, reply, names = rows.seen_static(static, unreadable)
+    inputs, returns, reply, names = rows.try_read_static(static, unreadable)
     to = None if reply is None else reply.to
     view = task_view(columns)
     unreadable += unknown_values(view)
-    acts = rows.asked(await tx.rows(ASKED, task), unreadable) if with_asked else ()
+    acts = rows.operator_commands(await tx.rows(ASKED, task), unreadable) if with_asked else ()
     labels = await attributes(tx, task) if has_attributes else {}
     signal_views = await signals.views(tx, task) if has_signals else ()
     lanes = await lane_lists.of_task(tx, task) if rows.may_have_lanes(static) else ()
     return TaskDetail(
-        view, steps, inputs, to, tuple(unreadable), acts, returns, trace, store_id, now, names, labels, None, signal_views, rows.signals_of(static), lanes,
+        view, steps, inputs, to, tuple(unreadable), acts, returns, trace, store_id, now, names, labels, None, signal_views, rows.signals_of(static) or {}, lanes,
     )  # fmt: skip
 
 
@@ -235,7 +235,7 @@ def _step_view(
         unreadable.append(f"the row of step {name} is unreadable: its flags are not a number")
         flags = 0
     subject = f"what step {name} declares (column spec of its row)"
-    plan = None if spec is None else rows.seen(plans.plan, spec, subject, unreadable)
+    plan = None if spec is None else rows.try_read(plans.plan, spec, subject, unreadable)
     if plan is not None and not (plan.idx == idx and max(plan.of, plan.item_of) < idx):
         unreadable.append(f"step {name} declares to be another step, or a part of a later one")
         plan = None
@@ -250,5 +250,5 @@ def _step_view(
         idx, kind, name, agent, action, state, attempt, round_, failures, bool(flags & rows.DOUBT),
         plan is None or (plan.policy is not None and plan.policy.undoable), result, error, doing, timer is not None, taken_by,
         due, plan, bool(flags & rows.STOOD), taken_at if first_sent is None and doing != "probe" else first_sent,
-        bool(flags & rows.LOSER),
+        bool(flags & rows.LOSER), taken_at,
     ))  # fmt: skip

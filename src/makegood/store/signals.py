@@ -17,7 +17,7 @@ from makegood.base.stored_values import data, record_of
 from makegood.errors import SignalRefused, TaskNotFoundError
 from makegood.model.messages import Act, SignalRef, TaskMessage
 from makegood.payload.envelopes import SCHEMA, is_encoded
-from makegood.payload.schema_misfit import completed, misfit
+from makegood.payload.schema_misfit import fill_defaults, misfit
 from makegood.store import rows
 from makegood.store.transaction import ReadTx, Sql, Tx, for_each
 from makegood.store.views import SignalView
@@ -91,11 +91,16 @@ class OutgoingSignal(msgspec.Struct, frozen=True, kw_only=True):
         return blake2b(self.step.encode() + b"\0" + self.value, digest_size=16).digest()
 
     @property
-    def message(self) -> bytes:
+    def task_message(self) -> TaskMessage:
         """The message to the task."""
         ref = SignalRef(self.name, self.id, self.step)
         value = self.value if self.whole is None else self.whole
-        return rows.message(TaskMessage("signal", value=value, signal=ref))
+        return TaskMessage("signal", value=value, signal=ref)
+
+    @property
+    def message(self) -> bytes:
+        """The message to the task, as its inbox has it."""
+        return rows.message(self.task_message)
 
 
 class Signalled(msgspec.Struct, frozen=True):
@@ -139,39 +144,54 @@ async def send(tables: SignalTables, signal: OutgoingSignal, who: str = "") -> S
     """Send a signal. Raises ``TaskNotFoundError`` and ``SignalRefused``: then nothing was written."""
     while True:
         task = await tables.state(signal)
-        answer = verdict(task, signal)
+        if task is None:
+            raise unknown(signal.to)
+        answer = verdict(task, signal, rows.signals_of(task.static))
         if isinstance(answer, Signalled):
             return answer
-        assert task is not None
         if await tables.insert(task.task, answer, who):
             return Signalled(signal.id, created=True, task=show(task.task))
         # somebody sent it at the same moment
 
 
-def verdict(task: Addressee | None, signal: OutgoingSignal) -> Signalled | OutgoingSignal:
+def verdict(
+    task: Addressee, signal: OutgoingSignal, schemas: Mapping[str, str] | None
+) -> Signalled | OutgoingSignal:
     """Return a signal as it is to be written for its task, or the answer if the task knows it.
 
-    Raises ``TaskNotFoundError`` and ``SignalRefused``.
+    ``schemas``: of the task's signals, by their names, None if they cannot be read.
+
+    Raises ``SignalRefused``.
     """
-    if task is None:
-        raise _unknown(signal.to)
-    # Asked first: a repeated signal is no new one, whatever became of the task.
+    if (refusal := _unencoded(task, signal, schemas)) is not None:  # no such value was ever sent
+        raise refusal
+    # Asked before the rest: a repeated signal is no new one, whatever became of the task.
     if task.digest is not None:
         conflict = data(task.digest) != signal.digest
         return Signalled(signal.id, created=False, conflict=conflict, task=show(task.task))
-    schemas = rows.signals_of(task.static)
     if (refusal := _refusal(task, signal, schemas)) is not None:
         raise refusal
     return _whole(signal, schemas)
 
 
-def _whole(signal: OutgoingSignal, schemas: Mapping[str, str]) -> OutgoingSignal:
+def whole_for(signal: OutgoingSignal, schemas: Mapping[str, str] | None) -> OutgoingSignal | None:
+    """Return a signal as it is to be written for a task that runs and takes the signals ``schemas``; None if
+    such a task would refuse it.
+    """
+    task = Addressee(0, "processing", "forward", b"", "", "", None, 0)
+    if _unencoded(task, signal, schemas) is not None or _refusal(task, signal, schemas) is not None:
+        return None
+    return _whole(signal, schemas)
+
+
+def _whole(signal: OutgoingSignal, schemas: Mapping[str, str] | None) -> OutgoingSignal:
     """Return a signal whose message has the defaults that its sender leaves out; its digest is the same."""
-    whole = completed(schemas.get(signal.name, ""), signal.value)
+    whole = fill_defaults((schemas or {}).get(signal.name, ""), signal.value)
     return signal if whole is signal.value else msgspec.structs.replace(signal, whole=whole)
 
 
-def _unknown(to: int | TaskKey) -> TaskNotFoundError:
+def unknown(to: int | TaskKey) -> TaskNotFoundError:
+    """Return the error that there is no such task."""
     if isinstance(to, int):
         text = f"there is no task {show(to)} in this store: see `makegood task list`"
         return TaskNotFoundError(text, task_id=show(to))
@@ -181,41 +201,69 @@ def _unknown(to: int | TaskKey) -> TaskNotFoundError:
     )
 
 
-def _refusal(task: Addressee, signal: OutgoingSignal, schemas: Mapping[str, str]) -> SignalRefused | None:
-    """Return why a task does not take a signal; ``schemas``: of its signals, by their names."""
-    name = show(task.task)
+def _refusal(
+    task: Addressee, signal: OutgoingSignal, schemas: Mapping[str, str] | None
+) -> SignalRefused | None:
+    """Return why a task does not take a signal; ``schemas``: of its signals, by their names, None if they
+    cannot be read.
+    """
+    schema = (schemas or {}).get(signal.name, "")
     state = "undoing" if task.goal == "undo" and task.state not in ("undone", "error") else task.state
     if (end := _ENDED.get(state)) is not None:
-        text = f"task {name} takes no signal {signal.name!r}: {end}"
-    elif schemas and signal.name not in schemas:
-        text = f"task {name} waits for no signal {signal.name!r}; it has {', '.join(schemas)}"
+        text = f"task {show(task.task)} takes no signal {signal.name!r}: {end}"
+    elif schemas is not None and signal.name not in schemas:
+        text = f"task {show(task.task)} waits for no signal {signal.name!r}, now or later; {_remedy(task, signal, schemas)}"
     elif signal.step and not re.fullmatch(_STEPS.format(re.escape(signal.name)), signal.step):
         text = (
-            f"task {name} has no step {signal.step!r} that waits for {signal.name!r}: leave the step out, or write {signal.name}, "
+            f"task {show(task.task)} has no step {signal.step!r} that waits for {signal.name!r}: leave the step out, or write {signal.name}, "
             f"{signal.name}-2, or {signal.name}[3] for the item 3 of an mg.each"
         )
-    elif not signal.is_typed and schemas.get(signal.name) == SCHEMA and not is_encoded(signal.value):
-        text = (
-            f"task {name} takes encoded values of the signal {signal.name!r} only: send what app.signal({signal.name!r}, ...) returned "
-            "in place of its name, from a process with the app's code and codec; or declare the signal readable=True"
-        )
-    elif not signal.is_typed and (reason := misfit(schemas.get(signal.name, ""), signal.value)):
-        text = f"task {name} takes no such value of the signal {signal.name!r}: {reason}"
+    elif not signal.is_typed and (reason := misfit(schema, signal.value)):
+        text = f"task {show(task.task)} takes no such value of the signal {signal.name!r}: {reason}"
     elif task.backlog >= MOST_BACKLOG:
         text = (
-            f"task {name} takes no signal {signal.name!r}: {MOST_BACKLOG:,} signals to it are unused, which is the most; send it again "
+            f"task {show(task.task)} takes no signal {signal.name!r}: {MOST_BACKLOG:,} signals to it are unused, which is the most; send it again "
             f"once its steps have used some, or the one that is meant under the same id"
         )
     else:
         return None
+    return _refused(text, task, signal, is_known=signal.name in (schemas or ()))
+
+
+def _unencoded(
+    task: Addressee, signal: OutgoingSignal, schemas: Mapping[str, str] | None
+) -> SignalRefused | None:
+    """Return why a task does not take a plain value; None if it does, or the value is encoded."""
+    schema = (schemas or {}).get(signal.name)
+    if signal.is_typed or schema != SCHEMA or is_encoded(signal.value):
+        return None
+    text = (
+        f"task {show(task.task)} takes encoded values of the signal {signal.name!r} only, and this process has no codec of app {task.app!r}: "
+        f"where the app's code runs, send what app.signal({signal.name!r}, ...) returned in place of its name; elsewhere pass the app, "
+        "--check MODULE:APP, or its codec, --codec MODULE:OBJECT or mg.Client(codec=...)"
+    )
+    return _refused(text, task, signal, is_known=True, takes_encoded=True)
+
+
+def _refused(text: str, task: Addressee, signal: OutgoingSignal, **options: bool) -> SignalRefused:
     return SignalRefused(
         text,
-        task_id=name,
+        task_id=show(task.task),
         signal=signal.name,
         state=task.state,
         app=task.app,
         workflow=task.workflow,
-        is_known=signal.name in schemas,
+        **options,
+    )
+
+
+def _remedy(task: Addressee, signal: OutgoingSignal, schemas: Mapping[str, str]) -> str:
+    """Return what to do about a signal that no step of its task waits for."""
+    if schemas:
+        return f"it has {', '.join(schemas)}"
+    return (
+        f"no step of its workflow {task.app}.{task.workflow} is an mg.wait_for: send the signal to the task that waits (`makegood task list "
+        f"waits:{signal.name}`), or add the wait to the workflow, which counts for tasks that are submitted after that"
     )
 
 
@@ -257,7 +305,7 @@ async def send_for(tx: Tx, act: Act, content: tuple[str, bytes], tasks: Sequence
             answers[task.task] = KNOWN if is_same else f"it knows {signal.id} with another value"
         else:
             schemas = rows.signals_of(task.static)
-            refusal = _refusal(task, signal, schemas)
+            refusal = _unencoded(task, signal, schemas) or _refusal(task, signal, schemas)
             answers[task.task] = "" if refusal is None else str(refusal)
             by_task[task.task] = _whole(signal, schemas)
     sends = [(task, by_task[task]) for task, answer in answers.items() if not answer]

@@ -55,7 +55,7 @@ def _listener(row: Sequence[Any]) -> str | None:
     task, url = row
     try:
         if notices.at_broker(url) is None:
-            notices.parted(url)
+            notices.split_url(url)
     except UNREADABLE as fault:
         return f"task {_show(task)}: nothing can be sent to its listener's address: {_why(fault)}"
     return None
@@ -136,7 +136,7 @@ limit $1
 """Places in lanes that the states of their tasks contradict: others would wait for them forever."""
 
 
-async def broken(database: SharedDatabase, read: Read, limit: int) -> list[str]:
+async def find_defects(database: SharedDatabase, read: Read, limit: int) -> list[str]:
     """Return at most ``limit`` sentences, one for each unreadable row."""
     findings: list[str] = []
     after: int | None = -(1 << 63)
@@ -160,7 +160,7 @@ async def broken(database: SharedDatabase, read: Read, limit: int) -> list[str]:
 
 
 async def _ask(database: SharedDatabase, sql: Sql, *values: Any) -> Sequence[Sequence[Any]]:
-    return await database.looked(lambda tx: tx.rows(sql, *values))
+    return await database.run_read(lambda tx: tx.rows(sql, *values))
 
 
 async def _of(

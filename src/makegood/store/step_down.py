@@ -28,7 +28,7 @@ async def ask_step_down(tx: Tx, name: str, epoch: int, act: Act) -> str | None:
     for (holder,) in await tx.rows(_HOLDER, name, epoch):
         await tx.run(_ASK, name, epoch)
         text = f"{holder}, leader of {name} under epoch {epoch}, is asked to step down"
-        await alerts.acted(tx, rows.act_row(act, "step_down", text, "asked"))
+        await alerts.write_audit(tx, rows.act_row(act, "step_down", text, "asked"))
         return str(holder)
     return None
 

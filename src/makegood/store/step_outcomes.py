@@ -5,18 +5,18 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from makegood.base.stored_values import record_of, text
-from makegood.model.states import Goal, StepState, TaskState
+from makegood.model.states import AT_REST, Goal, StepState, TaskState
 from makegood.store.transaction import ReadTx, Sql
 
-_TASKS = Sql("select id, state, goal from makegood.task where id = any ($1::bigint[])")
 _SIGNALS = Sql("""
 select s.task, s.name, s.id, s.used,
     (select count(*) from makegood.signal l where l.task = s.task and l.used = s.used and (l.used_at, l.seq) > (s.used_at, s.seq))
 from makegood.signal s where s.task = any ($1::bigint[]) and s.id = any ($2::text[])
 """)
-_STEPS = Sql(
-    "select task, idx, state, round, result, error from makegood.step where task = any ($1::bigint[]) and idx = any ($2::integer[])"
-)
+_STEPS = Sql("""
+select s.task, s.idx, t.state, t.goal, s.state, s.round, s.result, s.error
+from makegood.step s join makegood.task t on t.id = s.task where s.task = any ($1::bigint[]) and s.idx = any ($2::integer[])
+""")
 
 
 class AwaitedStep(msgspec.Struct, frozen=True):
@@ -49,8 +49,17 @@ class StepOutcome(msgspec.Struct, frozen=True):
 async def step_outcomes(tx: ReadTx, steps: Sequence[AwaitedStep]) -> dict[AwaitedStep, StepOutcome]:
     """Return what became of these steps; those that the store does not have are missing.
 
-    It reads a signal before the step: whoever finds a signal used finds what that led to as well.
+    The store may change between two reads. A task at rest uses no signal any more, but may have used one
+    after the signals were read: then all is read again.
     """
+    outcomes = await _read(tx, steps)
+    if any(each.wait is None and each.task_state in AT_REST for each in outcomes.values()):
+        outcomes = await _read(tx, steps)
+    return outcomes
+
+
+async def _read(tx: ReadTx, steps: Sequence[AwaitedStep]) -> dict[AwaitedStep, StepOutcome]:
+    """Read the signals before the steps: whoever finds a signal used finds what that led to as well."""
     tasks = _distinct(step.task for step in steps)
     waits: dict[tuple[int, str, str], tuple[int | None, bool]] = {
         (task, name, id_): (wait, later > 0)
@@ -58,20 +67,17 @@ async def step_outcomes(tx: ReadTx, steps: Sequence[AwaitedStep]) -> dict[Awaite
             _SIGNALS, tasks, _distinct(step.id for step in steps)
         )
     }
-    states: dict[int, tuple[object, object]] = {
-        task: (state, goal) for task, state, goal in await tx.rows(_TASKS, tasks)
-    }
     idxs = _distinct([*(step.idx for step in steps), *(wait for wait, _ in waits.values())])
     rows = {(task, idx): values for task, idx, *values in await tx.rows(_STEPS, tasks, idxs)}
     outcomes: dict[AwaitedStep, StepOutcome] = {}
     for step in steps:
-        if step.task not in states or (step.task, step.idx) not in rows:
+        if (step.task, step.idx) not in rows:
             continue
+        task_state, goal, *values = rows[step.task, step.idx]
         wait, is_stale = waits.get((step.task, step.signal, step.id), (None, False))
         if wait is not None and (row := rows.get((step.task, wait))) is not None:
-            is_stale = is_stale or text(row[0]) in ("waiting", "ready")
-        values = (*states[step.task], wait, is_stale, *rows[step.task, step.idx])
-        outcomes[step] = record_of(StepOutcome, values)
+            is_stale = is_stale or text(row[2]) in ("waiting", "ready")
+        outcomes[step] = record_of(StepOutcome, (task_state, goal, wait, is_stale, *values))
     return outcomes
 
 

@@ -23,7 +23,7 @@ from makegood.store.alerts import living, raise_, watch
 from makegood.store.records import Judged
 from makegood.store.requests import KEY, leave
 from makegood.store.scan_floors import Floors
-from makegood.store.transaction import ReadTx, SharedDatabase, Sql, Tx, Verbs, bound, for_each
+from makegood.store.transaction import ReadTx, SharedDatabase, Sql, Tx, Verbs, binder, for_each
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -59,7 +59,7 @@ _THESE = "select id, state from makegood.task where id = any ($1::bigint[])"
 _IN_ORDER = "order by id for no key update"
 LOCK = _locking(f"{_THESE} {_IN_ORDER}")
 SILENT = _locking("""
-select r.task, r.idx, r.attempt, r.kind, r.excused, r.taken_by, r.taken_at,
+select r.task, r.idx, r.attempt, r.kind, r.excused, r.taken_by, r.taken_at, r.complete_by,
     (select s.failure_count from makegood.step s where s.task = r.task and s.idx = r.idx),
     coalesce((select n.dead or n.alive_until <= {now} from makegood.node n where n.id = r.taken_by), true),
     coalesce((select n.stopped_at is null from makegood.node n where n.id = r.taken_by), true)
@@ -240,12 +240,12 @@ async def free(
     ids = sorted(id_ for id_, _ in task_rows)
     ((last,),) = await tx.rows(READY, len(ids))
     await tx.many(FREE, [(id_, last - n, failures, suspect) for n, id_ in enumerate(reversed(ids))])
-    await tx.record([(id_, rows.freed(state, reason)) for id_, state in task_rows])
+    await tx.record([(id_, rows.release_moves(state, reason)) for id_, state in task_rows])
     tx.topics.add("pending")
     return ids
 
 
-async def _locked(tx: Tx, sql: tuple[Sql, Sql], tasks: Collection[int], *values: Any) -> list[Sequence[Any]]:
+async def _lock(tx: Tx, sql: tuple[Sql, Sql], tasks: Collection[int], *values: Any) -> list[Sequence[Any]]:
     """Return what ``sql`` locks, in order; if an earlier try gave way to a lock, only what is free now."""
     return list(await tx.rows(sql[tx.again], sorted(tasks), *values)) if tasks else []
 
@@ -261,19 +261,24 @@ async def _overdue(
     swept = floors.affordable(group)
     overdue_rows = await tx.rows(sql, limit, -1.0 if swept else floors.floor(group), *values)
     if swept:
-        floors.swept(group)
+        floors.end_sweep(group)
     *_, complete_by, until = overdue_rows[0]
-    floors.passed(group, until if complete_by is None else complete_by)
+    floors.advance(group, until if complete_by is None else complete_by)
     return [tuple(key) for *key, complete_by, _ in overdue_rows if complete_by is not None]
 
 
 async def judge(tx: Tx, floors: Floors, grace: float, limit: int) -> Judged:
-    """Judge requests whose deadline passed more than ``grace`` seconds ago without an answer."""
+    """Judge at most ``limit`` unanswered requests, ``grace`` seconds after their deadlines.
+
+    Each request is judged by compare-and-set on attempt and deadline. Judging adds 1 to the failure counts of
+    step and task, deletes the request row, and puts ``expired`` (with the count, and whether its node is
+    dead) in the task's inbox.
+    """
     overdue = await _overdue(tx, REQUESTS, floors, OVERDUE, limit, grace)
-    tasks = [task for task, _ in await _locked(tx, LOCK, {key[0] for key in overdue})]
+    tasks = [task for task, _ in await _lock(tx, LOCK, {key[0] for key in overdue})]
     verdicts = _Verdicts()
     keys = set(overdue)
-    for *key, kind, is_excused, node, taken_at, failures, is_dead, has_crashed in await _locked(
+    for *key, kind, is_excused, node, taken_at, complete_by, failures, is_dead, has_crashed in await _lock(
         tx, SILENT, tasks, grace
     ):
         if tuple(key) not in keys:
@@ -281,7 +286,9 @@ async def judge(tx: Tx, floors: Floors, grace: float, limit: int) -> Judged:
         # An excused silence counts as a failure only if the process died and was not stopped cleanly.
         counts = not is_excused or bool(is_dead and has_crashed)
         total, dead = whole(failures) + counts, bool(is_dead)
-        message = rows.silent(key, kind, total, taken_at, is_dead=dead, is_excused=not counts, node=node)
+        message = rows.silent(
+            key, kind, total, taken_at, due=complete_by, is_dead=dead, is_excused=not counts, node=node
+        )
         verdicts.add((key[0], key[1], key[2]), int(counts), message)
     judgements = await verdicts.write(tx)
     return Judged([judgements[key] for key in overdue if key in judgements], full=len(overdue) >= limit)
@@ -317,37 +324,44 @@ class _Verdicts:
 
 
 async def judge_dead(tx: Tx, floors: Floors, grace: float, limit: int) -> Judged:
-    """Judge, before their deadlines, attempts of actions whose process is marked as dead, if their services
-    honour keys and their tasks go forward.
+    """Judge, before their deadlines, at most ``limit`` attempts of nodes marked as dead: those of actions
+    whose services honour keys (``Policy.resumes``), in tasks that go forward.
 
-    The mark is final: who only was slow continues under another number. Its attempt may run on, and its step
-    learns until when (``runs_until``).
+    As ``judge``, and ``expired`` says until when the attempt would have been awaited, ``grace`` included: it
+    may still run if its process was only slow.
+
+    The mark is final: a process that was only slow continues under another number.
     """
     if not floors.affordable(RUN):
         return Judged([])
     dead = [task for (task,) in await tx.rows(DEATHS, limit)]
     verdicts = _Verdicts()
-    tasks = [task for task, _ in await _locked(tx, LOCK_FORWARD, set(dead))]
+    tasks = [task for task, _ in await _lock(tx, LOCK_FORWARD, set(dead))]
     records = await tx.rows(CUT_SHORT, tasks) if tasks else ()
     for task, idx, attempt, node, taken_at, complete_by, failures in records:
         key = whole(task), whole(idx), whole(attempt)
-        of, message = rows.silent(key, "do", whole(failures) + 1, taken_at, is_dead=True, node=node)
+        of, message = rows.silent(
+            key, "do", whole(failures) + 1, taken_at, due=complete_by, is_dead=True, node=node
+        )
         verdicts.add(key, 1, (of, replace(message, runs_until=seconds(complete_by) + grace)))
     judgements = await verdicts.write(tx)
-    floors.swept(RUN)
+    floors.end_sweep(RUN)
     return Judged(list(judgements.values()), full=len(dead) >= limit)
 
 
 async def release_dead(tx: Tx, floors: Floors, limit: int, *, marks: bool = True) -> list[int]:
-    """Free tasks held by nodes whose heartbeat has run out, and mark these nodes.
+    """Free tasks held by nodes whose heartbeat has run out; without ``marks``, only by marked nodes.
 
-    ``marks``: without it, only tasks held by nodes that are marked.
+    A freed task gets locked_by null, state pending and failure_count + 1. ``lost`` + 1 only for tasks of
+    which the dead process was running an attempt, even one judged as silent since: only these tasks may have
+    killed it. A dead node's row is marked, so the node learns of its death when it returns. Returns the tasks
+    freed.
     """
     if marks:
         floors.left |= {id_ for (id_,) in await tx.rows(DEAD)}
     if floors.affordable(HOLD):
         floors.left = {id_ for (id_,) in await tx.rows(HOLDERS)}
-        floors.swept(HOLD)
+        floors.end_sweep(HOLD)
     # A mark that was rolled back stays in ``left``, and its node may still be alive.
     left = sorted(floors.left)
     if not marks:
@@ -356,26 +370,29 @@ async def release_dead(tx: Tx, floors: Floors, limit: int, *, marks: bool = True
         alive = {id_ for (id_,) in await tx.rows(ALIVE, left)} if left else set()
         holders = sorted(floors.left - alive)
     held_ids = [id_ for (id_,) in await tx.rows(HELD_BY, holders, limit)] if holders else []
-    return await free(tx, await _locked(tx, LOCK_HELD, held_ids, holders), "scheduler_dead")
+    return await free(tx, await _lock(tx, LOCK_HELD, held_ids, holders), "scheduler_dead")
 
 
 async def release_unresponsive(tx: Tx, _: Floors, older: float, limit: int) -> list[int]:
-    """Free tasks whose Scheduler left an ``expired`` message undecided for more than ``older`` seconds."""
+    """Free tasks whose Scheduler left an ``expired`` message undecided for more than ``older`` seconds;
+    ``lost`` + 1.
+    """
     tasks = {task for (task,) in await tx.rows(UNRESPONSIVE, older, limit)}
-    return await free(tx, await _locked(tx, LOCK_LOCKED, tasks), "scheduler_silent", suspect=True)
+    return await free(tx, await _lock(tx, LOCK_LOCKED, tasks), "scheduler_silent", suspect=True)
 
 
 async def expire_tasks(tx: Tx, floors: Floors, limit: int) -> list[int]:
-    """Put ``task_expired`` in the inbox of forward tasks past their deadline; raise alerts for
-    slow undos. Once each.
+    """Put ``task_expired`` in the inbox of forward tasks past their deadline, once each.
+
+    Raises an alert for undos past undo_within.
     """
     overdue = [id_ for (id_,) in await _overdue(tx, TASKS, floors, PAST, limit)]
-    past: list[int] = [id_ for id_, _ in await _locked(tx, LOCK_PAST, overdue)]
+    past: list[int] = [id_ for id_, _ in await _lock(tx, LOCK_PAST, overdue)]
     if past:
         await tx.run(_NOTE_EXPIRY, past)
         await leave(tx, [(task, TaskMessage("task_expired")) for task in past])
     slow = [id_ for (id_,) in await tx.rows(LATE_UNDO, limit)]
-    late: list[int] = [id_ for id_, _ in await _locked(tx, LOCK_LATE, slow)]
+    late: list[int] = [id_ for id_, _ in await _lock(tx, LOCK_LATE, slow)]
     if late:
         await tx.run(_NOTE_LATE_UNDO, late)
         text = "the undo has not finished within undo_within; it continues"
@@ -384,9 +401,13 @@ async def expire_tasks(tx: Tx, floors: Floors, limit: int) -> list[int]:
 
 
 async def starved(tx: Tx, floors: Floors, after: float, limit: int, outage: float = 300.0) -> list[int]:
-    """Find requests that no agent has claimed for ``after`` seconds.
+    """Find requests that no agent has claimed for ``after`` seconds, each once, and keep the alerts about
+    them current.
 
-    Raises an alert per action that nobody claims, and keeps the other alerts about waiting tasks current.
+    Raises one alert per action that nobody claims; counts no failure. An agent whose circuit is open has an
+    alert of its own, and after ``outage`` seconds a second one, which names the waiting tasks. Raises one
+    alert if tasks have waited for ``after`` seconds and no Scheduler was alive in that time. Ends these
+    alerts when actions are claimed again, circuits are no longer open, or a Scheduler or leader is back.
     """
     if not floors.affordable(WAIT):
         return []
@@ -394,14 +415,14 @@ async def starved(tx: Tx, floors: Floors, after: float, limit: int, outage: floa
     if starving:
         await tx.many(NOTE_STARVATION, [row[:3] for row in starving])
         waits = [(row[0], *row[3:]) for row in starving]
-        await raise_(tx, rows.starved_alerts(waits, after, await living(tx)))
+        await raise_(tx, rows.starvation_alerts(waits, after, await living(tx)))
     await watch(tx, after, limit, outage)
-    floors.swept(WAIT)
+    floors.end_sweep(WAIT)
     return [row[0] for row in starving]
 
 
 async def horizon(tx: ReadTx, floors: Floors, grace: float, most: float) -> float:
-    """Return seconds until something may have to be judged, between 0 and ``most``."""
+    """Return seconds until the earliest deadline (+ grace), task deadline or heartbeat end: 0 to ``most``."""
     begin = floors.floor(REQUESTS), floors.floor(TASKS)
     ((now, *times),) = await tx.rows(HORIZON, grace, most, *begin)
     next_time: float = min((at for at in times if isinstance(at, int | float)), default=now + most)
@@ -412,25 +433,33 @@ def _under_term(
     verb: Callable[Concatenate[Tx, Floors, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["SupervisionVerbs", Grant, P], Coroutine[Any, Any, T]]:
     """Make a method of a verb that writes under a term."""
-    bind = bound(verb)
+    bind = binder(verb)
 
     @wraps(verb)
     async def method(self: "SupervisionVerbs", term: Grant, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._db.written(bind(self.floors, *args, **kwargs), term)
+        return await self._db.run_write(bind(self.floors, *args, **kwargs), term)
 
     return method
 
 
 class SupervisionVerbs(Verbs):
-    """What the leading Supervisor finds and changes. ``floors``: how far it has read."""
+    """What the leading Supervisor finds and changes.
+
+    Every write carries the term's epoch. It raises ``FencedOffError`` when the lease has moved on or expired:
+    the last statement locks the lease row FOR SHARE.
+
+    ``floors``: how far it has read.
+    """
 
     def __init__(self, database: SharedDatabase, clock: Clock) -> None:
         super().__init__(database)
         self.floors = Floors(clock, 5.0)
 
     async def horizon(self, grace: float, most: float) -> float:
-        """Return seconds until something may have to be judged."""
-        return await self._db.looked(partial(horizon, floors=self.floors, grace=grace, most=most))
+        """Return seconds until the earliest deadline (+ grace), task deadline or heartbeat end: 0 to
+        ``most``.
+        """
+        return await self._db.run_read(partial(horizon, floors=self.floors, grace=grace, most=most))
 
     judge = _under_term(judge)
     judge_dead = _under_term(judge_dead)

@@ -133,7 +133,7 @@ async def excerpt(
     window, next_ = (None, None) if whole or page is None else await _window(tx, task, page)
     choice = None if whole else sorted({*await _notable(tx, task, last), *(window or ())})
     steps, sizes = await _steps(tx, plans, task, choice, unreadable)
-    inputs, returns, reply, names = rows.seen_static(static, unreadable)
+    inputs, returns, reply, names = rows.try_read_static(static, unreadable)
     if static is None and static_size:
         sizes["inputs"] = static_size
     view = task_view(columns)
@@ -142,9 +142,9 @@ async def excerpt(
         sizes["result"] = result_size
     detail = TaskDetail(
         view, steps, inputs, None if reply is None else reply.to, tuple(unreadable),
-        rows.asked(await tx.rows(ASKED, task), unreadable), returns, trace, store_id, now, names,
+        rows.operator_commands(await tx.rows(ASKED, task), unreadable), returns, trace, store_id, now, names,
         await attributes(tx, task) if has_attributes else {}, None if whole else _tally(blocks),
-        await signals.views(tx, task) if has_signals else (), {} if static is None else rows.signals_of(static),
+        await signals.views(tx, task) if has_signals else (), {} if static is None else rows.signals_of(static) or {},
         await lane_lists.of_task(tx, task) if rows.may_have_lanes(static) else (),
     )  # fmt: skip
     return TaskExcerpt(detail, (last or 0) + 1, blocks, window, next_, sizes)
@@ -207,12 +207,12 @@ async def _steps(
 
 
 async def step_names(tx: ReadTx, task: int, steps: Sequence[int]) -> dict[int, str]:
-    """Return the names of these steps."""
+    """Return the names of these steps, by index."""
     return {idx: name for idx, name in await tx.rows(_NAMES, task, list(steps))}  # noqa: C416 - records, not pairs
 
 
 async def recent(tx: ReadTx, task: int, before: int | None = None) -> TaskEvents:
-    """Return the newest events of a task below the sequence ``before``, in order.
+    """Return the newest events of a task with a sequence below ``before``, in order, as many as a page shows.
 
     The moves of an event that is too large for a page are left out, and its size says so.
     """
@@ -221,8 +221,8 @@ async def recent(tx: ReadTx, task: int, before: int | None = None) -> TaskEvents
 
 
 async def events_after(tx: ReadTx, task: int, after: int, limit: int, octets: int) -> TaskEvents:
-    """Return the events of a task above the sequence ``after``, in order: at most ``limit``, and only one if
-    it is larger than ``octets``.
+    """Return events of a task with a sequence above ``after``, in order: at most ``limit``, and of ``octets``
+    bytes, but one at least.
     """
     sizes = [*await tx.rows(_SIZES_AFTER, task, after, limit + 1)]
     room, fitting = octets, list[Any]()
@@ -285,7 +285,7 @@ async def value(tx: ReadTx, task: int, what: str, number: int, most: int) -> tup
     if isinstance(content, str):
         return size, content.encode("utf-8", "surrogatepass")
     if what == "inputs":
-        inputs, _, _, names = rows.seen_static(content, [])
+        inputs, _, _, names = rows.try_read_static(content, [])
         if names:  # a name says whether a value is secret
             fields = {name: msgspec.Raw(data) for name, data in zip(names, inputs, strict=False)}
             content = msgspec.json.encode(fields)

@@ -14,7 +14,7 @@ from makegood.base import stored_values
 from makegood.base.stored_values import record_of, text, whole
 from makegood.base.text import first_line
 from makegood.model.states import TaskState
-from makegood.store.search import FAILING, IN_DOUBT, LISTED, matching, named, task_view
+from makegood.store.search import FAILING, IN_DOUBT, LISTED, matching, resolve_word, task_view
 from makegood.store.transaction import ReadTx, Sql
 from makegood.store.views import (
     Filter,
@@ -157,7 +157,7 @@ class _Source:
     @classmethod
     async def of(cls, tx: ReadTx, condition: Filter, scan_limit: int | None) -> "_Source":
         """Return the source for a filter; read which tasks have not ended, if only such may match."""
-        condition = await named(tx, condition)
+        condition = await resolve_word(tx, condition)
         alive: list[int] | None = None
         if condition.waits is not None and not condition.states:  # none has ended
             condition = dataclasses.replace(condition, states=("pending", "sleeping", "queued", "processing"))
@@ -185,8 +185,9 @@ def _by_index(condition: Filter) -> bool:
 async def search(tx: ReadTx, condition: Filter, scan_limit: int | None = LOOKED) -> Found:
     """Return a page of matching tasks, newest first, and where the next page begins.
 
-    The tasks have their results if the filter says so. A page may be short although more tasks match: then
-    the next one looks further back. With ``scan_limit`` None, it looks at all tasks.
+    The tasks have their results if the filter says so. It looks at no more than ``scan_limit`` tasks, so a
+    page may be short although more tasks match: then the next one looks further back. None: it looks at all
+    tasks.
     """
     source = await _Source.of(tx, condition, scan_limit)
     values = [*source.values, condition.limit + 1]
@@ -210,10 +211,12 @@ async def groups(
     *,
     attribute: str | None = None,
 ) -> TaskGroups:
-    """Return a page of groups of matching tasks, as far as ``scan_limit`` tasks show them.
+    """Return a page of matching tasks by their correlation ids, or by their values of an ``attribute``, and
+    where the next page begins.
 
-    ``below``: where the page begins. The number of groups is the filter's limit. ``attribute``: its values
-    name the groups, in place of correlation ids.
+    Looks at no more than ``scan_limit`` tasks, in the same number of statements whatever the groups hold.
+    ``below``: a page that begins there, as the one before says. Each group names at most ``sample_limit``
+    tasks. The number of groups is the filter's limit.
     """
     source = await _Source.of(tx, condition, scan_limit)
     values, name_sql = [*source.values], "correlation_id"
@@ -284,13 +287,13 @@ async def tally(tx: ReadTx, condition: Filter, scan_limit: int | None = LOOKED) 
 
 async def states(tx: ReadTx, condition: Filter) -> dict[str, int]:
     """Return how many tasks match, by state: all of them, however many."""
-    where_sql, values = matching(await named(tx, condition))
+    where_sql, values = matching(await resolve_word(tx, condition))
     sql = f"select state, count(*) from makegood.task where {where_sql} group by state"  # noqa: S608 - our own clauses
     return {text(state): whole(count) for state, count in await tx.rows(Sql(sql), *values)}
 
 
 async def unended(tx: ReadTx, scan_limit: int = LOOKED) -> UnendedTally:
-    """Return how many tasks have not ended, by state."""
+    """Return the number of tasks not ended, by state, as far as ``scan_limit`` tasks show it."""
     tasks = [task for (task,) in await tx.rows(UNENDED, scan_limit + 1)]
     states: dict[Any, int] = {}
     failing = doubt = 0
@@ -310,7 +313,7 @@ async def lately(tx: ReadTx, seconds: float, scan_limit: int = LOOKED) -> tuple[
 
 
 async def briefs(tx: ReadTx, tasks: Sequence[int]) -> dict[int, list[StepBrief]]:
-    """Return the first steps of each task, with what is in flight."""
+    """Return the first steps of each task, for lists, with what is in flight."""
     task_ids = list(tasks)
     requests: dict[tuple[int, int], Sequence[Any]] = {}
     for task, idx, *request in await tx.rows(REQUESTS, task_ids, STEPS_LISTED):
@@ -346,7 +349,9 @@ async def signal_waits(tx: ReadTx, scan_limit: int = LOOKED) -> list[SignalWait]
 
 
 async def waiting(tx: ReadTx, scan_limit: int = LOOKED) -> dict[str, tuple[int, float]]:
-    """Return how many requests wait for each agent, and for how many seconds the oldest has waited."""
+    """Return ``depths`` as far as ``scan_limit`` requests show them, each with the seconds that the oldest
+    request has waited.
+    """
     return {
         text(agent): (count, max(0.0, stored_values.seconds(oldest)))
         for agent, count, oldest in await tx.rows(WAITING, scan_limit)

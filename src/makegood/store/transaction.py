@@ -117,13 +117,13 @@ ReadWork = Callable[[ReadTx], Coroutine[Any, Any, T]]
 class SharedDatabase(Protocol):
     """A store's database, as shared verbs need it."""
 
-    async def written(self, work: Work[T], term: Grant | None = None) -> T:
+    async def run_write(self, work: Work[T], term: Grant | None = None) -> T:
         """Run ``work`` in a transaction that writes; with ``term``, under that lease."""
 
     async def run_ahead(self, work: Work[T]) -> T:
         """Run one statement that is safe to repeat, ahead of the writes that wait."""
 
-    async def looked(self, work: ReadWork[T]) -> T:
+    async def run_read(self, work: ReadWork[T]) -> T:
         """Run read-only ``work`` on one snapshot."""
 
 
@@ -147,7 +147,7 @@ ReadVerb = Callable[Concatenate[ReadTx, P], Coroutine[Any, Any, T]]
 Method = Callable[Concatenate[Verbs, P], Coroutine[Any, Any, T]]
 
 
-def bound(verb: Callable[Concatenate[Any, P], T]) -> Callable[P, Callable[[Any], T]]:
+def binder(verb: Callable[Concatenate[Any, P], T]) -> Callable[P, Callable[[Any], T]]:
     """Return a function that binds all arguments of a verb except the first, by name.
 
     So an observer of transactions sees which verb it is, and its arguments.
@@ -168,21 +168,21 @@ def writing(
 
     ``looks``: is there anything to do? If not, nothing is written and the method returns ``otherwise``.
     """
-    bind = bound(verb)
+    bind = binder(verb)
 
     @wraps(verb)
     async def method(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
         database = self._db
-        if looks is not None and not await database.looked(lambda tx: looks(tx, *args, **kwargs)):
+        if looks is not None and not await database.run_read(lambda tx: looks(tx, *args, **kwargs)):
             return otherwise  # type: ignore[return-value]  # given where ``looks`` is
-        return await database.written(bind(*args, **kwargs))
+        return await database.run_write(bind(*args, **kwargs))
 
     return method
 
 
 def asking(verb: Verb[P, T]) -> Method[P, T]:
     """Make a method of a verb that makes one small write, safe to repeat, which must not wait for others."""
-    bind = bound(verb)
+    bind = binder(verb)
 
     @wraps(verb)
     async def method(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -196,6 +196,6 @@ def reading(verb: ReadVerb[P, T]) -> Method[P, T]:
 
     @wraps(verb)
     async def method(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._db.looked(lambda tx: verb(tx, *args, **kwargs))
+        return await self._db.run_read(lambda tx: verb(tx, *args, **kwargs))
 
     return method

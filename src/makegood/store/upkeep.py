@@ -175,6 +175,7 @@ async def register(tx: Tx, info: NodeInfo) -> tuple[int, int, float]:
     roles = f" {' '.join(info.roles)} "
     values = (info.name, roles, info.host, info.pid, info.ttl, msgspec.json.encode(info))
     ((number, generation, now),) = await tx.rows(_REGISTER, *values)
+    tx.topics.add("nodes")
     return number, generation, now
 
 
@@ -193,25 +194,32 @@ async def heartbeat(tx: Tx, node: int, info: NodeInfo) -> float | None:
 async def unregister(tx: Tx, node: int) -> None:
     """Mark a node as stopped cleanly."""
     await tx.run(_UNREGISTER, node)
+    tx.topics.add("nodes")
 
 
 async def processes(tx: ReadTx) -> list[tuple[int, NodeInfo]]:
     """Return the numbers of the nodes that have not stopped and are not marked as dead, in order, and what
-    they publish.
+    they publish. The heartbeat of one that is dead may have run out while nobody led.
     """
     return [(number, rows.node_info(info)) for number, info in await tx.rows(_PROCESSES)]
 
 
 async def mark_dead(tx: Tx, nodes: Sequence[int]) -> list[int]:
-    """Mark nodes as dead, and end the Supervisor's lease if one of them holds it; return those marked now."""
+    """Mark nodes as dead, whose processes are known to be gone, and end the Supervisor's lease if it is
+    theirs.
+
+    Returns those marked now. One that lives all the same registers again under another number.
+    """
     dead = [(whole(number), name) for number, name in await tx.rows(_MARK_DEAD, sorted(nodes))]
     for _, name in dead:
         await tx.run(_END_LEASE, LEADER, name)
+    if dead:
+        tx.topics.add("nodes")
     return [number for number, _ in dead]
 
 
 async def nodes(tx: ReadTx) -> list[NodeView]:
-    """Return the nodes that are alive or ended within the last hour."""
+    """Return nodes that are alive or stopped within the last hour, with the queue depth of their agents."""
     waits = await depths(tx)
     views: list[NodeView] = []
     for number, data, started_at, remaining, is_stopped, dead in await tx.rows(_NODES, _STOPPED_SHOWN):
@@ -222,7 +230,7 @@ async def nodes(tx: ReadTx) -> list[NodeView]:
 
 
 async def depths(tx: ReadTx) -> dict[str, int]:
-    """Return how many requests wait for each agent."""
+    """Return how many requests wait for each agent ("APP/AGENT"), including agents that no process runs."""
     return {text(agent): count for agent, count in await tx.rows(DEPTHS)}
 
 
@@ -232,8 +240,11 @@ async def figures(
     count_limit: int = COUNT_LIMIT,
     calendar: float = 0.0,
 ) -> TaskFigures:
-    """Return how much work there is, and what is wrong. ``sleepers``: an earlier count of the many.
-    ``calendar``: the caller's wall clock.
+    """Return how much work there is and what is wrong. The cost grows with unended tasks, never with ended
+    ones. ``calendar``: the caller's wall clock, for what is due by the calendar.
+
+    If more than ``count_limit`` tasks sleep, ``sleepers``, the field of that name of earlier figures, spares
+    the count of them all.
     """
     tasks: dict[tuple[str, str, str], int] = {}
     for app, workflow, state, count in await tx.rows(UNENDED):
@@ -327,10 +338,12 @@ class UpkeepVerbs(Verbs):
     sizes = reading(task_lists.sizes)
 
     async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
-        """Remove the old ended tasks in a window of ids; the first window also removes old rows
-        that belong to no task.
+        """Remove tasks that were processed or undone more than ``older`` seconds ago, with all rows about
+        them.
 
-        ``older``: seconds since a task ended. ``after``: the id before the window; 0 for the first. ``dry``:
-        count only.
+        Reads ``limit`` tasks with an id above ``after``; ids follow the order of submission. Never removed:
+        tasks in error, tasks with a waiting message, tasks with an unsent notice, and tasks with an open or
+        unreported alert. The first window (``after`` = 0) also removes at most ``limit`` alerts and operator
+        commands of that age that belong to no task. ``dry``: count only.
         """
         return await (_prunable if dry else _prune)(self, older, after, limit)

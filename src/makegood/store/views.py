@@ -78,7 +78,7 @@ class AgentInfo(msgspec.Struct, frozen=True):
     reset: float = 0.0
     """Seconds until an open circuit lets a call through."""
     most: int | None = None
-    """Calls in flight that the circuit allows."""
+    """The most calls in flight that the circuit allows now; without a breaker the slots."""
     rate: float | None = None
     """Calls a second over all processes."""
     overdue: int = 0
@@ -109,9 +109,13 @@ class SourceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     redelivered: int = 0
     """Deliveries of which the broker said that they were not the first."""
     error: str = ""
-    """The last error, "" for none."""
+    """What keeps it from being read, or else why the latest message was refused; "" for neither."""
     away: float | None = None
     """Seconds for which the broker has not answered this process; None: it answers."""
+    parameters: dict[str, str] = msgspec.field(default_factory=dict)
+    """How it is read: those of the address."""
+    group: str = ""
+    """The name under which the processes of this store read it."""
 
 
 class SenderInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -124,6 +128,10 @@ class SenderInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     failed: int = 0
     error: str = ""
     """The last error since the last success, "" for none."""
+    away: float | None = None
+    """Seconds for which the broker has taken nothing from this process; None: it does."""
+    last_try: float = 0.0
+    """Seconds since this process last tried it."""
 
 
 class SchedulerTally(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -150,6 +158,7 @@ class NodeInfo(msgspec.Struct, frozen=True):
     """Seconds after a heartbeat until the process counts as dead."""
     agents: tuple[AgentInfo, ...] = ()
     held: int = 0
+    """Tasks that its Scheduler holds."""
     tally: SchedulerTally | None = None
     """What its Scheduler has done; None without one."""
     zone_rules: ZoneRules | None = None
@@ -157,7 +166,7 @@ class NodeInfo(msgspec.Struct, frozen=True):
     kinds: tuple[str, ...] = ()
     """The kinds of steps that its Scheduler knows; () without one, and of a version that did not say so."""
     process: ProcessIdentity | None = None
-    """By which others of its host see that it is gone; None: unknown."""
+    """Its identity, by which other processes of its host notice that it is gone; None: unknown."""
     sources: tuple[SourceInfo, ...] = ()
     """The places at brokers from which it takes orders."""
     senders: tuple[SenderInfo, ...] = ()
@@ -184,6 +193,7 @@ class NodeView(msgspec.Struct, frozen=True):
     is_stopped: bool
     """Whether the node stopped cleanly."""
     dead: bool
+    """Whether a Supervisor has declared it dead."""
     waiting: dict[str, int] = {}
 
     @property
@@ -212,7 +222,7 @@ class Exact(msgspec.Struct, frozen=True, tag=True):
 
 
 Pattern = str | Prefix | Exact
-"""What a text of a task must be. A str may not end with a ``*``, which looks like a prefix and is none."""
+"""What a text of a task must be. A str may not end with a ``*``, which looks like a prefix but is not one."""
 
 
 @judge_calls(ConfigError, values=True)
@@ -263,8 +273,8 @@ class Filter:
     """Only tasks with a lane of this name, also those that have ended."""
 
     def __post_init__(self) -> None:
-        """Raise ``ConfigError`` for a state that does not exist, for numbers that cannot be, and for text
-        that no store can contain.
+        """Raise ``ConfigError`` for a state that does not exist, for impossible numbers, and for text that no
+        store can contain.
         """
         states = get_args(TaskState)
         if not set(self.states) <= set(states):
@@ -361,6 +371,7 @@ class StepView(msgspec.Struct, frozen=True):
     doing: str | None = None
     """What the request in flight asks for."""
     waiting: bool = False
+    """Whether it waits for a timer, as between two attempts."""
     taken_by: int | None = None
     """The node that has claimed the request in flight."""
     due: float | None = None
@@ -370,11 +381,13 @@ class StepView(msgspec.Struct, frozen=True):
     stood: bool = False
     """Whether its effect was kept in an earlier round."""
     first_sent: float | None = None
-    """When an agent had the first request under its present key; None if none had, and once it was
-    answered.
+    """When an agent took the first request under the present key; None if no agent has, and again once the
+    request was answered.
     """
     loser: bool = False
-    """Whether it is of a branch of ``mg.first`` that has lost."""
+    """Whether it belongs to a branch of ``mg.first`` that has lost."""
+    taken_at: float | None = None
+    """When ``taken_by`` took the request in flight, by the store's clock."""
 
     @property
     def stands(self) -> bool:
@@ -461,14 +474,8 @@ class TaskDetail(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
     """The names of the workflow's parameters, one for each input."""
 
-    @property
-    def named_inputs(self) -> list[tuple[str, bytes]]:
-        """The inputs in order, each with the name of its parameter, "" if that is not known."""
-        names = (*self.names, *[""] * len(self.inputs))
-        return list(zip(names, self.inputs, strict=False))
-
     attributes: Mapping[str, str] = {}
-    """By which it can be found."""
+    """The attributes with which it was submitted: it can be found by them."""
     tally: Mapping[str, int] | None = None
     """How many actions are in which state, if ``steps`` are only some of the task's steps; else None."""
     signals: tuple[SignalView, ...] = ()
@@ -479,6 +486,12 @@ class TaskDetail(msgspec.Struct, frozen=True):
     """
     lanes: tuple[TaskLane, ...] = ()
     """Its places in its lanes, by name."""
+
+    @property
+    def named_inputs(self) -> list[tuple[str, bytes]]:
+        """The inputs in order, each with the name of its parameter, "" if that is not known."""
+        names = (*self.names, *[""] * len(self.inputs))
+        return list(zip(names, self.inputs, strict=False))
 
     def count(self, *states: str) -> int:
         """Return how many of all actions of the task are in one of these states."""
@@ -515,7 +528,7 @@ class EventView(msgspec.Struct, frozen=True):
     note: str = ""
     """Late replies and operator commands."""
     attempts: tuple[AttemptEnd, ...] = ()
-    """How attempts ended that the commit used.
+    """The ends of the attempts whose answers the commit used.
 
     An attempt that was answered in memory and did not fail is not listed: the process of this row ran it.
     """
@@ -540,9 +553,9 @@ class StepBlock(msgspec.Struct, frozen=True):
     first: int
     last: int
     states: Mapping[str, int] = {}
-    """Of all its steps but those that only join what others decided."""
+    """How many of its steps are in which state, without those that only join what others decided."""
     actions: Mapping[str, int] = {}
-    """Of its actions."""
+    """How many of its actions are in which state."""
 
 
 class TaskExcerpt(msgspec.Struct, frozen=True):
@@ -684,7 +697,7 @@ class TaskGroups(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """How many tasks match, as far as was looked."""
+    """How many of the tasks that were looked at match."""
 
     count: int
     more: bool = False

@@ -5,6 +5,7 @@ store has to send.
 """
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 import msgspec
 
@@ -38,15 +39,17 @@ class ReceiverView(msgspec.Struct, frozen=True):
 
     broker: str
     waiting: int
-    """Tasks with notices to send, up to ``COUNTED``."""
+    """Tasks with notices to send, up to ``COUNTED`` and one more."""
     oldest: float | None
     """Seconds for which the first of them has been due; None: none is."""
     dead: int
-    """Tasks whose notices were given up, up to ``COUNTED``."""
+    """Tasks whose notices were given up, up to ``COUNTED`` and one more."""
     sent: int
     """Notices that the living processes have sent since they started."""
     failed: int
     """Sends that failed; the notices are sent again."""
+    away: float | None
+    """Seconds for which it has taken nothing, as the process knows that tried it last; None: it does."""
     error: str
 
 
@@ -61,12 +64,13 @@ def brokers_of(nodes: Iterable[NodeView], backlogs: Iterable[ReceiverBacklog]) -
     """Return the brokers that the living processes use, and those that notices wait for."""
     living = [node for node in nodes if node.state == "alive"]
     sources: dict[str, list[tuple[str, SourceInfo]]] = {}
-    senders: dict[str, list[SenderInfo]] = {}
+    senders: dict[str, list[tuple[float, SenderInfo]]] = {}
     for node in living:
         for source in node.info.sources:
             sources.setdefault(source.address, []).append((node.info.name, source))
         for sender in node.info.senders:
-            senders.setdefault(sender.broker, []).append(sender)
+            last_try = sender.last_try + node.silent  # it was published with the latest heartbeat
+            senders.setdefault(sender.broker, []).append((last_try, sender))
     by_broker = {backlog.host: backlog for backlog in backlogs if ":" in backlog.host}
     return BrokersView(
         tuple(_source(address, sources[address]) for address in sorted(sources)),
@@ -94,7 +98,10 @@ def _source(address: str, readers: Sequence[tuple[str, SourceInfo]]) -> SourceVi
     )
 
 
-def _receiver(broker: str, backlog: ReceiverBacklog | None, senders: Sequence[SenderInfo]) -> ReceiverView:
+def _receiver(
+    broker: str, backlog: ReceiverBacklog | None, by_last_try: Sequence[tuple[float, SenderInfo]]
+) -> ReceiverView:
+    senders = [sender for _, sender in sorted(by_last_try, key=itemgetter(0))]
     error = next((sender.error for sender in senders if sender.error), "")
     return ReceiverView(
         broker=broker,
@@ -103,5 +110,6 @@ def _receiver(broker: str, backlog: ReceiverBacklog | None, senders: Sequence[Se
         dead=0 if backlog is None else backlog.dead,
         sent=sum(sender.sent for sender in senders),
         failed=sum(sender.failed for sender in senders),
+        away=senders[0].away if senders else None,
         error=error or ("" if backlog is None else backlog.error),
     )

@@ -12,7 +12,7 @@ from makegood.store.views import StepView, TaskDetail
 _DOING: Mapping[str, Doing] = {"do": "do", "probe": "probe", "undo": "undo"}
 
 
-def held(detail: TaskDetail) -> HeldTask:
+def held_task_of(detail: TaskDetail) -> HeldTask:
     """Return a task in the form that the rules take.
 
     Raises ``StoreError`` when its rows cannot be read, or when only some of its steps were.

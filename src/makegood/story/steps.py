@@ -3,7 +3,7 @@
 An item of an ``each`` has the name of its body's step, with its number.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from makegood.saga.rules import owner
@@ -47,15 +47,24 @@ def outermost(step: StepView, steps: Mapping[int, StepView]) -> int | None:
     return each
 
 
+def winner_text(race: StepView, steps: Iterable[StepView]) -> str:
+    """Return which branch of a ``first`` has won, by its steps; "" while none has."""
+    if race.state != "done" or race.plan is None or not race.plan.branches:
+        return ""
+    places = range(race.plan.branches[0], race.idx)
+    names = [s.name for s in steps if s.idx in places and not s.loser and s.kind not in (*JOINS, "first")]
+    return f"{join_names(names)} won" if names else ""
+
+
 def why_it_stays(step: StepView) -> str:
     """Return why the effect of a step that cannot be undone is left in place."""
     return "no way back" if step.no_return else "nothing to undo"
 
 
-def listed(names: Sequence[str], most: int = 3, *, more: int = 0) -> str:
+def join_names(names: Sequence[str], most: int = 3, *, more: int = 0) -> str:
     """Return names as a list in a sentence; ``more``: others that are only counted.
 
-    >>> listed(["book", "pack"]), listed(["a", "b", "c", "d", "e"]), listed(["a"], more=2)
+    >>> join_names(["book", "pack"]), join_names(["a", "b", "c", "d", "e"]), join_names(["a"], more=2)
     ('book and pack', 'a, b, c and 2 more', 'a and 2 more')
     """
     if (others := max(0, len(names) - most) + more) > 0:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from makegood.base.ids import show
 from makegood.model.policy import Policy
 from makegood.store.views import StepView, TaskDetail
-from makegood.story.held_tasks import held
+from makegood.story.held_tasks import held_task_of
 
 TOUCHED = ("done", "in_doubt", "running", "undoing", "undo_failed")
 """States of steps whose effect is, or may be, in place.
@@ -50,10 +50,10 @@ def undo_order(detail: TaskDetail) -> list[Preview]:
     followers = _followers(detail)
     turns = _turns(views, followers)
     order = sorted(
-        (view for view in detail.steps if view.kind == "action" and _touched(view)),
+        (view for view in detail.steps if view.kind == "action" and _is_touched(view)),
         key=lambda view: (turns[view.idx] + (not _holds_up(view)), -view.idx),
     )
-    obstacles = _stuck(views, followers)
+    obstacles = _blockers(views, followers)
     previews: list[Preview] = []
     for view in order:
         ahead, once = fate(view), f", once {obstacles[view.idx]} is settled" if view.idx in obstacles else ""
@@ -95,11 +95,11 @@ def _holds_up(view: StepView, also: Collection[str] = ()) -> bool:
     They do not wait for a step that stays, once that is answered.
     """
     stays = not view.undoable or view.no_return
-    is_touched = _touched(view) or view.state in also
+    is_touched = _is_touched(view) or view.state in also
     return view.kind == "action" and is_touched and (not stays or view.state in ("running", "ready"))
 
 
-def _stuck(views: Mapping[int, StepView], followers: Mapping[int, AbstractSet[int]]) -> dict[int, str]:
+def _blockers(views: Mapping[int, StepView], followers: Mapping[int, AbstractSet[int]]) -> dict[int, str]:
     """Return the steps whose undo is blocked, each with the name of the step that blocks it.
 
     The blocking step cannot be undone without an operator.
@@ -109,7 +109,7 @@ def _stuck(views: Mapping[int, StepView], followers: Mapping[int, AbstractSet[in
         for follower in sorted(followers[idx]):
             if follower in blockers:
                 blockers[idx] = blockers[follower]
-            elif _touched(views[follower]) and fate(views[follower]).stuck:
+            elif _is_touched(views[follower]) and fate(views[follower]).stuck:
                 blockers[idx] = views[follower].name
     return blockers
 
@@ -130,18 +130,18 @@ def _backward(followers: Mapping[int, AbstractSet[int]]) -> list[int]:
     return order
 
 
-def _touched(view: StepView) -> bool:
+def _is_touched(view: StepView) -> bool:
     return view.state in TOUCHED or (view.state == "ready" and view.doubt)
 
 
 def _followers(detail: TaskDetail) -> dict[int, set[int]]:
     """Return the followers of each step, as the rules see them."""
-    return {idx: set(after) for idx, after in enumerate(held(detail).followers)}
+    return {idx: set(after) for idx, after in enumerate(held_task_of(detail).followers)}
 
 
 def needs_settling(detail: TaskDetail) -> list[str]:
     """Return the steps whose undo waits until an operator has settled them."""
-    return [view.name for view in detail.steps if _touched(view) and fate(view).stuck]
+    return [view.name for view in detail.steps if _is_touched(view) and fate(view).stuck]
 
 
 def undone_text(task: int, cause: str, steps: Sequence[StepView]) -> str:

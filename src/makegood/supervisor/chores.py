@@ -68,7 +68,7 @@ class Chores(Actor):
                     log.warning("the store is away; acts on many tasks wait: %s", away)
                     self._idle()
                 except Exception as defect:  # noqa: BLE001 - the leader's other work must go on
-                    rest = await setbacks.met(defect)
+                    rest = await setbacks.pause_after(defect)
                 await event_within(wake, rest)
         finally:
             for end in ends:

@@ -11,6 +11,7 @@ lives registers again under another number, and whatever it still writes under t
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 
@@ -27,12 +28,15 @@ log = logging.getLogger("makegood.supervisor")
 LOOK_EVERY = 0.25
 """Seconds between two looks at the processes of this host."""
 READ_EVERY = 1.0
-"""Seconds between two readings of the processes of the store."""
+"""Seconds between two reads of the processes of the store, at least: many may begin at once."""
 
 
 class Deaths(Actor):
     """Marks the dead among the processes of a store. ``me``: this process. ``hurry``: called when processes
-    are marked, by this one or another one.
+    are marked, by this one or another one. ``life``: seconds after which heartbeats run out.
+
+    It reads the store when processes have begun, ended or been marked. A wake-up may be lost, so it also
+    reads it once in a ``life``: until then heartbeats run out all the same.
     """
 
     def __init__(
@@ -41,35 +45,46 @@ class Deaths(Actor):
         me: ProcessIdentity,
         hurry: Callable[[], None],
         *,
+        life: float,
         clock: Clock,
         rng: random.Random,
     ) -> None:
         self._store = store
         self._me = me
         self._hurry = hurry
+        self._life = life
+        self._wake = asyncio.Event()
         self._clock = clock
         self._rng = rng
         self._processes: Sequence[tuple[int, NodeInfo]] = ()
-        self._read_at = -READ_EVERY
+        self._read_at = -math.inf
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
         setbacks = Setbacks("supervisor", None, self._rng)
-        while True:
-            rest = LOOK_EVERY
-            try:
-                await self.once()
-                await setbacks.over()
-            except StoreUnavailableError as away:
-                log.info("the store is away; the dead are not marked: %s", away)
-                rest = READ_EVERY
-            except Exception as defect:  # noqa: BLE001 - heartbeats run out all the same
-                rest = await setbacks.met(defect)
-            await asyncio.sleep(rest * self._rng.uniform(0.9, 1.1))
+        stop = self._store.subscribe("nodes", self._wake.set)
+        try:
+            while True:
+                rest = LOOK_EVERY
+                try:
+                    await self.once()
+                    await setbacks.over()
+                except StoreUnavailableError as away:
+                    log.info("the store is away; the dead are not marked: %s", away)
+                    self._wake.set()
+                    rest = READ_EVERY
+                except Exception as defect:  # noqa: BLE001 - heartbeats run out all the same
+                    self._wake.set()
+                    rest = await setbacks.pause_after(defect)
+                await asyncio.sleep(rest * self._rng.uniform(0.9, 1.1))
+        finally:
+            stop()
 
     async def once(self) -> list[int]:
         """Mark those that are certainly dead now; return their numbers."""
-        if (now := self._clock.monotonic()) - self._read_at >= READ_EVERY:
+        since = (now := self._clock.monotonic()) - self._read_at
+        if since >= (READ_EVERY if self._wake.is_set() else self._life):
+            self._wake.clear()
             before = {number for number, _ in self._processes}
             self._processes, self._read_at = await self._store.nodes.processes(), now
             if before - {number for number, _ in self._processes}:

@@ -167,7 +167,7 @@ class Firings(Actor):
 
 def _failed(due: DueSchedule, fault: Exception) -> ScheduleWork:
     try:
-        failures = due.stored().progress.failures + 1
+        failures = due.decode().progress.failures + 1
     except UNREADABLE:
         failures = 1
     return ScheduleWork(due, trouble=str(fault), failures=failures, wait=wait_after(failures))

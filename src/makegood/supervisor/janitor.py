@@ -19,7 +19,6 @@ from functools import partial
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
-from makegood.errors import StoreUnavailableError
 from makegood.store.protocol import Store
 from makegood.store.records import Pruned
 
@@ -67,27 +66,24 @@ class Janitor(Actor):
         self._leads = leads
         self._rng = rng
         self._pause = max(every, min(sweep, QUEUES_EVERY))
+        self._age = 0.0
+        """Seconds since the last sweep of tasks."""
 
     async def run(self) -> None:
         """Sweep round after round, until cancelled."""
-        pause, age = self._pause, 0.0
         setbacks = Setbacks("janitor", None, self._rng)
+        away = partial(log.warning, "the store is away; what is old is removed when it is back: %s")
         while True:
-            await asyncio.sleep(pause * self._rng.uniform(0.9, 1.1))
-            age += pause
-            if not self._leads():
-                continue
-            try:
-                await self.queues()
-                if self._keep is not None and age >= self._sweep:
-                    age = 0.0
-                    await self.tasks(self._keep)
-            except StoreUnavailableError as away:
-                log.warning("the store is away; what is old is removed when it is back: %s", away)
-            except Exception as defect:  # noqa: BLE001 - what is old can wait
-                await asyncio.sleep(await setbacks.met(defect))
-            else:
-                await setbacks.over()
+            await asyncio.sleep(self._pause * self._rng.uniform(0.9, 1.1))
+            self._age += self._pause
+            if self._leads():
+                await setbacks.attempt(self._round, away)
+
+    async def _round(self) -> None:
+        await self.queues()
+        if self._keep is not None and self._age >= self._sweep:
+            self._age = 0.0
+            await self.tasks(self._keep)
 
     async def queues(self) -> None:
         """Look through all queues, once; ends early when it leads no more."""

@@ -10,8 +10,9 @@ leaders from judging one silence twice, the compare-and-set keeps a judgement fr
 or a reply has overtaken in between.
 
 After a new term began, or the store was away, nothing is judged for a full interval: agents and Schedulers
-that were cut off as well must have had the time to come back. Only the dead do not: what those had whose rows
-are marked (``deaths``) is judged and freed at once.
+that were cut off as well must have had the time to come back. That the store was away shows in an error, or
+in a gap between the writes of this process (``actor.store_contact``). Only the dead do not come back: what
+those had whose rows are marked (``deaths``) is judged and freed at once.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
+from makegood.actor.store_contact import StoreContact
 from makegood.base.clock import Clock
 from makegood.base.counts import counted
 from makegood.base.pacing import event_within
@@ -73,21 +75,27 @@ class Supervisor(Actor):
     """One instance.
 
     ``every``: seconds between passes at most. ``ttl``: the lease's length. ``limit``: rows a statement at
-    most. ``starve``: seconds that a request may wait for an agent before an alert. ``outage_after``: seconds
-    that a circuit may be open before an alert.
+    most. ``contact``: of its process with the store, None if the process has no heartbeat.
     """
 
     def __init__(
-        self, store: Store, options: Options, *, me: str, clock: Clock, rng: random.Random, limit: int = 500
+        self,
+        store: Store,
+        options: Options,
+        *,
+        me: str,
+        clock: Clock,
+        rng: random.Random,
+        limit: int = 500,
+        contact: StoreContact | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._rng = rng
         self._every = options.number("supervise_every")
-        self._grace = options.number("late_after")
-        self._starve = options.number("starved_after")
-        self._outage = options.number("outage_after")
+        self._options = options
         self._limit = limit
+        self._contact = contact or StoreContact(clock, 2 * self._every)  # it writes once in an interval
         self._election = Election(LEASE, store.leases, me=me, ttl=options.lease, clock=clock, rng=rng)
         self.leading: Term | None = None
         self.leads = asyncio.Event()
@@ -106,7 +114,7 @@ class Supervisor(Actor):
             except StopAsyncIteration:
                 return
             except Exception as defect:  # noqa: BLE001 - the role continues
-                await asyncio.sleep(await setbacks.met(defect))
+                await asyncio.sleep(await setbacks.pause_after(defect))
                 terms = self._election.terms()
                 continue
             async with term:
@@ -168,17 +176,19 @@ class Supervisor(Actor):
         latest: list[Pass] = []
         has_looked, marks, watch_end = False, False, math.inf
         setbacks = Setbacks("supervisor", self._store.alerts, self._rng)
+        self._contact.take_gap()  # one before the term means nothing: every term begins with an interval
         while passes is None or len(latest) < passes:
             rest = self._every
             self._death.clear()
             try:
-                if await self._writes_at_once(term):
-                    one = await self.once(term, marks=marks)
-                    while not marks and one.full and one.done:
-                        one = await self.once(term, marks=False)
-                    if marks:
-                        latest = [*latest[-99:], one]
-                        rest = await self._rest(one)
+                if await self._was_cut_off(term):
+                    marks, watch_end = False, math.inf
+                one = await self.once(term, marks=marks)
+                while not marks and one.full and one.done:
+                    one = await self.once(term, marks=False)
+                if marks:
+                    latest = [*latest[-99:], one]
+                    rest = await self._rest(one)
                 has_looked = True
                 if setbacks.count:
                     await setbacks.over()
@@ -190,7 +200,7 @@ class Supervisor(Actor):
             except Exception as defect:
                 if passes is not None:
                     raise
-                await asyncio.sleep(await setbacks.met(defect))
+                await asyncio.sleep(await setbacks.pause_after(defect))
             if passes is None:
                 await self._step_down_if_asked(term)
             if passes is None or len(latest) < passes:
@@ -225,25 +235,23 @@ class Supervisor(Actor):
         least = self._every / 20
         if last.full:
             return 0.0 if last.done else least
-        return max(least, await self._store.supervision.horizon(self._grace, self._every))
+        grace = self._options.number("late_after")
+        return max(least, await self._store.supervision.horizon(grace, self._every))
 
-    async def _writes_at_once(self, term: Term) -> bool:
-        """Write to the store; False when that took so long that heartbeats and replies may have been held up
-        too.
-
-        Without this check, a judgement in the first moment after an outage would find every heartbeat run
-        out.
+    async def _was_cut_off(self, term: Term) -> bool:
+        """Write to the store; return whether there was a gap between the writes of this process since the
+        last pass, so that heartbeats and replies of others may have been held up too.
         """
-        began = self._clock.monotonic()
         if not await self._store.leases.renew(term.grant):
             raise FencedOffError(
                 f"the term {term.epoch} of {term.grant.holder} is over: its lease could not be renewed",
                 epoch=term.epoch,
             )
-        took = self._clock.monotonic() - began
-        if took > self._every:
-            log.warning("the store could not be written to for %.1f s; judging after a full interval", took)
-        return took <= self._every
+        self._contact.note()
+        gap = self._contact.take_gap()
+        if gap:
+            log.warning("the store could not be written to for %.1f s; judging after a full interval", gap)
+        return gap > 0
 
     async def once(self, term: Term, *, marks: bool = True) -> Pass:
         """Make one bounded pass. Raises ``FencedOffError`` when the term is over in the store.
@@ -251,13 +259,14 @@ class Supervisor(Actor):
         ``marks``: False before a full interval was watched: it deals only with processes that are marked.
         """
         store, grant, limit = self._store.supervision, term.grant, self._limit
+        grace = self._options.number("late_after")
         outcome, silent_tasks = Pass(), list[int]()
         if marks:
-            await self._judge(store.judge(grant, self._grace, limit), outcome, silent_tasks)
+            await self._judge(store.judge(grant, grace, limit), outcome, silent_tasks)
         outcome.tasks += await self._bounded(store.release_dead(grant, limit, marks=marks), outcome)
         outcome.released = len(outcome.tasks)
         # After these were freed: that a task was running there may be why its Scheduler died.
-        await self._judge(store.judge_dead(grant, self._grace, limit), outcome, silent_tasks)
+        await self._judge(store.judge_dead(grant, grace, limit), outcome, silent_tasks)
         decisions: dict[SupervisorDecisionKind, Sequence[int]] = {
             "judged": silent_tasks, "freed": outcome.tasks,
         }  # fmt: skip
@@ -284,7 +293,7 @@ class Supervisor(Actor):
         self, term: Term, outcome: Pass
     ) -> Mapping[SupervisorDecisionKind, Sequence[int]]:
         """Look for what has other reasons than a dead process; return the tasks of what was decided."""
-        grant, limit = term.grant, self._limit
+        grant, limit, options = term.grant, self._limit, self._options
         unresponsive = await self._bounded(
             self._store.supervision.release_unresponsive(grant, UNRESPONSIVE_INTERVALS * self._every, limit),
             outcome,
@@ -294,7 +303,10 @@ class Supervisor(Actor):
         outcome.expired = len(late_tasks)
         outcome.starved = len(
             await self._bounded(
-                self._store.supervision.starved(grant, self._starve, limit, self._outage), outcome
+                self._store.supervision.starved(
+                    grant, options.number("starved_after"), limit, options.number("outage_after")
+                ),
+                outcome,
             )
         )
         return {"deaf": unresponsive, "turned": late_tasks}

@@ -159,6 +159,10 @@ BROKER_SENDS = Metric(
     "makegood_broker_sends_total", "counter", ("broker", "outcome"),
     "Notices sent to brokers; outcome: sent, failed (and tried again, or given up).",
 )  # fmt: skip
+RECEIVER_AWAY = Metric(
+    "makegood_receiver_away_seconds", "gauge", ("broker",),
+    "For how long the broker has taken no notices from this process; 0 while it does.",
+)  # fmt: skip
 ALERTS = Metric(
     "makegood_alerts", "gauge", ("kind",),
     "Open alerts, by kind. Reported by the leading Supervisor.",
@@ -167,6 +171,6 @@ ALERTS = Metric(
 METRICS: tuple[Metric, ...] = (
     TASKS_ENDED, TASK_SECONDS, UNDOS, TASKS, ATTEMPTS, STEP_SECONDS, START_SECONDS, QUEUE, OLDEST, SLOTS, DECISIONS, SCAN_SECONDS,
     UNDO_STEPS, LATE, CIRCUIT, LEADER, LEADER_CHANGES, FENCED, COMMITS, BATCH, STORE_SECONDS, FIRINGS, SCHEDULE_LATE, DUE_LAG, SIGNALS,
-    WAIT_SECONDS, SOURCE_MESSAGES, SOURCE_WAITING, SOURCE_OLDEST, SOURCE_AWAY, BROKER_SENDS, ALERTS,
+    WAIT_SECONDS, SOURCE_MESSAGES, SOURCE_WAITING, SOURCE_OLDEST, SOURCE_AWAY, BROKER_SENDS, RECEIVER_AWAY, ALERTS,
 )  # fmt: skip
 """All of them, in the order of the reference."""

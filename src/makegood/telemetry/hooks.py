@@ -16,7 +16,7 @@ from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.store.protocol import Store
 from makegood.store.records import Committed, Submission
-from makegood.store.views import AgentInfo, SourceInfo
+from makegood.store.views import AgentInfo, SenderInfo, SourceInfo
 
 
 class Answering(Protocol):
@@ -66,6 +66,9 @@ class Process(Protocol):
 
     def _sources(self) -> tuple[SourceInfo, ...]:
         """Return the state of the places at brokers from which it takes orders."""
+
+    def _senders(self) -> tuple[SenderInfo, ...]:
+        """Return the state of the brokers to which it sends notices."""
 
     def leads(self) -> bool | None:
         """Return whether its Supervisor leads; None if it runs none."""

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, cast
 
 from makegood.base.accepted_connections import Connections, SocketAcceptor, listening_on
+from makegood.base.cancelling import cancelled
 from makegood.base.host_port import host_and_port
 from makegood.base.sparse_log import Sparing
 from makegood.errors import ConfigError
@@ -92,9 +93,7 @@ class Server:
             await self._acceptor.close()
             self._acceptor = None
         self.connections.abort()
-        for task in self.serving:
-            task.cancel()
-        await asyncio.gather(*self.serving, return_exceptions=True)
+        await cancelled(*self.serving)
 
     async def page(self, path: str, headers: Mapping[str, str]) -> Page:
         """Return the page for a request, or an error page if it cannot be made."""
@@ -139,7 +138,7 @@ class _Asker(asyncio.Protocol):
         self._head = b""
         self._server.connections.keep(self._transport)
         if len(head) >= MOST_HEAD:
-            self._say(_written(Page(431, b"the head of this request is too long\n")))
+            self._say(_response_bytes(Page(431, b"the head of this request is too long\n")))
             return
         self._task = asyncio.get_running_loop().create_task(self._answer(head), name="telemetry page")
         self._server.serving.add(self._task)
@@ -157,17 +156,17 @@ class _Asker(asyncio.Protocol):
         self._server.pages.discard(self._transport)
 
     def resume_writing(self) -> None:
-        self._said()
+        self._finish()
 
     async def _answer(self, head: bytes) -> None:
         first, *lines = head.decode("latin-1").split("\r\n")
         words = first.split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            self._say(_written(Page(400, b"this is not HTTP/1.1\n")))
+            self._say(_response_bytes(Page(400, b"this is not HTTP/1.1\n")))
             return
         method, target, _ = words
         if method not in ("GET", "HEAD"):
-            self._say(_written(Page(405, b"GET and HEAD only\n")))
+            self._say(_response_bytes(Page(405, b"GET and HEAD only\n")))
             return
         headers = {
             name.strip().lower(): value.strip()
@@ -176,7 +175,7 @@ class _Asker(asyncio.Protocol):
         }
         self._server.pages.add(self._transport)
         page = await self._server.page(target.partition("?")[0], headers)
-        self._say(_written(page, body=method == "GET"))
+        self._say(_response_bytes(page, body=method == "GET"))
 
     def _say(self, data: bytes) -> None:
         """Send the answer.
@@ -187,14 +186,14 @@ class _Asker(asyncio.Protocol):
         if self._transport.can_write_eof():
             self._transport.write_eof()
         if not self._transport.get_write_buffer_size():
-            self._said()
+            self._finish()
 
-    def _said(self) -> None:
+    def _finish(self) -> None:
         self._server.connections.spend(self._transport)
         self._server.pages.discard(self._transport)
 
 
-def _written(page: Page, *, body: bool = True) -> bytes:
+def _response_bytes(page: Page, *, body: bool = True) -> bytes:
     head = (
         f"HTTP/1.1 {page.status} {_REASONS[page.status]}\r\nContent-Type: {page.kind}\r\nContent-Length: {len(page.text)}\r\n"
         "Cache-Control: no-store\r\nConnection: close\r\n\r\n"

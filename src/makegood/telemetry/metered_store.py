@@ -9,15 +9,17 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from makegood.base.clock import Clock
 from makegood.declare.action import Action
-from makegood.election.protocol import Grant
+from makegood.election.protocol import Grant, LeaseStore
 from makegood.errors import FencedOffError, SignalRefused
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Request, TaskMessage
-from makegood.store.protocol import Leases, Nodes, Requests, Schedules, Store, Supervision, Tasks
-from makegood.store.protocol_parts import LaneLists
+from makegood.store.lanes import LaneVerbs
+from makegood.store.protocol import Nodes, Requests, Store, Tasks
 from makegood.store.records import Identity, Judged, Offer, Taken
 from makegood.store.schedule_records import FiringPass
+from makegood.store.schedule_verbs import ScheduleVerbs
 from makegood.store.schedules import Following
+from makegood.store.supervision import SupervisionVerbs
 from makegood.telemetry import catalogue
 from makegood.telemetry.counters import Counters
 from makegood.telemetry.hooks import Answering
@@ -74,7 +76,7 @@ class _Meter:
         self.clock = clock
         self.whose = whose
 
-    def timed(
+    def time_calls(
         self, op: str, call: Callable[P, Awaitable[T]], size: Callable[Concatenate[T, P], int] | None = None
     ) -> Callable[P, Coroutine[Any, Any, T]]:
         """Return a call that notes how long it takes; with ``size`` (of its result and arguments), also how
@@ -94,7 +96,7 @@ class _Meter:
 
         return watched
 
-    def fenced(self, call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    def count_refusals(self, call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         """Return a call of the Supervisor's that counts when it is refused."""
 
         async def watched(*args: P.args, **options: P.kwargs) -> T:
@@ -131,8 +133,8 @@ def _slice(inner: object, **watched: Any) -> Any:
 class _WatchedRequests:
     def __init__(self, inner: Requests, meter: _Meter) -> None:
         self._meter = meter
-        self._take = meter.timed("take", inner.take, lambda requests, *_, **__: len(requests))
-        self._answer = meter.timed("answer", inner.answer, lambda answers, *_, **__: len(answers))
+        self._take = meter.time_calls("take", inner.take, lambda requests, *_, **__: len(requests))
+        self._answer = meter.time_calls("answer", inner.answer, lambda answers, *_, **__: len(answers))
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
         """Take requests."""
@@ -152,7 +154,7 @@ class _WatchedRequests:
 
 
 class _WatchedLeases:
-    def __init__(self, inner: Leases, meter: _Meter) -> None:
+    def __init__(self, inner: LeaseStore, meter: _Meter) -> None:
         self._inner = inner
         self._meter = meter
         self._epoch = 0
@@ -167,10 +169,10 @@ class _WatchedLeases:
 
 
 class _WatchedSupervision:
-    def __init__(self, inner: Supervision, meter: _Meter) -> None:
+    def __init__(self, inner: SupervisionVerbs, meter: _Meter) -> None:
         self._meter = meter
         self._pass_began: float | None = None
-        self._judge, self._starved = meter.fenced(inner.judge), meter.fenced(inner.starved)
+        self._judge, self._starved = meter.count_refusals(inner.judge), meter.count_refusals(inner.starved)
 
     async def judge(self, term: Grant, grace: float, limit: int) -> Judged:
         """Judge silence: a pass of the Supervisor begins."""
@@ -187,9 +189,9 @@ class _WatchedSupervision:
 
 
 class _WatchedSchedules:
-    def __init__(self, inner: Schedules, meter: _Meter) -> None:
+    def __init__(self, inner: ScheduleVerbs, meter: _Meter) -> None:
         self._tally = meter.tally
-        self._fire = meter.fenced(inner.fire)
+        self._fire = meter.count_refusals(inner.fire)
 
     async def fire(self, term: Grant, limit: int, following: Following) -> FiringPass:
         """Fire schedules, and count what became of their moments. (Schedules that clients make have no
@@ -215,32 +217,35 @@ class WatchedStore:
         self.parallel_from = inner.parallel_from
         tasks, judging = inner.tasks, inner.supervision
         requests, supervision = _WatchedRequests(inner.requests, meter), _WatchedSupervision(judging, meter)
-        commit = meter.timed(
+        commit = meter.time_calls(
             "commit", tasks.commit, lambda result, batch: len(batch.decisions) + len(result.claims)
         )
-        submit = meter.timed("submit", tasks.submit, lambda _, drafts: len(drafts))
-        inbox = meter.timed("inbox", tasks.inbox)
+        submit = meter.time_calls("submit", tasks.submit, lambda _, drafts: len(drafts))
+        inbox = meter.time_calls("inbox", tasks.inbox)
         signal = meter.refusing(tasks.signal)
         self.tasks: Tasks = _slice(tasks, commit=commit, submit=submit, inbox=inbox, signal=signal)
         self.requests: Requests = _slice(inner.requests, take=requests.take, answer=requests.answer)
-        self.supervision: Supervision = _slice(
+        self.supervision: SupervisionVerbs = _slice(
             judging,
             judge=supervision.judge,
             starved=supervision.starved,
-            judge_dead=meter.fenced(judging.judge_dead),
-            release_dead=meter.fenced(judging.release_dead),
-            release_unresponsive=meter.fenced(judging.release_unresponsive),
-            expire_tasks=meter.fenced(judging.expire_tasks),
+            judge_dead=meter.count_refusals(judging.judge_dead),
+            release_dead=meter.count_refusals(judging.release_dead),
+            release_unresponsive=meter.count_refusals(judging.release_unresponsive),
+            expire_tasks=meter.count_refusals(judging.expire_tasks),
         )
-        self.schedules: Schedules = _slice(
+        self.schedules: ScheduleVerbs = _slice(
             inner.schedules, fire=_WatchedSchedules(inner.schedules, meter).fire
         )
-        self.leases: Leases = _slice(inner.leases, acquire=_WatchedLeases(inner.leases, meter).acquire)
-        self.nodes: Nodes = _slice(inner.nodes, heartbeat=meter.timed("heartbeat", inner.nodes.heartbeat))
+        self.leases: LeaseStore = _slice(inner.leases, acquire=_WatchedLeases(inner.leases, meter).acquire)
+        self.nodes: Nodes = _slice(
+            inner.nodes, heartbeat=meter.time_calls("heartbeat", inner.nodes.heartbeat)
+        )
         self.alerts, self.queues, self.notices = inner.alerts, inner.queues, inner.notices
         self.admin, self.oversight = inner.admin, inner.oversight
         self.open, self.close, self.now = inner.open, inner.close, inner.now
-        self.subscribe, self.joined, self.transact = inner.subscribe, inner.joined, inner.transact
+        self.subscribe, self.receive = inner.subscribe, inner.receive
+        self.joined, self.transact = inner.joined, inner.transact
 
     @property
     def identity(self) -> Identity:
@@ -248,7 +253,7 @@ class WatchedStore:
         return self._inner.identity
 
     @property
-    def lanes(self) -> LaneLists:
+    def lanes(self) -> LaneVerbs:
         """Lanes: who holds them, and who waits."""
         return self._inner.lanes
 

@@ -87,7 +87,7 @@ class Gauges:
         if process is None:
             return gauges
         for info in process._infos():
-            whose = _parted(info.agent)
+            whose = _app_and_agent(info.agent)
             gauges[catalogue.SLOTS.name][*whose, "used"] = float(info.used)
             gauges[catalogue.SLOTS.name][*whose, "free"] = float(max(0, info.slots - info.used))
             if info.circuit:
@@ -98,6 +98,8 @@ class Gauges:
             if source.oldest is not None:
                 gauges[catalogue.SOURCE_OLDEST.name][source.address,] = source.oldest
             gauges[catalogue.SOURCE_AWAY.name][source.address,] = source.away or 0.0
+        for sender in process._senders():
+            gauges[catalogue.RECEIVER_AWAY.name][sender.broker,] = sender.away or 0.0
         leads = process.leads()
         if leads is not None:
             gauges[catalogue.LEADER.name]["supervisor",] = float(leads)
@@ -106,12 +108,12 @@ class Gauges:
             gauges[catalogue.ALERTS.name] |= {(kind,): float(n) for kind, n in figures.alerts.items()}
             gauges[catalogue.DUE_LAG.name][()] = figures.due_lag
             for agent, (waiting, oldest) in figures.queues.items():
-                gauges[catalogue.QUEUE.name][_parted(agent)] = float(waiting)
-                gauges[catalogue.OLDEST.name][_parted(agent)] = oldest
+                gauges[catalogue.QUEUE.name][_app_and_agent(agent)] = float(waiting)
+                gauges[catalogue.OLDEST.name][_app_and_agent(agent)] = oldest
         return gauges
 
 
-def _parted(address: str) -> tuple[str, str]:
+def _app_and_agent(address: str) -> tuple[str, str]:
     app, _, agent = address.partition("/")
     return app, agent
 
@@ -139,11 +141,11 @@ class Collector:
             family = core.UnknownMetricFamily(metric.name, metric.text, labels=metric.labels)
         else:
             family = core.CounterMetricFamily(base, metric.text, labels=metric.labels)
-        return _filled(family, self._tally.counts(metric))
+        return _fill(family, self._tally.counts(metric))
 
     def _gauge(self, now: Mapping[str, Mapping[Labels, float]], core: Any, metric: Metric) -> Any:
         family = core.GaugeMetricFamily(metric.name, metric.text, labels=metric.labels)
-        return _filled(family, now[metric.name])
+        return _fill(family, now[metric.name])
 
     def _histogram(self, core: Any, metric: Metric) -> Any:
         family = core.HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
@@ -153,13 +155,13 @@ class Collector:
         return family
 
 
-def _filled(family: Any, numbers: Mapping[Labels, float]) -> Any:
+def _fill(family: Any, numbers: Mapping[Labels, float]) -> Any:
     for labels, value in numbers.items():
         family.add_metric(labels, value)
     return family
 
 
-def written(registry: Any, accept: str) -> tuple[str, bytes]:
+def exposition(registry: Any, accept: str) -> tuple[str, bytes]:
     """Return the content type and the text of a registry's metrics.
 
     The format is the newest that the client accepts, or the usual one if its Accept header cannot be read.

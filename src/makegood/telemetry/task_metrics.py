@@ -47,7 +47,7 @@ _PLAIN: Final = Policy(within=60.0)
 _CERTAIN: Final = frozenset({"permanent", "refused"})
 
 
-def told(
+def outcomes_with_steps(
     held_task: HeldTask, decision: Decision, messages: Iterable[TaskMessage]
 ) -> list[tuple[Step, TaskMessage]]:
     """Return the messages that ended an attempt, each with the step before it.
@@ -86,7 +86,7 @@ def written_decisions(decisions: Decided, outcome: Committed) -> Iterator[tuple[
     yield from outcome.claims
 
 
-def ended(decision: Decision) -> bool:
+def is_end(decision: Decision) -> bool:
     """Whether the task came to rest with this Decision."""
     return decision.task.state in AT_REST and decision.before.state != decision.task.state
 
@@ -122,7 +122,7 @@ class Accounts:
     def _one(self, held_task: HeldTask, decision: Decision, messages: Sequence[TaskMessage]) -> None:
         tally, task = self._tally, decision.task
         failures: list[Step] = []
-        for step, message in told(held_task, decision, messages):
+        for step, message in outcomes_with_steps(held_task, decision, messages):
             labels = (task.app, task.workflow, step.plan.action, step.plan.agent, outcome(message))
             tally.count(catalogue.ATTEMPTS, *labels)
             if _gave_way(message):
@@ -133,16 +133,16 @@ class Accounts:
             if end.late and 0 <= end.idx < len(held_task.steps):
                 tally.count(catalogue.LATE, task.app, held_task.steps[end.idx].plan.agent)
         if failures:
-            self._followed(decision, failures)
+            self._count_consequences(decision, failures)
         if task.goal != "forward" or decision.before.goal != "forward":
-            self._taken_back(held_task, decision)
+            self._count_undo(held_task, decision)
             if cause := cause_of_undo(decision):
                 tally.count(catalogue.UNDOS, task.app, task.workflow, cause)
         if decision.used_signals or decision.kept_signals:
             self._signals(decision)
         if decision.shape_step is None and any(step.plan.kind in WAITS for step in held_task.steps):
-            self._waited(held_task, decision)
-        if ended(decision):
+            self._count_waits(held_task, decision)
+        if is_end(decision):
             tally.count(catalogue.TASKS_ENDED, task.app, task.workflow, task.state)
             duration = self._clock.wall() - ids.drawn_at(task.id)
             tally.observe(catalogue.TASK_SECONDS, duration, task.app, task.workflow, task.state)
@@ -156,7 +156,7 @@ class Accounts:
         for signal in decision.kept_signals:
             self._tally.count(catalogue.SIGNALS, task.app, task.workflow, signal.name, fate)
 
-    def _waited(self, held_task: HeldTask, decision: Decision) -> None:
+    def _count_waits(self, held_task: HeldTask, decision: Decision) -> None:
         """Note which waits began, and count those that ended."""
         task, now = decision.task, self._clock.wall()
         waits = {
@@ -180,7 +180,7 @@ class Accounts:
                 labels = (task.app, task.workflow, label, outcome)
                 self._tally.observe(catalogue.WAIT_SECONDS, now - start, *labels)
 
-    def _followed(self, decision: Decision, failures: Sequence[Step]) -> None:
+    def _count_consequences(self, decision: Decision, failures: Sequence[Step]) -> None:
         """Count what followed on failures: another attempt for each step, or one verdict on the task."""
         before, task = decision.before, decision.task
         for step in failures:
@@ -194,7 +194,7 @@ class Accounts:
         if goal_change or is_stuck:
             self._tally.count(catalogue.DECISIONS, "undo" if goal_change and task.goal == "undo" else "hold")
 
-    def _taken_back(self, held_task: HeldTask, decision: Decision) -> None:
+    def _count_undo(self, held_task: HeldTask, decision: Decision) -> None:
         plans = {step.name: step.plan for step in held_task.steps}
         for name, _, to, _ in decision.moves:
             plan = plans.get(name)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from makegood.base.arguments import judge_calls
+from makegood.base.cancelling import cancelled
 from makegood.base.clock import Clock, SystemClock
 from makegood.errors import ConfigError
 from makegood.store.protocol import Store
@@ -16,7 +17,7 @@ from makegood.telemetry.counters import Counters
 from makegood.telemetry.hooks import Answering, Decided, Heard, Process, Watch
 from makegood.telemetry.http_server import Page, Server
 from makegood.telemetry.metered_store import CountedAttempts, WatchedStore, Whose
-from makegood.telemetry.prometheus import Collector, Gauges, prometheus, written
+from makegood.telemetry.prometheus import Collector, Gauges, exposition, prometheus
 from makegood.telemetry.task_metrics import Accounts
 from makegood.telemetry.traces import TracedAttempts, Traces
 
@@ -154,9 +155,7 @@ class Telemetry:
         if self._process is None:
             return
         self._process = None
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        await cancelled(self._looking)
         if self._collector is not None:
             self._registry.unregister(self._collector)
         if self._server is not None:
@@ -192,7 +191,7 @@ class Telemetry:
         if self._collector is None:
             return Page(501, f"{self._missing}\n".encode())
         await self._gauges.refresh()
-        kind, text = written(self._registry, accept)
+        kind, text = exposition(self._registry, accept)
         return Page(200, text, kind)
 
 

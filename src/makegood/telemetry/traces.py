@@ -37,7 +37,7 @@ from makegood.model.states import AT_REST, TEXTS
 from makegood.model.task import TaskRecord
 from makegood.store.records import Committed, Submission
 from makegood.telemetry.hooks import Answering, Decided, Heard
-from makegood.telemetry.task_metrics import ended, outcome, written_decisions
+from makegood.telemetry.task_metrics import is_end, outcome, written_decisions
 
 _REMEMBERED: Final = 10_000
 _VERSION: Final = "00"
@@ -78,7 +78,7 @@ def place_of(traceparent: str | None) -> SpanRef | None:
     return span_ref if span_ref.trace and span_ref.span else None
 
 
-def made_of(*words: object, size: int) -> int:
+def derived_id(*words: object, size: int) -> int:
     """Return an id that depends only on these words, and is never 0; ``size`` in bytes."""
     digest = hashlib.blake2b("/".join(map(str, words)).encode(), digest_size=size).digest()
     return int.from_bytes(digest) or 1
@@ -187,7 +187,7 @@ class Traces:
 
     # -- attempts -----------------------------------------------------------------------------------
 
-    def begun(self, request: Request) -> Any:
+    def begin(self, request: Request) -> Any:
         """Start the span of an attempt."""
         origin = self._origin(request.task, request.trace)
         before = self._before(request, origin)
@@ -214,7 +214,7 @@ class Traces:
                 self._last.popitem(last=False)
         return span
 
-    def answered(self, span: Any, message: TaskMessage | None) -> None:
+    def finish(self, span: Any, message: TaskMessage | None) -> None:
         """Record in a span how its attempt ended; ``message``: its answer, None for silence."""
         word = "timeout" if message is None else outcome(message)
         span.set_attribute("makegood.outcome", word)
@@ -247,14 +247,14 @@ class Traces:
         """
         for _, decision in written_decisions(decisions, outcome):
             task = decision.task
-            if ended(decision):
-                self._ended(task, self._left.pop(task.id, None))
+            if is_end(decision):
+                self._span_of_task(task, self._left.pop(task.id, None))
             elif decision.before.state in AT_REST and task.state not in AT_REST:
                 self._left[task.id] = self._clock.wall()
                 if len(self._left) > _REMEMBERED:
                     self._left.popitem(last=False)
 
-    def _ended(self, task: TaskRecord, left: float | None) -> None:
+    def _span_of_task(self, task: TaskRecord, left: float | None) -> None:
         """Make the span of a task.
 
         It is the root of the trace if nobody traced the submission and its ids can be set.
@@ -292,7 +292,7 @@ class Traces:
         if place is not None:
             return place
         store = self._store_id()
-        return SpanRef(made_of(store, task, "trace", size=16), made_of(store, task, "task", size=8))
+        return SpanRef(derived_id(store, task, "trace", size=16), derived_id(store, task, "task", size=8))
 
     def _context(self, origin: SpanRef) -> Any:
         return self._api.set_span_in_context(self._api.NonRecordingSpan(self._remote(origin)))
@@ -315,17 +315,17 @@ class TracedAttempts:
         Its span is current for the action's own spans and for ``call.headers``.
         """
         traces = self._traces
-        span = traces.begun(attempt.request)
+        span = traces.begin(attempt.request)
         with traces.using(span):
             context = span.get_span_context()
             if context.is_valid:
-                enter(current_call()._traced(_place(context).traceparent))
+                enter(current_call()._with_trace(_place(context).traceparent))
             try:
                 message = await self._inner.answer(attempt, action)
             except asyncio.CancelledError:  # halted at its deadline, or its process ends
-                traces.answered(span, None)
+                traces.finish(span, None)
                 raise
-            traces.answered(span, message)
+            traces.finish(span, message)
         return message
 
 
@@ -335,7 +335,7 @@ def _place(context: Any) -> SpanRef:
 
 def _span_of(task: int, step: str, attempt: int) -> int:
     """Return the id of an attempt's span, made from the task, the step and the attempt number."""
-    return made_of(task, step, attempt, size=8)
+    return derived_id(task, step, attempt, size=8)
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -69,7 +69,7 @@ The kinds, with their fields:
 - alert: alert (its kind), step, text
 - act: what ("cancel", "undo", "resubmit", "settle", "wake"), verdict, reason
 - ended: state, result, standing (names), submission
-- fault: what, point
+- fault: what, point; seconds: by which a clock jump set a monotonic clock forward
 - restored: the store went back in time and began a new generation; the history no longer has what the store
   lost
 - store: outcome ("committed", "rolled back", "ambiguous committed", "ambiguous not committed"), verb, role

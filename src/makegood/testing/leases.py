@@ -114,7 +114,7 @@ async def take(store: LeaseStore, name: str, holder: str, ttl: float, nonce: str
     return await store.acquire(name, holder, nonce or f"{holder}-{secrets.token_hex(8)}", ttl)
 
 
-async def taken(store: LeaseStore, name: str, holder: str, ttl: float, nonce: str = "") -> Grant:
+async def must_take(store: LeaseStore, name: str, holder: str, ttl: float, nonce: str = "") -> Grant:
     """Take a lease that must be free."""
     grant = await take(store, name, holder, ttl, nonce)
     assert grant is not None, f"a free lease was not given to {holder}"
@@ -157,7 +157,7 @@ async def _free(world: LeaseWorld) -> None:
         name = world.name()
         assert await store.read(name) is None, "a lease that nobody ever took is on record"
         assert await store.past_terms(name) == []
-        grant = await taken(store, name, "a", world.ttl)
+        grant = await must_take(store, name, "a", world.ttl)
         assert world.first in (None, grant.epoch), f"the first epoch is {world.first}, not {grant.epoch}"
         view = await read(store, name, "a lease that is held cannot be read")
         assert (view.name, view.holder, view.epoch, view.ttl) == (name, "a", grant.epoch, world.ttl), (
@@ -167,8 +167,8 @@ async def _free(world: LeaseWorld) -> None:
         await store.release(grant)
 
 
-async def _held(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: str) -> None:
-    grant = await taken(store, name, "a", world.ttl)
+async def _held_lease(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: str) -> None:
+    grant = await must_take(store, name, "a", world.ttl)
     assert await take(peer, name, "b", world.ttl) is None, "a held lease was given to another"
     assert await take(peer, name, "a", world.ttl) is None, "the holder's name alone opened a held lease"
     view = await read(peer, name)
@@ -178,8 +178,8 @@ async def _held(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: st
 
 async def _names(world: LeaseWorld) -> None:
     async with world.open() as store:
-        first = await taken(store, world.name("one"), "a", world.ttl)
-        second = await taken(store, world.name("other"), "b", world.ttl)
+        first = await must_take(store, world.name("one"), "a", world.ttl)
+        second = await must_take(store, world.name("other"), "b", world.ttl)
         firsts = [world.first or first.epoch, world.first or second.epoch]
         assert [first.epoch, second.epoch] == firsts, "leases of different names have to do with each other"
         await store.release(first)
@@ -193,7 +193,7 @@ async def _race(world: LeaseWorld) -> None:
         name, last = world.name(), 0
         for n in range(world.rounds):
             calls = [partial(stores[i % 4].acquire, name, f"r{i}", f"{n}-{i}", world.ttl) for i in range(8)]
-            racers = [answered(call) for call in calls]
+            racers = [call_until_known(call) for call in calls]
             winners: list[Grant] = [grant for grant in await asyncio.gather(*racers) if grant is not None]
             assert len(winners) == 1, f"round {n}: {len(winners)} of 8 racers won"
             assert winners[0].epoch > last, f"round {n}: epoch {winners[0].epoch} after {last}"
@@ -205,7 +205,7 @@ async def _race(world: LeaseWorld) -> None:
 
 
 async def _repeat(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: str) -> None:
-    first = await taken(store, name, "a", world.ttl, "nonce-a-1")
+    first = await must_take(store, name, "a", world.ttl, "nonce-a-1")
     again = await take(peer, name, "a", world.ttl, "nonce-a-1")
     assert again == first, f"the same nonce gave {again} after {first}"
     await store.release(first)
@@ -222,7 +222,7 @@ async def _repeat_extends(world: LeaseWorld, store: OpenLeases, peer: OpenLeases
 
 
 async def _expires(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: str) -> None:
-    grant = await taken(store, name, "a", world.ttl)
+    grant = await must_take(store, name, "a", world.ttl)
     if world.observed:
         assert await take(peer, name, "b", world.ttl) is None
     await world.elapse(world.ttl * 0.7)
@@ -236,7 +236,7 @@ async def _expires(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name:
 
 
 async def _renews(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: str) -> None:
-    grant = await taken(store, name, "a", world.ttl)
+    grant = await must_take(store, name, "a", world.ttl)
     for _ in range(3):
         assert await take(peer, name, "b", world.ttl) is None
         await world.elapse(world.ttl * 0.6)
@@ -247,16 +247,16 @@ async def _renews(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: 
 
 
 async def _late_renewal(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: str) -> None:
-    grant = await taken(store, name, "a", world.ttl)
+    grant = await must_take(store, name, "a", world.ttl)
     await ran_out(world, peer, name, world.ttl)
     assert not await store.renew(grant), "a lease that had expired was renewed"
     assert await take(peer, name, "b", world.ttl) is not None, "the refused renewal had an effect"
 
 
-async def _superseded(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: str) -> None:
-    old = await taken(store, name, "a", world.ttl)
+async def _superseded_grant(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: str) -> None:
+    old = await must_take(store, name, "a", world.ttl)
     await ran_out(world, peer, name, world.ttl)
-    new = await taken(peer, name, "b", world.ttl)
+    new = await must_take(peer, name, "b", world.ttl)
     assert not await store.renew(old), "a superseded grant was renewed"
     await store.release(old)
     view = await read(peer, name)
@@ -268,7 +268,7 @@ async def _superseded(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, na
 async def _release(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: str) -> None:
     last = 0
     for holder in ("a", "b", "a", "c"):
-        grant = await taken(store, name, holder, world.ttl)
+        grant = await must_take(store, name, holder, world.ttl)
         assert last in (0, grant.epoch - 1), f"epoch {grant.epoch} after {last}: it must rise by one"
         last = grant.epoch
         await store.release(grant)
@@ -281,26 +281,26 @@ async def _release(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name:
 async def _release_by_nonce(world: LeaseWorld) -> None:
     async with world.open() as store:
         name = world.name()
-        grant = await taken(store, name, "a", world.ttl)
+        grant = await must_take(store, name, "a", world.ttl)
         await store.release(Grant(name, "a", "another nonce", grant.epoch, world.ttl))
         assert await take(store, name, "b", world.ttl) is None, "another nonce released the lease"
         await store.release(Grant(name, "a", grant.nonce, 0, world.ttl))
-        assert (await taken(store, name, "b", world.ttl)).epoch == grant.epoch + 1
+        assert (await must_take(store, name, "b", world.ttl)).epoch == grant.epoch + 1
 
 
 async def _released_nonce(world: LeaseWorld) -> None:
     async with world.open() as store:
         name = world.name()
-        first = await taken(store, name, "a", world.ttl, "nonce-a-1")
+        first = await must_take(store, name, "a", world.ttl, "nonce-a-1")
         await store.release(first)
-        again = await taken(store, name, "a", world.ttl, "nonce-a-1")
+        again = await must_take(store, name, "a", world.ttl, "nonce-a-1")
         assert again.epoch == first.epoch + 1, "a released grant came back under its old epoch"
         await store.release(again)
 
 
 async def _holders_ttl(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: str) -> None:
     short = world.ttl
-    await taken(store, name, "a", short * 3)
+    await must_take(store, name, "a", short * 3)
     assert await take(peer, name, "b", short) is None
     await world.elapse(short * 1.5 + world.slack)
     assert await take(peer, name, "b", short) is None, "the reader's ttl ruled, not the holder's"
@@ -309,11 +309,11 @@ async def _holders_ttl(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, n
 
 
 async def _history(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: str) -> None:
-    first = await taken(store, name, "a", world.ttl)
+    first = await must_take(store, name, "a", world.ttl)
     await store.release(first)
-    await taken(store, name, "b", world.ttl)
+    await must_take(store, name, "b", world.ttl)
     await ran_out(world, peer, name, world.ttl)
-    third = await taken(peer, name, "c", world.ttl)
+    third = await must_take(peer, name, "c", world.ttl)
     past = await peer.past_terms(name)
     began = first.epoch
     assert [(t.epoch - began, t.holder) for t in past] == [(2, "c"), (1, "b"), (0, "a")], f"{past}"
@@ -327,30 +327,32 @@ async def _history(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name:
     assert [t.epoch - began for t in await peer.past_terms(name, 2)] == [2, 1]
     await peer.release(third)
     for n in range(16):
-        await store.release(await taken(store, name, f"h{n}", world.ttl))
+        await store.release(await must_take(store, name, f"h{n}", world.ttl))
     assert len(await store.past_terms(name)) >= 16, "fewer than 16 terms are remembered"
 
 
 async def _restart(world: LeaseWorld) -> None:
     async with world.open() as store:
         name = world.name()
-        before = await taken(store, name, "a", world.ttl)
+        before = await must_take(store, name, "a", world.ttl)
         await store.release(before)
         await world.restart()
     async with world.open() as store:
         await read(store, name, "the record did not survive a restart")
-        after = await taken(store, name, "b", world.ttl)
+        after = await must_take(store, name, "b", world.ttl)
         assert after.epoch > before.epoch, f"epoch {after.epoch} after {before.epoch} and a restart"
 
 
 async def _recycle(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: str) -> None:
-    grant = await taken(store, name, "a", world.ttl * 3)
+    grant = await must_take(store, name, "a", world.ttl * 3)
     await world.recycle()
-    assert await answered(lambda: take(peer, name, "b", world.ttl)) is None, "lost with the connection"
-    assert await answered(lambda: store.renew(grant)), "the holder lost its lease with its connection"
+    assert await call_until_known(lambda: take(peer, name, "b", world.ttl)) is None, (
+        "lost with the connection"
+    )
+    assert await call_until_known(lambda: store.renew(grant)), "the holder lost its lease with its connection"
 
 
-async def answered(call: Callable[[], Awaitable[Any]]) -> Any:
+async def call_until_known(call: Callable[[], Awaitable[Any]]) -> Any:
     """Repeat a call whose outcome is unknown; after a few tries it must be known."""
     for _ in range(9):
         try:
@@ -360,7 +362,7 @@ async def answered(call: Callable[[], Awaitable[Any]]) -> Any:
     return await call()
 
 
-async def _cancelled(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: str) -> None:
+async def _cancelled_take(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, name: str) -> None:
     long = min(world.ttl * 10, world.longest)
     for n in range(world.rounds):
         nonce = f"cancelled-{n}"
@@ -370,7 +372,7 @@ async def _cancelled(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, nam
         going.cancel()
         await asyncio.wait([going], timeout=world.slack)
         assert going.done(), "a call that was cancelled did not end"
-        await answered(partial(store.release, Grant(name, "a", nonce, 0, long)))
+        await call_until_known(partial(store.release, Grant(name, "a", nonce, 0, long)))
         next_one = await take(peer, name, "b", long)
         assert next_one is not None, f"after {n} steps a cancelled take left a held lease behind"
         await peer.release(next_one)
@@ -379,7 +381,7 @@ async def _cancelled(world: LeaseWorld, store: OpenLeases, peer: OpenLeases, nam
 async def _black_hole(world: LeaseWorld) -> None:
     async with world.black_hole() as (store, cut_off):
         name = world.name()
-        grant = await answered(lambda: store.acquire(name, "a", "n", world.ttl))
+        grant = await call_until_known(lambda: store.acquire(name, "a", "n", world.ttl))
         assert grant is not None, "a free lease was not given"
         cut_off()
         calls: dict[str, Callable[[], Awaitable[object]]] = {
@@ -402,7 +404,7 @@ async def _black_hole(world: LeaseWorld) -> None:
 
 LEASE_STORE_CASES: tuple[LeaseCase, ...] = (
     LeaseCase("a free lease is taken and shown", _free),
-    LeaseCase("a held lease is not given to another", _two(_held)),
+    LeaseCase("a held lease is not given to another", _two(_held_lease)),
     LeaseCase("leases of other names do not matter", _names),
     LeaseCase("of eight racers one wins, and epochs rise", _race),
     LeaseCase("the same nonce again gives the same grant", _two(_repeat)),
@@ -410,7 +412,7 @@ LEASE_STORE_CASES: tuple[LeaseCase, ...] = (
     LeaseCase("not taken before the ttl, and taken soon after", _two(_expires)),
     LeaseCase("a renewal extends a lease that is held", _two(_renews)),
     LeaseCase("a lease that has expired is not renewed", _two(_late_renewal)),
-    LeaseCase("a superseded grant can do nothing", _two(_superseded)),
+    LeaseCase("a superseded grant can do nothing", _two(_superseded_grant)),
     LeaseCase("a release hands over at once, and the epoch continues to rise", _two(_release)),
     LeaseCase("only the nonce releases", _release_by_nonce),
     LeaseCase("a released nonce has no way back to its epoch", _released_nonce),
@@ -418,7 +420,7 @@ LEASE_STORE_CASES: tuple[LeaseCase, ...] = (
     LeaseCase("past terms are remembered", _two(_history)),
     LeaseCase("epochs rise across a restart of the server", _restart),
     LeaseCase("no lease is lost with a connection", _two(_recycle)),
-    LeaseCase("a cancelled take leaves no held lease", _two(_cancelled)),
+    LeaseCase("a cancelled take leaves no held lease", _two(_cancelled_take)),
     LeaseCase("a black hole is given up in time", _black_hole),
 )
 """What every lease store must do, a case each."""

@@ -67,7 +67,7 @@ class Caller:
 
     async def ask(self, sql: str, *values: Any) -> list[Row]:
         """Execute a statement of ours, in which ``?`` stands for each value."""
-        return await self.execute(spelled(sql, self.style), values)
+        return await self.execute(spell(sql, self.style), values)
 
     async def perform(self, work: "Work[T]") -> T:
         """Check the transaction, then run ``work`` in it."""
@@ -145,10 +145,10 @@ Work: TypeAlias = Callable[[Caller], Awaitable[T]]
 
 
 @lru_cache(maxsize=200)
-def spelled(sql: str, style: str) -> str:
+def spell(sql: str, style: str) -> str:
     """Return a statement with its ``?`` written as a driver wants them.
 
-    >>> spelled("select ?, ?", "numeric_dollar"), spelled("select ?, ?", "format")
+    >>> spell("select ?, ?", "numeric_dollar"), spell("select ?, ?", "format")
     ('select $1, $2', 'select %s, %s')
     """
     head, *rest = sql.split("?")

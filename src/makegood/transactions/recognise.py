@@ -49,7 +49,7 @@ def recognise(connection: Any) -> Caller:
 
     Raises ``TransactionError`` for any other kind, since it is unknown how that would commit.
     """
-    if (caller := known(connection)) is not None:
+    if (caller := recognise_known(connection)) is not None:
         return caller
     for name in _names(connection):
         if name in _NEARLY:
@@ -62,19 +62,19 @@ def recognise(connection: Any) -> Caller:
     )
 
 
-def known(connection: Any) -> Caller | None:
+def recognise_known(connection: Any) -> Caller | None:
     """Return the open transaction of a connection, as ``recognise`` does; None for an unsupported kind."""
     if isinstance(caller := getattr(connection, "caller", None), Caller):
         return caller  # a ``Transaction``
     kinds = [_KNOWN[name] for name in _names(connection) if name in _KNOWN]
-    return _named(kinds[0](connection)) if kinds else None
+    return _with_dialect(kinds[0](connection)) if kinds else None
 
 
 def _names(connection: Any) -> list[str]:
     return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(connection).__mro__]
 
 
-def _named(caller: Caller) -> Caller:
+def _with_dialect(caller: Caller) -> Caller:
     if caller.style and caller.style not in MARKS:
         raise TransactionError(
             f"{caller.kind} whose driver has the parameter style {caller.style!r} is not supported: use one of {', '.join(MARKS)}"

@@ -22,7 +22,7 @@ import msgspec
 
 from makegood.errors import PromiseError
 from makegood.payload.annotations import members, plain
-from makegood.payload.codec import shown
+from makegood.payload.codec import annotation_text
 from makegood.payload.pydantic_models import is_typed_dict
 
 Kind = Literal["any", "value", "list", "dict", "fields", "keys"]
@@ -74,7 +74,7 @@ def attribute(annotation: Any, name: str, where: object) -> Member:
 
 
 def _no_attribute(part: Any, shape: _Shape, name: str, where: object) -> NoReturn:
-    kind = shown(part)
+    kind = annotation_text(part)
     if shape.kind == "fields" and hasattr(_class(part), name):
         raise PromiseError(
             f"{where}.{name}: {kind}.{name} is computed, only fields are stored ({', '.join(shape.fields)}): compute it in an action"
@@ -108,7 +108,7 @@ def item(annotation: Any, key: object, where: object) -> Member:
 
 
 def _item(part: Any, shape: _Shape, key: object, where: object) -> Member:
-    kind, arguments = shown(part), typing.get_args(part)
+    kind, arguments = annotation_text(part), typing.get_args(part)
     if shape.kind == "any" and isinstance(key, str | int):
         return Member(key, Any)
     if shape.kind == "list" and isinstance(key, int):
@@ -141,7 +141,9 @@ def _element(part: Any, arguments: tuple[Any, ...], key: int, where: object) -> 
     if _class(part) is not tuple or not arguments or ... in arguments:
         return Member(key, arguments[0] if arguments else Any)
     if not -len(arguments) <= key < len(arguments):
-        raise PromiseError(f"{where}[{key}]: it will be a {shown(part)}, with {len(arguments)} elements")
+        raise PromiseError(
+            f"{where}[{key}]: it will be a {annotation_text(part)}, with {len(arguments)} elements"
+        )
     return Member(key % len(arguments), arguments[key])
 
 
@@ -247,7 +249,7 @@ def _fields(cls: Any) -> Mapping[str, Member] | None:
         return {name: Member(n, hints.get(name, Any)) for n, name in enumerate(cls._fields)}
     elif (models := getattr(cls, "__pydantic_fields__", None)) is not None:
         return {
-            name: Member(field.serialization_alias or field.alias or name, _closed_hint(field.annotation))
+            name: Member(field.serialization_alias or field.alias or name, _hint_or_any(field.annotation))
             for name, field in models.items()
         }
     else:
@@ -279,10 +281,10 @@ def _hints(cls: Any) -> dict[str, Any]:
     except Exception:  # noqa: BLE001 - the user's annotations may raise anything; then nothing is known
         keys = getattr(cls, "__required_keys__", frozenset()) | getattr(cls, "__optional_keys__", frozenset())
         return dict.fromkeys(sorted(keys), Any)
-    return {name: _closed_hint(hint) for name, hint in annotations.items()}
+    return {name: _hint_or_any(hint) for name, hint in annotations.items()}
 
 
-def _closed_hint(hint: Any) -> Any:
+def _hint_or_any(hint: Any) -> Any:
     """Return an annotation; ``Any`` for one that leaves a type open."""
     hint = plain(hint)
     return Any if isinstance(hint, typing.TypeVar) or bool(getattr(hint, "__parameters__", False)) else hint

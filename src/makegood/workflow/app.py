@@ -16,13 +16,13 @@ from makegood.declare.inbox import TRIES, Accepts, Inbox
 from makegood.declare.parameters import names_around
 from makegood.declare.setup import Setup
 from makegood.declare.signal import Signal
-from makegood.declare.terms import checked_limit, former_names
+from makegood.declare.terms import check_limit, former_names
 from makegood.errors import ConfigError, DefinitionError, DuplicateNameError, UnknownActionError
 from makegood.model.breaker import Breaker
-from makegood.model.lane import Lane, checked_terms
+from makegood.model.lane import Lane, check_terms
 from makegood.model.policy import Retry
 from makegood.model.schedule import ScheduleOptions, spec_of
-from makegood.payload.envelopes import Codec
+from makegood.payload.envelopes import Codec, is_codec
 from makegood.workflow.lane_of import LaneOf
 from makegood.workflow.schedule import Schedule
 from makegood.workflow.workflow import Workflow
@@ -64,11 +64,9 @@ class App:
             raise DefinitionError(
                 f"App({name!r}, step_limit={step_limit}): a task has at most {MOST_STEPS:,} steps"
             )
-        if codec is not None and not all(
-            callable(getattr(codec, each, None)) for each in ("encode", "decode")
-        ):
+        if codec is not None and not is_codec(codec):
             raise DefinitionError(
-                f"App({name!r}, codec={codec!r:.60}): a codec has encode(data, context) and decode(data, context), as mg.codecs.Encrypted has"
+                f"App({name!r}, codec={codec!r:.60}): a codec has encode(data, context) and decode(data, context), as mg.codecs.Encrypted(keys) has"
             )
         self.codec = codec
         self._registry = Shared(name, payload_limit=payload_limit, step_limit=step_limit, codec=codec)
@@ -169,7 +167,7 @@ class App:
             if on_failure not in ("undo", "hold"):
                 raise DefinitionError(f'{where}: on_failure={on_failure!r}: "undo" or "hold"')
             try:
-                checked_terms(at_once, when_taken, where)
+                check_terms(at_once, when_taken, where)
                 lane_of = LaneOf(lane, at_once, when_taken)
             except ConfigError as wrong:
                 raise DefinitionError(
@@ -180,8 +178,8 @@ class App:
                 self._registry,
                 name=checked_name(title, "workflow"),
                 formerly=former_names(formerly),
-                within=checked_limit(complete_within, "complete_within", where),
-                undo_within=checked_limit(undo_within, "undo_within", where),
+                within=check_limit(complete_within, "complete_within", where),
+                undo_within=check_limit(undo_within, "undo_within", where),
                 on_failure=on_failure,
                 lane_of=lane_of,
             )

@@ -8,7 +8,7 @@ from makegood.base.arguments import misfit
 from makegood.declare.parameters import signature
 from makegood.errors import DefinitionError, PayloadError, PromiseError
 from makegood.payload.annotations import certain, hints
-from makegood.payload.by_value import ByValue, listed
+from makegood.payload.by_value import ByValue, join_differences
 from makegood.payload.codec import check_fits, decode, encode
 from makegood.payload.unchecked_rules import refuse_unkept
 from makegood.payload.unknown_fields import refuse_unknown
@@ -30,8 +30,8 @@ class WorkflowInputs:
         self._address = address
         self._limit = limit
         self._names = names
-        self._signature = signature(fn, address, by_name=False)
-        parameters = self._signature.parameters.values()
+        self.signature = signature(fn, address, by_name=False)
+        parameters = self.signature.parameters.values()
         self.plain = len(parameters) if all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters) else -1
         """How many arguments a call passes that needs no binding; -1: each needs it."""
         self._named_all = not any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
@@ -46,22 +46,22 @@ class WorkflowInputs:
             return
         self.annotation("return")
 
-    def bound(
+    def bind(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the inputs by position and by name, defaults filled in."""
         __tracebackhide__ = True
         try:
-            arguments = self._signature.bind(*args, **kwargs)
+            arguments = self.signature.bind(*args, **kwargs)
         except TypeError:
-            keyword_only = [p.name for p in self._signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+            keyword_only = [p.name for p in self.signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
             how = (
                 f"; what is after the * goes by name: submit({self._name}.plan({keyword_only[0]}=...))"
                 if keyword_only
                 else ""
             )
-            wrong = misfit(self._signature, args, kwargs, noun="parameter")
-            raise DefinitionError(f"{self._address}{self._signature}: {wrong}{how}") from None
+            wrong = misfit(self.signature, args, kwargs, noun="parameter")
+            raise DefinitionError(f"{self._address}{self.signature}: {wrong}{how}") from None
         arguments.apply_defaults()
         return arguments.args, arguments.kwargs
 
@@ -69,12 +69,12 @@ class WorkflowInputs:
         """Return the names of a call's inputs in order; of ``*args`` each has the name of them all."""
         if self._named_all:
             return self.names
-        parameters = self._signature.parameters.values()
+        parameters = self.signature.parameters.values()
         positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         many = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
         return (*positional[:by_position], *many * (by_position - len(positional)), *by_name)
 
-    def encoded(self, n: int, value: object) -> bytes:
+    def encode(self, n: int, value: object) -> bytes:
         """Return an input as JSON. Raises ``PayloadError`` for a value that does not fit, or is too large."""
         __tracebackhide__ = True
         if isinstance(value, Promise):
@@ -103,34 +103,34 @@ class WorkflowInputs:
 
         Raises ``PayloadError``.
         """
-        parameters = self._signature.parameters.values()
+        parameters = self.signature.parameters.values()
         if any(p.kind is p.VAR_KEYWORD for p in parameters):
             raise DefinitionError(
-                f"{self._address}{self._signature} takes any names, and a task keeps its inputs without them: write each parameter out"
+                f"{self._address}{self.signature} takes any names, and a task keeps its inputs without them: write each parameter out"
             )
         many = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
         last = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
         names = [p.name for p in parameters if p.name not in (*many, *last)]
         left = len(inputs) - len(names) - len(last)
         whole = [*names, *(many * left), *last]
-        values = [self._decoded(name, value) for name, value in zip(whole, inputs, strict=False)]
+        values = [self._decode(name, value) for name, value in zip(whole, inputs, strict=False)]
         if len(whole) != len(inputs):
             least = len(names) + len(last)
             few = f"{least} input{'' if least == 1 else 's'}{' or more' if many else ''}"
-            raise PayloadError(f"{self._address}{self._signature} takes {few}, not {len(inputs)}")
+            raise PayloadError(f"{self._address}{self.signature} takes {few}, not {len(inputs)}")
         cut = len(values) - len(last)
         return values[:cut], dict(zip(last, values[cut:], strict=True))
 
     def defaults(self, first: int, end: int) -> list[bytes]:
         """Return as JSON what inputs are that a call does not pass, as long as each has a default."""
         values: list[bytes] = []
-        for p in [*self._signature.parameters.values()][first:end] if self._named_all else ():
+        for p in [*self.signature.parameters.values()][first:end] if self._named_all else ():
             if p.default is p.empty:
                 break
             values.append(encode(p.default, limit=self._limit, subject=self.describe(first + len(values))[1]))
         return values
 
-    def held(self, n: int) -> Any:
+    def constraint(self, n: int) -> Any:
         """Return what an input has been held to."""
         return self.annotation(self.describe(n)[0]) if self._named_all else Any
 
@@ -151,7 +151,7 @@ class WorkflowInputs:
             self._hints, self._names = annotations, {}
         return self._hints.get(name, Any)
 
-    def _decoded(self, name: str, value: object) -> Any:
+    def _decode(self, name: str, value: object) -> Any:
         subject = f"the input {name}"
         refuse_unknown(value, self.annotation(name), subject)
         return decode(encode(value, limit=self._limit, subject=subject), self.annotation(name), subject)
@@ -184,10 +184,10 @@ class InputsByValue:
             return f"{len(was)} inputs were submitted, now {len(now)}"
         pairs = enumerate(zip(was, now, strict=True))
         each = (self._of(n).differences(self._inputs.describe(n)[0], *pair) for n, pair in pairs)
-        return listed(difference for some in each for difference in some)
+        return join_differences(difference for some in each for difference in some)
 
     def _of(self, n: int) -> ByValue:
         comparison = self._each.get(n)
         if comparison is None:
-            comparison = self._each[n] = ByValue(self._inputs.held(n), self._inputs.describe(n)[1])
+            comparison = self._each[n] = ByValue(self._inputs.constraint(n), self._inputs.describe(n)[1])
         return comparison

@@ -157,7 +157,7 @@ class _Reader:
                 self._assign(node.target, node.value)
             self._targets.add(node.target)
         elif node not in self._targets:
-            for name in _bound_by(node):
+            for name in _names_bound_in(node):
                 self._bindings.setdefault(name, []).append(None)
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
@@ -281,7 +281,7 @@ class _Reader:
             yield end, Passing(action, tuple(map(parameter, node.args)), by_name)
 
 
-def _bound_by(node: ast.AST) -> list[str]:
+def _names_bound_in(node: ast.AST) -> list[str]:
     """Return the names that a part of the source binds itself, whatever is inside it."""
     match node:
         case ast.Name(id=name, ctx=ast.Store() | ast.Del()):

@@ -20,7 +20,7 @@ import msgspec
 from makegood.declare.action import Action
 from makegood.model.plan import Ref, Signals, Template
 from makegood.model.shape import Shape
-from makegood.workflow.promise import Promise, promised
+from makegood.workflow.promise import Promise, content_of
 from makegood.workflow.provenance import Site, Sites
 
 NOTHING = -2
@@ -106,13 +106,17 @@ class FunctionCode:
     """What is known of a workflow function before it runs: its constants, and what its source passes on."""
 
     def __init__(self, fn: Callable[..., object], sites: Sites) -> None:
-        self._fn = fn
+        self._fn = inspect.unwrap(fn)
         self.sites = sites
 
     @functools.cached_property
     def literals(self) -> Container[int]:
-        """See the function ``literals``."""
-        return literals(self._fn)
+        """The constants in the function, and those in its module under names that it uses, by ``id``.
+
+        A value taken out of an input is not among them: it is another value each time.
+        """
+        fn = self._fn
+        return _literals(fn, fn.__code__) if isinstance(fn, FunctionType) else {}
 
     def is_constant(self, value: object) -> bool:
         """Whether a value is written in the function, or in one inside it."""
@@ -121,38 +125,24 @@ class FunctionCode:
     @functools.cached_property
     def _written(self) -> Container[int]:
         """The constants of the function and of those inside it, by ``id``."""
-        bare = inspect.unwrap(self._fn)
-        return _nested_literals(bare, bare.__code__) if isinstance(bare, FunctionType) else {}
+        fn = self._fn
+        return _nested_literals(fn, fn.__code__) if isinstance(fn, FunctionType) else {}
+
+
+def _literals(fn: FunctionType, code: CodeType) -> dict[int, object]:
+    """Return the constants in code, and those of the module that it names."""
+    constants = (each.argval for each in dis.get_instructions(code) if each.opname in _WRITTEN)
+    values = (*code.co_consts, *constants, *(fn.__globals__.get(name) for name in code.co_names))
+    return {id(value): value for value in values if type(value) in CONSTANTS}
 
 
 def _nested_literals(fn: FunctionType, code: CodeType) -> dict[int, object]:
-    """Return the constants in code and in functions inside it, and those of the module that they name."""
-    constants = (each.argval for each in dis.get_instructions(code) if each.opname in _WRITTEN)
-    values = (*code.co_consts, *constants, *(fn.__globals__.get(name) for name in code.co_names))
-    by_id: dict[int, object] = {id(value): value for value in values if type(value) in CONSTANTS}
+    """Return those of code and of the functions inside it."""
+    by_id = _literals(fn, code)
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             by_id |= _nested_literals(fn, inner)
     return by_id
-
-
-def literals(fn: Callable[..., object]) -> dict[int, object]:
-    """Return the constants in a function, and those in its module under names that it uses, by ``id``.
-
-    A value taken out of an input is not among them: it is another value each time.
-    """
-    bare = inspect.unwrap(fn)
-    if not isinstance(bare, FunctionType):
-        return {}
-    constants = (
-        instruction.argval for instruction in dis.get_instructions(bare) if instruction.opname in _WRITTEN
-    )
-    values = (bare.__globals__.get(name) for name in bare.__code__.co_names)
-    return {
-        id(value): value
-        for value in (*bare.__code__.co_consts, *constants, *values)
-        if type(value) in CONSTANTS
-    }
 
 
 def places(
@@ -165,13 +155,13 @@ def places(
     """Return the arguments ``arguments`` to a call as a trail keeps them, and the constants among them.
 
     Returns None if one is neither an input nor a whole result nor written in the function. ``refs``: of those
-    that are inputs or results; ``count``: of the inputs; ``literals``: the function's ``literals``.
+    that are inputs or results; ``count``: of the inputs; ``literals``: those of its ``FunctionCode``.
     """
     numbers: list[int] = []
     constants: list[object] = []
     for name, value in arguments.items():
         if type(value) is Promise:
-            subject = promised(value)
+            subject = content_of(value)
             if subject.path or subject.item or subject.origin.plan is not plan:
                 return None
             numbers.append(count + subject.origin.serial)

@@ -23,7 +23,7 @@ from makegood.workflow.plan_cache import (
     FunctionCode,
     ParallelGroup,
 )
-from makegood.workflow.promise import Origin, Promise, Promised, Scope, given_by, number_of, promised
+from makegood.workflow.promise import Origin, Promise, Promised, Scope, content_of, number_of, promise_of
 from makegood.workflow.provenance import Mark
 from makegood.workflow.recorder import Recording
 
@@ -106,7 +106,7 @@ class Planning:
                     )
                 )
             ):
-                promise = given_by(self, call.serial)
+                promise = promise_of(self, call.serial)
                 values.append(promise)
                 self._position = step_count + 1
                 return promise
@@ -156,13 +156,13 @@ class Planning:
         """See ``Recorder.stray``."""
         self._strays.append(name)
 
-    def promised(self, number: int) -> Promised:
+    def content_of(self, number: int) -> Promised:
         """Return what a promise stands for that was given out on the trail. Asking for it leaves the
         trail.
         """
         if self._thread == get_ident():
             self._leave_trail()
-            return promised(self._values[len(self._copies) + number])
+            return content_of(self._values[len(self._copies) + number])
         # Another thread asks, or too late: the promise has a name, and fits nowhere.
         call = self._trail.called(number)
         scope = Scope(f"workflow {self._where}", None)
@@ -192,7 +192,7 @@ class Planning:
         if self._recording is None and self._position == len(self._calls) and end == self._trail.end:
             returns = self._trail.returns
         else:
-            returns = self._leave_trail().returned(value)
+            returns = self._leave_trail().return_template(value)
         if self._strays:
             raise DefinitionError(
                 f"while {self._where} was run, {self._strays[0]} was called in another thread: such a call records no step. Call "

@@ -83,12 +83,12 @@ class Promised(msgspec.Struct, eq=False):
 class PromiseSource(Protocol):
     """Gives promises that are almost never asked what they stand for. ``number`` says which of them."""
 
-    def promised(self, number: int) -> Promised:
+    def content_of(self, number: int) -> Promised:
         """Return what that promise stands for."""
 
 
 class Promise:
-    """Stands for a result inside a workflow function. ``promised`` returns what it stands for."""
+    """Stands for a result inside a workflow function. ``content_of`` returns what it stands for."""
 
     __slots__ = ("_promised", "_promised_as", "_promised_by")
     _promised: Promised
@@ -101,7 +101,7 @@ class Promise:
 
     def __getattr__(self, name: str) -> Any:
         if name == "_promised" and self._promised_by is not None:  # not set yet
-            return self._promised_by.promised(self._promised_as)
+            return self._promised_by.content_of(self._promised_as)
         if name.startswith("__"):  # what Python and libraries ask of any object
             raise AttributeError(name)
         mine = self._promised
@@ -150,7 +150,7 @@ cron="0 3 * * *")``. The workflow gets an aware datetime.
 """
 
 
-def given_by(source: PromiseSource, number: int) -> Promise:
+def promise_of(source: PromiseSource, number: int) -> Promise:
     """Return a promise that asks its ``source`` what it stands for, when needed."""
     promise = _new(Promise)
     _set_by(promise, source)
@@ -203,11 +203,11 @@ class PromiseCondition:
 
 def _refuse(promise: Promise, doing: str, remedy: str) -> NoReturn:
     raise PromiseError(
-        f"{promised(promise)} is not known yet: a promise cannot be {doing}. Instead, {remedy}"
+        f"{content_of(promise)} is not known yet: a promise cannot be {doing}. Instead, {remedy}"
     )
 
 
-def promised(promise: Promise) -> Promised:
+def content_of(promise: Promise) -> Promised:
     """Return what a promise stands for."""
     return promise._promised  # noqa: SLF001 - a promise has no public names of its own: they are its value's
 
@@ -259,9 +259,9 @@ def as_condition(value: object, where: str) -> bool | PromiseCondition:
     if isinstance(value, bool | PromiseCondition):
         return value
     if isinstance(value, Promise):
-        if annotation_paths.maybe_bool(promised(value).annotation):
+        if annotation_paths.maybe_bool(content_of(value).annotation):
             return PromiseCondition("true", value)
-        raise PromiseError(f"{where}: {promised(value)} will be no bool: compare it, {where}(promise == x)")
+        raise PromiseError(f"{where}: {content_of(value)} will be no bool: compare it, {where}(promise == x)")
     raise PromiseError(
         f"{where} takes a condition on a promise, as in promise == x, or a bool, not {type(value).__name__}: write bool(...) for a "
         f"value that is known now"

@@ -88,7 +88,7 @@ _OPERAND = _ORDER | {"__bool__", "__len__"}
 """What a class has whose values an expression may choose, and return as they are."""
 
 
-def _chosen(kind: Any) -> bool:
+def _may_choose(kind: Any) -> bool:
     """Return whether an expression may choose a value of this class, and return it as it is."""
     config = getattr(kind, "__struct_config__", None)
     names = _OPERAND if config is None or config.order else _OPERAND - _ORDER  # Structs have them, to refuse
@@ -109,7 +109,7 @@ _OWN_COPY = {
 @functools.lru_cache(maxsize=512)
 def _handling(kind: Any) -> tuple[Callable[[Any], Any], bool]:
     """Return how a value of this class is copied, and whether an expression may return it as it is."""
-    return _copier(kind), _chosen(kind)
+    return _copier(kind), _may_choose(kind)
 
 
 def own_copies(inputs: Sequence[object], constants: Container[int]) -> tuple[list[object], tuple[Mark, ...]]:
@@ -154,7 +154,7 @@ class Sites:
         self._passings = passings
         self._places = {name: n for n, name in enumerate(names)}
 
-    def passed(self, action: Action[..., Any]) -> Mapping[str, int]:
+    def places_passed(self, action: Action[..., Any]) -> Mapping[str, int]:
         """Return the places of the inputs that the present call of an action passes on, by its parameters."""
         frame = _calling_frame()
         if frame is None or frame.f_code not in self._codes:
@@ -198,9 +198,9 @@ class Origins:
             if not isinstance(mark, tuple) or mark[1] == n
         }
 
-    def passed(self, action: Action[..., Any]) -> Mapping[str, int]:
-        """See ``Sites.passed``; empty where no input is ambiguous, so that nobody needs it."""
-        return self._sites.passed(action) if self._ambiguous else {}
+    def places_passed(self, action: Action[..., Any]) -> Mapping[str, int]:
+        """See ``Sites.places_passed``; empty where no input is ambiguous, so that nobody needs it."""
+        return self._sites.places_passed(action) if self._ambiguous else {}
 
     def site(self) -> Site | None:
         """Return where the present call is, if what it passes on depends on that."""

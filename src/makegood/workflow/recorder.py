@@ -12,10 +12,11 @@ the steps that wait for the frontier before it (``heads``), the frontier after i
 whose results it uses (``needs``).
 """
 
+import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from types import NoneType
+from types import FunctionType, NoneType
 from typing import Any, Final, Never
 
 from makegood.base.durations import seconds
@@ -25,7 +26,7 @@ from makegood.declare.signal import Signal
 from makegood.errors import ConfigError, DefinitionError, MissingUndoError, PayloadError, PromiseError
 from makegood.model.plan import INPUTS, MOST_DELAY, UNTIL, Kind, Ref, Template
 from makegood.model.shape import Shape
-from makegood.payload.codec import objects_in, shown
+from makegood.payload.codec import annotation_text, objects_in
 from makegood.workflow import annotation_paths
 from makegood.workflow.plan_cache import (
     CONSTANTS,
@@ -37,7 +38,7 @@ from makegood.workflow.plan_cache import (
     ParallelGroup,
     places,
 )
-from makegood.workflow.promise import Origin, Promise, Promised, Scope, as_condition, promised, settle
+from makegood.workflow.promise import Origin, Promise, Promised, Scope, as_condition, content_of, settle
 from makegood.workflow.provenance import Mark, Origins
 from makegood.workflow.step_drafts import (
     Flow,
@@ -87,7 +88,7 @@ class Recording(Templates):
 
     # -- what is recorded ------------------------------------------------------------------------------------
 
-    def given(self, place: int, name: str, annotation: Any) -> Promise:
+    def input_promise(self, place: int, name: str, annotation: Any) -> Promise:
         """Return the promise of an input that is not known yet; the plan leaves no trail."""
         self._calls = None
         return Promise(Promised(Origin(self, name, 0, 0, -1, place), annotation, self._flow.scope))
@@ -103,16 +104,16 @@ class Recording(Templates):
                 f"{self.where} calls {action.address}, an action of another app: a task is of one app; submit a task of that app "
                 f"from an action, or declare the agent on {self.registry.app}"
             )
-        if not action._made_good:
+        if not action._is_made_good:
             raise MissingUndoError(
                 f"{action.address} does not declare how it is undone: add @{action.name}.undo, or undo=mg.NOTHING (it only reads, or is "
                 f"harmless), or no_return=True (nobody can undo it)"
             )
         needs, calls, self._calls = len(self._needs), self._calls, None  # a call that fails leaves no trail
         name = self._name(action.name)
-        signatures = action._fitted()
+        signatures = action._fit()
         values = action.parameters.bind(args, kwargs)
-        left = action.parameters.left(args, kwargs)
+        left = action.parameters.names_left_out(args, kwargs)
         before = len(self._demands)
         refs, replayable = self._arguments(action, name, values, left)
         whole = len(refs) == len(values)
@@ -155,17 +156,17 @@ class Recording(Templates):
 
         Returns the refs of those that are results or inputs, and whether a trail may be made of them.
         """
-        signatures, replayable = action._fitted(), True
+        signatures, replayable = action._fit(), True
         refs: dict[str, Ref] = {}
-        from_source = self._origins.passed(action)
+        from_source = self._origins.places_passed(action)
         for parameter, value in values.items():
             if type(value) is Promise:  # nearly always this, or an input
-                promise = promised(value)
+                promise = content_of(value)
                 refs[parameter] = self._ref(promise)
                 if not signatures.may_take(parameter, promise.annotation):
                     raise PayloadError(
-                        f"{parameter} in step {step} of {self.where} is {shown(promise.annotation)}, its annotation says "
-                        f"{shown(signatures.annotations[parameter])}: {promise} returns {shown(promise.annotation)}"
+                        f"{parameter} in step {step} of {self.where} is {annotation_text(promise.annotation)}, its annotation says "
+                        f"{annotation_text(signatures.annotations[parameter])}: {promise} returns {annotation_text(promise.annotation)}"
                     )
                 continue
             ref = None if parameter in left else self._input(value, from_source.get(parameter))
@@ -253,7 +254,7 @@ class Recording(Templates):
         """Record a wait for a length of time; return the promise of None."""
         subject = f"mg.sleep in {self.where}"
         if type(length) is Promise:
-            self._time(promised(length), subject, (timedelta, float, int), "return a timedelta, or seconds")
+            self._time(content_of(length), subject, (timedelta, float, int), "return a timedelta, or seconds")
             return self._wait("sleep", self._template(length, subject))
         try:
             length_s = seconds(length, name="length")
@@ -274,7 +275,7 @@ class Recording(Templates):
         """Record a wait for a moment; return the promise of None."""
         subject = f"mg.sleep_until in {self.where}"
         if type(at) is Promise:
-            self._time(promised(at), subject, (datetime,), "return a datetime with a time zone")
+            self._time(content_of(at), subject, (datetime,), "return a datetime with a time zone")
             return self._wait("sleep", self._template(at, subject), UNTIL)
         try:
             text = moment_text(at, name="moment")
@@ -294,12 +295,12 @@ class Recording(Templates):
             )
         is_text = isinstance(reason, str) and reason.strip()
         if type(reason) is Promise:
-            self._time(promised(reason), f"mg.fail in {self.where}", (str,), "return a text")
+            self._time(content_of(reason), f"mg.fail in {self.where}", (str,), "return a text")
         elif not is_text:
             raise DefinitionError(f"mg.fail in {self.where}: {reason!r:.60} does not say why: pass a text")
         return self._wait("fail", self._template(reason, f"the reason of mg.fail in {self.where}"), of=Never)
 
-    def done(self, value: object) -> Promise:
+    def end(self, value: object) -> Promise:
         """Record a step that ends the task with a result; return a promise that nothing can be done with."""
         if not self._flow.is_side:
             raise DefinitionError(
@@ -316,7 +317,7 @@ class Recording(Templates):
     def _time(self, subject: Promised, where: str, kinds: tuple[type, ...], remedy: str) -> None:
         """Raise ``PromiseError`` for a promise that will be of none of these kinds."""
         if not annotation_paths.maybe(subject.annotation, kinds):
-            raise PromiseError(f"{where}: {subject} will be {shown(subject.annotation)}: {remedy}")
+            raise PromiseError(f"{where}: {subject} will be {annotation_text(subject.annotation)}: {remedy}")
 
     def _wait(self, kind: Kind, args: Template, label: str = "", *, of: Any = NoneType) -> Promise:
         """Record a control step that has arguments and no effect; ``of``: the annotation of its result."""
@@ -336,10 +337,10 @@ class Recording(Templates):
         for name, value in (("limit", limit), ("at_once", 1 if at_once is None else at_once)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise DefinitionError(f"mg.each({name}={value!r}): a whole number from 1")
-        _check_function(body, "mg.each(items, body)")
+        _check_function(body, "mg.each(items, body)", 1)
         if not isinstance(items, Promise):
             return self._each_now(items, body, limit, at_once)
-        subject = promised(items)
+        subject = content_of(items)
         element = annotation_paths.elements(subject.annotation)
         if element is None:
             raise PromiseError(f"mg.each({subject}, ...): it will be no list; pass the promise of a list")
@@ -447,6 +448,8 @@ class Recording(Templates):
         branches: list[StepDraft] = []
         sides: list[Template] = []
         kinds: list[Any] = []
+        for fn in functions:
+            _check_function(fn, "mg.first(fn, fn, ...)")
         for n, fn in enumerate(functions, 1):
             scope, position = Scope(f"branch {n} of mg.first", flow.scope), len(flow.body)
             inside = Flow(
@@ -510,7 +513,7 @@ class Recording(Templates):
             return value
         for promise in [value] if isinstance(value, Promise) else objects_in(value):
             if isinstance(promise, Promise):
-                subject = promised(promise)
+                subject = content_of(promise)
                 self._visible(subject, scope)
                 if subject.scope is scope:
                     subject.scope = outer
@@ -525,7 +528,7 @@ class Recording(Templates):
         self._put_together(steps)
         if calls is not None:
             whole = [step for step in steps if type(step) is Promise]
-            serials = tuple(promised(step).origin.serial for step in whole)
+            serials = tuple(content_of(step).origin.serial for step in whole)
             self._calls = [*calls, ParallelGroup(serials)] if len(whole) == len(steps) else None
 
     def _put_together(self, steps: Sequence[object]) -> None:
@@ -640,7 +643,7 @@ class Recording(Templates):
 
     # -- the end ---------------------------------------------------------------------------------------------
 
-    def returned(self, value: object) -> Template:
+    def return_template(self, value: object) -> Template:
         """Return the template of the workflow function's result."""
         self._end = _whole(value, self)
         return self._within_limit(self._template(value, f"what {self.where} returns"), "")
@@ -657,7 +660,7 @@ class Recording(Templates):
 
     def trail(self, returns: Template, before: CachedPlan, annotation_of: Callable[[int], Any]) -> CachedPlan:
         """Return the steps recorded, as the trail of further runs; ``returns``: the template from
-        ``returned``.
+        ``return_template``.
 
         Tasks of one shape share the steps: if they equal those of the trail ``before``, its very objects are
         used.
@@ -683,24 +686,36 @@ def _whole(value: object, plan: Recording) -> int:
         return NOTHING
     if type(value) is not Promise:
         return -1
-    subject = promised(value)
+    subject = content_of(value)
     return -1 if subject.path or subject.item or subject.origin.plan is not plan else subject.origin.serial
 
 
 def _position(step: Any, places: Mapping[Origin, int], verb: str) -> int:
     """Return the index of the unit that a step of ``parallel`` or ``first`` ends."""
-    position = places.get(promised(step).origin)
+    position = places.get(content_of(step).origin)
     if position is None:
         raise PromiseError(
-            f"{verb}: {promised(step)} was not just recorded in this sequence: write the calls inside its parentheses, "
+            f"{verb}: {content_of(step)} was not just recorded in this sequence: write the calls inside its parentheses, "
             f"{verb}(a(...), b(...))"
         )
     return position
 
 
-def _check_function(function: object, form: str) -> None:
+def _check_function(function: object, form: str, arguments: int = 0) -> None:
     if isinstance(function, Promise) or not callable(function):
         raise DefinitionError(
             f"{form} takes functions, not {'a promise' if isinstance(function, Promise) else type(function).__name__}: write "
             f"lambda: the_action(...), so that its steps are recorded in their place"
         )
+    if isinstance(function, FunctionType):  # of any other callable its call shows it
+        code = function.__code__
+        if code.co_flags & inspect.CO_COROUTINE:
+            raise DefinitionError(
+                f"{form}: {function.__name__} is an async def: it is recorded at submission, so write a plain def, which calls actions without "
+                "await"
+            )
+        if code.co_argcount - len(function.__defaults__ or ()) > arguments:
+            raise DefinitionError(
+                f"{form}: {function.__name__} takes {', '.join(code.co_varnames[: code.co_argcount])}, and is called with "
+                f"{'the item alone' if arguments else 'no arguments'}: use the names of the workflow function inside it"
+            )

@@ -43,7 +43,7 @@ class PlanSealing:
         self.codec = codec
         self._registry = registry
 
-    async def sealed(self, plan: Plan[Any], task: str) -> Plan[Any]:
+    async def seal(self, plan: Plan[Any], task: str) -> Plan[Any]:
         """Return a plan as it is stored for a task. Raises what the codec raises."""
         sealer = _Sealer(self._registry, self.codec, task)
         inputs = [await sealer.value(data, input_field(n)) for n, data in enumerate(plan.inputs)]
@@ -51,7 +51,7 @@ class PlanSealing:
         returns = await sealer.template(plan.returns, RESULT, (plan.steps,))
         return replace(plan, steps=tuple(steps), inputs=tuple(inputs), returns=returns)
 
-    async def scheduled(self, plan: SchedulePlan, app: str, name: str) -> SchedulePlan:
+    async def seal_schedule(self, plan: SchedulePlan, app: str, name: str) -> SchedulePlan:
         """Return the plan of a schedule as it is stored. Raises what the codec raises."""
         sealer = _Sealer(self._registry, self.codec, schedule_subject(app, name), plan.moments)
         inputs = [

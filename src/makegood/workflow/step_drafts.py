@@ -12,7 +12,7 @@ from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.declare.action import Action
 from makegood.errors import DefinitionError, PromiseError
 from makegood.model.plan import Condition, Kind, StepPlan, Template, inside
-from makegood.workflow.promise import Origin, Promise, Scope, promised
+from makegood.workflow.promise import Origin, Promise, Scope, content_of
 
 
 class StepDraft(Origin, eq=False):
@@ -167,7 +167,7 @@ def check_race_branch(steps: Sequence[StepDraft], where: str) -> None:
 def annotation_of(value: object) -> Any:
     """Return the annotation of the result of a branch or body."""
     if isinstance(value, Promise):
-        return promised(value).annotation
+        return content_of(value).annotation
     if value is None:
         return NoneType
     has_type = isinstance(value, str | int | float | msgspec.Struct) or dataclasses.is_dataclass(value)

@@ -9,10 +9,10 @@ from makegood.declare.action import Shared
 from makegood.errors import PayloadError, PromiseError
 from makegood.model.plan import Condition as PlanCondition
 from makegood.model.plan import Ref, Template, inside
-from makegood.payload.codec import check_fits, encode, encode_with_holes, objects_in, sized
+from makegood.payload.codec import check_fits, check_size, encode, encode_with_holes, objects_in
 from makegood.payload.splice import PLAN_PAYLOADS
 from makegood.workflow.annotation_paths import variously_written
-from makegood.workflow.promise import Promise, PromiseCondition, Promised, Scope, as_condition, promised
+from makegood.workflow.promise import Promise, PromiseCondition, Promised, Scope, as_condition, content_of
 from makegood.workflow.provenance import Origins
 from makegood.workflow.step_drafts import Flow
 
@@ -67,7 +67,8 @@ class Templates:
         """Raise ``PayloadError`` for an argument that is known now and does not fit its annotation."""
         if isinstance(value, Promise) or any(isinstance(part, Promise) for part in objects_in(value)):
             return  # its parts are known only when their steps are done
-        check_fits(encode(value, subject=subject), annotation, value, subject)
+        data = encode(value, limit=self.registry.payload_limit, subject=subject)
+        check_fits(data, annotation, value, subject)
 
     def _input(self, value: object, place: int | None = None) -> Ref | None:
         """Return the ref of a value that *is* an input of the workflow; None for any other. See
@@ -81,7 +82,7 @@ class Templates:
     def _template(self, value: object, subject: str) -> Template:
         """Return any value as a template."""
         if type(value) is Promise:
-            return Template(("", ""), (self._ref(promised(value)),))
+            return Template(("", ""), (self._ref(content_of(value)),))
         if (ref := self._input(value)) is not None:
             return Template(("", ""), (ref,))
         return self._literal(value, subject)
@@ -97,7 +98,7 @@ class Templates:
         size = sum(map(len, template.parts))
         if size * 4 > self.registry.payload_limit:  # as UTF-8 it may be as much
             subject = f"step {step} of {self.where}" if step else f"what {self.where} returns"
-            sized("".join(template.parts).encode(), self.registry.payload_limit, subject)
+            check_size("".join(template.parts).encode(), self.registry.payload_limit, subject)
         self._octets += size
         limit = self.registry.payload_limit * PLAN_PAYLOADS
         if self._octets > limit:
@@ -111,7 +112,7 @@ class Templates:
 
     def _hole(self, value: object) -> Ref | None:
         if isinstance(value, Promise):
-            return self._ref(promised(value))
+            return self._ref(content_of(value))
         if isinstance(value, PromiseCondition):
             raise PromiseError(
                 "a comparison of promises is not a value that you can pass on: compare in an action, or write mg.when(condition, "
@@ -179,7 +180,7 @@ class Templates:
         if any(value is None for value in condition.values):
             return
         for value in condition.values:
-            kind = promised(value).annotation if isinstance(value, Promise) else type(value)
+            kind = content_of(value).annotation if isinstance(value, Promise) else type(value)
             if kind not in _PLAIN and (various := variously_written(kind)) is not None:
                 raise PromiseError(
                     f"a comparison in {self.where} is one of JSON texts, and equal values of {various.__name__} may have different ones: "

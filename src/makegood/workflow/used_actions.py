@@ -20,7 +20,7 @@ def used_actions(workflow: Workflow[..., Any]) -> list[Action[..., Any]]:
     functions = [inspect.unwrap(workflow.fn)]
     package = _package(functions[0])
     for fn in functions:  # the list grows meanwhile
-        for value in _named(fn):
+        for value in _named_values(fn):
             if isinstance(value, Action):
                 actions[value] = None
                 continue
@@ -38,7 +38,7 @@ def _package(fn: Callable[..., object]) -> str:
     return (fn.__module__ or "").partition(".")[0]
 
 
-def _named(fn: Callable[..., Any]) -> Iterator[Any]:
+def _named_values(fn: Callable[..., Any]) -> Iterator[Any]:
     """Yield the functions, actions and workflows that a function's code names."""
     code = getattr(fn, "__code__", None)
     if code is None:

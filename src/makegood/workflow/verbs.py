@@ -212,7 +212,7 @@ def done(value: object = None) -> NoReturn:
     Raises ``DefinitionError`` outside of a side of ``mg.when`` and in a branch of ``mg.first``, and
     ``PayloadError`` for a value that the workflow does not return.
     """
-    return _recording("mg.done").done(value)  # type: ignore[misc]  # see above
+    return _recording("mg.done").end(value)  # type: ignore[misc]  # see above
 
 
 _MAKERS: Mapping[object, str] = {when: "when", each: "each", parallel: "parallel", first: "first"}

@@ -22,15 +22,15 @@ from makegood.errors import DefinitionError, PayloadError, PromiseError
 from makegood.model.plan import INPUTS, UNTIL, OnFailure, Plan, StepPlan
 from makegood.model.schedule import SchedulePlan
 from makegood.payload.annotations import may_fit
+from makegood.payload.codec import annotation_text as shown_type
 from makegood.payload.codec import check_fits, encode, objects_in
-from makegood.payload.codec import shown as shown_type
 from makegood.saga import waits
 from makegood.workflow.inputs import InputsByValue, WorkflowInputs
 from makegood.workflow.lane_of import NO_LANE, LaneOf
 from makegood.workflow.misuse import add_place, check_source, say_where
 from makegood.workflow.plan_cache import NO_TRAIL, CachedPlan, FunctionCode
 from makegood.workflow.plan_run import Planning
-from makegood.workflow.promise import MOMENT, Promise, promised
+from makegood.workflow.promise import MOMENT, Promise, content_of
 from makegood.workflow.provenance import Mark, Sites, own_copies
 from makegood.workflow.sealed_plans import PlanSealing
 from makegood.workflow.signal_waits import check_timeouts, wait_for
@@ -78,6 +78,7 @@ class Workflow(Generic[P, R]):
         self._inputs = WorkflowInputs(
             fn, name, self.address, limit=registry.payload_limit, names=names_around()
         )
+        lane_of.check(self.address, self._inputs.signature)
         if any(map(inspect.iscoroutinefunction, layers(fn))):
             raise DefinitionError(
                 f"{self.address} is an async def: a workflow function is a plain def; it calls actions without await, and its inputs "
@@ -130,9 +131,9 @@ class Workflow(Generic[P, R]):
         by_name: dict[str, Any] = {}
         try:
             if kwargs or len(args) != self._inputs.plain:
-                args, by_name = self._inputs.bound(args, kwargs)  # type: ignore[assignment]  # as its function takes them
+                args, by_name = self._inputs.bind(args, kwargs)  # type: ignore[assignment]  # as its function takes them
             inputs = [*args, *by_name.values()]
-            inputs_json = tuple(map(self._inputs.encoded, range(len(inputs)), inputs))
+            inputs_json = tuple(map(self._inputs.encode, range(len(inputs)), inputs))
         except (DefinitionError, PayloadError) as wrong:
             say_where(wrong, self._fn, self.address)
             raise
@@ -152,8 +153,9 @@ class Workflow(Generic[P, R]):
                 raise DefinitionError(
                     f"{self.address} returned a coroutine: a workflow function is a plain def, without await"
                 )
-            trail = planning.trail(value, self._inputs.held)
-            self._check_results(planning.results)
+            trail = planning.trail(value, self._inputs.constraint)
+            if planning.results:
+                self._check_results(planning.results)
             if trail.signals:
                 check_timeouts(trail.steps, self.within, self.address)
             if trail is not before:
@@ -171,7 +173,7 @@ class Workflow(Generic[P, R]):
         for demand in trail.demands:
             check_fits(inputs_json[demand.place], demand.annotation, inputs[demand.place], demand.subject)
         for n in trail.input_places:
-            if type(copies[n]) not in _IMMUTABLE and self._inputs.encoded(n, copies[n]) != inputs_json[n]:
+            if type(copies[n]) not in _IMMUTABLE and self._inputs.encode(n, copies[n]) != inputs_json[n]:
                 raise DefinitionError(
                     f"{self.address} changed its input {self._inputs.describe(n)[0]} and passed it on: make a copy and pass that, inputs are "
                     f"kept as they were submitted"
@@ -187,14 +189,15 @@ class Workflow(Generic[P, R]):
         for value in values:
             subject = f"the result of mg.done in {self.address}"
             if isinstance(value, Promise):
-                result = promised(value).annotation
+                result = content_of(value).annotation
                 if Any not in (result, self._returns) and not may_fit(self._returns, result):
                     raise PayloadError(
-                        f"{subject} is {shown_type(result)}, and the workflow returns {shown_type(self._returns)}: {promised(value)} "
+                        f"{subject} is {shown_type(result)}, and the workflow returns {shown_type(self._returns)}: {content_of(value)} "
                         f"returns {shown_type(result)}"
                     )
             elif not any(isinstance(part, Promise) for part in objects_in(value)):
-                check_fits(encode(value, subject=subject), self._returns, value, subject)
+                data = encode(value, self._registry.payload_limit, subject)
+                check_fits(data, self._returns, value, subject)
 
     def _check_sleeps(self, steps: Sequence[StepPlan], inputs: Sequence[bytes]) -> None:
         """Raise ``DefinitionError`` if the task's deadline ends a sleep that all of its tasks come to."""
@@ -220,7 +223,7 @@ class Workflow(Generic[P, R]):
         Raises what ``plan`` raises, and ``PromiseError`` for a function that needs to know the moment.
         """
         try:
-            args, by_name = self._inputs.bound(inputs, {})
+            args, by_name = self._inputs.bind(inputs, {})
         except DefinitionError as wrong:
             if len(inputs) >= len(self._inputs.names) or any(value is MOMENT for value in inputs):
                 raise
@@ -229,7 +232,7 @@ class Workflow(Generic[P, R]):
         places = tuple(n for n, value in enumerate(values) if value is MOMENT)
         samples = [_SAMPLE if n in places else value for n, value in enumerate(values)]
         try:
-            inputs_json = tuple(map(self._inputs.encoded, range(len(samples)), samples))
+            inputs_json = tuple(map(self._inputs.encode, range(len(samples)), samples))
         except (DefinitionError, PayloadError) as wrong:
             say_where(wrong, self._fn, self.address)
             raise
@@ -241,10 +244,10 @@ class Workflow(Generic[P, R]):
             recording = planning.recording(self.address)
             for n in places:
                 name = self._inputs.describe(n)[0]
-                copies[n] = recording.given(n, name, self._inputs.annotation(name))
+                copies[n] = recording.input_promise(n, name, self._inputs.annotation(name))
             run: Callable[..., R] = self._fn
             value = run(*copies[: len(args)], **dict(zip(by_name, copies[len(args) :], strict=True)))
-            trail = planning.trail(value, self._inputs.held)
+            trail = planning.trail(value, self._inputs.constraint)
             self._check_results(planning.results)
         except PromiseError as wrong:
             add_place(wrong)

@@ -22,7 +22,7 @@ from makegood.cli.client import connect, looking, task_named
 from makegood.cli.codec_option import codec_option
 from makegood.cli.command import Whole
 from makegood.cli.commands.task import read, utf8
-from makegood.cli.context import Cli, command, flag, given, lasting, who_option, why_option
+from makegood.cli.context import Cli, command, flag, lasting, who_option, why_option, with_options
 from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_app
 from makegood.client import as_json
@@ -43,13 +43,17 @@ timeout_option = lasting(
 )
 
 
+act_options = with_options(why_option("Why, for the task and the audit."), who_option, timeout_option)
+"""Gives a command why, who and how long to wait, as its act on a task takes them."""
+
+
 def on_tasks(function: Callable[..., int], *, corrects: bool = False) -> Callable[..., int]:
     """Give an act the arguments and options that all three share: which tasks, why, and what to wait for.
 
     ``corrects``: it has --input as well.
     """
     also, too = (" With --input: only show what changes.", ", or with --input") if corrects else ("", "")
-    return given(
+    return with_options(
         click.argument("task_ids", metavar="[ID]...", nargs=-1),
         filter_options,
         click.option("--limit", type=Whole(1), help="With a filter: at most N tasks, newest first."),
@@ -116,7 +120,7 @@ def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | No
             f"what replaces it was not checked against the annotations of your code{also}: --check APP does that"
         )
 
-    async def corrected(task: TaskHandle[Any], **words: Any) -> Answer:
+    async def resubmit_corrected(task: TaskHandle[Any], **words: Any) -> Answer:
         workflow, new_inputs = None, inputs
         if app is not None:
             workflow, new_inputs = corrected_inputs.check(app, await task.status(), step, inputs)
@@ -132,12 +136,12 @@ def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | No
         if not cli.json:
             for line in corrected_inputs.lines(answer.change):
                 cli.note(line)
-        if not request.yes and sys.stdin.isatty() and not cli.confirmed(f"resubmit task {task.id}?"):
+        if not request.yes and sys.stdin.isatty() and not cli.confirm(f"resubmit task {task.id}?"):
             cli.note("nothing was done")
             raise click.exceptions.Exit(exits.DONE)
         return await resubmit()
 
-    return _on(cli, request, corrected)
+    return _on(cli, request, resubmit_corrected)
 
 
 def _inputs(text: str) -> Any:
@@ -155,53 +159,33 @@ def _inputs(text: str) -> Any:
 @command()
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
 @lasting("--by", required=True, text="How much later the deadline is; a week from now at most.")
-@why_option("Why, for the task and the audit.")
-@who_option
-@timeout_option
-def extend(
-    cli: Cli, /, *, task_ids: tuple[str, ...], by: float, why: str, who: str | None, timeout: float
-) -> int:
+@act_options
+def extend(cli: Cli, /, *, task_ids: tuple[str, ...], by: float, **terms: Any) -> int:
     """Move the deadlines of tasks that go forward. Their steps keep theirs. Each ID may be a task's key."""
-    act = partial(TaskHandle.extend, more=by, why=why, who=who, timeout=timeout)
-    return asyncio.run(_each(cli, task_ids, act))
+    return asyncio.run(_each(cli, task_ids, partial(TaskHandle.extend, more=by, **terms)))
 
 
 @command()
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--step", metavar="NAME", help="End this one sleep, by its name in `task show`.")
-@why_option("Why, for the task and the audit.")
-@who_option
-@timeout_option
-def wake(
-    cli: Cli,
-    /,
-    *,
-    task_ids: tuple[str, ...],
-    step: str | None,
-    why: str,
-    who: str | None,
-    timeout: float,
-) -> int:
+@act_options
+def wake(cli: Cli, /, *, task_ids: tuple[str, ...], step: str | None, **terms: Any) -> int:
     """Let tasks that sleep continue now: begin before their start, or end their sleeps. Each ID may be a
     task's key.
     """
-    act = partial(TaskHandle.wake, step=step, why=why, who=who, timeout=timeout)
-    return asyncio.run(_each(cli, task_ids, act))
+    return asyncio.run(_each(cli, task_ids, partial(TaskHandle.wake, step=step, **terms)))
 
 
 @command("release")
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
-@why_option("Why, for the task and the audit.")
-@who_option
-@timeout_option
-def release_lane(cli: Cli, /, *, task_ids: tuple[str, ...], why: str, who: str | None, timeout: float) -> int:
+@act_options
+def release_lane(cli: Cli, /, *, task_ids: tuple[str, ...], **terms: Any) -> int:
     """Take the lanes of tasks in error away, so that the tasks that wait for them continue. Each ID may be a
     task's key.
 
     The tasks stay in error, with their effects. One that is resubmitted or undone waits for its lanes again.
     """
-    act = partial(TaskHandle.release_lane, why=why, who=who, timeout=timeout)
-    return asyncio.run(_each(cli, task_ids, act))
+    return asyncio.run(_each(cli, task_ids, partial(TaskHandle.release_lane, **terms)))
 
 
 @command()
@@ -223,9 +207,7 @@ def settle(
     done: str | None,
     not_done: bool,
     undone: bool,
-    why: str,
-    who: str | None,
-    timeout: float,
+    **terms: Any,
 ) -> int:
     """State how a step of a task in error really ended: one of --done, --not-done, --undone. ID may be the
     task's key.
@@ -244,8 +226,8 @@ def settle(
                 f"--done {done!r} is not JSON ({wrong}): a text needs quotes of its own, such as --done '\"{done}\"'; "
                 "write null when there is no result"
             ) from wrong
-    options = {"outcome": outcome, "value": value, "why": why, "who": who, "timeout": timeout}
-    return asyncio.run(_each(cli, (task_id,), lambda task: task.settle(step, **options)))
+    act = partial(TaskHandle.settle, step=step, outcome=outcome, value=value, **terms)
+    return asyncio.run(_each(cli, (task_id,), act))
 
 
 def _on(cli: Cli, request: RequestedAct, act: Callable[..., Awaitable[Answer]]) -> int:
@@ -301,11 +283,11 @@ async def _each(
                 cli.out.text(bulk_acts.line(shape))
             if not cli.json and detail is not None:
                 next_commands.show(cli, detail)
-    cli.out.result([_covered(one) for one in shapes])
+    cli.out.result([_mask_change(one) for one in shapes])
     return exits.of_many(one["code"] for one in shapes)
 
 
-def _covered(shape: dict[str, Any]) -> dict[str, Any]:
+def _mask_change(shape: dict[str, Any]) -> dict[str, Any]:
     """Return an outcome whose change has its secrets covered."""
     change = Redaction().change(bytes(shape.get("change", b"null")))
     return shape if change == b"null" else {**shape, "change": msgspec.Raw(change or b"null")}

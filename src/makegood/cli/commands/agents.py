@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from makegood.base.durations import shown
-from makegood.cli.client import looked
+from makegood.cli.client import run_read
 from makegood.cli.context import Cli, command, flag
 from makegood.client import as_json
 from makegood.client.client import Client
@@ -20,7 +20,7 @@ def agents(cli: Cli, /, *, everything: bool) -> None:
     async def look(client: Client) -> tuple[list[NodeView], dict[str, int]]:
         return await client.store.nodes.views(), await client.store.nodes.depths()
 
-    views, depths = looked(cli, look)
+    views, depths = run_read(cli, look)
     waiting = as_json.waiting(views, depths)
     selection = [view for view in views if everything or view.state == "alive"]
     if cli.json:

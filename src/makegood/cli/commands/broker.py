@@ -3,18 +3,20 @@
 import click
 from msgspec.structs import asdict
 
+from makegood.base.counts import up_to
 from makegood.base.durations import shown
 from makegood.brokers import KINDS, address_of, permissions, targets_of
 from makegood.brokers.address import is_address
 from makegood.brokers.kinds import target_for
 from makegood.cli import exits
 from makegood.cli.broker_checks import broker_findings
-from makegood.cli.client import looked
+from makegood.cli.client import run_read
 from makegood.cli.commands.doctor import lines_of
 from makegood.cli.context import Cli, command
 from makegood.client import as_json
 from makegood.client.client import Client
-from makegood.story.brokers import BrokersView
+from makegood.store.notice_records import COUNTED
+from makegood.story.brokers import ReceiverView, SourceView
 
 # -- list ----------------------------------------------------------------------------------------------------
 
@@ -22,20 +24,16 @@ from makegood.story.brokers import BrokersView
 @command("list")
 def list_(cli: Cli) -> None:
     """List the places that orders are taken from and the brokers that notices go to: what waits, how old it
-    is, what was taken, refused or sent, and the last error.
+    is, what the running processes took, refused or sent, and the last error.
     """
-
-    async def read(client: Client) -> BrokersView:
-        return await client.brokers()
-
-    view = looked(cli, read)
+    view = run_read(cli, Client.brokers)
     if cli.json:
         cli.out.document(as_json.brokers(view))
         return
     sources = (
         (
             each.address, each.queue, len(each.readers), each.waiting, each.oldest and shown(each.oldest), each.taken, each.refused,
-            each.redelivered, f"away for {shown(each.away)}: {each.error}" if each.away is not None else each.error,
+            each.redelivered, _trouble(each),
         )
         for each in view.sources
     )  # fmt: skip
@@ -44,11 +42,18 @@ def list_(cli: Cli) -> None:
     if view.sources and view.receivers:
         cli.out.text()
     receivers = (
-        (each.broker, each.waiting, each.oldest and shown(each.oldest), each.sent, each.failed, each.dead, each.error)
+        (
+            each.broker, up_to(each.waiting, COUNTED), each.oldest and shown(each.oldest), each.sent, each.failed, up_to(each.dead, COUNTED),
+            _trouble(each),
+        )
         for each in view.receivers
     )  # fmt: skip
     columns = ("notices to", "waiting", "oldest", "sent", "failed", "given up", "error")
     cli.out.table(columns, list(receivers), empty="no notice goes to a broker")
+
+
+def _trouble(each: SourceView | ReceiverView) -> str:
+    return each.error if each.away is None else f"away for {shown(each.away)}: {each.error}"
 
 
 # -- check ---------------------------------------------------------------------------------------------------
@@ -57,7 +62,11 @@ def list_(cli: Cli) -> None:
 @command()
 @click.argument("addresses", metavar="[ADDRESS...]", nargs=-1)
 @click.option(
-    "--to", "places", metavar="ADDRESS", multiple=True, help="A place that notices go to; may be repeated."
+    "--to",
+    "places",
+    metavar="PLACE|ADDRESS",
+    multiple=True,
+    help="A place that notices go to, at the broker of ADDRESS or as an address; may be repeated.",
 )
 def check(cli: Cli, /, *, addresses: tuple[str, ...], places: tuple[str, ...]) -> int:
     """Check whether brokers are set up so that nothing is lost or sent twice; each finding has its remedy.
@@ -71,7 +80,14 @@ def check(cli: Cli, /, *, addresses: tuple[str, ...], places: tuple[str, ...]) -
         raise click.UsageError(
             "the settings name no broker: [brokers] in makegood.toml, or MAKEGOOD_BROKERS_NAME"
         )
-    reads, sends = ([address_of(text, KINDS) for text in texts] for texts in (addresses, places))
+    reads = [address_of(text, KINDS) for text in addresses]
+    brokers = {each.broker for each in reads}
+    # A bare name is a place at the broker of the addresses, as for `broker permissions`.
+    prefix = f"{brokers.pop()}/" if len(brokers) == 1 else ""
+    sends = [
+        address_of(text if is_address(text, KINDS) or "//" in text else f"{prefix}{text}", KINDS, "--to")
+        for text in places
+    ]
     results = broker_findings(cli, reads, sends)
     failed = any(finding.severity == "error" for finding in results)
     if cli.json:
@@ -118,6 +134,9 @@ def permissions_(cli: Cli, /, *, broker: str, sources: tuple[str, ...], places: 
                 f"{broker!r} is neither a broker of the settings (they have {names}) nor a URL"
             )
         (target,) = targets_of({"broker": broker}).values()
+    sources, places = (
+        tuple(text.removeprefix(f"{target.where}/") for text in texts) for texts in (sources, places)
+    )
     if not sources and not places:
         raise click.UsageError(
             f"say which places: {target.where}/QUEUE for one that orders are taken from, --to QUEUE for one that notices go to"

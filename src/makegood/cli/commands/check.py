@@ -138,7 +138,7 @@ def check(cli: Cli, /, *, app: str, limit: int) -> int:
         )
     else:
         nothing = f"app {application.name} declares nothing"
-        cli.out.table(("what", "name", "declared"), declared(application), empty=nothing)
+        cli.out.table(("what", "name", "declared"), declaration_rows(application), empty=nothing)
         kinds = [(application.agents, "agent"), (actions, "action"), (application.workflows, "workflow")]
         if application.schedules:
             kinds.append((application.schedules, "schedule"))
@@ -157,7 +157,7 @@ def check(cli: Cli, /, *, app: str, limit: int) -> int:
     return exits.FAILED if problems or gaps else exits.DONE
 
 
-def declared(app: App) -> Iterator[tuple[str, str, str]]:
+def declaration_rows(app: App) -> Iterator[tuple[str, str, str]]:
     """Yield what an app declares, as rows: what it is, its name, and what is said of it."""
     for agent in app.agents.values():
         rate = f", {agent.rate:g}/s" if agent.rate is not None else ""
@@ -213,7 +213,7 @@ def problems_of(app: App) -> Iterator[str]:
         if not agent.actions:
             yield f"agent {agent.name!r} declares no action: give it one, or drop it"
         for action in agent.actions.values():
-            if not action._made_good:
+            if not action._is_made_good:
                 yield (
                     f"{agent.name}.{action.name} does not declare how it is undone: add @{action.name}.undo, undo=mg.NOTHING "
                     f"or no_return=True; makegood refuses a workflow that uses it"
@@ -286,16 +286,7 @@ class OpenTasks:
 
 async def _look(cli: Cli, app: App, limit: int) -> OpenTasks:
     """Look at the open tasks of an app."""
-    actions: dict[tuple[str, str], Action[Any, Any]] = {
-        (agent.name, name): action
-        for agent in app.agents.values()
-        for action in agent.actions.values()
-        for name in (action.name, *action.formerly)
-    }
-
-    def find(agent: str, name: str) -> Action[Any, Any] | None:
-        return actions.get((agent, name))
-
+    find = app._registry.find  # noqa: SLF001 - what the app itself looks up
     by_place: dict[tuple[str, ...], Stranded] = {}
     open_tasks = OpenTasks()
     async with looking(cli) as client:
@@ -332,7 +323,7 @@ def _faults(step: StepView, arguments: Stored, find: Find) -> Iterator[tuple[Nee
 
     Arguments that fit the action fit its undo and probe, which take no more.
     """
-    for need in needed(step):
+    for need in needs_of(step):
         action = find(need.agent, need.action)
         if action is None or not _has(action, need.needs):
             yield need, Fault("", "")
@@ -364,7 +355,7 @@ async def _open_tasks(client: Client, app: str, limit: int) -> AsyncIterator[tup
         before = page[-1].id
 
 
-def needed(step: StepView) -> Iterator[Need]:
+def needs_of(step: StepView) -> Iterator[Need]:
     """Yield what a step may still need from the code. A waiting ``each`` needs what its body needs."""
     plan = step.plan
     if step.kind == "each" and plan is not None and step.state in ("waiting", "ready"):

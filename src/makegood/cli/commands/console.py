@@ -9,13 +9,13 @@ import click
 from makegood.base.text import refuse_unstorable
 from makegood.cli import event_loop
 from makegood.cli.codec_option import codec_option
-from makegood.cli.console_settings import console_options, printed
+from makegood.cli.console_settings import console_options, link_to_print
 from makegood.cli.context import Cli, command, flag, setting
 from makegood.cli.logs_and_telemetry import set_up_logs
 from makegood.cli.settings import LEVELS
-from makegood.console import needed
+from makegood.console import import_part
 from makegood.console.options import DEFAULT
-from makegood.console.users import ROLES, hashed, role_of
+from makegood.console.users import ROLES, hash_password, role_of
 from makegood.errors import ConfigError
 from makegood.node.signals import Signals
 
@@ -44,7 +44,7 @@ def console(cli: Cli, /, *, insecure: bool, name: str | None, role: str) -> None
     if insecure:
         cli.flags["console_insecure"] = "on"
     set_up_logs(cli)
-    server = needed("makegood.console.server").ConsoleServer(
+    server = import_part("makegood.console.server").ConsoleServer(
         cli.settings.store, console_options(cli.settings, cli.codec)
     )
     store = cli.store
@@ -54,10 +54,10 @@ def console(cli: Cli, /, *, insecure: bool, name: str | None, role: str) -> None
         await server.begin()
         with Signals(stop.set):
             if cli.json:
-                link = printed(server.link, server.address, sys.stdout)
+                link = link_to_print(server.link, server.address, sys.stdout)
                 cli.out.record({"event": "started", "console": server.address, "link": link, "store": store})
             else:
-                link = printed(server.link, server.address, sys.stderr, cli.settings.log_format)
+                link = link_to_print(server.link, server.address, sys.stderr, cli.settings.log_format)
                 cli.note(f"makegood: console of {store} on {link}; Ctrl-C or SIGTERM stops it")
             try:
                 await stop.wait()
@@ -82,4 +82,4 @@ def _line(name: str, role: str) -> str:
             raise click.UsageError("the two passwords differ")
     else:
         password = sys.stdin.readline().rstrip("\n")
-    return f'"{name}" = "{role_of(role, "role")} {hashed(password)}"'
+    return f'"{name}" = "{role_of(role, "role")} {hash_password(password)}"'

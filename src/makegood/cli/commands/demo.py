@@ -39,7 +39,7 @@ from makegood.store import open_store
 @flag("--postgres", text="On a private PostgreSQL, started for the demo.")
 @click.option(
     "--broker",
-    type=click.Choice(["rabbitmq", "nats", "redis"]),
+    type=click.Choice(["rabbitmq", "nats", "kafka", "redis"]),
     help="Orders come through a private broker, and notices go back through it.",
 )
 @flag("--keep", text="Keep the folder with the store, the books and the logs.")

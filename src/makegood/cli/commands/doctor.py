@@ -16,11 +16,12 @@ from msgspec.structs import asdict as fields_of
 from makegood.base import zones
 from makegood.base.file_paths import file_of
 from makegood.base.postgres_target import target_of
+from makegood.base.secret_names import COVER
 from makegood.base.urls import scheme_of
 from makegood.cli import exits, findings
 from makegood.cli.broker_checks import broker_findings
 from makegood.cli.context import Cli, command, flag
-from makegood.cli.render.output import masked
+from makegood.cli.render.output import mask
 from makegood.cli.render.style import STYLES, Line
 from makegood.cli.settings import KNOWN
 from makegood.errors import MakegoodError, SchemaMismatchError
@@ -51,7 +52,7 @@ def doctor(cli: Cli, /, *, strict: bool) -> int:
     Exit 0: no error; 1: an error (with --strict: or a warning); 2: --store is not a valid URL, or
     names a database or folder that does not exist; 8: the store cannot be reached; 9: a migration is needed.
     """
-    results, code = asyncio.run(examined(cli.settings.store))
+    results, code = asyncio.run(examine_store(cli.settings.store))
     results.insert(0, _database(cli))
     if cli.settings.options.brokers:
         results += broker_findings(cli)
@@ -67,7 +68,7 @@ def doctor(cli: Cli, /, *, strict: bool) -> int:
         cli.out.text()
         cli.out.lines(line for finding in results for line in lines_of(finding))
         cli.out.text()
-        rows = [(row["name"], _written(row["value"]), row["origin"]) for row in settings_of(cli)]
+        rows = [(row["name"], _format_value(row["value"]), row["origin"]) for row in settings_of(cli)]
         cli.out.table(("setting", "value", "from"), rows, empty="")
     return code
 
@@ -93,7 +94,7 @@ def lines_of(finding: Finding) -> list[Line]:
     return lines
 
 
-def _written(value: object) -> object:
+def _format_value(value: object) -> object:
     """Return a setting's value as a person would write it: seconds with their unit."""
     return f"{value:g}s" if isinstance(value, float) else value
 
@@ -106,11 +107,11 @@ def settings_of(cli: Cli) -> list[dict[str, Any]]:
     for name in KNOWN:
         value = options[name] if name in options else getattr(settings, name)
         if name in _SECRETS and value is not None:
-            value = "***"
+            value = COVER
         if name in _URLS and value is not None:
-            value = masked(value)
+            value = mask(value)
         if name == "brokers" and value is not None:
-            value = {target.name: target.shown for target in settings.options._broker_targets.values()}
+            value = {target.name: target.safe_url for target in settings.options._broker_targets.values()}
         if name == "console_users":
             value = {user.name: user.role for user in settings.console_users.values()}
         if isinstance(value, bool):
@@ -119,7 +120,7 @@ def settings_of(cli: Cli) -> list[dict[str, Any]]:
     return rows
 
 
-async def examined(url: str) -> tuple[list[Finding], int]:
+async def examine_store(url: str) -> tuple[list[Finding], int]:
     """Examine the store at ``url``.
 
     Returns the findings, and the exit code of the error that kept the store from being opened, 0 for none.
@@ -131,11 +132,13 @@ async def examined(url: str) -> tuple[list[Finding], int]:
         if any(finding.check == "pooling" and finding.severity == "error" for finding in results):
             return results, exits.DONE
 
-        results += await _allowed("schema", store.admin.schema(), lambda status: [findings.schema(status)])
+        results += await _judge_if_allowed(
+            "schema", store.admin.schema(), lambda status: [findings.schema(status)]
+        )
         if results[-1].severity == "error":
             return results, exits.MIGRATION_NEEDED
         await store.open()
-        results += await _measured(store)
+        results += await _measure(store)
         results += await _running(store)
     except MakegoodError as fault:
         check = "schema" if isinstance(fault, SchemaMismatchError) else "store"
@@ -146,7 +149,7 @@ async def examined(url: str) -> tuple[list[Finding], int]:
     return results, exits.DONE
 
 
-async def _allowed(
+async def _judge_if_allowed(
     check: str, look: Awaitable[T], judge: Callable[[T], Sequence[Finding]]
 ) -> Sequence[Finding]:
     """Return what ``judge`` makes of what ``look`` finds, or a note that this connection's role may not look.
@@ -161,7 +164,7 @@ async def _allowed(
         return [Finding(check, "note", f"not examined, this role may not: {fault}")]
 
 
-async def _measured(store: Store) -> list[Finding]:
+async def _measure(store: Store) -> list[Finding]:
     """Measure the clock's skew (by the quickest of several reads), a read of the store, and a commit."""
     best = (float("inf"), 0.0)
     for _ in range(_TIMES):
@@ -179,12 +182,12 @@ async def _measured(store: Store) -> list[Finding]:
 
     return [
         findings.clock(skew, took),
-        *await _allowed("read", _timed(lambda: store.leases.read(LEASE)), read),
-        *await _allowed("commit", _timed(store.admin.touch), commit),
+        *await _judge_if_allowed("read", _durations_of(lambda: store.leases.read(LEASE)), read),
+        *await _judge_if_allowed("commit", _durations_of(store.admin.touch), commit),
     ]
 
 
-async def _timed(ask: Callable[[], Awaitable[object]]) -> list[float]:
+async def _durations_of(ask: Callable[[], Awaitable[object]]) -> list[float]:
     """Return how many seconds each of several runs took.
 
     The first run, which opens a connection, does not count.
@@ -201,9 +204,11 @@ async def _timed(ask: Callable[[], Awaitable[object]]) -> list[float]:
 async def _running(store: Store) -> list[Finding]:
     """Check which processes run, which of them lead, and which work no process does."""
     return [
-        *await _allowed("processes", _processes(store), list),
-        *await _allowed("rows", store.admin.broken(_BROKEN), lambda rows: findings.broken(rows, _BROKEN)),
-        *await _allowed("queues", store.queues.views(), findings.unread),
+        *await _judge_if_allowed("processes", _processes(store), list),
+        *await _judge_if_allowed(
+            "rows", store.admin.broken(_BROKEN), lambda rows: findings.unreadable_rows(rows, _BROKEN)
+        ),
+        *await _judge_if_allowed("queues", store.queues.views(), findings.unread),
         findings.generation(store.identity),
     ]
 
@@ -225,6 +230,6 @@ async def _processes(store: Store) -> list[Finding]:
         *findings.late_starts(
             await store.admin.late_starts(time.time(), findings.LATE_START, _ORPHANS), _ORPHANS, alive
         ),
-        findings.orphaned(await store.admin.orphans(_ORPHANS), _ORPHANS, has_scheduler=has_scheduler),
+        findings.orphans(await store.admin.orphans(_ORPHANS), _ORPHANS, has_scheduler=has_scheduler),
         findings.alerting(figures.alerts),
     ]

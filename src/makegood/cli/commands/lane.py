@@ -3,9 +3,10 @@
 import click
 
 from makegood.base import ids
+from makegood.base.counts import up_to
 from makegood.base.did_you_mean import meant
 from makegood.base.durations import shown
-from makegood.cli.client import looked
+from makegood.cli.client import run_read
 from makegood.cli.context import Cli, at_most, command
 from makegood.client import as_json
 from makegood.client.client import Client
@@ -46,23 +47,19 @@ def list_(cli: Cli, /, *, app: str | None, limit: int, after: tuple[str, str] | 
     async def read(client: Client) -> tuple[list[LaneView], float]:
         return await client.lanes(app, limit=limit, after=after), await client.store.now()
 
-    views, now = looked(cli, read)
+    views, now = run_read(cli, read)
     rows = (
         (
-            f"{view.app}/{view.name}", holder_text(view), _amount(view.waiting),
+            f"{view.app}/{view.name}", holder_text(view), up_to(view.waiting, COUNTED),
             ids.show(view.waiters[0].task) if view.waiters else None,
             shown(max(0.0, now - view.waiters[0].since)) if view.waiters else None,
         )
         for view in views
     )  # fmt: skip
     heads = ("lane", "held by", "waiting", "first", "since")
-    cli.out.listed(map(as_json.lane, views), heads, rows, empty="no task holds a lane, or waits for one")
+    cli.out.listing(map(as_json.lane, views), heads, rows, empty="no task holds a lane, or waits for one")
     if len(views) == limit:
         cli.note(f"makegood: there may be more: --after {views[-1].app}/{views[-1].name}")
-
-
-def _amount(count: int) -> int | str:
-    return f"{COUNTED:,}+" if count > COUNTED else count
 
 
 @command()
@@ -78,7 +75,7 @@ def show(cli: Cli, /, *, name: str, app: str | None) -> None:
         hint = "" if views else meant(name, {view.name for view in await client.lanes(app, limit=SIMILAR)})
         return views, hint, await client.store.now()
 
-    views, hint, now = looked(cli, read)
+    views, hint, now = run_read(cli, read)
     if not views:
         raise TaskNotFoundError(
             f"no task holds lane {name!r} or waits for it: {hint or f'`makegood task list lane:{name}` lists those that did'}"
@@ -95,7 +92,7 @@ def show(cli: Cli, /, *, name: str, app: str | None) -> None:
         )
     )  # fmt: skip
     heads = ("lane", "place", "task", "workflow", "key", "state", "at once", "since")
-    cli.out.listed(map(as_json.lane, views), heads, rows, empty="no task")
+    cli.out.listing(map(as_json.lane, views), heads, rows, empty="no task")
     for view in views:
         if (more := view.waiting - len(view.waiters)) > 0:
             count = f"more than {COUNTED - len(view.waiters):,}" if view.waiting > COUNTED else f"{more:,}"

@@ -69,13 +69,13 @@ def leader(
             "--step-down is for the leading Supervisor: a leader of your own steps down by term.step_down()"
         )
     if step_down:
-        asyncio.run(_stepped_down(cli, why, who))
+        asyncio.run(_step_down(cli, why, who))
         return
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_shown(cli, name, watch=watch, past=past, limit=limit))
+        asyncio.run(_show(cli, name, watch=watch, past=past, limit=limit))
 
 
-async def _shown(cli: Cli, name: str | None, *, watch: bool, past: bool, limit: int) -> None:
+async def _show(cli: Cli, name: str | None, *, watch: bool, past: bool, limit: int) -> None:
     async with _leases(cli, name) as leases:
         election = Election(name or LEASE, leases, me="onlooker")
         if past:
@@ -87,7 +87,7 @@ async def _shown(cli: Cli, name: str | None, *, watch: bool, past: bool, limit: 
             _show_now(cli, name, await leases.read(name or LEASE))
 
 
-async def _stepped_down(cli: Cli, why: str, who: str | None) -> None:
+async def _step_down(cli: Cli, why: str, who: str | None) -> None:
     async with connect(cli) as client:
         view = await client.store.leases.read(LEASE)
         holder = await client.step_down(epoch=0 if view is None else view.epoch, why=why, who=who)
@@ -156,7 +156,7 @@ def _show_past(cli: Cli, terms: list[TermView]) -> None:
         for term in terms
     )  # fmt: skip
     heads = ("epoch", "leader", "from", "to", "ended", "gap before")
-    cli.out.listed(documents, heads, rows, empty="nobody ever led")
+    cli.out.listing(documents, heads, rows, empty="nobody ever led")
 
 
 def _ending(term: TermView) -> str | None:

@@ -17,19 +17,19 @@ from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.terminal_text import visible_json
 from makegood.cli import exits
-from makegood.cli.client import carried_out, looked
+from makegood.cli.client import report_sent, run_read, run_work
 from makegood.cli.codec_option import codec_option
 from makegood.cli.command import Whole
-from makegood.cli.commands.task import read
-from makegood.cli.context import Cli, at_most, by_operator, command, flag, given, lasting
+from makegood.cli.commands.task import json_value
+from makegood.cli.context import Cli, at_most, by_operator, command, flag, lasting, with_options
 from makegood.cli.render.output import date_time
 from makegood.client import as_json
 from makegood.client.client import Client
-from makegood.client.queues import LEASE, TRIES, Queue
+from makegood.client.queues import LEASE, TRIES, Queue, queue_name
 from makegood.console.redaction import Redaction
 from makegood.model import notices
 from makegood.model.queue_message import QueueMessage
-from makegood.payload.codec import UNREADABLE, shallow
+from makegood.payload.codec import UNREADABLE
 from makegood.store.queue_records import MessageView
 
 BATCH = 100
@@ -65,28 +65,13 @@ def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **opti
 
     Exit 4 when the queue has a message of that --id with another value: it stays, and nothing was sent.
     """
-    body = _json(value)
+    body = json_value(value, msgspec.Raw)
     if wrong_one := [header for header in headers if "=" not in header]:
         raise click.UsageError(f"--header {wrong_one[0]}: NAME=TEXT")
     heads = dict(header.split("=", 1) for header in headers) or None
-    answer = carried_out(cli, lambda client: client.send(name, body, headers=heads, **options))
-    if not answer.created:
-        difference = ", with another value" if answer.conflict else ""
-        cli.note(f"makegood: queue {name} knows a message {answer.id} already{difference}: nothing was sent")
+    answer = run_work(cli, lambda client: client.send(name, body, headers=heads, **options))
     shape = {"id": answer.id, "created": answer.created, "conflict": answer.conflict, "queue": name}
-    cli.out.result(shape, *(() if answer.conflict else (answer.id,)))
-    return exits.REFUSED if answer.conflict else exits.DONE
-
-
-def _json(value: str) -> msgspec.Raw:
-    """Return a message's value that was given as JSON, @FILE or -; raises ``click.UsageError``."""
-    text = read(value)
-    try:
-        return msgspec.json.decode(shallow(text.encode(), "the VALUE"), type=msgspec.Raw)
-    except UNREADABLE as wrong:
-        raise click.UsageError(
-            f"the VALUE is not JSON: {wrong}; a text needs its quotes: '\"text\"'"
-        ) from wrong
+    return report_sent(cli, shape, f"queue {name} knows a message {answer.id}")
 
 
 # -- receive, ack --------------------------------------------------------------------------------------------
@@ -114,7 +99,7 @@ def receive(cli: Cli, /, *, name: str, lease: float, tries: int, **options: Any)
     written, because the reader has stopped, returns to the queue. Without --follow or --timeout the command
     receives what waits now, and ends.
     """
-    return carried_out(
+    return run_work(
         cli, lambda client: _receive(cli, client.queue(name, lease=lease, tries=tries), **options)
     )
 
@@ -170,13 +155,14 @@ def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> int:
     """Acknowledge messages that `queue receive NAME --no-ack` wrote, by their receipts. Exit 4 if one was
     redelivered since.
     """
+    queue_name(name)
     numbers = [as_json.of_receipt(text) for text in receipts]
     if None in numbers:
         raise click.UsageError(
             f"{receipts[numbers.index(None)]!r} is not a receipt: `queue receive {shlex.quote(name)} --no-ack` writes them, such as 12.1"
         )
     ours = [number for number in numbers if number is not None]
-    answers = carried_out(cli, lambda client: client.store.queues.acknowledge_messages(ours))
+    answers = run_work(cli, lambda client: client.store.queues.acknowledge_messages(ours))
     pairs = [*zip(receipts, answers, strict=True)]
     cli.out.result([{"receipt": text, "acknowledged": success} for text, success in pairs])
     for text, success in pairs:
@@ -197,10 +183,14 @@ def list_(cli: Cli, /, *, name: str | None, dead: bool, limit: int) -> None:
     Listing does not lease any message.
     """
     if name is not None or dead:
-        views = looked(cli, lambda client: client.messages(name, dead=dead, limit=limit))
+        views = run_read(cli, lambda client: client.messages(name, dead=dead, limit=limit))
         _messages(cli, views, name, dead=dead)
+        if not views and name in cli.settings.options._broker_targets:
+            cli.note(
+                f"makegood: {name} is a broker of the settings: `makegood broker list` shows the queue of each place that orders are taken from"
+            )
         return
-    queues = looked(cli, lambda client: client.queues())[:limit]
+    queues = run_read(cli, lambda client: client.queues())[:limit]
     rows = (
         (
             v.queue, v.waiting, v.taken, v.delayed, v.dead, sizes.shown(v.bytes),
@@ -209,12 +199,12 @@ def list_(cli: Cli, /, *, name: str | None, dead: bool, limit: int) -> None:
         for v in queues
     )  # fmt: skip
     heads = ("queue", "waiting", "taken", "delayed", "dead", "size", "oldest", "read")
-    cli.out.listed(map(as_json.queue, queues), heads, rows, empty="no message in any queue")
+    cli.out.listing(map(as_json.queue, queues), heads, rows, empty="no message in any queue")
 
 
 def _messages(cli: Cli, views: list[MessageView], name: str | None, *, dead: bool) -> None:
     where = "any queue" if name is None else f"queue {name}"
-    views = list(map(_covered, views))
+    views = list(map(_mask, views))
     rows = (
         (
             v.message.queue, v.message.id, date_time(v.message.sent_at), v.message.tries, _state(v), v.message.error,
@@ -224,10 +214,10 @@ def _messages(cli: Cli, views: list[MessageView], name: str | None, *, dead: boo
     )  # fmt: skip
     heads = ("queue", "id", "sent", "tries", "state", "error", "value")
     empty = f"no {'dead letter' if dead else 'message'} in {where}"
-    cli.out.listed(map(as_json.mail, views), heads, rows, empty=empty, folds=False)
+    cli.out.listing(map(as_json.mail, views), heads, rows, empty=empty, folds=False)
 
 
-def _covered(view: MessageView) -> MessageView:
+def _mask(view: MessageView) -> MessageView:
     """Return a message whose secret values are covered; one that is not JSON stays as it is."""
     try:
         msgspec.json.decode(view.message.body, type=msgspec.Raw)
@@ -254,7 +244,7 @@ def _of_many(what: str, all_of_them: str) -> Callable[[Callable[..., int]], Call
     """Make a function an operator's act on named items, or on all: it takes ``chosen`` and ``everything``."""
     argument = click.argument("chosen", metavar=f"[{what}]...", nargs=-1)
     every = flag("--all", "everything", text=all_of_them)
-    return given(argument, every, by_operator)
+    return with_options(argument, every, by_operator)
 
 
 @command()
@@ -300,11 +290,11 @@ def _revive(
     _which(chosen, everything=everything, what="ID")
     if value is not None and len(chosen) != 1:
         raise click.UsageError("--value is for one message: name it by its ID")
-    body = msgspec.UNSET if value is None else _json(value)
+    body = msgspec.UNSET if value is None else json_value(value, msgspec.Raw)
     if waiting and everything and not yes:
-        queues = looked(cli, lambda client: client.queues())
+        queues = run_read(cli, lambda client: client.queues())
         message_count = sum(view.waiting + view.delayed for view in queues if view.queue == name)
-        if message_count and not cli.confirmed(
+        if message_count and not cli.confirm(
             f"drop {counted(message_count, 'message')} that wait{'s' * (message_count == 1)} in queue {name}?"
         ):
             cli.note("nothing was done")
@@ -318,10 +308,10 @@ def _revive(
         return await client.replay_messages(name, ids, value=body, who=who, why=why)
 
     what = f"message that waits in queue {name}" if waiting else f"dead letter in queue {name}"
-    return _said(cli, carried_out(cli, run), chosen, what, drop=drop)
+    return _report_outcome(cli, run_work(cli, run), chosen, what, drop=drop)
 
 
-def _said(cli: Cli, names: list[str], choice: Sequence[str], what: str, *, drop: bool) -> int:
+def _report_outcome(cli: Cli, names: list[str], choice: Sequence[str], what: str, *, drop: bool) -> int:
     """Write the outcome for each chosen item; return the exit code: 3 when one of them did not exist."""
     missing = [name for name in choice if name not in names]
     lines = [f"{name} {'dropped' if drop else 'will be sent again'}" for name in names]
@@ -340,23 +330,23 @@ def _said(cli: Cli, names: list[str], choice: Sequence[str], what: str, *, drop:
 @flag("--dead", text="Only abandoned ones.")
 @at_most()
 def notices_list(cli: Cli, /, *, dead: bool, limit: int) -> None:
-    """List undelivered webhook notifications, abandoned ones first."""
-    views = looked(cli, lambda client: client.notices(dead=dead, limit=limit))
+    """List notices to webhooks and brokers that were not delivered, abandoned ones first."""
+    views = run_read(cli, lambda client: client.notices(dead=dead, limit=limit))
     rows = (
         (
-            ids.show(v.task), notices.shown(v.url), v.last - v.sent, v.tries,
+            ids.show(v.task), notices.safe_address(v.url), v.last - v.sent, v.tries,
             "abandoned" if v.due is None else "due" if v.due <= 0 else f"in {shown(v.due)}", v.error,
         )
         for v in views
     )  # fmt: skip
     heads = ("task", "to", "unsent", "tries", "state", "error")
-    cli.out.listed(map(as_json.listener, views), heads, rows, empty="no pending notifications")
+    cli.out.listing(map(as_json.listener, views), heads, rows, empty="no pending notifications")
 
 
 @command("retry")
 @_of_many("TASK", "For all tasks.")
 def notices_retry(cli: Cli, /, **options: Any) -> int:
-    """Send the abandoned notifications of these tasks again, and close their alerts."""
+    """Send the abandoned notices of these tasks again, and close their alerts."""
     return _resend(cli, **options, drop=False)
 
 
@@ -381,4 +371,4 @@ def _resend(
         return [notice for task in chosen for notice in await verb(task, who=who, why=why)]
 
     what = "unsent notice" if drop and not everything else "abandoned notice"
-    return _said(cli, carried_out(cli, run), chosen, what, drop=drop)
+    return _report_outcome(cli, run_work(cli, run), chosen, what, drop=drop)

@@ -27,7 +27,7 @@ def restored(cli: Cli, /, *, yes: bool, why: str, who: str | None) -> None:
 
     All makegood processes must be stopped. Run it once after each restore, before they are started again.
     """
-    outcome = asyncio.run(_restored(cli, who, why, prompt=not yes))
+    outcome = asyncio.run(_begin_generation(cli, who, why, prompt=not yes))
     cli.out.result(
         {"store": cli.store, **structs.asdict(outcome)},
         f"generation {outcome.generation} began: {counted(outcome.freed, 'task')} freed, "
@@ -35,7 +35,7 @@ def restored(cli: Cli, /, *, yes: bool, why: str, who: str | None) -> None:
     )
 
 
-async def _restored(cli: Cli, who: str | None, why: str, *, prompt: bool) -> NewGeneration:
+async def _begin_generation(cli: Cli, who: str | None, why: str, *, prompt: bool) -> NewGeneration:
     async with connect(cli) as client:
         refuse_while_alive(await client.store.nodes.views())
         if prompt:
@@ -43,7 +43,7 @@ async def _restored(cli: Cli, who: str | None, why: str, *, prompt: bool) -> New
                 f"{cli.store} is at generation {client.store.identity.generation}. Continue only if you have just restored it from a "
                 "backup: running tasks are restarted, and requests that no agent had claimed count as in doubt"
             )
-            if not cli.confirmed("was it restored from a backup?"):
+            if not cli.confirm("was it restored from a backup?"):
                 raise click.Abort
         refuse_while_alive(await client.store.nodes.views())
         return await client.store.admin.begin_generation(client.acts.new(who, why))

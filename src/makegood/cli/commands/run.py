@@ -21,11 +21,11 @@ from makegood.brokers.address import is_address
 from makegood.cli import event_loop
 from makegood.cli.client import looking
 from makegood.cli.commands.store import set_up, with_store
-from makegood.cli.console_settings import console_options, printed
-from makegood.cli.context import Cli, command, flag, given, setting
+from makegood.cli.console_settings import console_options, link_to_print
+from makegood.cli.context import Cli, command, flag, setting, with_options
 from makegood.cli.import_app import load_app
 from makegood.cli.logs_and_telemetry import set_up_logs, telemetry_of
-from makegood.cli.render.output import masked
+from makegood.cli.render.output import mask
 from makegood.cli.settings import LEVELS
 from makegood.console.options import ConsoleOptions
 from makegood.messaging.outbox import ddl as outbox_ddl
@@ -42,7 +42,7 @@ drain_option = setting(
     metavar="DURATION",
     text="On shutdown, wait this long for running calls [default: 30s]. A second SIGTERM or Ctrl-C exits at once.",
 )
-process_options = given(
+process_options = with_options(
     setting(
         "name",
         metavar="NAME",
@@ -229,19 +229,19 @@ def _serve(
         if cli.json:
             listens = {"listen": address} if address else {}
             if node.console:
-                link = printed(node.console_link, node.console, sys.stdout)
+                link = link_to_print(node.console_link, node.console, sys.stdout)
                 listens |= {"console": node.console, "link": link}
             cli.out.record({"event": event, "node": node.number, **what, **listens})
         elif event == "started":
             queues = ", ".join(app.inboxes) if app is not None else ""
             inside = {"agent": f"agent ({', '.join(names)})", "inbox": f"inbox ({queues})"}
             inside["relay"] = (
-                f"relay from {outbox if outbox and is_address(outbox, KINDS) else masked(outbox or '')}"
+                f"relay from {outbox if outbox and is_address(outbox, KINDS) else mask(outbox or '')}"
             )
             role_names = [inside.get(role, role) for role in node.roles]
             page = f"; probes and metrics on {address}" if address else ""
             if node.console:
-                link = printed(node.console_link, node.console, sys.stderr, cli.settings.log_format)
+                link = link_to_print(node.console_link, node.console, sys.stderr, cli.settings.log_format)
                 page += f"; console on {link}"
             text = f"{', '.join(role_names)} on {what['store']}{page}; Ctrl-C or SIGTERM drains and stops"
             if cli.settings.log_format == "json":

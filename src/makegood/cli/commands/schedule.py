@@ -11,7 +11,7 @@ from makegood.base.clock import iso
 from makegood.base.counts import counted
 from makegood.base.did_you_mean import meant
 from makegood.base.durations import shown
-from makegood.cli.client import carried_out, looked
+from makegood.cli.client import run_read, run_work
 from makegood.cli.command import Whole
 from makegood.cli.context import Cli, by_operator, command, flag, lasting, naming_options
 from makegood.cli.import_app import load_app
@@ -72,7 +72,7 @@ def next_(cli: Cli, /, *, cron: tuple[str, ...], timezone: str, start: datetime 
     schedule = Cron(cron[0], timezone)
     begin = _instant(start, timezone)
     moments = [*islice(schedule.after(begin), count)]
-    cli.out.listed(
+    cli.out.listing(
         map(as_json.moment, moments),
         ("moment", "local", "mark"),
         map(_row, moments),
@@ -124,18 +124,18 @@ def list_(cli: Cli, /, *, app: str | None) -> None:
         schedules = await client.schedules()
         return [each.view for each in schedules], lease is not None and lease.held
 
-    stored, is_led = looked(cli, read)
+    stored, is_led = run_read(cli, read)
     views = [view for view in stored if app in (None, view.app)]
     rows = (
         (
             f"{view.app}/{view.name}", view.workflow, view.times, _utc(view.next_firing), _state(view),
-            view.last_state, view.firings, _skipped(view),
+            view.last_state, view.firings, _skip_counts(view),
         )
         for view in views
     )  # fmt: skip
     heads = ("schedule", "workflow", "times", "next", "state", "last task", "fired", "skipped")
     empty = "no schedules" if app is None else f"no schedules of app {app!r}"
-    cli.out.listed(map(as_json.schedule, views), heads, rows, empty=empty)
+    cli.out.listing(map(as_json.schedule, views), heads, rows, empty=empty)
     if app is not None and not views and (hint := meant(app, {view.app for view in stored})):
         cli.note(f"makegood: {hint}")
     if views and not is_led:
@@ -159,7 +159,7 @@ def _state(view: ScheduleView) -> str:
     return "" if view.next_moment is not None else "over"
 
 
-def _skipped(view: ScheduleView) -> str:
+def _skip_counts(view: ScheduleView) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in sorted(view.skips.items()))
 
 
@@ -171,7 +171,7 @@ def show(cli: Cli, /, *, name: str, app: str | None, count: int) -> None:
     """Show a schedule: its times and policies, its last task, what it skipped, and its next moments by the
     zone rules of this machine.
     """
-    view = looked(cli, lambda client: client.find_schedule(name, app=app)).view
+    view = run_read(cli, lambda client: client.find_schedule(name, app=app)).view
     moments = view.upcoming(count)
     if cli.json:
         cli.out.document({**as_json.schedule(view), "upcoming": [*map(as_json.moment, moments)]})
@@ -184,7 +184,7 @@ def show(cli: Cli, /, *, name: str, app: str | None, count: int) -> None:
         ("state", _state(view) or "runs"),
         ("last", last + (f", of {view.last_moment}" if view.last_moment else "")),
         ("fired", str(view.firings)),
-        ("skipped", _skipped(view) or "none"),
+        ("skipped", _skip_counts(view) or "none"),
     ]  # fmt: skip
     if view.paused_at is not None:
         lines.append(("paused by", f"{view.paused_by}{f': {view.paused_why}' if view.paused_why else ''}"))
@@ -207,26 +207,22 @@ def apply(cli: Cli, /, *, app: str) -> None:
     drafts = [schedule.draft for schedule in application.schedules.values()]
 
     async def work(client: Client) -> tuple[list[str], list[ScheduleHandle]]:
-        rows = [await draft.sealed() for draft in drafts]
+        rows = [await draft.seal() for draft in drafts]
         return await client.store.schedules.apply(rows), await client.schedules(application.name)
 
-    outcomes, handles = carried_out(cli, work)
+    outcomes, handles = run_work(cli, work)
     shapes = [
         {"app": draft.spec.app, "name": draft.spec.name, "outcome": outcome}
         for draft, outcome in zip(drafts, outcomes, strict=True)
     ]
     rows = [(f"{shape['app']}/{shape['name']}", shape["outcome"]) for shape in shapes]
-    cli.out.listed(shapes, ("schedule", "outcome"), rows, empty=f"{app} declares no schedule")
+    cli.out.listing(shapes, ("schedule", "outcome"), rows, empty=f"{app} declares no schedule")
     for handle in handles:
         if handle.view.is_declared and handle.name not in application.schedules:
             cli.note(
                 f"makegood: warning: schedule {handle.name} is no longer declared and still fires: `makegood schedule delete {handle.name}` "
                 f"removes it"
             )
-
-
-async def _act(client: Client, name: str, app: str | None) -> ScheduleHandle:
-    return await client.find_schedule(name, app=app)
 
 
 @command()
@@ -242,10 +238,10 @@ def pause(
     """
 
     async def work(client: Client) -> ScheduleView:
-        return await (await _act(client, name, app)).pause(length, why=why, who=who)
+        return await (await client.find_schedule(name, app=app)).pause(length, why=why, who=who)
 
     with naming_options("for"):
-        view = carried_out(cli, work)
+        view = run_work(cli, work)
     cli.out.result(as_json.schedule(view), f"schedule {view.app}/{view.name} is {_state(view)}")
 
 
@@ -257,10 +253,10 @@ def resume(cli: Cli, /, *, name: str, app: str | None, why: str, who: str | None
     """Let a schedule fire again, from its next moment on."""
 
     async def work(client: Client) -> tuple[bool, ScheduleView]:
-        handle = await _act(client, name, app)
+        handle = await client.find_schedule(name, app=app)
         return await handle.resume(why=why, who=who), await handle.status()
 
-    resumes, view = carried_out(cli, work)
+    resumes, view = run_work(cli, work)
     outcome = f"fires next at {_utc(view.next_firing)}" if resumes else "was not paused"
     if resumes and view.next_firing is not None and view.next_firing < datetime.now(UTC).timestamp():
         outcome = "is resumed: the leading Supervisor counts the moments of its pause, then it fires"
@@ -277,9 +273,9 @@ def trigger(cli: Cli, /, *, name: str, app: str | None, why: str, who: str | Non
     """
 
     async def work(client: Client) -> TaskHandle[Any]:
-        return await (await _act(client, name, app)).trigger(why=why, who=who)
+        return await (await client.find_schedule(name, app=app)).trigger(why=why, who=who)
 
-    task = carried_out(cli, work)
+    task = run_work(cli, work)
     cli.out.result({"id": task.id}, task.id)
 
 
@@ -311,7 +307,7 @@ def backfill(
     """
 
     async def bounds(client: Client) -> tuple[ScheduleHandle, datetime, datetime]:
-        handle = await _act(client, name, app)
+        handle = await client.find_schedule(name, app=app)
         zone = handle.view.timezone
         return handle, _instant(since, zone, "--since"), _instant(until, zone, "--until")
 
@@ -325,9 +321,9 @@ def backfill(
 
     if dry_run:
         with naming_options("since", "until", "limit"):
-            pairs = looked(cli, look)
+            pairs = run_read(cli, look)
         names = [None if task is None else ids.show(task) for _, task in pairs]
-        cli.out.listed(
+        cli.out.listing(
             (as_json.moment(each) | {"task": task} for (each, _), task in zip(pairs, names, strict=True)),
             ("moment", "local", "mark", "task"),
             ((*_row(each), task or "would be new") for (each, _), task in zip(pairs, names, strict=True)),
@@ -336,11 +332,11 @@ def backfill(
         cli.note(f"{names.count(None)} of {counted(len(names), 'moment')} would get a task")
         return
     with naming_options("since", "until", "limit"):
-        tasks = carried_out(cli, work)
+        tasks = run_work(cli, work)
     new = sum(task.created for task in tasks)
     documents = ({"id": task.id, "created": task.created} for task in tasks)
     rows = ((task.id, "new" if task.created else "was there") for task in tasks)
-    cli.out.listed(documents, ("task", "outcome"), rows, empty="no moment in this range")
+    cli.out.listing(documents, ("task", "outcome"), rows, empty="no moment in this range")
     cli.note(f"{new} new of {len(tasks)}")
 
 
@@ -354,11 +350,11 @@ def delete(cli: Cli, /, *, name: str, app: str | None, why: str, who: str | None
     """
 
     async def work(client: Client) -> ScheduleHandle:
-        handle = await _act(client, name, app)
+        handle = await client.find_schedule(name, app=app)
         await handle.delete(why=why, who=who)
         return handle
 
-    handle = carried_out(cli, work)
+    handle = run_work(cli, work)
     cli.out.result(
         {"app": handle.app, "name": handle.name, "deleted": True},
         f"schedule {handle.app}/{handle.name} is deleted",

@@ -4,22 +4,21 @@ from functools import partial
 from typing import Any
 
 import click
-import msgspec
 
 from makegood.base import ids
 from makegood.cli import exits
 from makegood.cli.bulk_acts import RequestedAct, on_all
-from makegood.cli.client import MOST_NAMED, carried_out, task_named
+from makegood.cli.client import MOST_NAMED, report_sent, run_work, task_named
+from makegood.cli.codec_option import codec_option
 from makegood.cli.command import Whole
-from makegood.cli.commands.task import read
+from makegood.cli.commands.task import json_value
 from makegood.cli.context import Cli, command, flag, lasting, who_option, why_option
 from makegood.cli.import_app import load_app
 from makegood.client.client import Client
 from makegood.declare.signal import Signal
 from makegood.errors import ConfigError, TaskNotFoundError
-from makegood.payload.codec import UNREADABLE, encode, shallow
-from makegood.store.filters import wanted
-from makegood.store.signals import Signalled
+from makegood.payload.codec import encode
+from makegood.store.filters import parse_filter
 from makegood.store.views import Exact, Filter
 from makegood.workflow.app import App
 
@@ -49,6 +48,7 @@ from makegood.workflow.app import App
 @flag("--yes", "-y", text="With a filter: do not ask.")
 @why_option("Why, for the audit.")
 @who_option
+@codec_option
 def signal(
     cli: Cli,
     /,
@@ -78,17 +78,20 @@ def signal(
         raise click.UsageError(
             f"name the signal, and one VALUE: {'ID ' if filter_ is None else ''}NAME [VALUE]"
         )
-    name, content = rest[0], _content(rest[1] if len(rest) > 1 else "null")
-    declared = None if check is None else _declared(load_app(check), name)
+    name, content = rest[0], json_value(rest[1] if len(rest) > 1 else "null", object)
+    declaration = None
+    if check is not None:
+        declaration = _declaration(app := load_app(check), name)
+        cli.codec = cli.codec or app.codec
     if filter_ is not None:
         if key is not None or options["step"] is not None or until is not None or timeout is not None:
             raise click.UsageError(
                 "--key, --step, --until and --timeout are for one task, --filter is for many"
             )
         request = RequestedAct(
-            "signal", "processed", (), wanted(filter_), limit, dry_run, yes, options["why"], who, wait=False, timeout=0.0, signal=name
+            "signal", "processed", (), parse_filter(filter_), limit, dry_run, yes, options["why"], who, wait=False, timeout=0.0, signal=name
         )  # fmt: skip
-        to_all = {"signal": declared or name, "value": content, "id": options["id"]}
+        to_all = {"signal": declaration or name, "value": content, "id": options["id"]}
         return on_all(cli, request, lambda client: partial(client.signal_all, **to_all))
     if limit is not None or dry_run or yes:
         raise click.UsageError("--limit, --dry-run and --yes go with --filter")
@@ -96,26 +99,16 @@ def signal(
     waits: dict[str, Any] = {} if until is None and timeout is None else {"until": until, "timeout": timeout}
 
     async def send(client: Client) -> tuple[str, Any]:
-        number = await (_named(client, task) if key is None else _number(client, task, key))
+        number = await (_task_number(client, task) if key is None else _number(client, task, key))
         author = client.acts.new(who, "").who
         handle = client.task(number)
-        return handle.id, await handle.signal(declared or name, content, who=author, **options, **waits)
+        return handle.id, await handle.signal(declaration or name, content, who=author, **options, **waits)
 
-    task_id, answer = carried_out(cli, send)
+    task_id, answer = run_work(cli, send)
     if until is not None:
         shape = {"task": task_id, "signal": name, "step": until, "result": answer}
         cli.out.result(shape, encode(answer).decode())
         return exits.DONE
-    return _sent(cli, name, answer)
-
-
-def _sent(cli: Cli, name: str, answer: Signalled) -> int:
-    """Report a signal that was sent, or known; return the exit code."""
-    if not answer.created:
-        difference = ", with another value" if answer.conflict else ""
-        cli.note(
-            f"makegood: task {answer.task} knows a signal {name} {answer.id} already{difference}: nothing was sent"
-        )
     shape = {
         "task": answer.task,
         "signal": name,
@@ -123,21 +116,10 @@ def _sent(cli: Cli, name: str, answer: Signalled) -> int:
         "created": answer.created,
         "conflict": answer.conflict,
     }
-    cli.out.result(shape, *(() if answer.conflict else (answer.id,)))
-    return exits.REFUSED if answer.conflict else exits.DONE
+    return report_sent(cli, shape, f"task {answer.task} knows a signal {name} {answer.id}")
 
 
-def _content(value: str) -> Any:
-    """Return a signal's value that was given as JSON, @FILE or -; raises ``click.UsageError``."""
-    try:
-        return msgspec.json.decode(shallow(read(value).encode(), "the VALUE"))
-    except UNREADABLE as wrong:
-        raise click.UsageError(
-            f"the VALUE is not JSON: {wrong}; a text needs its quotes: '\"text\"'"
-        ) from wrong
-
-
-def _declared(app: App, name: str) -> Signal[Any]:
+def _declaration(app: App, name: str) -> Signal[Any]:
     signals: dict[str, Signal[Any]] = app.signals
     if name not in signals:
         names = ", ".join(signals) or "none"
@@ -145,7 +127,7 @@ def _declared(app: App, name: str) -> Signal[Any]:
     return signals[name]
 
 
-async def _named(client: Client, text: str) -> int:
+async def _task_number(client: Client, text: str) -> int:
     """Return the task of an id or a key. Raises ``TaskNotFoundError``."""
     try:
         return (await task_named(client, text)).number

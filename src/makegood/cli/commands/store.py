@@ -18,7 +18,7 @@ from makegood.cli.settings import duration
 from makegood.client.client import Client
 from makegood.errors import ConfigError, StoreError
 from makegood.store import Store, open_store
-from makegood.store.grants import ROLES, wanted
+from makegood.store.grants import ROLES, resolve_roles
 from makegood.store.grants import script as grants_of
 from makegood.store.migrations import Dialect, script, verify
 from makegood.store.views import SchemaStatus
@@ -49,13 +49,13 @@ async def set_up(cli: Cli, store: Store, *, empty: bool = False) -> list[str]:
         return []
     if schema.version == 0 and schema.others:
         cli.note(
-            f"makegood: {cli.store} holds other tables ({listed(schema.others)}); makegood's are put beside "
+            f"makegood: {cli.store} holds other tables ({join_names(schema.others)}); makegood's are put beside "
             "them, their names begin with makegood_"
         )
     return await store.admin.migrate()
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Return names in a row, the first five of many."""
     ending = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(names[:5]) + ending
@@ -112,7 +112,7 @@ def _show(cli: Cli, schema: SchemaStatus) -> None:
     if schema.missing:
         cli.out.text(f"missing  {', '.join(schema.missing)}")
     if schema.others:
-        cli.out.text(f"others   {listed(schema.others)}: not makegood's, left alone")
+        cli.out.text(f"others   {join_names(schema.others)}: not makegood's, left alone")
     if schema.rows:
         cli.out.text()
         cli.out.table(("table", "rows"), sorted(schema.rows.items()), empty="")
@@ -174,7 +174,7 @@ def grants(cli: Cli, /, *, roles: tuple[str, ...], agents: tuple[str, ...], pref
     if cli.json:
         role_grants = [
             {"role": name, "kind": kind, "agent": agent or None}
-            for name, kind, agent in wanted(prefix, roles, agents)
+            for name, kind, agent in resolve_roles(prefix, roles, agents)
         ]
         cli.out.document({"store": cli.store, "roles": role_grants, "sql": sql})
         return

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
@@ -25,7 +25,7 @@ from makegood.base.text import first_line
 from makegood.base.wall_times import read_moment
 from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.bar import BatchBar
-from makegood.cli.client import connect, looked, looking, task_named
+from makegood.cli.client import connect, looking, run_read, task_named
 from makegood.cli.codec_option import codec_option
 from makegood.cli.command import Whole
 from makegood.cli.context import Cli, at_most, command, flag, lasting, naming_options
@@ -54,6 +54,8 @@ from makegood.story.signals import fate
 from makegood.story.trouble import reasons
 from makegood.story.waits import is_asleep, sleep_text, start_text, wait_of
 from makegood.workflow.workflow import Workflow
+
+T = TypeVar("T")
 
 REDRAW = 0.25
 """Seconds between two looks at a task that is drawn live."""
@@ -234,7 +236,7 @@ def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, by_name: 
         if n not in raw_values and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]:
         raise click.UsageError(f"{workflow.name}{signature} needs {', '.join(missing)} as well")
-    return {name: _converted(value, hints.get(name, Any), name) for name, value in raw_values.items()}
+    return {name: _convert(value, hints.get(name, Any), name) for name, value in raw_values.items()}
 
 
 def read(text: str) -> str:
@@ -264,6 +266,16 @@ def utf8(text: str, name: str = "") -> str:
     return text
 
 
+def json_value(text: str, kind: type[T]) -> T:
+    """Return a value that was given as JSON, @FILE or -. Raises ``click.UsageError``."""
+    try:
+        return msgspec.json.decode(shallow(read(text).encode(), "the VALUE"), type=kind)
+    except UNREADABLE as wrong:
+        raise click.UsageError(
+            f"the VALUE is not JSON: {wrong}; a text needs its quotes: '\"text\"'"
+        ) from wrong
+
+
 def _json(text: str, name: str, *, plain: bool) -> bytes:
     """Return an input as JSON; ``plain``: its parameter is a text, which needs no quotes."""
     if plain and not text.lstrip().startswith('"'):
@@ -284,7 +296,7 @@ def _members(text: str) -> dict[str, msgspec.Raw]:
         raise click.UsageError(f"--named: the INPUT is not a JSON object: {wrong}") from wrong
 
 
-def _converted(value: bytes, hint: Any, name: str) -> Any:
+def _convert(value: bytes, hint: Any, name: str) -> Any:
     try:
         refuse_unknown(msgspec.json.decode(value), hint, f"the input {name}")
         return decode(value, hint, f"the input {name}")
@@ -315,11 +327,13 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
         tasks = await client.find(replace(condition, results=cli.json))
         unknown = [] if tasks else await unknown_names(client, condition)
         rows = [] if cli.json else await _rows(cli, client, tasks)
-        cli.out.listed(map(as_json.task, map(Redaction().view, tasks)), HEADS, rows, empty=empty, folds=False)
+        cli.out.listing(
+            map(as_json.task, map(Redaction().view, tasks)), HEADS, rows, empty=empty, folds=False
+        )
         if unknown:
             raise TaskNotFoundError("; ".join(unknown))
 
-    looked(cli, look)
+    run_read(cli, look)
 
 
 async def _rows(cli: Cli, client: Client, tasks: Sequence[TaskView]) -> list[tuple[object, ...]]:
@@ -388,7 +402,7 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
             detail = redaction.task(detail)
         if cli.json:
             extras = {
-                "asked": [no_scheduler.asked_shape(detail, request) for request in detail.asked],
+                "asked": [no_scheduler.request_shape(detail, request) for request in detail.asked],
                 "corrected": [
                     as_json.audit(
                         act
@@ -399,7 +413,7 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
                 ],
                 "probes": [
                     {"step": name, "answer": answer, "at": iso(at)}
-                    for name, (at, answer) in (await _probed(client, detail)).items()
+                    for name, (at, answer) in (await _probe_answers(client, detail)).items()
                 ],
                 "alerts": [*map(as_json.alert, alerts)],
             }
@@ -407,7 +421,7 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
             return
         views = await client.store.nodes.views()
         nodes, now = {view.id: view.info.name for view in views}, await client.store.now()
-        probed = await _probed(client, detail)
+        probed = await _probe_answers(client, detail)
         lines = ladder(detail, now=now, nodes=nodes, unicode=cli.out.unicode, height=None if all else SHOWN)
         most = sys.maxsize if all else MOST_LINES
         cli.out.drawing(lines[:most])
@@ -432,7 +446,7 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
         for act in corrections:
             cli.out.text(f"{'corrected':<14}{date_time(act.at)}  {correction(act.change, whole=uncovered)}")
         for request in detail.asked:
-            cli.out.text(f"{'asked':<14}{no_scheduler.asked(detail, request)}")
+            cli.out.text(f"{'asked':<14}{no_scheduler.request_line(detail, request)}")
         for alert in alerts:
             over = "" if alert.open else f"({'ended' if alert.ended is not None else 'acknowledged'})"
             words = (date_time(alert.at), alert.kind, alert.step, over, alert.text)
@@ -440,10 +454,10 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
         for line in next_commands.lines(cli, detail):
             cli.out.text(line)
 
-    looked(cli, look)
+    run_read(cli, look)
 
 
-async def _probed(client: Client, detail: TaskDetail) -> dict[str, tuple[float, str]]:
+async def _probe_answers(client: Client, detail: TaskDetail) -> dict[str, tuple[float, str]]:
     """Return what the probes answered last, as far as the newest part of the history says."""
     if not any(
         step.plan is not None and step.plan.policy is not None and step.plan.policy.probe
@@ -472,7 +486,7 @@ def _facts(detail: TaskDetail, now: float) -> list[tuple[str, str]]:
         ("key", task.key),
         ("correlation", task.correlation_id),
         ("attributes", ", ".join(f"{name}={value}" for name, value in detail.attributes.items())),
-        ("reply to", notices.shown(detail.reply_to) if detail.reply_to is not None else ""),
+        ("reply to", notices.safe_address(detail.reply_to) if detail.reply_to is not None else ""),
         ("priority", task.priority or ""),
         ("unanswered", task.failure_count or ""),
         ("created", date_time(task.created)),
@@ -553,7 +567,7 @@ def follow(cli: Cli, /, *, words: tuple[str, ...], expect: int | None, timeout: 
     the following.
     """
     try:
-        condition = filters.wanted(" ".join(words))
+        condition = filters.parse_filter(" ".join(words))
     except ConfigError as wrong:
         raise click.UsageError(str(wrong)) from wrong
     return asyncio.run(_follow(cli, condition, expect, timeout))
@@ -604,13 +618,18 @@ def history(cli: Cli, /, *, task_id: str, follow: bool, all: bool) -> None:  # n
         async for stored_event in _events(client, task.number):
             event = Redaction().event(await legible_event(cli.codec, task.number, steps, stored_event))
             for line in event_lines(event, steps=steps, unicode=cli.out.unicode):
-                lines.append(line if all else _shortened(line))
+                lines.append(line if all else _shorten(line))
                 count += 1
         if count > len(lines):
             cli.out.text(f"{count - len(lines):,} older lines are left out: --all shows them")
-        cli.out.drawing(lines)
+        cli.out.drawing([*lines, *_queue(await task.status())])
 
-    looked(cli, show)
+    run_read(cli, show)
+
+
+def _queue(detail: TaskDetail) -> list[Line]:
+    """Return a line that says what a queued task waits for; none for another task."""
+    return [[(f"queued: it {queue_text(detail.lanes)}", "dim")]] if detail.task.state == "queued" else []
 
 
 async def _events(client: Client, task: int) -> AsyncIterator[EventView]:
@@ -624,7 +643,7 @@ async def _events(client: Client, task: int) -> AsyncIterator[EventView]:
         more = part.more
 
 
-def _shortened(line: Line) -> Line:
+def _shorten(line: Line) -> Line:
     return [
         (text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}… ({len(text):,} characters)", style)
         for text, style in line
@@ -672,7 +691,10 @@ async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
 
 async def _stream(cli: Cli, task: TaskHandle[Any], *, whole: bool = False) -> None:
     """Write each event of a task as it comes, until the task is at rest; ``whole``: however large it is."""
-    steps = {step.idx: step.name for step in (await task.status()).steps}
+    detail = await task.status()
+    for ((text, _),) in _queue(detail):
+        cli.note(f"makegood: task {task.id} is {text}")
+    steps = {step.idx: step.name for step in detail.steps}
     width = max(map(len, ("task", *steps.values())))
     async for raw_event in task.events(follow=True):
         event = Redaction().event(raw_event)
@@ -680,7 +702,7 @@ async def _stream(cli: Cli, task: TaskHandle[Any], *, whole: bool = False) -> No
             cli.out.record(as_json.event(event))
         else:
             lines = event_lines(event, steps=steps, unicode=cli.out.unicode, width=width)
-            cli.out.drawing(lines if whole else map(_shortened, lines[:MOST_MOVES]))
+            cli.out.drawing(lines if whole else map(_shorten, lines[:MOST_MOVES]))
             if not whole and len(lines) > MOST_MOVES:
                 more = f"{len(lines) - MOST_MOVES:,} more lines of this moment"
                 cli.out.text(f"and {more}: `makegood task history {task.id} --all` shows them")
@@ -693,8 +715,9 @@ async def _draw(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:
         while True:
             nodes = {view.id: view.info.name for view in await client.store.nodes.views()}
             now = await client.store.now()
-            height = live.height - 2
-            live.show(ladder(detail, now=now, nodes=nodes, unicode=cli.out.unicode, height=height))
+            height = live.height - 3
+            drawing = ladder(detail, now=now, nodes=nodes, unicode=cli.out.unicode, height=height)
+            live.show([*drawing, *_queue(detail)])
             if detail.task.state in AT_REST:
                 return
             with contextlib.suppress(WaitExpiredError):

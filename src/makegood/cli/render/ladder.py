@@ -11,7 +11,7 @@ green or cyan, steps that are taken back magenta, and those that need somebody r
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from types import MappingProxyType
@@ -24,7 +24,7 @@ from makegood.model.attempt_end import probe_answer
 from makegood.payload.envelopes import describe
 from makegood.saga.rules import owner
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
-from makegood.story.steps import JOINS, MOST_ODD, ODD, QUIET, outermost, stem_of, why_it_stays
+from makegood.story.steps import JOINS, MOST_ODD, ODD, QUIET, outermost, stem_of, why_it_stays, winner_text
 from makegood.story.waits import listens, signal_text, sleep_text
 
 MARKS: Mapping[str, tuple[str, str]] = {
@@ -65,13 +65,16 @@ def ladder(
     """
     steps = in_order(detail.steps)
     rungs = [rung(step, nodes or {}, now=now, unicode=unicode) for step in steps]
+    for n, step in enumerate(steps):
+        if step.kind == "first" and (text := winner_text(step, steps)):
+            rungs[n] = replace(rungs[n], notes=text)
     head = _head(detail.task, now)
     if height is not None and len(rungs) + len(head) > height:
         rungs = fold_items(steps, rungs)
     if height is not None and len(rungs) + len(head) > height:
         rungs = fold(rungs)
     widths = [max((len(getattr(r, part)) for r in rungs), default=0) for part in ("name", "where", "state")]
-    return head + [_drawn(r, widths) for r in rungs]
+    return head + [_draw_rung(r, widths) for r in rungs]
 
 
 def in_order(steps: Iterable[StepView]) -> list[StepView]:
@@ -98,7 +101,7 @@ def rung(step: StepView, nodes: Mapping[int, str], *, now: float = 0.0, unicode:
 
 
 def _notes(step: StepView, nodes: Mapping[int, str], now: float) -> list[str]:
-    notes = []
+    notes = ["lost"] if step.loser else []
     if step.round > 1:
         notes.append(f"round {step.round}")
     if step.doing in ("probe", "undo"):
@@ -123,9 +126,11 @@ def _notes(step: StepView, nodes: Mapping[int, str], now: float) -> list[str]:
         notes.append("an earlier try is unanswered")
     if step.state == "kept" or (step.state == "done" and not step.undoable and step.kind == "action"):
         notes.append(why_it_stays(step))
-    if step.loser:
-        notes.append("its branch has lost")
-    if step.error and step.state not in ("done", "undone", "skipped"):
+    if (
+        step.error
+        and step.state not in ("done", "undone", "skipped")
+        and not (step.loser and step.state == "kept")
+    ):
         notes.append(describe(step.error))
     return notes
 
@@ -183,7 +188,7 @@ def _head(task: TaskView, now: float) -> list[Line]:
     return [spans]
 
 
-def _drawn(r: Rung, widths: Sequence[int]) -> Line:
+def _draw_rung(r: Rung, widths: Sequence[int]) -> Line:
     style = STYLES.get(r.state, "")
     return [
         (f"  {r.mark} ", style),

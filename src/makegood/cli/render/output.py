@@ -37,7 +37,7 @@ class Output:
         return not self.json and (self._color == "always" or (self._color == "auto" and sys.stdout.isatty()))
 
     @property
-    def colored(self) -> bool:
+    def has_color(self) -> bool:
         """Whether to colour. ``NO_COLOR`` leaves the tables."""
         return self.fancy and (self._color == "always" or not os.environ.get("NO_COLOR"))
 
@@ -77,15 +77,15 @@ class Output:
         ``empty``: the message for stderr when there are no rows. ``folds``: whether the last column may take
         several lines of a terminal; False for a list whose rows can be opened one by one.
         """
-        cells = [[shown(cell) for cell in row] for row in rows]
+        cells = [[cell_text(cell) for cell in row] for row in rows]
         if not cells:
             print(visible(empty), file=sys.stderr)
         elif self.fancy:
-            self._pretty().table(heads, cells, color=self.colored, folds=folds)
+            self._pretty().table(heads, cells, color=self.has_color, folds=folds)
         else:
-            print(aligned(heads, cells))
+            print(align(heads, cells))
 
-    def listed(
+    def listing(
         self, documents: Iterable[object], heads: Sequence[str], rows: Rows, *, empty: str, folds: bool = True
     ) -> None:
         """Write a list: one JSON document, or a table; only what is needed is drawn from the iterables."""
@@ -96,7 +96,7 @@ class Output:
 
     def lines(self, lines: Iterable[Line]) -> None:
         """Write styled lines: coloured for people, as they are in a pipe."""
-        if self.colored:
+        if self.has_color:
             self._pretty().lines(list(lines))
         else:
             for line in lines:
@@ -108,7 +108,7 @@ class Output:
         A pipe gets them whole.
         """
         if self.fancy:
-            self._pretty().lines(list(lines), color=self.colored, cut=True)
+            self._pretty().lines(list(lines), color=self.has_color, cut=True)
         else:
             self.lines(lines)
 
@@ -116,7 +116,7 @@ class Output:
         """Return a context manager whose ``show(lines)`` draws lines over the previous ones; for people
         only.
         """
-        return self._pretty().Live(color=self.colored)
+        return self._pretty().Live(color=self.has_color)
 
     def _pretty(self) -> Any:
         return import_module("makegood.cli.render.rich_output")  # rich is loaded only where somebody looks
@@ -140,7 +140,7 @@ def plain(line: Line) -> str:
     return visible("".join(text for text, _ in line)).rstrip()
 
 
-def shown(cell: object) -> str:
+def cell_text(cell: object) -> str:
     """Return a table's cell as text: nothing is "-", a text stays on its line."""
     return "-" if cell is None or cell == "" else visible(str(cell))
 
@@ -158,12 +158,12 @@ WIDEST: Final = 60
 """Characters of a column in a pipe, at most, to which shorter cells are padded."""
 
 
-def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def align(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table as aligned text: columns two spaces apart, nothing wrapped, nothing cut.
 
     A cell of more than ``WIDEST`` characters moves the rest of its own line, and widens no other.
 
-    >>> print(aligned(("id", "n"), [("a", "1"), ("bcd", "20")]))
+    >>> print(align(("id", "n"), [("a", "1"), ("bcd", "20")]))
     ID    N
     a     1
     bcd  20
@@ -205,10 +205,10 @@ def recent(seconds: float, now: float) -> str:
     return at[11:] if at[:10] == date_time(now)[:10] else at[:16]
 
 
-def masked(url: str) -> str:
+def mask(url: str) -> str:
     """Return a URL without its secrets, as a text of UTF-8 whatever a file is called.
 
-    >>> masked("postgresql://me:secret@db/shop")
-    'postgresql://me:***@db/shop'
+    >>> mask("postgresql://me:secret@db/shop")
+    'postgresql://me:•••@db/shop'
     """
     return urls.masked(kept(url))

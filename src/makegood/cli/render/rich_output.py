@@ -48,10 +48,10 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, color: bool, f
     whole = right | {n for n in columns if n == 0 or STYLES.keys() & {row[n] for row in rows}}
     console = _console(color=color)
     *before, last = columns
-    widths, room = _fitted(before, widest, whole, console.width, min(widest[last], READABLE))
+    widths, room = _fit(before, widest, whole, console.width, min(widest[last], READABLE))
     while room < min(widest[last], LEAST) and len(before) > 1:
         before.pop()
-        widths, room = _fitted(before, widest, whole, console.width, min(widest[last], READABLE))
+        widths, room = _fit(before, widest, whole, console.width, min(widest[last], READABLE))
     folds = folds and room >= READABLE
     widths[last] = min(widest[last], max(room, LEAST))
     columns = [*before, last]
@@ -69,7 +69,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, color: bool, f
     console.print(grid)
 
 
-def _fitted(
+def _fit(
     before: Sequence[int], widest: Mapping[int, int], whole: Collection[int], width: int, last_width: int
 ) -> tuple[dict[int, int], int]:
     """Return the widths of all columns except the last, and the width left to the last.

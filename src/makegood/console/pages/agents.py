@@ -7,10 +7,10 @@ import msgspec
 
 from makegood.base.counts import counted
 from makegood.base.terminal_text import command
-from makegood.console.pages.wording import PageVerdict, lasted, share
+from makegood.console.pages.wording import PageVerdict, duration_text, share
 from makegood.console.reads import Reads
 from makegood.store.views import AgentInfo, NodeView
-from makegood.story.steps import listed
+from makegood.story.steps import join_names
 
 COMING_BACK: Final = "coming back"
 """The state of a service that answers again."""
@@ -65,10 +65,10 @@ def heartbeat(node: NodeView) -> tuple[str, str]:
     if node.state == "stopped":
         return "stopped", "gone"
     if node.state == "dead":
-        return f"dead for {lasted(-min(0.0, node.remaining))}", "dead"
+        return f"dead for {duration_text(-min(0.0, node.remaining))}", "dead"
     if node.silent <= node.info.ttl / 2:
         return "alive", ""
-    return f"late: silent for {lasted(node.silent)}", "late"
+    return f"late: silent for {duration_text(node.silent)}", "late"
 
 
 def agent_rows(nodes: Sequence[NodeView], waiting: Mapping[str, tuple[int, float]]) -> list[AgentRow]:
@@ -97,7 +97,7 @@ def _agent(agent: str, infos: Sequence[AgentInfo], waiting: int, oldest: float) 
         icon=icon,
         why=reason,
         waiting=waiting,
-        oldest=lasted(oldest) if waiting else "",
+        oldest=duration_text(oldest) if waiting else "",
         used=busy,
         slots=slots,
         full=share(busy, slots),
@@ -116,7 +116,7 @@ def _state(infos: Sequence[AgentInfo]) -> tuple[str, str, str, str]:
     worst = min(infos, key=lambda info: _WORST.index(info.circuit) if info.circuit in _WORST else 3)
     late = sum(info.overdue for info in infos)
     if worst.circuit == "open":
-        return "circuit open", "doubt", "waiting", f"one call asks again in {lasted(worst.reset)}"
+        return "circuit open", "doubt", "waiting", f"one call asks again in {duration_text(worst.reset)}"
     if worst.circuit == "half-open":
         return "half-open", "doubt", "waiting", "one call asks whether the service answers"
     if worst.circuit == "release":
@@ -148,14 +148,14 @@ def process_row(node: NodeView) -> ProcessRow:
 def _mean(infos: Sequence[AgentInfo]) -> str:
     """Return how long calls took on average."""
     calls = sum(info.calls for info in infos)
-    return lasted(sum(info.seconds * info.calls for info in infos) / calls) if calls else "–"
+    return duration_text(sum(info.seconds * info.calls for info in infos) / calls) if calls else "–"
 
 
 def verdict(rows: Sequence[AgentRow]) -> PageVerdict:
     """Return the sentence that answers the page."""
     orphans = [row for row in rows if row.need and row.waiting]
     doubtful = [row for row in rows if row.tone == "doubt"]
-    names, is_one = listed([row.name for row in orphans or doubtful]), len(orphans or doubtful) == 1
+    names, is_one = join_names([row.name for row in orphans or doubtful]), len(orphans or doubtful) == 1
     if orphans:
         texts = [
             f"{counted(row.waiting, 'request')} wait for {row.name}, the oldest for {row.oldest}"
@@ -179,7 +179,7 @@ def verdict(rows: Sequence[AgentRow]) -> PageVerdict:
 
 async def waiting(reads: Reads) -> Mapping[str, tuple[int, float]]:
     """Return how many requests wait for each agent, and the seconds that the oldest has waited."""
-    return await reads.shared("waiting", reads.store.nodes.waiting)
+    return await reads.share("waiting", reads.store.nodes.waiting)
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature

@@ -8,10 +8,10 @@ import msgspec
 from makegood.base import ids
 from makegood.base.counts import counted
 from makegood.console.pages.tasks import search
-from makegood.console.pages.wording import PageVerdict, name_of, titled
+from makegood.console.pages.wording import PageVerdict, name_of, title_of
 from makegood.console.reads import Reads
 from makegood.store.views import AlertView, Filter, TaskView
-from makegood.story.steps import listed
+from makegood.story.steps import join_names
 
 OPEN: Final = 200
 """Open alerts on the page, at most."""
@@ -37,6 +37,7 @@ ICONS: Final[Mapping[str, str]] = {
     "schedule": "waiting",
     "dead_letter": "send",
     "source_away": "cluster",
+    "receiver_away": "send",
     "source_refused": "send",
     "generation": "db",
     "near_limit": "waiting",
@@ -90,7 +91,7 @@ def _needs_nobody(alert: AlertView) -> bool:
 
 
 def _look(kind: str) -> tuple[str, str]:
-    return titled(kind), ICONS.get(kind, "bell")
+    return title_of(kind), ICONS.get(kind, "bell")
 
 
 def _item(alerts: Sequence[AlertView], task: TaskView | None) -> Item:
@@ -113,12 +114,12 @@ def _item(alerts: Sequence[AlertView], task: TaskView | None) -> Item:
         workflow="" if task is None else task.workflow,
         texts=tuple(dict.fromkeys(alert.text for alert in order))[:3],
         at=min(alert.at for alert in alerts),
-        sent=sent(first),
+        sent=channels_text(first),
         acts=_acts(task),
     )
 
 
-def sent(alert: AlertView) -> str:
+def channels_text(alert: AlertView) -> str:
     """Return where an alert has been sent, in words."""
     channels = ["log"] if alert.logged else []
     if alert.tries:
@@ -141,7 +142,7 @@ def verdict(need: Sequence[Item], claims: Sequence[Item], alone: Sequence[Item])
     if claims:
         people = sorted({item.first.acked_by for item in claims})
         sentences.append(
-            f"{listed(people)} {'has' if len(people) == 1 else 'have'} acknowledged {len(claims)}."
+            f"{join_names(people)} {'has' if len(people) == 1 else 'have'} acknowledged {len(claims)}."
         )
     if alone:
         sentences.append(f"{counted(len(alone), 'alert')} need{'s' if len(alone) == 1 else ''} nobody.")
@@ -149,7 +150,7 @@ def verdict(need: Sequence[Item], claims: Sequence[Item], alone: Sequence[Item])
         return PageVerdict("ok", "done", "Nothing needs you", " ".join(sentences) or "No alert is open.")
     kinds = [_look(item.kinds[0])[0].lower() for item in need]
     names = [f"{kind}{f' ({n})' if (n := kinds.count(kind)) > 1 else ''}" for kind in dict.fromkeys(kinds)]
-    title = f"{len(need)} need{'s' if len(need) == 1 else ''} somebody: {listed(names)}"
+    title = f"{len(need)} need{'s' if len(need) == 1 else ''} somebody: {join_names(names)}"
     return PageVerdict("need", "error", title, " ".join(sentences))
 
 

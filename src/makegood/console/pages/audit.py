@@ -13,7 +13,7 @@ from makegood.base.counts import counted
 from makegood.base.terminal_text import unseen
 from makegood.base.text import refuse_unstorable
 from makegood.console.pages import oversight
-from makegood.console.pages.wording import PageVerdict, lasted, name_of
+from makegood.console.pages.wording import PageVerdict, duration_text, name_of
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.store.views import AuditView, Filter
@@ -23,16 +23,16 @@ PAGE: Final = 50
 EXPORTED: Final = 10_000
 """Commands in a file, at most."""
 LONGEST: Final = 200
-"""Characters of what is looked for, at most."""
-ASKED: Final = ("who", "kind", "task", "act")
-"""What commands can be looked for by."""
-_SIGNS: Final = frozenset("=+-@|%\u2212")
-"""With these a formula, or a command, begins."""
+"""Characters of a search term, at most."""
+FIELDS: Final = ("who", "kind", "task", "act")
+"""The fields that commands can be searched by."""
+_FORMULA_SIGNS: Final = frozenset("=+-@|%\u2212")
+"""A spreadsheet may take a cell that begins with one of these for a formula, or for a command."""
 COLUMNS: Final = ("at", "who", "act", "task", "why", "verdict", "outcome", "state", "request", "login")
 
 
 def record(view: AuditView) -> dict[str, Any]:
-    """Return a command as files hold it."""
+    """Return a command as a line of a file: its values by ``COLUMNS``."""
     values = (
         view.at, view.who, view.kind, None if view.task is None else ids.show(view.task), view.why, view.verdict,
         view.outcome, view.state, view.act, view.db_user,
@@ -58,7 +58,7 @@ def _cell(value: object) -> str:
     first = unseen(text)
     return (
         f"'{text}"
-        if first != text.lstrip(" ") or unicodedata.normalize("NFKC", first[:1]) in _SIGNS
+        if first != text.lstrip(" ") or unicodedata.normalize("NFKC", first[:1]) in _FORMULA_SIGNS
         else text
     )
 
@@ -68,8 +68,11 @@ def as_json_lines(views: Sequence[AuditView]) -> str:
     return "".join(f"{msgspec.json.encode(record(view)).decode()}\n" for view in views)
 
 
-def looked_for(query: Mapping[str, str]) -> tuple[str | None, str | None, str | None]:
-    """Return by whom, of which kind and of which request commands are looked for. Raises ``ConfigError``."""
+def search_terms(query: Mapping[str, str]) -> tuple[str | None, str | None, str | None]:
+    """Return the operator, the kind and the request to search for; None for any.
+
+    Raises ``ConfigError`` for a text that is too long, or that no store contains.
+    """
     operator, kind, act = (query.get(name, "").strip() or None for name in ("who", "kind", "act"))
     refuse_unstorable(ConfigError, who=operator, kind=kind, act=act)
     if max(len(text or "") for text in (operator, kind, act)) > LONGEST:
@@ -78,8 +81,11 @@ def looked_for(query: Mapping[str, str]) -> tuple[str | None, str | None, str | 
 
 
 async def read(reads: Reads, query: Mapping[str, str], limit: int) -> list[AuditView]:
-    """Return commands, newest first: ``before`` a time, of one ``task``, ``act`` or ``kind``, by one person
-    (``who``). Raises ``ConfigError``, ``TaskNotFoundError``.
+    """Return at most ``limit`` commands, newest first.
+
+    The query may name a ``task``, an ``act`` (a request), a ``kind`` and a person (``who``). ``before`` names
+    the last command of the page before: its time and request, "SECONDS/ACT". Raises ``ConfigError``,
+    ``TaskNotFoundError``.
     """
     time, _, beyond = query.get("before", "").partition("/")
     try:
@@ -87,10 +93,10 @@ async def read(reads: Reads, query: Mapping[str, str], limit: int) -> list[Audit
     except ValueError:
         raise ConfigError(f"before={time!r} is not a time in seconds since 1970") from None
     task = ids.parse(query["task"].strip()) if query.get("task", "").strip() else None
-    operator, kind, act = looked_for(query)
+    operator, kind, act = search_terms(query)
     refuse_unstorable(ConfigError, before=beyond)
     key = "audit", limit, task, before, beyond, operator, kind, act
-    return await reads.shared(
+    return await reads.share(
         key,
         lambda: reads.store.admin.audit(
             limit, task, before=before, beyond=beyond or None, who=operator, kind=kind, act=act, change=0
@@ -109,11 +115,11 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     task_ids = tuple(sorted({view.task for view in views if view.task}))
     tasks = await reads.tasks(Filter(ids=task_ids, limit=PAGE)) if task_ids else ()
     bulk = {view.id for view in await oversight.bulk_acts(reads)}
-    terms = {name: query.get(name, "").strip() for name in ASKED}
+    terms = {name: query.get(name, "").strip() for name in FIELDS}
     people = len({view.who for view in views})
     title = "Nothing matches" if any(terms.values()) else "Nobody has done anything yet"
     if views:
-        title = f"{views[0].who} was the last, {lasted(now - views[0].at)} ago"
+        title = f"{views[0].who} was the last, {duration_text(now - views[0].at)} ago"
     text = (
         f"{counted(len(views), 'command')} on this page, by {counted(people, 'person', 'people')}."
         if views

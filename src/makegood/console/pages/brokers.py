@@ -10,13 +10,13 @@ from makegood.console.reads import Reads
 from makegood.store.notice_records import COUNTED
 from makegood.story.brokers import BrokersView, brokers_of
 from makegood.story.lanes import amount
-from makegood.story.steps import listed
+from makegood.story.steps import join_names
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> Any:  # noqa: ARG001 - as every page
     """Return what the page shows."""
-    nodes = await reads.shared(("nodes",), reads.store.nodes.views)
-    backlogs = await reads.shared(("backlogs",), reads.store.notices.backlogs)
+    nodes = await reads.share(("nodes",), reads.store.nodes.views)
+    backlogs = await reads.share(("backlogs",), reads.store.notices.backlogs)
 
     def shape() -> dict[str, Any]:
         view = brokers_of(nodes, backlogs)
@@ -35,8 +35,12 @@ def verdict(view: BrokersView) -> PageVerdict:
     """Return the sentence that answers the page."""
     away = [each.address for each in view.sources if each.away is not None]
     if away:
-        title = f"{counted(len(away), 'source')} away: {listed(away)}"
+        title = f"{counted(len(away), 'source')} away: {join_names(away)}"
         return PageVerdict("need", "error", title, "What waits there stays there until the broker answers.")
+    away = [each.broker for each in view.receivers if each.away is not None]
+    if away:
+        title = f"{counted(len(away), 'receiver')} away: {join_names(away)}"
+        return PageVerdict("need", "error", title, "Notices to it wait, and go when it answers again.")
     dead = sum(each.dead for each in view.receivers)
     if dead:
         title = f"The notices of {amount(dead, COUNTED)} to brokers were given up"
@@ -45,7 +49,7 @@ def verdict(view: BrokersView) -> PageVerdict:
         )
     stuck = [each for each in view.receivers if each.waiting and each.error]
     if stuck:
-        title = f"Notices to {listed([each.broker for each in stuck])} wait: the last try failed"
+        title = f"Notices to {join_names([each.broker for each in stuck])} wait: the last try failed"
         return PageVerdict("need", "send", title, stuck[0].error)
     if not view.sources and not view.receivers:
         return PageVerdict("idle", "send", "No order comes from a broker, and no notice goes to one")

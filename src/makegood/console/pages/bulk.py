@@ -1,5 +1,6 @@
 """Acts on many tasks: counted before they are confirmed, followed while they run, with refusals."""
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -11,11 +12,11 @@ from makegood.base.counts import counted
 from makegood.console.pages import oversight
 from makegood.console.pages.cluster import leading
 from makegood.console.pages.tasks import depth, rows_of, search
-from makegood.console.pages.wording import PageVerdict, lasted, name_of, share, tallied, titled
+from makegood.console.pages.wording import PageVerdict, duration_text, name_of, share, tally_text, title_of
 from makegood.console.reads import Reads
 from makegood.console.signal_forms import fields_of
 from makegood.errors import ConfigError, TaskNotFoundError
-from makegood.store.filters import text_of, wanted
+from makegood.store.filters import parse_filter, text_of
 from makegood.store.oversight_records import BulkView
 from makegood.store.views import Filter, TaskView
 from makegood.story.batch_progress import bulk_progress
@@ -68,7 +69,7 @@ class BulkRow(msgspec.Struct, frozen=True):
 
 
 def _look(kind: str) -> tuple[str, str]:
-    return LOOKS[kind][:2] if kind in LOOKS else ("bulk", titled(kind))
+    return LOOKS[kind][:2] if kind in LOOKS else ("bulk", title_of(kind))
 
 
 def row(view: BulkView, now: float, states: Mapping[str, int] | None = None) -> BulkRow:
@@ -92,9 +93,9 @@ def row(view: BulkView, now: float, states: Mapping[str, int] | None = None) -> 
         text_of(view.wanted),
         running,
         left,
-        took=lasted(took),
+        took=duration_text(took),
         rate="as fast as the leader works" if view.rate is None else f"{view.rate:g} a second at most",
-        eta=lasted(left / pace) if left and pace else "",
+        eta=duration_text(left / pace) if left and pace else "",
         parts=tuple((name, share(count, max(view.counted, view.sent, 1))) for name, count in counts if count),
         progress="" if tasks is None else tasks.text,
         to_go=0 if tasks is None else tasks.to_go,
@@ -132,7 +133,7 @@ def verdict(rows: Sequence[BulkRow], now: float, *, has_leader: bool) -> PageVer
         return PageVerdict("run", "run", title, text)
     text = "Choose tasks in the list of tasks; the console counts them before you confirm."
     if rows:
-        text = f"The last one ended {lasted(now - rows[0].view.at)} ago."
+        text = f"The last one ended {duration_text(now - rows[0].view.at)} ago."
     return PageVerdict("idle", "bulk", "Nothing is under way", text)
 
 
@@ -146,7 +147,7 @@ async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     refusals = await oversight.bulk_refusals(reads, view.id)
     # each command was decided before the act ended: a look from there finds those of an old act, too
     before = None if view.ended is None else view.ended + 60.0
-    commands = await reads.shared(
+    commands = await reads.share(
         ("carried out", view.id),
         lambda: reads.store.admin.audit(CARRIED, before=before, kind=view.kind, act=view.id, change=0),
     )
@@ -171,7 +172,7 @@ async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def chosen(query: Mapping[str, str]) -> Filter:
+def filter_of(query: Mapping[str, str]) -> Filter:
     """Return the tasks that a page asks to act on: those selected (``t-ID``, or ``ids``) that are in a
     ``state`` if one is named, and for a signal those that still wait for it (``waits``); else those that
     match ``q``. Raises ``ConfigError``, ``TaskNotFoundError``.
@@ -183,13 +184,13 @@ def chosen(query: Mapping[str, str]) -> Filter:
             f"{len(names)} tasks are selected: select at most {SELECTED}, or choose them by a filter"
         )
     if names:
-        states = wanted(f"state:{query['state']}").states if query.get("state") else ()
+        states = parse_filter(f"state:{query['state']}").states if query.get("state") else ()
         waits = query.get("waits") or None if query.get("kind") == "signal" else None
         numbers = tuple(sorted({ids.parse(name) for name in names}))
         return Filter(ids=numbers, states=states, waits=waits, limit=len(names))
     if not query.get("q", "").strip():
         raise ConfigError("no task is chosen: select some in the list of tasks, or filter them")
-    return wanted(query["q"])
+    return parse_filter(query["q"])
 
 
 async def new(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
@@ -200,8 +201,8 @@ async def new(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     kind = query.get("kind", "")
     if kind not in LOOKS:
         raise ConfigError(f"kind={kind!r}: an act on many tasks is one of {', '.join(LOOKS)}")
-    condition = chosen(query)
-    tally = await reads.shared(
+    condition = filter_of(query)
+    tally = await reads.share(
         ("tally", condition), lambda: reads.store.tasks.tally(condition, depth(condition))
     )
     sample = await search(reads, replace(condition, limit=SAMPLE))
@@ -209,6 +210,7 @@ async def new(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     signal = (condition.waits or "") if kind == "signal" else ""
     schema, mixed = await _schema(reads, signal, sample.tasks) if signal else ("", False)
     return {
+        "id": secrets.token_hex(8),  # whoever sends this form twice requests one act
         "kind": kind,
         "icon": icon,
         "verb": verb,
@@ -222,7 +224,7 @@ async def new(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "schema": schema,
         "fields": fields_of(schema),
         "mixed": mixed,
-        "count": tallied(tally),
+        "count": tally_text(tally),
         "none": not tally.count and not tally.more,
         "sample": await rows_of(reads, sample.tasks),
         "now": await reads.now(),

@@ -9,7 +9,7 @@ import msgspec
 from makegood.base.counts import counted
 from makegood.console.pages import oversight
 from makegood.console.pages.agents import agents_of, heartbeat
-from makegood.console.pages.wording import PageVerdict, lasted, share
+from makegood.console.pages.wording import PageVerdict, duration_text, share
 from makegood.console.reads import Reads
 from makegood.election.views import TermView, with_gaps
 from makegood.store.step_down import LEADER
@@ -82,7 +82,9 @@ def strip(terms: Sequence[TermView], now: float) -> list[StripPart]:
     for term, weight, gap in weights:
         width, is_now = share(weight, total), term.ended is None and not gap
         length = term.gap if gap else (term.ended or now) - term.began
-        parts.append(StripPart(round(at, 2), width, gap, term.epoch, lasted(length), term.holder, is_now))
+        parts.append(
+            StripPart(round(at, 2), width, gap, term.epoch, duration_text(length), term.holder, is_now)
+        )
         at += width
     return parts
 
@@ -95,7 +97,7 @@ def process_rows(nodes: Sequence[NodeView], leader: str, now: float) -> list[Mem
         roles = ", ".join(_role(node, role) for role in node.info.roles)
         leads = " · leads" if node.info.name == leader and is_alive else ""
         tasks = counted(node.info.held, "task") if is_alive and "scheduler" in node.info.roles else "–"
-        age = lasted(now - node.started) if is_alive else "–"
+        age = duration_text(now - node.started) if is_alive else "–"
         rows.append(MemberRow(node.info, roles + leads, *heartbeat(node), tasks, age))
     return sorted(rows, key=lambda row: ("leads" not in row.roles, row.roles, row.info.name))
 
@@ -128,10 +130,10 @@ def verdict(lease: Lease | None, nodes: Sequence[NodeView], now: float, within: 
     if "scheduler" not in roles:
         text = "No task is moved. Start one: `makegood scheduler`."
         return PageVerdict("need", "error", "No Scheduler runs", text)
-    title = f"{lease.view.holder} has led for {lasted(now - lease.view.since)}"
+    title = f"{lease.view.holder} has led for {duration_text(now - lease.view.since)}"
     if dead:
         title += f"; {counted(dead, 'process', 'processes')} died in the last hour"
-    text = f"The work of a process that dies now continues within {lasted(within)}."
+    text = f"The work of a process that dies now continues within {duration_text(within)}."
     return PageVerdict("ok", "done", title, text)
 
 

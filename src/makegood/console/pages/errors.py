@@ -1,4 +1,8 @@
-"""Errors: one cause or many, and does it need somebody, is it retried, or did it end by itself?"""
+"""Errors, in groups: failures with one cause are one group.
+
+For each group the page answers what becomes of its tasks: they need an operator (*need*), makegood retries
+them (*retried*), or they ended without help (*ended*).
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -20,13 +24,13 @@ from makegood.store.views import Filter
 SPANS: Final[Mapping[str, tuple[str, float]]] = {
     "15m": ("15 min", 900.0), "1h": ("1 h", 3600.0), "24h": ("24 h", 86_400.0), "7d": ("7 days", 604_800.0),
 }  # fmt: skip
-"""Over what time groups are shown."""
+"""The periods to choose from: by name, the label and the length in seconds."""
 BARS: Final = 36
 """Bars of a group's drawing."""
-SHOWN: Final = 50
+MOST_GROUPS: Final = 50
 """Groups on the page of all, at most."""
-TASKS: Final = 50
-"""Tasks on the page of one group."""
+MOST_TASKS: Final = 50
+"""Tasks on the page of one group, at most."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -34,51 +38,58 @@ class Group(msgspec.Struct, frozen=True):
 
     record: ErrorGroup
     count: int
+    """How many tasks have the fate of the group."""
     what: str
-    """What was counted, such as "tasks in error"."""
+    """What ``count`` counts, such as "tasks in error"."""
     parts: tuple[tuple[bool, str], ...]
-    """The message, in parts: whether a part stands for text that differs."""
+    """The message, in parts: whether a part is a placeholder for text that differs, and the text."""
     where: str
+    """The agent and the call that failed, such as "payments · undo of charge"."""
     words: str
+    """All its tasks and attempts, and the states that the tasks are in now."""
     bars: tuple[int, ...]
+    """Failed attempts in each part of the period, oldest first: see ``bars``."""
     fate: str
-    """need, retried or ended."""
+    """What becomes of its tasks: need, retried or ended."""
     acts: tuple[tuple[str, int, str], ...]
     """The acts to offer, each with the number of tasks that it may concern, and their states."""
     ids: str
     """The ids of its tasks, separated by commas."""
 
 
-def fate(group: ErrorGroup) -> str:
-    """Return what becomes of the tasks of a group."""
+def fate_of(group: ErrorGroup) -> str:
+    """Return what becomes of the tasks of a group: need, retried or ended."""
     return "need" if group.blocking else "retried" if group.retried else "ended"
 
 
 def group_of(group: ErrorGroup, now: float, span: float) -> Group:
-    """Return a group as the page shows it."""
-    becomes, states = fate(group), group.states
+    """Return a group as the page shows it.
+
+    ``now``: seconds since 1970. ``span``: the length of the period shown, in seconds.
+    """
+    fate, states = fate_of(group), group.states
     undone_count = states.get("undone", 0)
     forward = sum(states.get(state, 0) for state in ("pending", "sleeping", "queued", "processing"))
-    going = forward + states.get("undoing", 0)
-    if becomes == "need":
+    under_way = forward + states.get("undoing", 0)
+    if fate == "need":
         count, label = group.blocking, "in error"
-    elif becomes == "retried":
+    elif fate == "retried":
         count, label = group.retried, "trying again"
     else:
         ends = (
             (undone_count, "undone"),
-            (going, "under way"),
+            (under_way, "under way"),
             (states.get("processed", 0), "processed since"),
         )
-        others = (group.tasks, "in error for another reason")
-        count, label = next((end for end in ends if end[0]), others)
+        in_error = (group.tasks, "in error for another reason")
+        count, label = next((end for end in ends if end[0]), in_error)
     doing = {"do": "", "probe": "probe of ", "undo": "undo of "}.get(group.doing, "")
-    now_in = ", ".join(f"{n} {state}" for state, n in sorted(states.items()) if n) or "unknown"
-    most = len(group.ids)  # an act is about tasks that are named
+    states_text = ", ".join(f"{n} {state}" for state, n in sorted(states.items()) if n) or "unknown"
+    most = len(group.ids)  # a command names the tasks that it is for
     acts: tuple[tuple[str, int, str], ...] = ()
-    if becomes == "need":
-        error = min(group.blocking, most)
-        acts = ("undo", error, "error"), ("resubmit", error, "error")
+    if fate == "need":
+        error_count = min(group.blocking, most)
+        acts = ("undo", error_count, "error"), ("resubmit", error_count, "error")
     elif forward:
         acts = (("cancel", min(forward, most), "pending,processing"),)
     elif undone_count:
@@ -87,20 +98,20 @@ def group_of(group: ErrorGroup, now: float, span: float) -> Group:
         record=group,
         count=count,
         what=f"task{'s' if count != 1 else ''} {label}",
-        parts=marked(group.message),
+        parts=mark_variables(group.message),
         where=f"{group.agent.partition('/')[2] or group.agent} · {doing}{group.action}",
-        words=f"{counted(group.tasks, 'task')}, {counted(group.attempts, 'attempt')} · now {now_in}",
+        words=f"{counted(group.tasks, 'task')}, {counted(group.attempts, 'attempt')} · now {states_text}",
         bars=bars(group.times, now, span),
-        fate=becomes,
+        fate=fate,
         acts=acts,
-        ids=",".join(map(ids.show, group.ids[: group.blocking if becomes == "need" else None])),
+        ids=",".join(map(ids.show, group.ids[: group.blocking if fate == "need" else None])),
     )
 
 
-def marked(message: str) -> tuple[tuple[bool, str], ...]:
+def mark_variables(message: str) -> tuple[tuple[bool, str], ...]:
     """Return a normalised message in parts: N, ID and '…' stand for text that differs.
 
-    >>> marked("timeout of N s")
+    >>> mark_variables("timeout of N s")
     ((False, 'timeout of'), (True, 'N'), (False, 's'))
     """
     parts: list[tuple[bool, str]] = []
@@ -114,13 +125,15 @@ def marked(message: str) -> tuple[tuple[bool, str], ...]:
 
 
 def bars(times: Sequence[float], now: float, span: float) -> tuple[int, ...]:
-    """Return how many attempts failed in each part of the time shown.
+    """Return how many attempts failed in each of the ``BARS`` parts of a period, oldest first.
+
+    ``times``: when attempts failed. ``now``: the end of the period. ``span``: its length. All are seconds.
 
     >>> bars([0.5, 34.5, 35.0, 40.0], now=36.0, span=36.0)[-3:]
     (0, 1, 1)
     """
-    bar = span / BARS
-    now = -(-now // bar) * bar  # a bar begins and ends at the same moments whenever one looks
+    width = span / BARS
+    now = -(-now // width) * width  # rounded up, so that a bar keeps its limits when the page is read again
     counts = [0] * BARS
     for at in times:
         place = int((at - (now - span)) / span * BARS)
@@ -130,7 +143,7 @@ def bars(times: Sequence[float], now: float, span: float) -> tuple[int, ...]:
 
 
 def verdict(need: Sequence[Group], retries: Sequence[Group], endings: Sequence[Group]) -> PageVerdict:
-    """Return the sentence that answers the page."""
+    """Return the verdict at the top of the page, over the groups by their fate."""
     calm = ""
     if endings:
         calm = f"{counted(len(endings), 'error')} ended without help: the tasks were undone, or continued."
@@ -164,21 +177,21 @@ async def group(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     return {
         "group": group_of(error_group, now, span),
         "lines": trace_lines(error_group.traceback or sample),
-        "rows": sorted(rows, key=lambda row: not row.need)[:TASKS],
+        "rows": sorted(rows, key=lambda row: not row.need)[:MOST_TASKS],
         "tasks": error_group.tasks,
         "now": now,
     }
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the page shows: ``since`` names the time, ``q`` a text to look for."""
+    """Return what the page shows. ``query``: ``since`` names the period, ``q`` a text to search for."""
     choice = query.get("since", "1h")
     since = choice if choice in SPANS else "1h"
     text, now, span = query.get("q", "").strip(), await reads.now(), SPANS[since][1]
     report = await oversight.groups(reads)
-    groups = [group_of(group, now, span) for group in report.groups[:SHOWN] if group.last >= now - span]
+    groups = [group_of(group, now, span) for group in report.groups[:MOST_GROUPS] if group.last >= now - span]
     if needle := text.lower():
-        groups = [group for group in groups if needle in _searched(group)]
+        groups = [group for group in groups if needle in _search_text(group)]
     by_fate = {
         fate: [group for group in groups if group.fate == fate] for fate in ("need", "retried", "ended")
     }
@@ -199,6 +212,6 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _searched(group: Group) -> str:
+def _search_text(group: Group) -> str:
     parts = " ".join(part for _, part in group.parts)
     return f"{group.where} {group.record.frame} {group.record.sample} {parts}".lower()

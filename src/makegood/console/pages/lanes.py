@@ -14,7 +14,7 @@ from makegood.store.filters import text_of
 from makegood.store.lane_views import COUNTED, LaneView
 from makegood.store.views import Exact, Filter
 from makegood.story.lanes import amount, in_error
-from makegood.story.steps import listed
+from makegood.story.steps import join_names
 
 PAGE: Final = 50
 """Lanes on a page."""
@@ -36,21 +36,21 @@ def row(view: LaneView) -> LaneRow:
     return LaneRow(
         view,
         need=bool(view.waiters and in_error(view.holders)),
-        waiting=_capped(view.waiting),
+        waiting=_cap(view.waiting),
         more=amount(view.waiting - len(view.waiters), COUNTED - len(view.waiters))
         if view.waiting > len(view.waiters)
         else "",
     )
 
 
-def _capped(count: int) -> str:
+def _cap(count: int) -> str:
     return f"{min(count, COUNTED):,}{'+' if count > COUNTED else ''}"
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> Any:
     """Return what the page of all lanes shows. Raises ``ConfigError``."""
     after = behind(query.get("after", ""))
-    views = await reads.shared(("lanes", after), lambda: reads.store.lanes.lanes(limit=PAGE, after=after))
+    views = await reads.share(("lanes", after), lambda: reads.store.lanes.lanes(limit=PAGE, after=after))
     now = await reads.now()
 
     def shape() -> dict[str, Any]:
@@ -70,7 +70,7 @@ async def lane(reads: Reads, query: Mapping[str, str]) -> Any:
     """Return what the page of one lane shows. Raises ``ConfigError``."""
     app, name = query.get("app", ""), query.get("name", "")
     refuse_unstorable(ConfigError, app=app, name=name)
-    views = await reads.shared(("lane", app, name), lambda: reads.store.lanes.lanes(app, name))
+    views = await reads.share(("lane", app, name), lambda: reads.store.lanes.lanes(app, name))
     now = await reads.now()
     rows = [row(view) for view in views] or [row(LaneView(app, name))]
     condition = text_of(Filter(app=app, lane=Exact(name)))
@@ -83,7 +83,7 @@ def verdict(rows: Sequence[LaneRow]) -> PageVerdict:
         return PageVerdict("idle", "lock", "No task holds a lane, or waits for one")
     blocked = [each.view.name for each in rows if each.need]
     if blocked:
-        title = f"{counted(len(blocked), 'lane')} held by a task in error: {listed(blocked)}"
+        title = f"{counted(len(blocked), 'lane')} held by a task in error: {join_names(blocked)}"
         return PageVerdict("need", "error", title, "Others wait until somebody deals with that task.")
     waits = sum(each.view.waiting > 0 for each in rows)
     text = f"{counted(waits, 'of them has', 'of them have')} tasks that wait." if waits else "Nobody waits."

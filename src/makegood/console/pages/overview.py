@@ -14,8 +14,8 @@ from makegood.console.pages import agents, oversight
 from makegood.console.pages.agents import AgentRow, agent_rows, waiting
 from makegood.console.pages.alerts import Item, open_items
 from makegood.console.pages.cluster import heals, leading, lease_of
-from makegood.console.pages.tasks import lately, signal_waits, unended, waits
-from makegood.console.pages.wording import PageVerdict, capped, lasted, titled
+from makegood.console.pages.tasks import lately, signal_waits, unended_tally, waits
+from makegood.console.pages.wording import PageVerdict, count_text, duration_text, title_of
 from makegood.console.reads import Reads
 from makegood.election.views import TermView, with_gaps
 from makegood.store.oversight_records import (
@@ -26,7 +26,7 @@ from makegood.store.oversight_records import (
 )
 from makegood.store.step_down import LEADER
 from makegood.store.views import AlertView, Filter, SignalWait, UnendedTally
-from makegood.story.steps import listed
+from makegood.story.steps import join_names
 from makegood.story.waits import signal_wait_text, waits_text
 
 MINUTES: Final = 60
@@ -142,10 +142,12 @@ def latency_chart(minutes: Sequence[MinuteFigures | None], now: float) -> HourCh
     }
     top = _nice_time(max((value for points in curves.values() for _, value in points), default=0.0))
     lines = tuple(
-        (name, lasted(points[-1][1]), _points(points, top)) for name, points in curves.items() if points
+        (name, duration_text(points[-1][1]), _points(points, top))
+        for name, points in curves.items()
+        if points
     )
     label = "Time from submission to end in the last hour"
-    return HourChart(lasted(top), lasted(top / 2), lines=lines, ticks=_ticks(now), label=label)
+    return HourChart(duration_text(top), duration_text(top / 2), lines=lines, ticks=_ticks(now), label=label)
 
 
 def _points(points: Sequence[tuple[int, float]], top: float) -> str:
@@ -168,9 +170,9 @@ DECIDED: Final[Mapping[SupervisorDecisionKind, tuple[str, str, str, str]]] = {
 """Of each kind: icon, what was done, to what, and why."""
 
 
-def decided(decision: SupervisorDecision) -> FeedEntry:
+def feed_entry(decision: SupervisorDecision) -> FeedEntry:
     """Return what the leading Supervisor did, in words."""
-    unknown = ("cluster", f"{titled(decision.kind)}, {{}}:", "task", "")
+    unknown = ("cluster", f"{title_of(decision.kind)}, {{}}:", "task", "")
     icon, title, unit, reason = DECIDED.get(decision.kind, unknown)
     text = title.format(counted(decision.tasks, unit))
     return FeedEntry(icon, "idle", text, reason, decision.at, decision.task)
@@ -183,7 +185,7 @@ def feed(
     decisions: Sequence[SupervisorDecision],
 ) -> list[FeedEntry]:
     """Return what makegood noticed and decided last, newest first."""
-    entries = [decided(decision) for decision in decisions]
+    entries = [feed_entry(decision) for decision in decisions]
     for alert in alerts:
         kind, look = alert.kind.replace("_", " "), ("error", "need") if alert.open else ("bell", "idle")
         text = f"Raised {kind}{' for' if alert.task else ''}"
@@ -195,13 +197,13 @@ def feed(
         text = f"Refused by fencing{':' if refusal.task else ''}"
         entries.append(FeedEntry("shield", "ok", text, refusal.what, refusal.at, refusal.task))
     for term in terms:
-        gap = "" if term.gap is None else f"{lasted(term.gap)} without a leader"
+        gap = "" if term.gap is None else f"{duration_text(term.gap)} without a leader"
         text = f"{term.holder} took the lead, term {term.epoch}"
         entries.append(FeedEntry("flag", "idle", text, gap, term.began))
     return sorted(entries, key=lambda entry: -entry.at)[:FEED]
 
 
-async def named(reads: Reads, entries: Sequence[FeedEntry]) -> list[FeedEntry]:
+async def with_task_names(reads: Reads, entries: Sequence[FeedEntry]) -> list[FeedEntry]:
     """Return entries with the names of their tasks; one that is gone keeps its id."""
     task_ids = tuple(sorted({entry.task for entry in entries if entry.task}))
     tasks = await reads.tasks(Filter(ids=task_ids, limit=FEED)) if task_ids else ()
@@ -232,7 +234,7 @@ def verdict(
         tasks = [item for item in need if item.task]
         count, noun = (len(tasks), "task") if tasks else (len(need), "alert")
         titles = [item.title for item in need if not item.task]
-        text = f"{listed(titles)}. " if tasks and titles else ""
+        text = f"{join_names(titles)}. " if tasks and titles else ""
         title = f"{counted(count, noun)} need{'s' if count == 1 else ''} you"
         return PageVerdict("need", "error", title, f"{text}Everything else is making good{also}.")
     if not has_leader and tally.in_flight:
@@ -251,7 +253,7 @@ def verdict(
     if not tally.in_flight:  # tasks that only wait sleep
         return PageVerdict("ok", icon, title, f"Nothing is under way{pace and f'; {pace}'}.")
     noun = "tasks" if tally.in_flight != 1 else "task"
-    text = f"{capped(tally.in_flight, more=tally.more)} {noun} under way{also}."
+    text = f"{count_text(tally.in_flight, more=tally.more)} {noun} under way{also}."
     return PageVerdict("ok", icon, title, text)
 
 
@@ -271,18 +273,18 @@ def tiles(
     asleep, in_line = tally.states.get("sleeping", 0), tally.states.get("queued", 0)
     undone_count, done_count = states.get("undone", 0), states.get("processed", 0)
     shares = (
-        f"{capped(undone_count, more=more)}, {100 * undone_count / (undone_count + done_count):.1f}% of those submitted in the last hour"
+        f"{count_text(undone_count, more=more)}, {100 * undone_count / (undone_count + done_count):.1f}% of those submitted in the last hour"
         if undone_count + done_count
         else "no task of the last hour has ended"
     )
     agent, age = oldest
     is_orphan = any(row.agent == agent and row.need for row in rows)
     return [
-        Tile("In flight", capped(tally.in_flight, more=tally.more), "", f"{tally.failing:,} failing, {tally.states.get('undoing', 0):,} undoing" + (f", {asleep:,} asleep" if asleep else "") + (f", {in_line:,} queued" if in_line else ""), "/tasks", "state:pending,processing,undoing"),
-        Tile("Processed", "–" if last is None else f"{last.processed:,}", "/min", f"{capped(done_count, more=more)} of those submitted in the last hour", "/tasks", "state:processed since:1h", _line(minutes, "processed")),
+        Tile("In flight", count_text(tally.in_flight, more=tally.more), "", f"{tally.failing:,} failing, {tally.states.get('undoing', 0):,} undoing" + (f", {asleep:,} asleep" if asleep else "") + (f", {in_line:,} queued" if in_line else ""), "/tasks", "state:pending,processing,undoing"),
+        Tile("Processed", "–" if last is None else f"{last.processed:,}", "/min", f"{count_text(done_count, more=more)} of those submitted in the last hour", "/tasks", "state:processed since:1h", _line(minutes, "processed")),
         Tile("Undone", "–" if last is None else f"{last.undone:,}", "/min", shares, "/tasks", "state:undone since:1h", _line(minutes, "undone")),
-        Tile("Oldest waiting request", lasted(age) if agent else "–", "", f"{agent}: no process takes it" if is_orphan else agent or "no request waits", "/agents"),
-        Tile("Heals within", f"≤ {lasted(within)}" if within else "–", "", "if a process dies now", "/cluster"),
+        Tile("Oldest waiting request", duration_text(age) if agent else "–", "", f"{agent}: no process takes it" if is_orphan else agent or "no request waits", "/agents"),
+        Tile("Heals within", f"≤ {duration_text(within)}" if within else "–", "", "if a process dies now", "/cluster"),
     ]  # fmt: skip
 
 
@@ -296,7 +298,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     need = [
         item for item in await open_items(reads) if item.tone == "need" or (item.first.acked and item.task)
     ]
-    tally, view = await unended(reads), await leading(reads)
+    tally, view = await unended_tally(reads), await leading(reads)
     minutes = by_minute(await oversight.minutes(reads), now)
     rows, lease = agent_rows(nodes, queues), lease_of(view)
     has_leader = lease is not None and lease.look != "gone"
@@ -334,6 +336,6 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
         "lease": lease,
         "agents": rows[:6],
         "agent_count": len(rows),
-        "feed": await named(reads, entries),
+        "feed": await with_task_names(reads, entries),
         "now": now,
     }

@@ -14,11 +14,11 @@ from makegood.base import ids, zones
 from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.console.pages.cluster import leading
-from makegood.console.pages.wording import PageVerdict, behind, lasted
+from makegood.console.pages.wording import PageVerdict, behind, duration_text
 from makegood.console.reads import Reads
 from makegood.moments.moment import ScheduleMoment
 from makegood.store.schedule_records import NO_MOMENTS, ScheduleView
-from makegood.story.steps import listed
+from makegood.story.steps import join_names
 
 PAGE: Final = 50
 """Schedules on a page."""
@@ -99,7 +99,7 @@ def _state(view: ScheduleView, trouble: str) -> tuple[str, str, str]:
 async def context(reads: Reads, query: Mapping[str, str]) -> Any:
     """Return what the page shows. Raises ``ConfigError``."""
     after = behind(query.get("after", ""))
-    views = await reads.shared(
+    views = await reads.share(
         ("schedules", after), lambda: reads.store.schedules.views(PAGE, None, None, after)
     )
     now, lease = await reads.now(), await leading(reads)
@@ -124,7 +124,7 @@ def verdict(rows: Sequence[ScheduleRow], now: float, *, has_leader: bool) -> Pag
         return PageVerdict("idle", "waiting", "No schedule", "Declare one with `@app.schedule`.")
     failing = [each.view.name for each in rows if each.trouble]
     if failing:
-        title = f"{counted(len(failing), 'schedule')} cannot be fired: {listed(failing)}"
+        title = f"{counted(len(failing), 'schedule')} cannot be fired: {join_names(failing)}"
         return PageVerdict("need", "error", title, "makegood keeps their moments, and tries again.")
     if not has_leader:
         text = "The leading Supervisor does: start one with `makegood supervisor`."
@@ -139,4 +139,4 @@ def verdict(rows: Sequence[ScheduleRow], now: float, *, has_leader: bool) -> Pag
     if not ahead:
         return PageVerdict("idle", "waiting", "No schedule on this page will fire", text)
     at, name = min(ahead)
-    return PageVerdict("ok", "done", f"{name} is next, in {lasted(at - now)}", text)
+    return PageVerdict("ok", "done", f"{name} is next, in {duration_text(at - now)}", text)

@@ -6,7 +6,7 @@ from typing import Any, Final
 from makegood.base.counts import counted
 from makegood.console.pages.agents import agent_rows, waiting
 from makegood.console.pages.cluster import leading, lease_of
-from makegood.console.pages.wording import PageVerdict, lasted, tallied
+from makegood.console.pages.wording import PageVerdict, duration_text, tally_text
 from makegood.console.reads import Reads
 from makegood.store.views import Finding
 
@@ -49,7 +49,7 @@ def verdict(findings: Sequence[Finding]) -> PageVerdict:
     return PageVerdict("ok", "done", "The store is well", "Every role that is needed runs.")
 
 
-async def looked(reads: Reads) -> list[Finding]:
+async def quick_findings(reads: Reads) -> list[Finding]:
     """Return what a look shows that costs the same beside any number of tasks."""
     nodes, queues, lease = await reads.nodes(), await waiting(reads), lease_of(await leading(reads))
     roles = [role for node in nodes if node.state == "alive" for role in node.info.roles]
@@ -73,36 +73,36 @@ async def looked(reads: Reads) -> list[Finding]:
 
 
 async def _page(reads: Reads, findings: Sequence[Finding], *, with_examination: bool) -> dict[str, Any]:
-    sizes = await reads.shared("sizes", reads.store.admin.sizes)
+    sizes = await reads.share("sizes", reads.store.admin.sizes)
     order = sorted(findings, key=lambda finding: ORDER.index(finding.severity))
     return {
         "verdict": verdict(findings),
         "identity": reads.store.identity,
         "findings": [(finding, *LOOKS[finding.severity]) for finding in order],
-        "tables": [(table, tallied(tally), HOLDS.get(table, "")) for table, tally in sizes.items()],
+        "tables": [(table, tally_text(tally), HOLDS.get(table, "")) for table, tally in sizes.items()],
         "examined": with_examination,
     }
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
     """Return what the page shows."""
-    return await _page(reads, await looked(reads), with_examination=False)
+    return await _page(reads, await quick_findings(reads), with_examination=False)
 
 
-async def examined(reads: Reads) -> list[Finding]:
+async def all_findings(reads: Reads) -> list[Finding]:
     """Return what the look shows and what an examination finds, which reads the whole store."""
-    findings = [*await looked(reads), *await reads.shared("examine", reads.store.admin.examine)]
+    findings = [*await quick_findings(reads), *await reads.share("examine", reads.store.admin.examine)]
     began = await reads.now()
-    orphans = await reads.shared("orphans", lambda: reads.store.admin.orphans(ORPHANS))
+    orphans = await reads.share("orphans", lambda: reads.store.admin.orphans(ORPHANS))
     if orphans:
         suffix = " or more" if len(orphans) == ORPHANS else ""
         text = f"{counted(len(orphans), 'task')}{suffix} under way that nothing advances"
         return [*findings, Finding("orphans", "error", text, "`makegood doctor` names them")]
-    took = lasted(await reads.now() - began)
+    took = duration_text(await reads.now() - began)
     text = f"every task under way has a request, a timer or a live Scheduler (looked for {took})"
     return [*findings, Finding("orphans", "ok", text)]
 
 
 async def doctor(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
     """Return what the page shows with an examination."""
-    return await _page(reads, await examined(reads), with_examination=True)
+    return await _page(reads, await all_findings(reads), with_examination=True)

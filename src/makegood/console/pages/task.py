@@ -18,7 +18,7 @@ from makegood.console.day_time import near_time
 from makegood.console.gantt import TimeChart
 from makegood.console.in_place import InPlace, Undoing, in_place, should_not, undo_preview
 from makegood.console.ladder import LadderRow, LadderStep, ladder
-from makegood.console.long_ladder import counted_states, folded, long_ladder
+from makegood.console.long_ladder import fold, long_ladder, state_counts
 from makegood.console.moves import HistoryRow, history_rows
 from makegood.console.offers import Offers, offers
 from makegood.console.reads import Reads
@@ -211,7 +211,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> Callable[[], dict[s
         raise TaskNotFoundError(f"there is no task {ids.show(task)}", task_id=ids.show(task))
     newest, ends = await reads.recent(task), set[int]()
     if choice.steps is None:
-        ends = {idx for block in folded(part) for idx in (block.first, block.last)}
+        ends = {idx for block in fold(part) for idx in (block.first, block.last)}
     elif part.page is None:
         choice = dataclasses.replace(choice, steps=None)
     sources = TaskSources(
@@ -227,7 +227,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> Callable[[], dict[s
         identity=reads.store.identity,
         now=await reads.now(),
     )
-    drawing = {"left_look": looks.left, "right_look": looks.right, "rung_line": looks.line}
+    drawing = {"left_look": looks.left_look, "right_look": looks.right, "rung_line": looks.line}
     return lambda: {"page": task_page(sources, choice), **drawing}
 
 
@@ -288,7 +288,7 @@ def task_page(sources: TaskSources, choice: TaskChoice) -> TaskPage:
         lanes=[(place, place_text(place)) for place in detail.lanes] if submission == current else [],
         skipped=0 if is_long else sum(s.kind == "action" and s.state == "skipped" for s in detail.steps),
         opened=choice.open_each if any(step.anchor == choice.open_each for step in steps) else "",
-        states=counted_states(states),
+        states=state_counts(states),
         older=history.events[0].seq if history.more and history.events else None,
     )  # fmt: skip
 
@@ -415,6 +415,6 @@ def _facts(detail: TaskDetail, names: Mapping[int, str], way: Course, now: float
         ("correlation", task.correlation_id or ""),
         ("attributes", ", ".join(f"{name}={value}" for name, value in detail.attributes.items())),
         ("trace", _trace(detail.trace)),
-        ("reply to", notices.shown(detail.reply_to) if detail.reply_to is not None else ""),
+        ("reply to", notices.safe_address(detail.reply_to) if detail.reply_to is not None else ""),
     ]
     return [(name, value) for name, value in facts if value]

@@ -11,11 +11,11 @@ from makegood.base import ids
 from makegood.base.clock import iso
 from makegood.base.text import is_storable
 from makegood.console.day_time import day_time, near_time
-from makegood.console.pages.wording import Tab, capped, name_of, names_of, share, tallied
+from makegood.console.pages.wording import Tab, count_text, name_of, names_of, share, tally_text
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.model.attributes import LONGEST_INDEXED, LONGEST_NAME
-from makegood.store.filters import LONGEST, parsed, text_of, wanted
+from makegood.store.filters import LONGEST, parse_filter, parse_terms, text_of
 from makegood.store.lane_views import TaskLane
 from makegood.store.views import (
     Exact,
@@ -163,7 +163,7 @@ def batch_row(
         text=batch_progress(states).text,
         parts=tuple((tone, share(count, total)) for tone, count in counts.items() if count),
         need=bool(counts["need"]),
-        count=capped(total, more=more),
+        count=count_text(total, more=more),
         tasks=[row(task, (), {}, now) for task in tasks],
         path=grouping.filter_of(condition, name),
     )
@@ -207,13 +207,13 @@ def _look(task: TaskView, steps: Sequence[StepBrief], places: Sequence[TaskLane]
     if failing := [step for step in steps if step.failures and step.state in _UNDER_WAY]:
         attempt = max(step.attempt + (step.doing == "timer") for step in failing)
         return "failing", f"attempt {attempt} · failing"
-    if any(_unclaimed(step) for step in steps):
+    if any(_waits_unclaimed(step) for step in steps):
         return "waiting", "no process takes it"
     moving = [step for step in steps if step.doing is not None]
     if moving and all(map(is_asleep, moving)):
         return "sleeping", SLEEPS
     if all(step.doing == "timer" for step in moving) and (text := next(filter(None, map(_wait, steps)), "")):
-        return "waiting", shortened(text)
+        return "waiting", shorten(text)
     return task.state, ""
 
 
@@ -221,7 +221,7 @@ def _quiet(task: TaskView, places: Sequence[TaskLane]) -> str:
     """Return what a task waits for that has not begun, "" for one that has ended."""
     if task.starts is not None:
         return f"starts at {iso(task.starts)[:16]}Z"
-    return shortened(queue_text(places, MOST_BEFORE)) if task.state == "queued" else ""
+    return shorten(queue_text(places, MOST_BEFORE)) if task.state == "queued" else ""
 
 
 def _rest(steps: Sequence[StepBrief]) -> tuple[str, float] | None:
@@ -236,12 +236,12 @@ def _wait(step: StepBrief) -> str:
     return wait_of(msgspec.structs.replace(step, due=None))
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Return the beginning of a text that a badge has room for."""
     return text if len(text) <= MOST_SAID else f"{text[: MOST_SAID - 1].rstrip()}…"
 
 
-def _unclaimed(step: StepBrief) -> bool:
+def _waits_unclaimed(step: StepBrief) -> bool:
     return step.doing not in (None, "timer") and step.taken_by is None and (step.wait or 0.0) > UNCLAIMED
 
 
@@ -266,7 +266,7 @@ def _moving(step: StepBrief, names: Mapping[int, str], now: float) -> str:
         if step.kind in ("sleep", "wait_for"):
             return f"{step.name}, until {at_moment}"
         return f"{step.name}{' in doubt' if step.state == 'in_doubt' else ''}, again at {at_moment}"
-    if _unclaimed(step):
+    if _waits_unclaimed(step):
         return f"{step.name}: no process has taken it since {day_time(round(now - (step.wait or 0.0)))}"
     if step.state == "undoing":
         return f"undo of {step.name}, attempt {step.attempt}{at}"
@@ -282,15 +282,17 @@ def tabs(tally: UnendedTally, lately: Mapping[str, int], *, more: bool) -> list[
     cut = tally.more
     return [
         Tab("All", ""),
-        Tab("Last hour", "since:1h", capped(sum(lately.values()), more=more)),
-        Tab("Need you", "state:error", capped(tally.states.get("error", 0), more=cut), need=True),
-        Tab("Failing", "failing:yes", capped(tally.failing, more=cut)),
-        Tab("In doubt", "doubt:yes state:pending,processing,undoing,error", capped(tally.doubt, more=cut)),
-        Tab("Undoing", "state:undoing", capped(tally.states.get("undoing", 0), more=cut)),
-        Tab("In flight", "state:pending,processing,undoing", capped(tally.in_flight, more=cut)),
-        Tab("Sleeping", "state:sleeping", capped(tally.states.get("sleeping", 0), more=cut)),
-        Tab("Queued", "state:queued", capped(tally.states.get("queued", 0), more=cut)),
-        Tab("Undone", "state:undone since:1h", capped(lately.get("undone", 0), more=more)),
+        Tab("Last hour", "since:1h", count_text(sum(lately.values()), more=more)),
+        Tab("Need you", "state:error", count_text(tally.states.get("error", 0), more=cut), need=True),
+        Tab("Failing", "failing:yes", count_text(tally.failing, more=cut)),
+        Tab(
+            "In doubt", "doubt:yes state:pending,processing,undoing,error", count_text(tally.doubt, more=cut)
+        ),
+        Tab("Undoing", "state:undoing", count_text(tally.states.get("undoing", 0), more=cut)),
+        Tab("In flight", "state:pending,processing,undoing", count_text(tally.in_flight, more=cut)),
+        Tab("Sleeping", "state:sleeping", count_text(tally.states.get("sleeping", 0), more=cut)),
+        Tab("Queued", "state:queued", count_text(tally.states.get("queued", 0), more=cut)),
+        Tab("Undone", "state:undone since:1h", count_text(lately.get("undone", 0), more=more)),
     ]
 
 
@@ -313,7 +315,7 @@ def unfit(rows: Sequence[TaskRow]) -> str:
 async def rows_of(reads: Reads, tasks: Sequence[TaskView]) -> list[TaskRow]:
     """Return the rows of tasks; three reads, whatever their number, and two more if some are queued."""
     task_ids = tuple(task.id for task in tasks)
-    briefs = await reads.shared(("briefs", task_ids), lambda: reads.store.tasks.briefs(task_ids))
+    briefs = await reads.share(("briefs", task_ids), lambda: reads.store.tasks.briefs(task_ids))
     places = await places_of(reads, [task.id for task in tasks if task.state == "queued"])
     names, now = names_of(await reads.nodes()), await reads.now()
     return [row(task, briefs.get(task.id, []), names, now, places.get(task.id, ())) for task in tasks]
@@ -323,7 +325,7 @@ async def places_of(reads: Reads, tasks: Sequence[int]) -> Mapping[int, Sequence
     """Return the places of queued tasks in their lanes."""
     if not tasks:
         return {}
-    return await reads.shared(("places", tuple(tasks)), lambda: reads.store.lanes.places(tasks, MOST_BEFORE))
+    return await reads.share(("places", tuple(tasks)), lambda: reads.store.lanes.places(tasks, MOST_BEFORE))
 
 
 def depth(condition: Filter) -> int:
@@ -338,7 +340,7 @@ async def batches(
     sizes of the batches.
     """
     look = depth(condition)
-    groups = await reads.shared(
+    groups = await reads.share(
         ("groups", grouping, condition, below),
         lambda: reads.store.tasks.groups(condition, below, look, SAMPLED, attribute=grouping.attribute),
     )
@@ -368,29 +370,29 @@ async def groupings(reads: Reads, rows: Sequence[TaskRow], now: Grouping | None)
 
 async def search(reads: Reads, condition: Filter) -> Found:
     """Return a page of tasks."""
-    return await reads.shared(
+    return await reads.share(
         ("search", condition), lambda: reads.store.tasks.search(condition, depth(condition))
     )
 
 
-async def unended(reads: Reads) -> UnendedTally:
+async def unended_tally(reads: Reads) -> UnendedTally:
     """Return how many tasks have not ended."""
-    return await reads.shared("unended", reads.store.tasks.unended)
+    return await reads.share("unended", reads.store.tasks.unended)
 
 
 async def waits(reads: Reads) -> dict[str, int]:
     """Return how many steps wait because their service asked for it, by what it said."""
-    return await reads.shared("waits", reads.store.tasks.waits)
+    return await reads.share("waits", reads.store.tasks.waits)
 
 
 async def signal_waits(reads: Reads) -> list[SignalWait]:
     """Return how many tasks wait for each signal, the most first."""
-    return await reads.shared("signal waits", reads.store.tasks.signal_waits)
+    return await reads.share("signal waits", reads.store.tasks.signal_waits)
 
 
 async def lately(reads: Reads) -> tuple[dict[str, int], bool]:
     """Return how many tasks were submitted within the last hour, by state, and whether there may be more."""
-    return await reads.shared(("lately", 3600), lambda: reads.store.tasks.lately(3600.0))
+    return await reads.share(("lately", 3600), lambda: reads.store.tasks.lately(3600.0))
 
 
 async def batch_text(reads: Reads, condition: Filter) -> str:
@@ -398,7 +400,7 @@ async def batch_text(reads: Reads, condition: Filter) -> str:
     named = condition.correlation_id or condition.attributes or isinstance(condition.key, Prefix)
     if not named or condition.states:
         return ""
-    states = await reads.shared(("states", condition), lambda: reads.store.tasks.states(condition))
+    states = await reads.share(("states", condition), lambda: reads.store.tasks.states(condition))
     return batch_progress(states).text if states else ""
 
 
@@ -409,7 +411,7 @@ async def only_one(reads: Reads, query: Mapping[str, str]) -> str:
     """
     text = query.get("q", "").strip()
     try:
-        terms = parsed(text)
+        terms = parse_terms(text)
     except ConfigError:
         terms = {"word": text} if len(text) <= LONGEST else {}
     if terms.keys() != {"word"} or query.get("before"):
@@ -421,7 +423,7 @@ async def only_one(reads: Reads, query: Mapping[str, str]) -> str:
     return f"/tasks/{ids.show(tasks[0].id)}" if len(tasks) == 1 else ""
 
 
-def _shown(task: int | None) -> str | None:
+def _id_text(task: int | None) -> str | None:
     return None if task is None else ids.show(task)
 
 
@@ -439,13 +441,13 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     try:
         grouping = Grouping.read(query.get("group", ""))
         before, below = (ids.parse(query[name]) if query.get(name) else None for name in ("before", "below"))
-        condition = replace(wanted(text), limit=PAGE, before=before)
+        condition = replace(parse_filter(text), limit=PAGE, before=before)
         if grouping is not None:
             lines, groups = await batches(reads, grouping, replace(condition, limit=BATCHES), below)
         else:
             result = await search(reads, condition)
         signal, whole = condition.waits, replace(condition, before=None)
-        tally = await reads.shared(("tally", whole), lambda: reads.store.tasks.tally(whole, depth(whole)))
+        tally = await reads.share(("tally", whole), lambda: reads.store.tasks.tally(whole, depth(whole)))
         progress = await batch_text(reads, whole)
     except (ConfigError, TaskNotFoundError) as wrong:
         refusal = str(wrong)
@@ -459,9 +461,9 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     rows = await rows_of(reads, tasks)
     if grouping is not None:
         rows = [one for line in lines for one in ([line] if isinstance(line, TaskRow) else line.tasks)]
-    next_page = {"before": _shown(before), "below": _shown(groups.below)}
+    next_page = {"before": _id_text(before), "below": _id_text(groups.below)}
     if groups.below is None:
-        next_page = {"before": _shown(result.older if grouping is None else groups.older), "below": None}
+        next_page = {"before": _id_text(result.older if grouping is None else groups.older), "below": None}
     return {
         "q": text,
         "refused": refusal,
@@ -470,11 +472,11 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "group": None if grouping is None else grouping.text,
         "groupings": await groupings(reads, rows, grouping),
         "batches": sum(isinstance(line, BatchRow) for line in lines),
-        "count": tallied(tally),
+        "count": tally_text(tally),
         "batch": progress,
         "older": next_page if any(next_page.values()) else None,
         "first": not query.get("before") and not query.get("below"),
-        "tabs": tabs(await unended(reads), states, more=more),
+        "tabs": tabs(await unended_tally(reads), states, more=more),
         "acts": allowed_acts(rows),
         "signal": signal,
         "others": [wait.name for wait in await signal_waits(reads)] if signal and not rows else [],

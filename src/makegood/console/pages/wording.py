@@ -42,24 +42,24 @@ class Tab(msgspec.Struct, frozen=True):
     need: bool = False
 
 
-def capped(count: int, *, more: bool = False) -> str:
+def count_text(count: int, *, more: bool = False) -> str:
     """Return a count as pages show it.
 
-    >>> capped(1200), capped(9000, more=True), capped(10_000, more=True)
+    >>> count_text(1200), count_text(9000, more=True), count_text(10_000, more=True)
     ('1,200', '9,000+', '10,000+')
     """
     return f"{min(count, MOST_COUNTED):,}{'+' if more or count > MOST_COUNTED else ''}"
 
 
-def tallied(tally: Tally) -> str:
+def tally_text(tally: Tally) -> str:
     """Return a tally as pages show it."""
-    return capped(tally.count, more=tally.more)
+    return count_text(tally.count, more=tally.more)
 
 
-def titled(kind: str) -> str:
+def title_of(kind: str) -> str:
     """Return a kind as a title: by its own name, which is the same in the code, in commands and on pages.
 
-    >>> titled("late_boat")
+    >>> title_of("late_boat")
     'Late boat'
     """
     return kind.replace("_", " ").capitalize()
@@ -88,6 +88,6 @@ def share(part: float, whole: float) -> float:
     return round(max(0.0, min(100.0, 100.0 * part / whole)), 2) if whole > 0 else 0.0
 
 
-def lasted(seconds: float | None) -> str:
+def duration_text(seconds: float | None) -> str:
     """Return a length of time, "" for None."""
     return "" if seconds is None else brief(max(0.0, seconds))

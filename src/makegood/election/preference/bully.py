@@ -49,15 +49,15 @@ class BullyRules(Announced):
     def elect(self, now: float) -> list[Letter]:
         """Ask all members with higher names; without any, lead."""
         if not self.higher:
-            return self._announced(now)
+            return self._announce(now)
         self._phase, self._until, self._number = "asking", now + self.timing.timeout, self.number()
         return self.to(self.higher, Message("election", self.me, self._number))
 
-    def settled(self) -> None:
+    def settle(self) -> None:
         """The election is over."""
         self._phase, self._until = "", NEVER
 
-    def heard(self, sender: str, message: Message, now: float) -> list[Letter]:
+    def hear(self, sender: str, message: Message, now: float) -> list[Letter]:
         """Handle a message."""
         if message.kind == "election" and self.above(self.me, sender):
             answer = [(sender, Message("answer", self.me, message.number))]
@@ -70,14 +70,14 @@ class BullyRules(Announced):
             return self.accept(sender, now, by_election=message.kind == "coordinator")
         return []
 
-    def ticked(self, now: float) -> list[Letter]:
+    def tick(self, now: float) -> list[Letter]:
         """Do what is due."""
         letters: list[Letter] = []
         if now >= self._until:
-            letters = self._announced(now) if self._phase == "asking" else self.elect(now)
-        return [*letters, *self.led(now)]
+            letters = self._announce(now) if self._phase == "asking" else self.elect(now)
+        return [*letters, *self.announce_or_elect(now)]
 
-    def _announced(self, now: float) -> list[Letter]:
+    def _announce(self, now: float) -> list[Letter]:
         self.lead(now)
         return self.to(self.others, Message("coordinator", self.me))
 

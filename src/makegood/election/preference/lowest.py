@@ -37,9 +37,9 @@ class LowestRules(Rules):
         """Announce this member; listen for a while before choosing anybody, even oneself, as the lowest."""
         self._listens_until = now + self.timing.patience if self.others else now
         self._next_alive = now
-        return self.ticked(now)
+        return self.tick(now)
 
-    def heard(self, sender: str, message: Message, now: float) -> list[Letter]:
+    def hear(self, sender: str, message: Message, now: float) -> list[Letter]:
         """Handle a sign of life. The first one of a member is answered, so that a newcomer need not wait an
         interval.
         """
@@ -50,7 +50,7 @@ class LowestRules(Rules):
         self._judge(now)
         return [(sender, Message("alive", self.me))] if new else []
 
-    def ticked(self, now: float) -> list[Letter]:
+    def tick(self, now: float) -> list[Letter]:
         """Send a sign of life if it is due, and forget silent members."""
         self._judge(now)
         return self.signs_of_life(now)

@@ -101,7 +101,7 @@ class ElectionMember:
         await self._transport.open()
         self._rules = rules = self.rules(me, members, self._timing, self._order, self._rng)
         self._living = asyncio.get_running_loop().create_task(self._live(rules), name=f"preference of {me}")
-        self._living.add_done_callback(self._ended)
+        self._living.add_done_callback(self._note_end)
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._timing.patience + self._timing.timeout):
@@ -135,9 +135,9 @@ class ElectionMember:
             letter = await self._next(rules.due)
             now, letters = self._clock.monotonic(), list[Letter]()
             if letter is not None and letter[0] in rules.others:
-                letters += rules.heard(*letter, now)
+                letters += rules.hear(*letter, now)
             if now >= rules.due:
-                letters += rules.ticked(now)
+                letters += rules.tick(now)
             await self._say(letters)
 
     async def _next(self, due: float) -> Letter | None:
@@ -165,7 +165,7 @@ class ElectionMember:
         change, self._change = self._change, asyncio.Event()
         change.set()
 
-    def _ended(self, living: "asyncio.Task[None]") -> None:
+    def _note_end(self, living: "asyncio.Task[None]") -> None:
         if not living.cancelled() and (failure := living.exception()) is not None:
             log.error("%s takes no part in the preference any more", self._transport.me, exc_info=failure)
             self._leader = None

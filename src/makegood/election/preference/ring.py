@@ -73,11 +73,11 @@ class RingRules(Announced):
         self._take_part(now)
         return self._pass_on(Message("candidate", self.me, self.number()), now)
 
-    def settled(self) -> None:
+    def settle(self) -> None:
         """The election is over."""
         self._takes_part, self._stalls_at = False, NEVER
 
-    def heard(self, sender: str, message: Message, now: float) -> list[Letter]:
+    def hear(self, sender: str, message: Message, now: float) -> list[Letter]:
         """Handle a message."""
         self._left_out.pop(sender, None)
         if message.kind == "ack":
@@ -90,10 +90,10 @@ class RingRules(Announced):
         if message.number in self._recent:
             return [ack]
         self._recent.append(message.number)
-        further = self._candidate if message.kind == "candidate" else self._elected
+        further = self._candidate if message.kind == "candidate" else self._handle_elected
         return [ack, *further(message, now)]
 
-    def ticked(self, now: float) -> list[Letter]:
+    def tick(self, now: float) -> list[Letter]:
         """Do what is due."""
         letters: list[Letter] = []
         for number, hop in list(self._hops.items()):
@@ -108,27 +108,27 @@ class RingRules(Announced):
                 letters += self._pass_on(hop.message, now)
         if now >= self._stalls_at:
             letters += self.elect(now)
-        return [*letters, *self.led(now)]
+        return [*letters, *self.announce_or_elect(now)]
 
     # -- an election -------------------------------------------------------------------------------
 
     def _candidate(self, message: Message, now: float) -> list[Letter]:
         name = message.about
         if name == self.me:
-            return self._won(now) if self._takes_part else []
+            return self._announce(now) if self._takes_part else []
         self._left_out.pop(name, None)  # It is alive, or was when it sent this.
         if self.above(name, self.me):
             self._take_part(now)
             return self._further(message, now)
         return [] if self._takes_part else self.elect(now)
 
-    def _elected(self, message: Message, now: float) -> list[Letter]:
+    def _handle_elected(self, message: Message, now: float) -> list[Letter]:
         if message.about == self.me:
             return []  # It has been around.
         letters = self.accept(message.about, now, by_election=True)
         return letters if self.leader != message.about else self._further(message, now)
 
-    def _won(self, now: float) -> list[Letter]:
+    def _announce(self, now: float) -> list[Letter]:
         self.lead(now)
         return self._pass_on(Message("elected", self.me, self.number()), now)
 

@@ -2,7 +2,7 @@
 passes.
 
 Each call gets the time and returns the letters to send. So the same code runs over TCP, in memory, and in a
-test that counts messages. ``due`` is the time of the next ``ticked``.
+test that counts messages. ``due`` is the time of the next ``tick``.
 """
 
 import random
@@ -75,18 +75,18 @@ class Rules(ABC):
     @property
     @abstractmethod
     def due(self) -> float:
-        """When ``ticked`` must be called next."""
+        """When ``tick`` must be called next."""
 
     @abstractmethod
     def begin(self, now: float) -> list[Letter]:
         """Begin."""
 
     @abstractmethod
-    def heard(self, sender: str, message: Message, now: float) -> list[Letter]:
+    def hear(self, sender: str, message: Message, now: float) -> list[Letter]:
         """Handle a message."""
 
     @abstractmethod
-    def ticked(self, now: float) -> list[Letter]:
+    def tick(self, now: float) -> list[Letter]:
         """Do what is due."""
 
     @abstractmethod
@@ -132,7 +132,7 @@ class Announced(Rules):
         """Hold an election."""
 
     @abstractmethod
-    def settled(self) -> None:
+    def settle(self) -> None:
         """There is a leader: any election that this member took part in is over."""
 
     def begin(self, now: float) -> list[Letter]:
@@ -141,7 +141,7 @@ class Announced(Rules):
 
     def lead(self, now: float) -> None:
         """Be the leader from now on."""
-        self.settled()
+        self.settle()
         self.leader = self.me
         self._next_alive = now + self.timing.interval
 
@@ -157,7 +157,7 @@ class Announced(Rules):
         if not self.above(leader, self.me):
             return [] if fresh or self.electing() or current == self.me else self.elect(now)
         if by_election or not fresh or current is None or not self.above(current, leader):
-            self.settled()
+            self.settle()
             self.leader, self._heard_at, self._next_alive = leader, now, NEVER
         return []
 
@@ -165,7 +165,7 @@ class Announced(Rules):
         """Return when the leader will have been silent for too long."""
         return NEVER if self.leader in (None, self.me) else self._heard_at + self.timing.patience
 
-    def led(self, now: float) -> list[Letter]:
+    def announce_or_elect(self, now: float) -> list[Letter]:
         """Announce that this member leads, or hold an election if the leader has been silent for too long."""
         if now < self.silent_at():
             return self.signs_of_life(now)

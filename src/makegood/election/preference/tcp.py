@@ -22,7 +22,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, cast, get_args
 
 from makegood.base.accepted_connections import Connections, SocketAcceptor, listening_on
+from makegood.base.cancelling import cancelled
 from makegood.base.durations import Duration, seconds
+from makegood.base.host_port import port_in
 from makegood.base.sparse_log import Sparing
 from makegood.election.preference.transport import Kind, Letter, Message
 from makegood.errors import ConfigError
@@ -84,10 +86,11 @@ def decode(body: bytes) -> Letter:
 
 def address(text: str) -> tuple[str, int]:
     """Return host and port of "host:port" or "[::1]:port". Raises ``ConfigError``."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    host, _, digits = text.rpartition(":")
+    port = port_in(digits)
+    if not host or not port:
         raise ConfigError(f"{text!r} is not the address of a member: write host:port, such as 10.0.0.7:7400")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), port
 
 
 class TcpTransport:
@@ -149,11 +152,9 @@ class TcpTransport:
         if acceptor is not None:
             await acceptor.close()
         self._incoming.abort()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
+        await cancelled(*self._tasks)
         # Those that serve end with their connections.
-        await asyncio.gather(*tasks, *self._serving, return_exceptions=True)
+        await asyncio.gather(*self._serving, return_exceptions=True)
         self._unsent.clear()
 
     async def send(self, to: str, message: Message) -> None:
@@ -181,7 +182,7 @@ class TcpTransport:
                 try:
                     async with asyncio.timeout(self._timeout):
                         if writer is None or writer.is_closing():
-                            writer = await self._connected(to)
+                            writer = await self._connect(to)
                         writer.write(frame)
                         await writer.drain()
                 except (OSError, TimeoutError) as fault:
@@ -193,7 +194,7 @@ class TcpTransport:
             if writer is not None:
                 writer.transport.abort()
 
-    async def _connected(self, to: str) -> asyncio.StreamWriter:
+    async def _connect(self, to: str) -> asyncio.StreamWriter:
         reader, writer = await asyncio.open_connection(*self._addresses[to], limit=LIMIT)
         writer.transport.set_write_buffer_limits(high=LIMIT)
         # Otherwise the kernel retries for minutes, and then old news arrives.
@@ -201,7 +202,7 @@ class TcpTransport:
             limit = int(_UNHEARD * self._timeout * 1000)
             writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit)
 
-        async def watched() -> None:
+        async def watch_end() -> None:
             """Only the end of this connection can arrive here, and it must be seen before the next message is
             written.
             """
@@ -210,7 +211,7 @@ class TcpTransport:
                     pass
             writer.transport.abort()
 
-        self._begin(watched(), f"end of the messages to {to}")
+        self._begin(watch_end(), f"end of the messages to {to}")
         return writer
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:

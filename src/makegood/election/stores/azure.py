@@ -108,7 +108,7 @@ class AzureLeases(RemoteLeases):
         """Acquire, read, write the epoch."""
         blob = self._blob(name)
         sent_at = self._clock.monotonic()
-        if name not in self._empty and not await self._made(blob):
+        if name not in self._empty and not await self._make_blob(blob):
             sent_at = self._clock.monotonic()
         self._empty.add(name)
         key = _lease_id(nonce)
@@ -122,7 +122,7 @@ class AzureLeases(RemoteLeases):
         properties = await blob.get_blob_properties()
         record = self._record(properties)
         if record is None or record.nonce != nonce:
-            record = Record.taken(record, Grant(name, holder, nonce, 0, ttl), self._clock.wall())
+            record = Record.take(record, Grant(name, holder, nonce, 0, ttl), self._clock.wall())
             try:
                 await self._write(blob, record, properties.etag, key)
             except (failed.ResourceModifiedError, failed.ResourceNotFoundError):
@@ -130,7 +130,7 @@ class AzureLeases(RemoteLeases):
         elif (record.holder, record.ttl) != (holder, ttl):
             record = replace(record, holder=holder, ttl=ttl)
             await self._write(blob, record, properties.etag, key)
-        self._deadlines.granted(nonce, ttl, sent_at)
+        self._deadlines.note_grant(nonce, ttl, sent_at)
         return Grant(name, holder, nonce, record.epoch, ttl)
 
     async def extend(self, grant: Grant) -> bool:
@@ -145,7 +145,7 @@ class AzureLeases(RemoteLeases):
                 raise
             self._deadlines.over(grant.nonce)
             return False
-        self._deadlines.granted(grant.nonce, grant.ttl, sent_at)
+        self._deadlines.note_grant(grant.nonce, grant.ttl, sent_at)
         return True
 
     async def free(self, grant: Grant) -> None:
@@ -156,7 +156,7 @@ class AzureLeases(RemoteLeases):
             properties = await blob.get_blob_properties()
             record = self._record(properties)
             if record is not None and record.nonce == grant.nonce:
-                await self._write(blob, record.freed(self._clock.wall()), properties.etag, key)
+                await self._write(blob, record.free(self._clock.wall()), properties.etag, key)
             await BlobLeaseClient(blob, lease_id=key).release()
         except failed.HttpResponseError as fault:
             if not _is_lost(fault) and not isinstance(fault, failed.ResourceModifiedError):
@@ -175,7 +175,7 @@ class AzureLeases(RemoteLeases):
             return None
         left = 0.0
         if properties.lease.state in ("leased", "breaking"):
-            own = self._deadlines.left(record.nonce)
+            own = self._deadlines.seconds_left(record.nonce)
             left = record.ttl if own is None else own
         return LeaseView(name, record.holder, record.epoch, record.ttl, record.since, left)
 
@@ -196,7 +196,7 @@ class AzureLeases(RemoteLeases):
         """
         wait = min(LONGEST, math.ceil(seconds(within, name="within")))
 
-        async def broken() -> float:
+        async def break_lease() -> float:
             try:
                 return float(await BlobLeaseClient(self._blob(name)).break_lease(lease_break_period=wait))
             except failed.HttpResponseError as fault:
@@ -204,7 +204,7 @@ class AzureLeases(RemoteLeases):
                     raise
                 return 0.0
 
-        return await self.call(broken)
+        return await self.call(break_lease)
 
     async def disconnect(self) -> None:
         """Close the connections."""
@@ -232,7 +232,7 @@ class AzureLeases(RemoteLeases):
             self._client = self._open()
         return self._client.get_blob_client(self._prefix + name)
 
-    async def _made(self, blob: BlobClient) -> bool:
+    async def _make_blob(self, blob: BlobClient) -> bool:
         """Create the blob, and the container, if they are missing; return whether it existed. It must be
         empty.
         """
@@ -264,7 +264,7 @@ class AzureLeases(RemoteLeases):
         if metadata is None:
             return None
         try:
-            return Record.decoded(zlib.decompress(b64decode(metadata, validate=True)))
+            return Record.decode(zlib.decompress(b64decode(metadata, validate=True)))
         except (ValueError, NotBase64Error, zlib.error) as fault:
             raise self.wrong(
                 f"the metadata of the blob {properties.name} are not a lease's ({fault})"
@@ -272,10 +272,10 @@ class AzureLeases(RemoteLeases):
 
     async def _write(self, blob: BlobClient, record: Record, etag: str, lease: str) -> None:
         """Write the metadata under the lease, if nothing changed since they were read."""
-        data = b64encode(zlib.compress(record.encoded()))
+        data = b64encode(zlib.compress(record.encode()))
         while len(data) > _METADATA and record.past:
             record = replace(record, past=record.past[:-1])
-            data = b64encode(zlib.compress(record.encoded()))
+            data = b64encode(zlib.compress(record.encode()))
         metadata = {
             "makegood": data.decode(),
             "epoch": str(record.epoch),

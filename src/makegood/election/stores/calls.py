@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from makegood.base.cancelling import cancelled
 from makegood.base.clock import Clock
 from makegood.base.contexts import home_context
 from makegood.base.durations import Duration, seconds
@@ -43,7 +44,7 @@ class RemoteLeases(Closing, ABC):
         self.check(name, ttl)
         going = self._begin(lambda: self.take(name, holder, nonce, ttl))
         self._taking[nonce] = going
-        going.add_done_callback(lambda call: self._taken(nonce, call))
+        going.add_done_callback(lambda call: self._end_taking(nonce, call))
         return await self._answer(going)
 
     async def renew(self, grant: Grant) -> bool:
@@ -71,9 +72,7 @@ class RemoteLeases(Closing, ABC):
 
     async def close(self) -> None:
         """End the calls under way, and close the connections."""
-        for going in list(self._going):
-            going.cancel()
-        await asyncio.gather(*self._going, return_exceptions=True)
+        await cancelled(*self._going)
         await asyncio.gather(*self._leaving, return_exceptions=True)
         await self.disconnect()
 
@@ -110,10 +109,10 @@ class RemoteLeases(Closing, ABC):
     def meaning(self, fault: Exception) -> MakegoodError | None:
         """Return our error for one of the client's; None if it is a defect."""
 
-    def broken(self) -> None:
+    def reconnect(self) -> None:
         """An outcome was unknown: drop a connection that may be dead, unless the client does so itself."""
 
-    def abandoned(self) -> None:
+    def leave_line(self) -> None:
         """A caller was cancelled and its call goes on: let no other call wait for it, if the store has calls
         that wait for each other.
         """
@@ -132,32 +131,32 @@ class RemoteLeases(Closing, ABC):
 
     def later(self, leave: Coroutine[Any, Any, None]) -> None:
         """Close a connection in the background; only ``close`` waits for it."""
-        self._kept_track(leave, self._leaving)
+        self._keep_track(leave, self._leaving)
 
     async def _answer(self, going: "asyncio.Task[T]") -> T:
         try:
             return await asyncio.shield(going)
         except asyncio.CancelledError:
             if not going.done():
-                self.abandoned()
+                self.leave_line()
             raise
 
     def _begin(self, call: Callable[[], Awaitable[T]]) -> "asyncio.Task[T]":
-        return self._kept_track(self._within(call), self._going)
+        return self._keep_track(self._within(call), self._going)
 
-    def _kept_track(self, work: Coroutine[Any, Any, T], among: set[asyncio.Task[Any]]) -> "asyncio.Task[T]":
+    def _keep_track(self, work: Coroutine[Any, Any, T], among: set[asyncio.Task[Any]]) -> "asyncio.Task[T]":
         task = asyncio.get_running_loop().create_task(work, context=self._context.copy())
         among.add(task)
 
-        def ended(call: "asyncio.Task[Any]") -> None:
+        def forget_call(call: "asyncio.Task[Any]") -> None:
             among.discard(call)
             if not call.cancelled():
                 call.exception()  # Its caller may be gone.
 
-        task.add_done_callback(ended)
+        task.add_done_callback(forget_call)
         return task
 
-    def _taken(self, nonce: str, going: "asyncio.Task[Any]") -> None:
+    def _end_taking(self, nonce: str, going: "asyncio.Task[Any]") -> None:
         if self._taking.get(nonce) is going:
             del self._taking[nonce]
 
@@ -166,7 +165,7 @@ class RemoteLeases(Closing, ABC):
             async with asyncio.timeout(self._timeout):
                 return await call()
         except TimeoutError as silent:
-            self.broken()
+            self.reconnect()
             raise StoreUnavailableError(f"{self._where}: no answer within {self._timeout:g} s") from silent
         except MakegoodError:
             raise
@@ -175,7 +174,7 @@ class RemoteLeases(Closing, ABC):
             if error is None:
                 raise
             if isinstance(error, StoreUnavailableError):
-                self.broken()
+                self.reconnect()
             raise error from fault
 
 
@@ -191,7 +190,7 @@ class GrantDeadlines:
         self._clock = clock
         self._until: dict[str, float] = {}
 
-    def granted(self, nonce: str, ttl: float, sent_at: float) -> None:
+    def note_grant(self, nonce: str, ttl: float, sent_at: float) -> None:
         """Note a yes to a request that went out at ``sent_at``."""
         now = self._clock.monotonic()
         self._until = {other_nonce: until for other_nonce, until in self._until.items() if until > now}
@@ -201,7 +200,7 @@ class GrantDeadlines:
         """Whether the grant has time left."""
         return self._until.get(nonce, 0.0) > self._clock.monotonic()
 
-    def left(self, nonce: str) -> float | None:
+    def seconds_left(self, nonce: str) -> float | None:
         """Return the seconds left; None: it was never ours."""
         until = self._until.get(nonce)
         return None if until is None else until - self._clock.monotonic()

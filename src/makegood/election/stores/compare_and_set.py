@@ -48,7 +48,7 @@ class Record:
     """The latest terms, newest first."""
 
     @classmethod
-    def taken(
+    def take(
         cls,
         before: "Record | None",
         grant: Grant,
@@ -66,15 +66,15 @@ class Record:
             return replace(before, holder=grant.holder, ttl=grant.ttl, beat=before.beat + 1)
         epoch = max(least, 1 if before is None else before.epoch + 1)
         term = PastTerm(epoch, grant.holder, wall, None, released=False)
-        past = [] if before is None else closed(before.past, wall + end_offset, by_release=False)
+        past = [] if before is None else end_latest(before.past, wall + end_offset, by_release=False)
         beat = 0 if before is None else before.beat + 1
         return cls(grant.holder, grant.nonce, epoch, grant.ttl, beat, wall, [term, *past[: limit - 1]])
 
-    def freed(self, wall: float) -> "Record":
+    def free(self, wall: float) -> "Record":
         """Return the record without a holder."""
-        return replace(self, holder=None, nonce="", past=closed(self.past, wall, by_release=True))
+        return replace(self, holder=None, nonce="", past=end_latest(self.past, wall, by_release=True))
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return it as JSON."""
         past = [
             [t.epoch, t.holder, round(t.began, 3), t.ended and round(t.ended, 3), t.released]
@@ -83,7 +83,7 @@ class Record:
         return json.dumps({**asdict(self), "past": past}, separators=(",", ":")).encode()
 
     @classmethod
-    def decoded(cls, data: bytes) -> "Record":
+    def decode(cls, data: bytes) -> "Record":
         """Read it. Raises ``ValueError`` for anything else."""
         try:
             fields = json.loads(data)
@@ -127,11 +127,11 @@ class ObservedLeases(RemoteLeases):
             sent_at = self._clock.monotonic()
             entry = await self.get(name)
             floor = 0 if entry else await self.floor(name)
-            draft = self._wanted(name, entry, Grant(name, holder, nonce, 0, ttl), floor)
+            draft = self._draft(name, entry, Grant(name, holder, nonce, 0, ttl), floor)
             if draft is None:
                 return None
             grant = Grant(name, holder, nonce, draft.epoch, ttl)
-            if await self._written(draft, grant, entry and entry[1], sent_at):
+            if await self._write(draft, grant, entry and entry[1], sent_at):
                 return grant
         return None  # Others were quicker each time.
 
@@ -142,7 +142,7 @@ class ObservedLeases(RemoteLeases):
                 return False
             sent_at = self._clock.monotonic()
             record, version = self._mine[grant.nonce]
-            if await self._written(replace(record, beat=record.beat + 1), grant, version, sent_at):
+            if await self._write(replace(record, beat=record.beat + 1), grant, version, sent_at):
                 return True
             entry = await self.get(grant.name)  # A renewal of ours without an answer may have changed it.
             if entry is None or (entry[0].nonce, entry[0].epoch) != (grant.nonce, grant.epoch):
@@ -159,7 +159,7 @@ class ObservedLeases(RemoteLeases):
             if entry is None or entry[0].nonce != grant.nonce:
                 return
             record, version = entry
-            if await self.put(grant.name, record.freed(self._clock.wall()), version) is not None:
+            if await self.put(grant.name, record.free(self._clock.wall()), version) is not None:
                 return
         raise self.unavailable("the record keeps changing")
 
@@ -169,7 +169,7 @@ class ObservedLeases(RemoteLeases):
         if entry is None:
             return None
         record, version = entry
-        left = self._left(name, record, version)
+        left = self._seconds_left(name, record, version)
         return LeaseView(name, record.holder, record.epoch, record.ttl, record.since, min(left, record.ttl))
 
     async def remember(self, name: str, limit: int) -> list[PastTerm]:
@@ -177,7 +177,7 @@ class ObservedLeases(RemoteLeases):
         entry = await self.get(name)
         return [] if entry is None else entry[0].past[:limit]
 
-    def _wanted(
+    def _draft(
         self, name: str, entry: tuple[Record, Version] | None, grant: Grant, floor: int | None
     ) -> Record | None:
         """Return the record as the taker would have it; None if somebody else holds it, or may still believe
@@ -190,16 +190,18 @@ class ObservedLeases(RemoteLeases):
                 f"the record of {name!r} was deleted, and its epoch with it: give the election another name, or put the record back"
             )
         if entry is None:
-            fresh = Record.taken(None, grant, wall, least=least)
-            return None if name in self._sightings and self._left(name, fresh, _MISSING) > 0 else fresh
+            fresh = Record.take(None, grant, wall, least=least)
+            return (
+                None if name in self._sightings and self._seconds_left(name, fresh, _MISSING) > 0 else fresh
+            )
         record, version = entry
-        left = self._left(name, record, version)
+        left = self._seconds_left(name, record, version)
         self._highest[name] = max(self._highest.get(name, 0), record.epoch)
         if record.nonce != grant.nonce and record.holder is not None and left > 0:
             return None
-        return Record.taken(record, grant, wall, end_offset=min(left, 0.0), least=least)
+        return Record.take(record, grant, wall, end_offset=min(left, 0.0), least=least)
 
-    async def _written(self, record: Record, grant: Grant, expect: Version | None, sent_at: float) -> bool:
+    async def _write(self, record: Record, grant: Grant, expect: Version | None, sent_at: float) -> bool:
         version = await self.put(grant.name, record, expect)
         if version is None:
             return False
@@ -207,10 +209,10 @@ class ObservedLeases(RemoteLeases):
         self._mine[grant.nonce] = record, version
         self._highest[grant.name] = record.epoch
         self._sightings[grant.name] = version, self._clock.monotonic()
-        self._deadlines.granted(grant.nonce, grant.ttl, sent_at)
+        self._deadlines.note_grant(grant.nonce, grant.ttl, sent_at)
         return True
 
-    def _left(self, name: str, record: Record, version: Version) -> float:
+    def _seconds_left(self, name: str, record: Record, version: Version) -> float:
         """Return how long to wait until the record is free, if it does not change again."""
         now = self._clock.monotonic()
         sighting = self._sightings.get(name)
@@ -223,7 +225,7 @@ class ObservedLeases(RemoteLeases):
         self._mine.pop(nonce, None)
 
 
-def closed(past: list[PastTerm], ended_at: float, *, by_release: bool) -> list[PastTerm]:
+def end_latest(past: list[PastTerm], ended_at: float, *, by_release: bool) -> list[PastTerm]:
     """Return the terms, newest first, with the latest ended, if it was not."""
     if not past or past[0].ended is not None:
         return past

@@ -77,7 +77,7 @@ class EtcdLeases(HttpLeases):
     async def take(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Write both keys if nobody holds the lease."""
         for _ in range(_TRIES):
-            keys = await self._kept(name)
+            keys = await self._read_keys(name)
             if keys.nonce and (keys.nonce != nonce or keys.record is None):
                 return None
             if keys.nonce and keys.record is not None:
@@ -86,19 +86,21 @@ class EtcdLeases(HttpLeases):
                 continue  # It ran out at this very moment.
             # Each epoch was written by a transaction of its own, so none exceeds the cluster's revision.
             least = keys.revision + 1 if keys.record is None else 1
-            record = Record.taken(
+            record = Record.take(
                 keys.record, Grant(name, holder, nonce, 0, ttl), self._clock.wall(), least=least
             )
             lease = str((await self._ask("lease/grant", {"TTL": math.ceil(ttl)}))["ID"])
             holder_put = self._put(name, "held", nonce.encode(), lease)
-            if await self._changed(name, keys, [holder_put, self._put(name, "record", record.encoded())]):
+            if await self._write_unchanged(
+                name, keys, [holder_put, self._put(name, "record", record.encode())]
+            ):
                 return Grant(name, holder, nonce, record.epoch, ttl)
             await self._ask("lease/revoke", {"ID": lease})
         return None  # Others were quicker each time.
 
     async def extend(self, grant: Grant) -> bool:
         """Keep the etcd lease alive, if the key on it is ours."""
-        keys = await self._kept(grant.name)
+        keys = await self._read_keys(grant.name)
         if keys.nonce != grant.nonce or keys.record is None or keys.record.epoch != grant.epoch:
             return False
         return await self._alive(keys.lease)
@@ -106,13 +108,13 @@ class EtcdLeases(HttpLeases):
     async def free(self, grant: Grant) -> None:
         """Delete the held key, and clear the holder in the record."""
         for _ in range(_TRIES):
-            keys = await self._kept(grant.name)
+            keys = await self._read_keys(grant.name)
             record = keys.record
             if record is None or record.nonce != grant.nonce:
                 return
-            free = self._put(grant.name, "record", record.freed(self._clock.wall()).encoded())
+            free = self._put(grant.name, "record", record.free(self._clock.wall()).encode())
             drop = {"requestDeleteRange": {"key": self._key(grant.name, "held")}}
-            if await self._changed(grant.name, keys, [drop, free]):
+            if await self._write_unchanged(grant.name, keys, [drop, free]):
                 if keys.lease != "0":
                     await self._ask("lease/revoke", {"ID": keys.lease})
                 return
@@ -120,7 +122,7 @@ class EtcdLeases(HttpLeases):
 
     async def look(self, name: str) -> LeaseView | None:
         """Read both keys, and how long the lease has to live."""
-        keys = await self._kept(name)
+        keys = await self._read_keys(name)
         if keys.record is None:
             return None
         left = 0.0
@@ -133,13 +135,13 @@ class EtcdLeases(HttpLeases):
 
     async def remember(self, name: str, limit: int) -> list[PastTerm]:
         """Read the terms in the record."""
-        record = (await self._kept(name)).record
+        record = (await self._read_keys(name)).record
         return [] if record is None else record.past[:limit]
 
-    def broken(self) -> None:
+    def reconnect(self) -> None:
         """Use another server next time."""
         self._token = ""
-        super().broken()
+        super().reconnect()
 
     # -- the gateway -------------------------------------------------------------------------------
 
@@ -150,7 +152,7 @@ class EtcdLeases(HttpLeases):
         put = {"key": self._key(name, part), "value": b64encode(value).decode(), "lease": lease}
         return {"requestPut": put}
 
-    async def _kept(self, name: str) -> _Kept:
+    async def _read_keys(self, name: str) -> _Kept:
         """Read both keys at one moment, as the majority of the cluster has them."""
         ranges = [{"requestRange": {"key": self._key(name, part)}} for part in ("record", "held")]
         reply = await self._ask("kv/txn", {"success": ranges})
@@ -158,7 +160,7 @@ class EtcdLeases(HttpLeases):
         record_row, holder_row = (answer["response_range"].get("kvs", [{}])[0] for answer in answers)
         nonce = b64decode(holder_row.get("value", "")).decode()
         try:
-            record = Record.decoded(b64decode(record_row["value"])) if record_row else None
+            record = Record.decode(b64decode(record_row["value"])) if record_row else None
         except ValueError as fault:
             raise self.wrong(f"the key {name}/record is used for something else ({fault})") from fault
         return _Kept(
@@ -169,7 +171,7 @@ class EtcdLeases(HttpLeases):
             int(reply["header"]["revision"]),
         )
 
-    async def _changed(self, name: str, keys: _Kept, puts: list[dict[str, Any]]) -> bool:
+    async def _write_unchanged(self, name: str, keys: _Kept, puts: list[dict[str, Any]]) -> bool:
         """Write if nothing changed since both keys were read."""
         condition: dict[str, Any] = {"key": self._key(name, "held"), "result": "EQUAL"}
         if keys.nonce:
@@ -188,10 +190,10 @@ class EtcdLeases(HttpLeases):
     async def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         if self._login is not None and not self._token:
             user = {"name": self._login[0], "password": self._login[1]}
-            self._token = (await self._asked("auth/authenticate", user, {}))["token"]
-        return await self._asked(path, body, {"authorization": self._token} if self._token else {})
+            self._token = (await self._ask_server("auth/authenticate", user, {}))["token"]
+        return await self._ask_server(path, body, {"authorization": self._token} if self._token else {})
 
-    async def _asked(self, path: str, body: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
+    async def _ask_server(self, path: str, body: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
         status, reply = await self._http.ask("POST", f"/v3/{path}", body, headers)
         fault = reply.get("error") if status == 200 else reply  # A stream's fault has status 200.
         if not fault:
@@ -202,7 +204,7 @@ class EtcdLeases(HttpLeases):
         if code == _NOT_FOUND and path.startswith("lease/"):
             return {}
         if code == 16 and self._token:
-            raise self.unavailable(reason)  # The token expired: `broken` forgets it.
+            raise self.unavailable(reason)  # The token expired: `reconnect` forgets it.
         if code in _NEVER:
             raise self.wrong(reason)
         raise self.unavailable(reason)

@@ -71,7 +71,7 @@ class KubernetesLeases(HttpLeases, ObservedLeases):
         meta = reply["metadata"]
         note = (meta.get("annotations") or {}).get(ANNOTATION, "")
         try:
-            record = Record.decoded(note.encode())
+            record = Record.decode(note.encode())
         except ValueError as fault:
             raise self.wrong(
                 f"the Lease {meta['name']} serves something else (its annotation {ANNOTATION}: {fault}): give the election another name, or "
@@ -86,7 +86,7 @@ class KubernetesLeases(HttpLeases, ObservedLeases):
         """
         meta = {} if expect is None else dict(self._metadata.get(name, {}))
         meta.pop("managedFields", None)
-        notes = {**(meta.get("annotations") or {}), ANNOTATION: record.encoded().decode()}
+        notes = {**(meta.get("annotations") or {}), ANNOTATION: record.encode().decode()}
         meta |= {"name": _object(name), "namespace": self._namespace, "annotations": notes}
         if expect is not None:
             meta["resourceVersion"] = expect

@@ -23,40 +23,42 @@ class MemoryLeases(Closing):
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Take a lease that is free, expired or ours already (the same nonce)."""
         lasting(ttl)
-        before, left = self._records.get(name), self._left(name)
+        before, left = self._records.get(name), self._seconds_left(name)
         if before is not None and before.nonce != nonce and before.holder is not None and left > 0:
             return None
         grant = Grant(name, holder, nonce, 0, ttl)
-        record = Record.taken(before, grant, self._clock.wall(), end_offset=left, limit=KEPT)
+        record = Record.take(before, grant, self._clock.wall(), end_offset=left, limit=KEPT)
         self._records[name], self._expires[name] = record, self._clock.monotonic() + ttl
         return Grant(name, holder, nonce, record.epoch, ttl)
 
     async def renew(self, grant: Grant) -> bool:
         """Extend a lease that is still held; False if the term is over."""
-        record = self._held(grant)
-        if record is None or self._left(grant.name) <= 0:
+        record = self._record_of(grant)
+        if record is None or self._seconds_left(grant.name) <= 0:
             return False
         self._expires[grant.name] = self._clock.monotonic() + record.ttl
         return True
 
     async def release(self, grant: Grant) -> None:
         """Free a lease that is still this grant's."""
-        if (record := self._held(grant)) is not None:
-            self._records[grant.name] = record.freed(self._clock.wall())
+        if (record := self._record_of(grant)) is not None:
+            self._records[grant.name] = record.free(self._clock.wall())
 
     async def read(self, name: str) -> LeaseView | None:
         """Return who holds a lease."""
         record = self._records.get(name)
         if record is None:
             return None
-        return LeaseView(name, record.holder, record.epoch, record.ttl, record.since, self._left(name))
+        return LeaseView(
+            name, record.holder, record.epoch, record.ttl, record.since, self._seconds_left(name)
+        )
 
     async def past_terms(self, name: str, limit: int = 100) -> list[PastTerm]:
         """Return the latest terms, newest first."""
         record = self._records.get(name)
         return [] if record is None else record.past[:limit]
 
-    def _held(self, grant: Grant) -> Record | None:
+    def _record_of(self, grant: Grant) -> Record | None:
         record = self._records.get(grant.name)
         return (
             record
@@ -64,7 +66,7 @@ class MemoryLeases(Closing):
             else None
         )
 
-    def _left(self, name: str) -> float:
+    def _seconds_left(self, name: str) -> float:
         now = self._clock.monotonic()
         return self._expires.get(name, now) - now
 

@@ -77,7 +77,7 @@ class NatsLeases(ObservedLeases):
 
     async def get(self, name: str) -> tuple[Record, Version] | None:
         """Read a key and its revision; without a bucket there was never one."""
-        bucket = await self._connected(make=False)
+        bucket = await self._connect(make=False)
         if bucket is None:
             return None
         key = _key(name)
@@ -91,7 +91,7 @@ class NatsLeases(ObservedLeases):
                 ) from missing
             return None
         try:
-            return Record.decoded(entry.value), entry.revision
+            return Record.decode(entry.value), entry.revision
         except ValueError as fault:
             raise self.wrong(f"the key {key} is used for something else ({fault})") from fault
 
@@ -99,16 +99,16 @@ class NatsLeases(ObservedLeases):
         """Return what no deletion takes back, neither of the key nor of the bucket: each epoch was written
         under a revision of its own.
         """
-        await self._connected(make=True)
-        info = await self._examined(self._client)
+        await self._connect(make=True)
+        info = await self._examine(self._client)
         since: float = info.created.timestamp() - _EPOCH_2024
         return round(since * 1000) + int(info.state.last_seq)
 
     async def put(self, name: str, record: Record, expect: Version | None) -> Version | None:
         """Write a key whose revision is known; 0: it never existed."""
-        bucket = await self._connected(make=True)
+        bucket = await self._connect(make=True)
         try:
-            return await bucket.update(_key(name), record.encoded(), last=expect or 0)
+            return await bucket.update(_key(name), record.encode(), last=expect or 0)
         except refused.KeyWrongLastSequenceError:
             return None
 
@@ -116,7 +116,7 @@ class NatsLeases(ObservedLeases):
         """Close the connection."""
         client, self._client, self._values = self._client, None, None
         if client is not None:
-            await _closed(client)
+            await _close(client)
 
     def meaning(self, fault: Exception) -> MakegoodError | None:
         """Separate faults that can never work from those that may pass."""
@@ -126,12 +126,12 @@ class NatsLeases(ObservedLeases):
             return self.unavailable(f"{fault}; is JetStream switched on (nats-server -js)?")
         return self.unavailable(fault) if isinstance(fault, failed.Error | OSError) else None
 
-    def broken(self) -> None:
+    def reconnect(self) -> None:
         """Reconnect at the next call."""
         if self._client is not None:
             self.later(self.disconnect())
 
-    async def _connected(self, *, make: bool) -> Any:
+    async def _connect(self, *, make: bool) -> Any:
         """Return the bucket. If it is missing, create it (``make``) or return None: reads create nothing."""
         async with self._turn:
             if self._client is None or not self._client.is_connected:
@@ -148,15 +148,15 @@ class NatsLeases(ObservedLeases):
                         error_cb=_nothing, **login, **self._options,
                     )  # fmt: skip
                 if self._values is None:
-                    self._values = await self._opened(client, make=make)
+                    self._values = await self._open_bucket(client, make=make)
             except BaseException:
                 self._client = self._values = None
-                self.later(_closed(client))
+                self.later(_close(client))
                 raise
             self._client = client
             return self._values
 
-    async def _opened(self, client: NatsClient, *, make: bool) -> Any:
+    async def _open_bucket(self, client: NatsClient, *, make: bool) -> Any:
         """Return the bucket once it is known to keep its data; None: there is none."""
         stream = client.jetstream(timeout=self._timeout)
         try:
@@ -174,7 +174,7 @@ class NatsLeases(ObservedLeases):
                 log.info("created %s", self._where)
             except refused.BadRequestError:  # Another process created it at the same moment.
                 bucket = await stream.key_value(self._bucket)
-        bucket_config = (await self._examined(client)).config
+        bucket_config = (await self._examine(client)).config
         if bucket_config.max_age:
             raise self.wrong(
                 f"the bucket forgets keys after {bucket_config.max_age:g} s, and epochs with them: use one without a ttl"
@@ -185,7 +185,7 @@ class NatsLeases(ObservedLeases):
             )
         return bucket
 
-    async def _examined(self, client: Any) -> Any:
+    async def _examine(self, client: Any) -> Any:
         """Return what the server says of the bucket, once it is known to be the one that was opened first."""
         info = await client.jetstream(timeout=self._timeout).stream_info(f"KV_{self._bucket}")
         self._created_at = self._created_at or info.created
@@ -194,7 +194,7 @@ class NatsLeases(ObservedLeases):
         return info
 
 
-async def _closed(client: NatsClient) -> None:
+async def _close(client: NatsClient) -> None:
     with contextlib.suppress(failed.Error, OSError, TimeoutError):
         async with asyncio.timeout(_CLOSE):
             await client.close()

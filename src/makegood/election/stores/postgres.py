@@ -142,7 +142,7 @@ class PostgresLeases(RemoteLeases):
             return self.wrong(fault)
         return self.unavailable(fault) if isinstance(fault, (asyncpg.PostgresError, *_GONE)) else None
 
-    def abandoned(self) -> None:
+    def leave_line(self) -> None:
         """Let the calls under way end on their connection; the next call gets another one."""
         line, self._line = self._line, _Line()
         self.later(line.leave())
@@ -156,7 +156,7 @@ class PostgresLeases(RemoteLeases):
         line = self._line
         async with line.turn:
             try:
-                connection, watch = await self._dialled(line)
+                connection, watch = await self._connect(line)
                 if make and not line.has_tables:
                     if not await connection.fetchval(_KNOWN):
                         await connection.execute(TABLES)
@@ -169,7 +169,7 @@ class PostgresLeases(RemoteLeases):
                 raise
             return answer
 
-    async def _dialled(self, line: _Line) -> tuple[Connection, CommitWatch]:
+    async def _connect(self, line: _Line) -> tuple[Connection, CommitWatch]:
         if line.connection is not None and line.watch is not None and not line.connection.is_closed():
             return line.connection, line.watch
         limits = {

@@ -154,7 +154,7 @@ class RedisLeases(RemoteLeases):
             fault, failed.AuthenticationError | failed.AuthorizationError | failed.NoPermissionError
         ):
             return self.wrong(fault)
-        if str(fault).startswith("WRONGTYPE") or "WRONGTYPE" in str(fault):
+        if "WRONGTYPE" in str(fault):
             return self.wrong(
                 f"a key of the lease is used for something else; remove it, or rename the election ({fault})"
             )

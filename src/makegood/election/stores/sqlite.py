@@ -21,7 +21,7 @@ from makegood.base import sqlite_log
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.durations import Duration, seconds
-from makegood.base.file_paths import entered, exists, file_of, unreachable
+from makegood.base.file_paths import FileNumber, entered, exists, file_of, number_of, unreachable
 from makegood.base.private_files import make as make_file
 from makegood.base.sqlite_log import WriteAheadLog
 from makegood.base.sqlite_readonly import Glance, denied, glanced, may_write, refusal
@@ -85,7 +85,7 @@ class SQLiteLeases(Closing):
         self._open: sqlite3.Connection | None = None
         self._log = WriteAheadLog(self._path, self._open_merger, self._clock.monotonic)
         self._has_tables = False
-        self._number: tuple[int, int] | None = None
+        self._number: FileNumber | None = None
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Take a lease that is free, expired or ours already (the same nonce)."""
@@ -135,7 +135,7 @@ class SQLiteLeases(Closing):
             return _LEASES.acquire(connection, self._moment(), grant)
 
     def _renew(self, connection: sqlite3.Connection, grant: Grant) -> bool:
-        if self._number != _number(self._path):
+        if self._number != number_of(self._path):
             log.error("%s was removed or replaced: who opens it now does not see this lease", self._path)
             return False
         with _writing(connection, self._timeout):
@@ -145,7 +145,7 @@ class SQLiteLeases(Closing):
         with _writing(connection, self._timeout):
             _LEASES.release(connection, self._moment(), grant)
 
-    def _connected(self, *, make: bool) -> sqlite3.Connection:
+    def _connect(self, *, make: bool) -> sqlite3.Connection:
         if self._open is None:
             if not self._path.absolute().parent.is_dir():
                 raise ConfigError(
@@ -153,7 +153,7 @@ class SQLiteLeases(Closing):
                 )
             make_file(self._path)
             connection = sqlite_log.connect(self._path.absolute().as_uri(), timeout=self._timeout)
-            self._open, self._has_tables, number = connection, False, _number(self._path)
+            self._open, self._has_tables, number = connection, False, number_of(self._path)
             self._number = self._number or number
         if make and not self._has_tables:
             self._verify()
@@ -187,7 +187,7 @@ class SQLiteLeases(Closing):
         """Check that the name still has the file that was opened first: another file knows nothing of our
         epochs.
         """
-        if self._number != _number(self._path):
+        if self._number != number_of(self._path):
             raise StoreUnavailableError(
                 f"{self._path} was removed or replaced while this process had it open, and the epochs with it: put that very file "
                 "back, or restart all candidates"
@@ -221,7 +221,7 @@ class SQLiteLeases(Closing):
 
     def _lock(self) -> sqlite3.Connection:
         """Begin a write transaction without a long wait: somebody waits for the answer."""
-        connection = self._connected(make=True)
+        connection = self._connect(make=True)
         _begin(connection, _MERGE_WAIT)
         return connection
 
@@ -242,7 +242,7 @@ class SQLiteLeases(Closing):
                         return None
                     if exists(self._path) and not may_write(self._path):
                         return self._glance(work, make=make)
-                connection = self._connected(make=make)
+                connection = self._connect(make=make)
                 answer = work(connection)
                 if make:
                     self._log.merge_if_long(connection, self._lock)
@@ -270,17 +270,6 @@ class SQLiteLeases(Closing):
                 f"the leases in {self._path}: no answer within {self._timeout:g} s; is another process stopped in the "
                 "middle of a transaction?"
             ) from silent
-
-
-def _number(path: Path) -> tuple[int, int] | None:
-    """Return the identity of the file that has this name now, whatever its name was before; None: there is
-    none.
-    """
-    try:
-        stat = path.stat()
-    except FileNotFoundError:
-        return None
-    return stat.st_dev, stat.st_ino
 
 
 def _durable(connection: sqlite3.Connection) -> None:

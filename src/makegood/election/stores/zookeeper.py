@@ -60,7 +60,7 @@ class ZooKeeperLeases(ObservedLeases):
 
     async def get(self, name: str) -> tuple[Record, Version] | None:
         """Read a node, as the leader of the servers has it."""
-        client, path = await self._connected(), self._path(name)
+        client, path = await self._connect(), self._path(name)
         with contextlib.suppress(failed.NoNodeError):
             await _answer(client.sync_async(path))
         try:
@@ -68,7 +68,7 @@ class ZooKeeperLeases(ObservedLeases):
         except failed.NoNodeError:
             return None
         try:
-            return Record.decoded(data), stat.version
+            return Record.decode(data), stat.version
         except ValueError as fault:
             raise self.wrong(f"the node {path} is used for something else ({fault})") from fault
 
@@ -76,19 +76,19 @@ class ZooKeeperLeases(ObservedLeases):
         """Return 0 if no node of the folder was ever deleted, else the number of the transaction that last
         created or deleted one: each epoch was written by a transaction of its own.
         """
-        stat = await _answer((await self._connected()).exists_async(self._folder))
+        stat = await _answer((await self._connect()).exists_async(self._folder))
         if stat is None:
             return None
         return int(stat.pzxid) if stat.cversion > stat.numChildren else 0
 
     async def put(self, name: str, record: Record, expect: Version | None) -> Version | None:
         """Create a node, or change one whose version is known."""
-        client, path = await self._connected(), self._path(name)
+        client, path = await self._connect(), self._path(name)
         try:
             if expect is None:
-                await _answer(client.create_async(path, record.encoded(), makepath=True))
+                await _answer(client.create_async(path, record.encode(), makepath=True))
                 return 0
-            return (await _answer(client.set_async(path, record.encoded(), version=expect))).version
+            return (await _answer(client.set_async(path, record.encode(), version=expect))).version
         except (failed.NodeExistsError, failed.BadVersionError, failed.NoNodeError):
             return None
 
@@ -107,14 +107,14 @@ class ZooKeeperLeases(ObservedLeases):
         kinds = failed.KazooException | KazooTimeoutError | OSError
         return self.unavailable(fault) if isinstance(fault, kinds) else None
 
-    def broken(self) -> None:
+    def reconnect(self) -> None:
         """Reconnect at the next call."""
         self.later(self.disconnect())
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{quote(name, safe=' ')}"
 
-    async def _connected(self) -> Any:
+    async def _connect(self) -> Any:
         async with self._turn:
             if self._client is not None and self._client.connected:
                 return self._client
@@ -145,7 +145,7 @@ async def _answer(request: Any) -> Any:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
-    def settled(result: Any) -> None:
+    def settle(result: Any) -> None:
         if future.done():
             return
         if result.exception is not None:
@@ -155,7 +155,7 @@ async def _answer(request: Any) -> Any:
 
     def in_thread(result: Any) -> None:
         with contextlib.suppress(RuntimeError):  # The loop is closed: nothing waits any more.
-            loop.call_soon_threadsafe(settled, result)
+            loop.call_soon_threadsafe(settle, result)
 
     request.rawlink(in_thread)
     return await future

@@ -13,7 +13,7 @@ from importlib import import_module
 from makegood.base.extras import optional
 from makegood.base.file_paths import file_of
 from makegood.base.private_files import secret_in
-from makegood.base.urls import meant, meant_file, parts_of, scheme_of
+from makegood.base.urls import parts_of, path_hint, scheme_hint, scheme_of
 from makegood.errors import ConfigError
 from makegood.messaging.outbox.protocol import Entry, Outbox, TakenEntries
 
@@ -46,7 +46,7 @@ def _scheme(url: str) -> str:
     if scheme not in ("sqlite", "postgresql", "postgres"):
         subject = f"the scheme {scheme!r}" if scheme else "this text"
         raise ConfigError(
-            f"{subject} names no outbox: an outbox is in sqlite:///file.db or postgresql://user@host/database{meant(scheme)}{meant_file(url)}"
+            f"{subject} names no outbox: an outbox is in sqlite:///file.db or postgresql://user@host/database{scheme_hint(scheme)}{path_hint(url)}"
         )
     if scheme != "sqlite":
         parts_of(url, "the outbox's URL")

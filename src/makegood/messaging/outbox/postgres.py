@@ -115,12 +115,12 @@ class PostgresOutbox:
     @asynccontextmanager
     async def take(self, limit: int, without: Sequence[str]) -> AsyncIterator[_Taking]:
         """Return the oldest entries that no other relay has, and hold them until the context is left."""
-        connection = await self._dialled()
+        connection = await self._connect()
         try:
             async with asyncio.timeout(_LIMIT):
                 transaction = connection.transaction()
                 await transaction.start()
-                self._table = self._table or await self._found(connection)
+                self._table = self._table or await self._find_table(connection)
                 sql = _FOUND.replace("@outbox", self._table)
                 rows = await connection.fetch(sql, _text(list(without)), limit, MOST_BYTES)
             entries = [Entry(*row[:6]) for row in map(tuple, rows)]
@@ -146,7 +146,7 @@ class PostgresOutbox:
             return StoreUnavailableError(f"{self.where} cannot be used now: {type(fault).__name__}: {fault}")
         return None
 
-    async def _dialled(self) -> Connection:
+    async def _connect(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
             try:
                 connection = await self._hosts.connect(
@@ -165,7 +165,7 @@ class PostgresOutbox:
             self._reached, self._connection = True, connection
         return self._connection
 
-    async def _found(self, connection: Connection) -> str:
+    async def _find_table(self, connection: Connection) -> str:
         """Return the table's name with its schema, found through the role's own search path."""
         table: str | None = await connection.fetchval(_WHERE)
         if table is None:

@@ -48,7 +48,7 @@ _ADDRESS = re.compile(r"[^\s/'\"\\]+/[^\s/'\"\\]+")
 _HOLE = re.compile(r"(?<!:):(\w+)")
 
 
-def _listed(kinds: Iterable[str]) -> str:
+def _sql_list(kinds: Iterable[str]) -> str:
     return ", ".join(f"'{kind}'" for kind in sorted(kinds))
 
 
@@ -66,7 +66,7 @@ def role_of(prefix: str, kind: str, address: str = "") -> str:
     return name
 
 
-def wanted(prefix: str, roles: Sequence[str], agents: Sequence[str]) -> list[tuple[str, str, str]]:
+def resolve_roles(prefix: str, roles: Sequence[str], agents: Sequence[str]) -> list[tuple[str, str, str]]:
     """Return (name, kind, agent) of each requested role; without ``roles``, of all.
     Raises ``ConfigError``.
     """
@@ -98,11 +98,11 @@ def wanted(prefix: str, roles: Sequence[str], agents: Sequence[str]) -> list[tup
 
 def script(prefix: str, roles: Sequence[str] = (), agents: Sequence[str] = ()) -> str:
     """Return the SQL that makes the roles and grants them their rights. Raises ``ConfigError``."""
-    definitions = wanted(prefix, roles, agents)
+    definitions = resolve_roles(prefix, roles, agents)
     last = migrations("postgres")[-1]
     values = {
-        "acts": _listed(ACTS),
-        "outcomes": _listed((*get_args(Outcome), "late")),
+        "acts": _sql_list(ACTS),
+        "outcomes": _sql_list((*get_args(Outcome), "late")),
         "election_tables": TABLES.strip(),
         "version": str(last.version),
         "migration": last.name,
@@ -123,11 +123,11 @@ def script(prefix: str, roles: Sequence[str] = (), agents: Sequence[str] = ()) -
     for part, role, address in parts:
         app, _, agent = address.partition("/")
         holes = {**values, "role": role, "address": address, "app": app, "agent": agent}
-        texts.append(_filled(part, holes))
+        texts.append(_fill(part, holes))
     return "\n\n".join(texts) + "\n"
 
 
-def _filled(name: str, values: Mapping[str, str]) -> str:
+def _fill(name: str, values: Mapping[str, str]) -> str:
     """Return the text of a file with its holes filled."""
     text = files(__name__).joinpath(f"{name}.sql").read_text(encoding="utf-8").removesuffix("\n")
-    return _HOLE.sub(lambda hole: values[hole[1]] if hole[1] in values else _filled(hole[1], values), text)
+    return _HOLE.sub(lambda hole: values[hole[1]] if hole[1] in values else _fill(hole[1], values), text)

@@ -8,7 +8,7 @@ grant insert (task, idx, kind, name, agent, action, state, attempt, round, failu
 grant insert (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_at, taken_by, within, complete_by, answered, body), update (sent_at, within, complete_by, cancelled), delete on makegood.request to ":role";
 grant update (seq, when_taken, state) on makegood.lane to ":role";
 grant insert (task, kind, at, body) on makegood.inbox to ":role";
-grant update (body, used, used_at) on makegood.signal to ":role";
+grant insert (body, used, used_at), update (body, used, used_at) on makegood.signal to ":role";
 grant delete on makegood.inbox, makegood.notice to ":role";
 grant insert (task, sequence, body) on makegood.notice to ":role";
 grant insert (task, host, url, sent, last, due_at) on makegood.listener to ":role";

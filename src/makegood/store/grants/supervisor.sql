@@ -19,7 +19,7 @@ grant update (visible_at), delete on makegood.message to ":role";
 grant insert (at, kind, who, node, task, step, attempt, epoch, against, what), delete on makegood.refusal to ":role";
 grant insert (at, epoch, kind, tasks, task), delete on makegood.supervisor_decision to ":role";
 grant insert (minute, seen, submitted, processed, undone, errors, steps, latencies), update (seen, submitted, processed, undone, errors, steps, latencies), delete on makegood.minute to ":role";
-grant insert (bulk, task, act, at), update (outcome, at), delete on makegood.bulk_item to ":role";
+grant insert, update (outcome, at), delete on makegood.bulk_item to ":role";
 grant update (state, cursor, free_at, sent, applied, noop, refused, ended_at), delete on makegood.bulk_act to ":role";
 grant insert (name, holder, nonce, epoch, ttl, expires_at, taken_at), update (holder, nonce, epoch, ttl, expires_at, taken_at) on makegood.lease to ":role";
 grant insert (name, epoch, holder, began_at, released), update (ended_at, released), delete on makegood.lease_term to ":role";

@@ -65,7 +65,7 @@ def migrations(dialect: Dialect) -> list[Migration]:
 
 
 @cache
-def needed(dialect: Dialect) -> int:
+def latest_version(dialect: Dialect) -> int:
     """Return the schema version that this code works with; an installation does not change under a running
     process.
     """
@@ -134,9 +134,9 @@ BEFORE_0_1 = (
 
 def findings(dialect: Dialect, version: int, place: str) -> list[str]:
     """Return what ``makegood store check`` says of a store's version; nothing if it is the needed one."""
-    if version == needed(dialect):
+    if version == latest_version(dialect):
         return []
-    wants = f"this makegood works with {needed(dialect)}: see `makegood store migrate`"
+    wants = f"this makegood works with {latest_version(dialect)}: see `makegood store migrate`"
     return [f"{place}: schema version {version}, {wants}"]
 
 
@@ -145,7 +145,7 @@ def verify(dialect: Dialect, version: int, place: str) -> None:
 
     ``version`` is the store's (0: empty), ``place`` names it in the message. Raises ``SchemaMismatchError``.
     """
-    target = needed(dialect)
+    target = latest_version(dialect)
     if version == target:
         return
     if version > target:

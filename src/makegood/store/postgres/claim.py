@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from makegood.model.states import UNBEGUN
 from makegood.store import lanes
 from makegood.store.postgres import lane_locks
-from makegood.store.postgres.load import COLUMNS, read
+from makegood.store.postgres.load import AT_REST, COLUMNS, read, read_unlocked
 from makegood.store.postgres.server_clock import ServerClock
 from makegood.store.postgres.transaction import Row, WriteTransaction
 from makegood.store.priority_ageing import Ageing, rank
@@ -80,10 +80,11 @@ select q.*, n.next_start, n.at from n left join (select * from p union all selec
 
 
 WITH_DUE, WITH_DUE_AGED = _with_due(PENDING, "$5::bigint[]"), _with_due(PENDING_AGED, "$6::bigint[]")
+# A row is locked only once its lanes are: whoever makes room in them waits for the rows of parked tasks.
 _AT_REST = f"""
+with busy as materialized (select unnest(b.tasks) as task from ({lane_locks.TRY}) b)
 select {COLUMNS} from makegood.task t
-where t.id = any ($1::bigint[]) and t.locked_by is null and t.state in ('error', 'undone', 'processed', 'sleeping', 'queued')
-    and (select i.seq from makegood.inbox i where i.task = t.id limit 1) is not null
+where t.id = any ($1::bigint[]) and {AT_REST} and t.id not in (select task from busy)
 for no key update of t skip locked
 """  # noqa: S608 - our own columns
 
@@ -115,6 +116,8 @@ class Claimed:
     """The server's clock when tasks that sleep were looked for."""
     more_queued: bool = False
     """Whether more tasks wait whose lanes may be free."""
+    lanes_busy: bool = False
+    """Whether tasks were left because another transaction decides on their lanes just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,9 @@ async def find(tx: WriteTransaction, claim: Claim, scan: ClaimScan, node: int) -
         rest = await tx.rows(_AT_REST, list(claim.at_rest))
     pending, next_start, looked_at = await _pending(tx, claim, scan, node)
     in_queue = await _in_queue(tx, claim, scan.floors, node)
-    rest, pending = await _lockable(tx, rest, pending, in_queue)
+    candidates_count = len(pending) + len(in_queue)
+    pending = await _lockable(tx, pending, in_queue)
+    lanes_busy = len(pending) < candidates_count
     refusals: list[Row] = []
     if in_queue:
         pending, refusals = await _admitted(tx, pending)
@@ -142,6 +147,7 @@ async def find(tx: WriteTransaction, claim: Claim, scan: ClaimScan, node: int) -
     candidates = await _due(tx, candidates)
     claims = Claimed(more=len(candidates) < len(pending), next_start=next_start, looked_at=looked_at)
     claims.more_queued = bool(in_queue) and len(in_queue) >= claim.limit
+    claims.lanes_busy = lanes_busy
     due = {row["id"] for row in candidates}
     refusal_ids = {row["id"] for row in refusals}
     rest = [row for row in rest if row["id"] not in due and row["id"] not in refusal_ids]
@@ -156,11 +162,7 @@ async def find(tx: WriteTransaction, claim: Claim, scan: ClaimScan, node: int) -
     if raws:
         result = await read(tx.connection, tx.plans, raws, claim.room)
         claims.tasks, claims.unreadable = result.tasks, result.unreadable
-        stay = {
-            row["id"]
-            for row in rest
-            if row["state"] == "queued" or (row["state"] == "sleeping" and row["start_at"] is not None)
-        }
+        stay = {row["id"] for row in rest if _stays(row)}
         for load in claims.tasks:
             load.sleeps, load.lane_taken = load.task.id in stay, load.task.id in refusal_ids
         claims.left = bool(result.left)
@@ -172,30 +174,39 @@ async def find(tx: WriteTransaction, claim: Claim, scan: ClaimScan, node: int) -
     return claims
 
 
+async def find_unlocked(tx: WriteTransaction, claim: Claim) -> tuple[list[Loaded], dict[int, int]] | None:
+    """Return the tasks at rest that ``claim`` names, with their epoch already raised, and the versions of
+    their rows; None if the usual way is needed, as some have lanes or are large or unreadable.
+    """
+    result, task_rows = await read_unlocked(tx.connection, tx.plans, claim.at_rest, claim.eager)
+    with_lanes = any(may_have_lanes(row["static"]) for row in task_rows.values())
+    if with_lanes or len(result.tasks) < len(task_rows):
+        return None
+    for load in result.tasks:
+        load.sleeps = _stays(task_rows[load.task.id])
+    return result.tasks, {id_: row["version"] for id_, row in task_rows.items()}
+
+
 async def _in_queue(tx: WriteTransaction, claim: Claim, floors: Floors, node: int) -> list[Row]:
     """Lock and return queued tasks whose lanes may be free."""
     if not claim.lanes or claim.limit <= 0:
         return []
 
-    async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
+    async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``scan`` calls it
         begin = [-1 if bottom else int(floors.floor(("queued", priority))) for priority in PRIORITIES]
         return sorted(await tx.rows(QUEUED, PRIORITIES, begin, claim.limit, node), key=_in_order)
 
-    return await floors.looked("queued", look)
+    return await floors.scan("queued", look)
 
 
-async def _lockable(
-    tx: WriteTransaction, rest: list[Row], pending: list[Row], in_queue: list[Row]
-) -> tuple[list[Row], list[Row]]:
-    """Return the tasks at rest, and those to claim, without those on whose lanes another transaction decides
-    now: they stay as they are.
+async def _lockable(tx: WriteTransaction, pending: list[Row], in_queue: list[Row]) -> list[Row]:
+    """Return the tasks to claim without those on whose lanes another transaction decides now: they stay as
+    they are.
     """
-    with_lanes = [row["id"] for row in (*rest, *pending) if may_have_lanes(row["static"])]
+    with_lanes = [row["id"] for row in pending if may_have_lanes(row["static"])]
     busy = await lane_locks.busy(tx, [*with_lanes, *(row["id"] for row in in_queue)])
     pending = [*pending, *in_queue]
-    if not busy:
-        return rest, pending
-    return [row for row in rest if row["id"] not in busy], [row for row in pending if row["id"] not in busy]
+    return [row for row in pending if row["id"] not in busy] if busy else pending
 
 
 async def _admitted(tx: WriteTransaction, pending: list[Row]) -> tuple[list[Row], list[Row]]:
@@ -224,6 +235,11 @@ async def _due(tx: WriteTransaction, candidates: Sequence[Row]) -> Sequence[Row]
     return [row for row in candidates if row["id"] not in starts] if starts else candidates
 
 
+def _stays(row: Row) -> bool:
+    """Return whether a task may not begin yet, whatever message wakes it."""
+    return row["state"] == "queued" or (row["state"] == "sleeping" and row["start_at"] is not None)
+
+
 def _alone(pending: Sequence[Row], *, others: bool) -> Sequence[Row]:
     """Return the tasks that may be claimed together: a task that may kill its Schedulers is claimed alone."""
     doubtful = next((n for n, row in enumerate(pending) if row["lost"] >= MOST_LOST), None)
@@ -248,7 +264,7 @@ async def _pending(
     next_start: float | None = None
     looked_at = 0.0
 
-    async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
+    async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``scan`` calls it
         nonlocal next_start, looked_at
         begin, begin_due = (
             [-1 if bottom else int(floors.floor((state, priority))) for priority in PRIORITIES]
@@ -268,9 +284,9 @@ async def _pending(
         )
         return rows[:limit]
 
-    rows = await floors.looked("pending", look)
+    rows = await floors.scan("pending", look)
     oldest = None if step is None else max((row["waited"] for row in rows), default=0.0)
-    ageing.found("pending", full=len(rows) >= limit, oldest=oldest, now=now)
+    ageing.record("pending", full=len(rows) >= limit, oldest=oldest, now=now)
     return rows, next_start, looked_at
 
 

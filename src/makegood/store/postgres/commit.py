@@ -3,6 +3,8 @@
 Without a claim the batch is one statement and one round trip. If a request that a reply has used is missing,
 a second statement finds the losers and a third writes the rest. With a claim the batch is an explicit
 transaction: find and lock the tasks, read them, decide, write everything with the same one statement, COMMIT.
+A single task that a message wakes is read without a lock, and locked by the statement that writes, if its row
+is still the same version; otherwise the explicit transaction follows.
 
 If the database refuses a value, the whole batch is repeated with savepoints, and bisection finds the task.
 That task is put to error, since the same Decision would be refused forever. If somebody else's transaction
@@ -55,8 +57,11 @@ class Commit:
         """Write the batch. May be called again if it has certainly done nothing."""
         self.outcome = Committed()
         try:
-            if self.batch.claim is None and not self.careful and not lanes.movers(self.batch.decisions):
-                return await self._at_once(tx)
+            if not self.careful and not lanes.movers(self.batch.decisions):
+                if self.batch.claim is None:
+                    return await self._at_once(tx)
+                if await self._woken(tx):
+                    return self.outcome
             return await within(tx, self._explicit)
         except Exception as fault:
             if self.careful or not (is_data(fault) or isinstance(fault, LOCKED)):
@@ -68,13 +73,13 @@ class Commit:
     async def recovered(self, _: WriteTransaction, outcome: Sequence[int] | None) -> Committed:
         """Return the answer of a batch that was committed but whose answer was lost."""
         if self.writing is not None:
-            self.outcome.withdrawals += self.writing.taken_back(outcome)
+            self.outcome.withdrawals += self.writing.withdrawals_at(outcome)
         return self.outcome
 
     def settled(self) -> None:
         """Remember how far the claim read. Call it only after the commit."""
         for key, seq in self.last_seqs.items():
-            self.scan.floors.passed(key, seq)
+            self.scan.floors.advance(key, seq)
 
     async def _at_once(self, tx: WriteTransaction) -> Committed:
         decisions: Sequence[Decision] = self.batch.decisions
@@ -98,11 +103,44 @@ class Commit:
             decisions = [d for d in decisions if d.task.id not in outcome.losers]
         return self.outcome
 
+    async def _woken(self, tx: WriteTransaction) -> bool:
+        """Claim one task at rest and write everything in one statement, if nothing comes between its read and
+        that; return whether that was done. If not, nothing was done.
+        """
+        batch = self.batch
+        if batch.claim is None or batch.claim.limit > 0 or len(batch.claim.at_rest) > 1 or self.is_outlived():
+            return False
+        claims = await claim.find_unlocked(tx, batch.claim)
+        if claims is None:
+            return False
+        loads, versions = claims
+        claim_decisions = batch.decided(loads)
+        if batch.unfit or claim_decisions.keys() & {d.task.id for d in batch.decisions}:
+            return False
+        decisions = [*batch.decisions, *(decision for _, decision in claim_decisions.values())]
+        if not decisions:
+            tx.idle = True
+            return True
+        self.writing = writing = Writing(batch.node, dict.fromkeys(claim_decisions, False))
+        writing.versions = {task: versions[task] for task in claim_decisions}
+        writing.collect(decisions)
+        self.outcome.settle(claim_decisions, set())
+        tx.is_sent = True
+        try:
+            answer = await writing.write(tx, mark=True, looks=False)
+        except MISSING:
+            answer = None
+        if answer is None or answer.losers:
+            tx.is_sent, self.outcome = False, Committed()
+            return False
+        self.outcome.withdrawals = answer.withdrawals
+        return True
+
     async def _explicit(self, tx: WriteTransaction) -> Committed:
         batch, outcome = self.batch, self.outcome
         self.writing = None
-        if room := [d.task.id for d in batch.decisions if lanes.makes_room(d)]:
-            await lane_locks.wait(tx, room)
+        if room := [d.task for d in batch.decisions if lanes.makes_room(d)]:
+            await lane_locks.wait(tx, [f"{task.app}/{name}" for task in room for name in task.lanes])
         if self.careful:
             await tx.connection.execute(_IMPATIENT)
         claim_decisions: dict[int, tuple[HeldTask, Decision]] = {}
@@ -111,7 +149,7 @@ class Commit:
             claims = await claim.find(tx, batch.claim, self.scan, batch.node)
             outcome.more, outcome.left, self.last_seqs = claims.more, claims.left, claims.last_seqs
             outcome.next_start, outcome.looked_at = claims.next_start, claims.looked_at
-            outcome.more_queued = claims.more_queued
+            outcome.more_queued, outcome.lanes_busy = claims.more_queued, claims.lanes_busy
             for task, reason in claims.unreadable:
                 await put_to_error(tx, batch.node, task, reason)
                 outcome.rejections.append((task, reason))
@@ -141,7 +179,7 @@ class Commit:
                 writing = Writing(self.batch.node, begins)
                 writing.collect(decisions)
                 last = not self.careful and not self.outcome.rejections
-                outcome = await writing.write(tx, mark=last)
+                outcome = await writing.write(tx, mark=last, looks=self.careful)
             except MISSING:
                 if not self.careful:
                     raise
@@ -155,7 +193,7 @@ class Commit:
                 return
             if not outcome.losers:
                 self.outcome.withdrawals += outcome.withdrawals
-                await lanes.settle(tx, lanes.movers(decisions), lanes.giving_up(decisions))
+                await lanes.settle(tx, lanes.movers(decisions))
                 return
             self.outcome.losses |= outcome.losers
             decisions = [d for d in decisions if d.task.id not in outcome.losers]

@@ -6,6 +6,8 @@ parts that its batch needs, so the usual statement is short. It makes its decisi
 ``writer``   locks the writer's row, if it is as we left it.
 ``held``   locks the tasks, if this node holds them under the epoch of the Decision. FOR NO KEY UPDATE,
            since a weaker lock lets a take-over proceed that then reads the state before this commit.
+``woken``  locks the tasks that this commit claims, if nobody holds them, and their rows are the versions from
+           which the Decision was made. The number of the transaction that wrote a row, xmin, is its version.
 ``there``  checks which of the request rows that replies have used still exist, unjudged.
 ``at``     is ``ok`` when nothing is missing, and reads the clock: after the locks.
 ``gone``   deletes the used rows.
@@ -15,7 +17,8 @@ there, and the batch is tried again without the losers.
 
 If a request row is missing when it is to be deleted, a division by zero makes the whole statement fail, and
 the batch is tried again. A missing row is rare, and ``there`` costs as much as the deletion, so the first try
-omits ``there``; only the second try includes it.
+omits ``there``; only the second try includes it. The same holds for a signal that cannot be inserted, and
+``new``.
 
 Numbers are sent as the text of an array, with the index and attempt of a row in one number (its *place*). The
 byte strings of a column are joined to one, each named by a number (its *span*). The reason is cost: a driver
@@ -55,7 +58,11 @@ from makegood.store.records import NO_MOMENT
 Columns = tuple[tuple[str, str], ...]
 
 HELD: Columns = (("task", "bigint"), ("epoch", "bigint"))
+"""Tasks that the node holds and the batch changes, each with the epoch of its Decision."""
+WOKEN: Columns = (("task", "bigint"), ("version", "bigint"))
+"""Tasks that the batch claims, each with the version of the row that its Decision was made from."""
 CONSUMED: Columns = (("task", "bigint"), ("place", "bigint"))
+"""Request rows that the batch uses up."""
 
 KINDS: Columns = (
     ("kind", "text"), ("agent", "text"), ("action", "text"), ("priority", "int"), ("isolate", "boolean"), ("within", "float8"),
@@ -278,6 +285,17 @@ update makegood.signal s set body = x.body
 from at cross join @rows where at.ok and (s.task, s.name, s.id) between (x.task, x.name, x.id) and (x.task, x.name, x.id)
 """,
     ),
+    "new_signal": Part(  # a sub-query of one row is no join, which would read the whole inbox
+        (
+            _TASK, ("name", "text"), ("id", "text"), ("step", "text"), ("digest", "bytea"), ("idx", "int"), ("body", "bytea"),
+        ),
+        """
+insert into makegood.signal (task, name, id, step, at, digest, used, used_at, body)
+select x.task, x.name, x.id, x.step, at.now, x.digest, x.idx, case when x.idx is not null then at.now end, x.body
+from at cross join @rows where at.ok and (select i.seq from makegood.inbox i where i.task between x.task and x.task limit 1) is null
+on conflict do nothing returning 1
+""",
+    ),
     "alert": Part(
         (
             ("kind", "text"), _TASK, ("step", "text"), ("text", "text"), ("standing", "text"), ("over", "text"),
@@ -363,15 +381,15 @@ def _with_columns(part: Part, *columns: tuple[str, str]) -> Part:
     return Part((*part.columns, *columns), part.text.replace(" set ", f" set {assignments}", 1))
 
 
-_STATIC, _TOLD = ("static", "bytea"), (("told", "text"), ("notified", "int"))
+_STATIC, _NOTIFIED = ("static", "bytea"), (("told", "text"), ("notified", "int"))
 PARTS: dict[str, Part] = {
     **_USUAL,
     "rewritten": _with_columns(_USUAL["step"], ("spec", "bytea")),
     "corrected": _with_columns(_USUAL["task"], _STATIC),
-    "told": _with_columns(_USUAL["task"], *_TOLD),
-    "corrected_told": _with_columns(_USUAL["task"], _STATIC, *_TOLD),
+    "told": _with_columns(_USUAL["task"], *_NOTIFIED),
+    "corrected_told": _with_columns(_USUAL["task"], _STATIC, *_NOTIFIED),
     "asleep": _ASLEEP,
-    "asleep_told": _with_columns(_ASLEEP, *_TOLD),
+    "asleep_told": _with_columns(_ASLEEP, *_NOTIFIED),
 }
 """All parts, by name. Those that change a step or a task:
 
@@ -398,14 +416,20 @@ held as (
     select t.id from @held join makegood.task t on t.id between x.task and x.task and t.epoch = x.epoch and t.locked_by is not distinct from $5
     for no key update of t
 ),
+@woken
 @there
 ok as materialized (
-    select (select count(*) from writer) = 1 and (select count(*) from held) = $7@all_there as ok
+    select (select count(*) from writer) = 1 and (select count(*) from held)@and_woken = $7@all_there as ok
 ),
 at as materialized (select ok, extract(epoch from clock_timestamp())::float8 as now from ok),
 gone as (
     delete from makegood.request r using at cross join @consumed
     where at.ok and (r.task, r.idx, r.attempt) between (x.task, @idx, @attempt) and (x.task, @idx, @attempt) and r.kind <> 'timer' returning 1
+),
+"""
+_WOKEN = """woken as (
+    select t.id from @rows join makegood.task t on t.id between x.task and x.task and t.locked_by is null and t.xmin::text::bigint = x.version
+    for no key update of t skip locked
 ),
 """
 _THERE = """there as (
@@ -414,6 +438,14 @@ _THERE = """there as (
 ),
 """
 _ALL_THERE = " and (select count(*) from there) = $8"
+_NEW = """new as (
+    select x.task from @rows
+    where (select i.seq from makegood.inbox i where i.task between x.task and x.task limit 1) is null
+        and (select s.seq from makegood.signal s where (s.task, s.name, s.id) between (x.task, x.name, x.id) and (x.task, x.name, x.id) limit 1) is null
+),
+"""
+_ALL_NEW = " and (select count(*) from new) = cardinality(@tasks)"
+_NOT_INSERTED = " or (select count(*) from p_new_signal) <> cardinality(@tasks)"
 _MISSING = "case when not at.ok then array(select array[task, place] from there) end"
 _TAIL = """
 mark as (
@@ -423,14 +455,15 @@ mark as (
     returning (select count(pg_notify('makegood', topic)) from unnest($4::text[]@notified) topic)
 )
 select at.ok, (select count(*) from writer) as writer, (select count(*) from mark) as marked, @withdrawn as withdrawn, @cancelled as cancelled,
-    1 / case when at.ok and (select count(*) from gone) <> $8 then 0 else 1 end as all_gone,
+    1 / case when at.ok and ((select count(*) from gone) <> $8@not_inserted) then 0 else 1 end as all_gone,
     case when not at.ok then array(select id from held) end as held,
-    @missing as there
+    @missing as there@new
 from at
 """
 _CANCELLED = "array(select distinct 'cancel:' || taken_by from p_cancelled where taken_by is not null)"
 _WITHDRAWN_FIRST = " and (select count(*) from p_withdraw) >= 0"
 _FIRST = 9
+"""The number of the first parameter that holds a column; those before it hold one value each."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -502,22 +535,29 @@ def unnested(columns: Columns, first: int) -> str:
 
 
 @lru_cache(maxsize=1000)
-def statement(names: tuple[str, ...], *, looks: bool) -> str:
+def statement(names: tuple[str, ...], *, looks: bool, wakes: bool = False) -> str:
     """Return the statement with these parts.
 
-    ``looks``: whether it checks which rows exist before it deletes them; if not, "there" is null.
+    ``looks``: whether it checks which rows exist before it deletes them; if not, "there" is null. ``wakes``:
+    whether it claims tasks.
 
-    Parameters: writer, number before, number, topics, node, whether to mark, how many are held, how many
-    consumed; the columns of HELD; those of CONSUMED; those of KINDS, if there are requests; the moves, if
-    there are events; then those of each part. It returns one row: ok, writer (found), marked, withdrawn
-    (their
-    ``n``), cancelled (the topics of their nodes), held, there (task and place).
+    Parameters: writer, number before, number, topics, node, whether to mark, how many are held or woken, how
+    many consumed; the columns of HELD; those of CONSUMED; those of WOKEN, if it claims tasks; those of KINDS,
+    if there are requests; the moves, if there are events; then those of each part. It returns one row: ok,
+    writer (found), marked, withdrawn (their ``n``), cancelled (the topics of their nodes), held, there (task
+    and place), and, if it ``looks`` and there are new
+    signals, new (the tasks whose signals may be written).
     """
     first = _FIRST
-    text = _HEAD.replace("@there\n", _THERE if looks else "").replace("@held", unnested(HELD, first))
+    new = "new_signal" in names
+    text = _HEAD.replace("@there\n", (_THERE + _NEW if new else _THERE) if looks else "")
+    text = text.replace("@held", unnested(HELD, first))
     first += parameters(HELD)
     text = text.replace("@consumed", unnested(CONSUMED, first))
     first += parameters(CONSUMED)
+    text = text.replace("@woken\n", _WOKEN.replace("@rows", unnested(WOKEN, first)) if wakes else "")
+    text = text.replace("@and_woken", " + (select count(*) from woken)" if wakes else "")
+    first += parameters(WOKEN) if wakes else 0
     arrays: dict[str, str] = {}
     if "handed" in names or "sent" in names:
         arrays = {f"@{name}[": f"(${n}::{kind}[])[" for n, (name, kind) in enumerate(KINDS, first)}
@@ -525,8 +565,11 @@ def statement(names: tuple[str, ...], *, looks: bool) -> str:
     if "event" in names or "ended" in names:
         arrays["@moves["] = f"(${first}::bytea[])["
         first += 1
+    tasks = ""
     for name in names:
         part = PARTS[name]
+        if name == "new_signal":
+            text, tasks = text.replace("@rows", unnested(part.columns, first)), f"${first}::text::bigint[]"
         text += f"p_{name} as ({part.text.replace('@rows', unnested(part.columns, first))}),\n"
         first += parameters(part.columns)
     for mark, array in arrays.items():
@@ -537,7 +580,10 @@ def statement(names: tuple[str, ...], *, looks: bool) -> str:
     text += _TAIL.replace("@withdrawn", withdrawals)
     text = text.replace("@cancelled", _CANCELLED if cancels else "null::text[]")
     text = text.replace("@notified", f" || {_CANCELLED}" if cancels else "")
-    text = text.replace("@all_there", _ALL_THERE if looks else "").replace(
-        "@missing", _MISSING if looks else "null"
-    )
+    text = text.replace("@not_inserted", _NOT_INSERTED if new else "")
+    text = text.replace("@new", ", array(select task from new) as new" if new and looks else "")
+    text = text.replace(
+        "@all_there", (_ALL_THERE + _ALL_NEW if new else _ALL_THERE) if looks else ""
+    ).replace("@missing", _MISSING if looks else "null")
+    text = text.replace("@tasks", tasks)
     return text.replace("@idx", _IDX).replace("@attempt", _ATTEMPT)

@@ -111,7 +111,7 @@ class Link:
         """Whether it is still usable."""
         return not self.connection.is_closed()
 
-    def replaced_by(self, later: "Link") -> bool:
+    def is_replaced_by(self, later: "Link") -> bool:
         """Whether a later link shows another history, and a higher generation of the store."""
         if self.identity is None or later.identity is None or self.history is None or later.history is None:
             return False
@@ -174,16 +174,16 @@ class Dialer:
                 max_cacheable_statement_size=0,
             )
         except (UnreachedError, ValueError, OverflowError) as fault:
-            raise self._refused(fault) from None  # a cause might contain the URL
+            raise self._refusal(fault) from None  # a cause might contain the URL
         try:
             if self.compares_history:
-                link.identity = self.identity = await self._compared(link)
+                link.identity = self.identity = await self._check_identity(link)
                 self._leave_behind(link)
             return link
         except BaseException as fault:
             await dropped(link.connection)
             if is_lost(fault) or isinstance(fault, TimeoutError | asyncpg.PostgresError):
-                raise self._refused(fault) from fault
+                raise self._refusal(fault) from fault
             raise
 
     def _leave_behind(self, link: Link) -> None:
@@ -192,11 +192,11 @@ class Dialer:
         """
         self.living[link.connection] = link
         for predecessor in tuple(self.living.values()):
-            if predecessor is not None and predecessor.replaced_by(link):
+            if predecessor is not None and predecessor.is_replaced_by(link):
                 log.warning("%s: dropping a connection to a server that was replaced", self.address.where)
                 predecessor.terminate()
 
-    def _refused(self, fault: BaseException) -> Exception:
+    def _refusal(self, fault: BaseException) -> Exception:
         """Return the error that explains why there is no connection."""
         return refused(fault, self.address.where, url=self.address.url, reached=self.identity is not None)
 
@@ -224,7 +224,7 @@ class Dialer:
         connection.add_termination_listener(lambda _: self.pids.discard(link.pid))
         return link
 
-    async def _compared(self, link: Link) -> Identity:
+    async def _check_identity(self, link: Link) -> Identity:
         """Return the store's identity; raise its generation if the server shows
         another history than before.
         """

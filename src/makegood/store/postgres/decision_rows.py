@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
@@ -24,11 +25,12 @@ from makegood.store.changes import (
     task_topic,
     tells_of_steps,
 )
-from makegood.store.notice_records import listeners, queued
+from makegood.store.notice_records import listeners, queue_notice_rows
 from makegood.store.postgres.commit_statement import (
     CONSUMED,
     HELD,
     PARTS,
+    WOKEN,
     Columns,
     is_number,
     joined,
@@ -50,6 +52,8 @@ class Writing:
     node: int
     begins: dict[int, bool]
     """Tasks locked by this very transaction, mapped to whether their time begins now."""
+    versions: dict[int, int] = field(default_factory=dict)
+    """Of these, the tasks that this very statement locks, if their rows are the same versions."""
     fences: list[tuple[int, int]] = field(default_factory=list)
     used_requests: list[tuple[int, int]] = field(default_factory=list)
     kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -75,30 +79,30 @@ class Writing:
         """
         first, parts = of[0], self.parts
         ((idx, attempt),) = shape_step.used_requests
-        position, moves = place(idx, attempt), self._moved(first.moves)
+        position, moves = place(idx, attempt), self._moves_id(first.moves)
         ids = [d.before.id for d in of]
-        self.fences += [(d.before.id, d.before.epoch) for d in of]
-        self.used_requests += [(id_, position) for id_ in ids]
-        parts["done"] += [(d.before.id, position, d.steps[idx].result) for d in of]
+        self.fences += zip(ids, repeat(first.before.epoch))
+        self.used_requests += zip(ids, repeat(position))
+        parts["done"] += zip(ids, repeat(position), [d.steps[idx].result for d in of])
         read = [(seq, d.before.id) for d in of for seq in d.seqs]
         if read:
             parts["read"] += read
             parts["ended"] += [(d.before.id, moves, rows.attempts(d.attempts)) for d in of]
         else:
-            parts["event"] += [(id_, moves) for id_ in ids]
+            parts["event"] += zip(ids, repeat(moves))
         for n, r in enumerate(first.requests):
             request_place, kind = (
                 place(r.idx, r.attempt),
                 self._kind(r, first.handed_at if in_memory else None),
             )
             if in_memory:
-                parts["handed"] += [(id_, request_place, kind) for id_ in ids]
+                parts["handed"] += zip(ids, repeat(request_place), repeat(kind))
             else:
                 parts["sent"] += [(d.before.id, request_place, kind, rows.request(d.requests[n])) for d in of]
                 self.topics.add(f"agent:{ids_.address(r.app, r.agent)}")
         if first.release:
-            parts["processed"] += [(d.before.id, d.task.result) for d in of]
-            parts["rested"] += [(id_,) for id_ in ids]
+            parts["processed"] += zip(ids, [d.task.result for d in of], strict=True)
+            parts["rested"] += zip(ids)
             self.topics.add("ended")
 
     def _kind(self, r: Request, handed_at: float | None) -> int:
@@ -109,7 +113,7 @@ class Writing:
         key = (r.doing, ids_.address(r.app, r.agent), r.action, r.priority, r.isolate, r.within, handed_at)
         return self.kinds.setdefault(key, len(self.kinds) + 1)
 
-    def _moved(self, moves: Sequence[Move]) -> int:
+    def _moves_id(self, moves: Sequence[Move]) -> int:
         """Return the number of a list of moves; most tasks make the same moves."""
         return self.moves.setdefault(tuple(moves), len(self.moves) + 1)
 
@@ -126,7 +130,7 @@ class Writing:
         for idx, s in decision.steps.items():
             plain = is_plain(s)
             first = plain and s.state == "running" and s.attempt == 1
-            if rests or not (first and _dispatched(decision, idx, s)):
+            if rests or not (first and _is_new_dispatch(decision, idx, s)):
                 self._step(id_, idx, s, decision, plain=plain)
         if not rests:
             handed_keys = {(r.idx, r.attempt) for r in decision.handovers}
@@ -140,7 +144,7 @@ class Writing:
             ends = rows.attempts(decision.attempts, decision.notes)
             self._add("noted", id_, rows.moves(decision.moves), note, ends)
         elif decision.moves:
-            self.parts["event"].append((id_, self._moved(decision.moves)))
+            self.parts["event"].append((id_, self._moves_id(decision.moves)))
         for seq in decision.seqs:
             if seq:
                 self._add("read", seq, id_)
@@ -187,7 +191,7 @@ class Writing:
         for listener in listeners(to_web):
             self._add("listener", *listener)
             self.topics.add("notice")
-        for row in queued(notices):
+        for row in queue_notice_rows(notices):
             self._add("queued", *row)
             self.topics.add(f"queue:{row[4]}")
 
@@ -232,6 +236,8 @@ class Writing:
         """
         names = tuple(name for name in PARTS if name in self.parts)
         values: list[Any] = [*arrays(HELD, self.fences), *arrays(CONSUMED, self.used_requests)]
+        if self.versions:
+            values += arrays(WOKEN, sorted(self.versions.items()))
         if self.kinds:
             values += map(list, zip(*self.kinds, strict=True))
         if self.moves:
@@ -239,26 +245,28 @@ class Writing:
         for name in names:
             values += arrays(PARTS[name].columns, self.parts[name])
         row = await tx.row(
-            statement(names, looks=looks), tx.writer, tx.before, tx.number, sorted(self.topics), self.node, mark, len(self.fences),
-            len(self.used_requests), *values,
+            statement(names, looks=looks, wakes=bool(self.versions)), tx.writer, tx.before, tx.number, sorted(self.topics), self.node, mark,
+            len(self.fences) + len(self.versions), len(self.used_requests), *values,
         )  # fmt: skip
         assert row is not None
         if not row["writer"]:
             raise WriterGoneError
         if not row["ok"]:
             held_ids = set(row["held"])
-            losers = {task for task, _ in self.fences if task not in held_ids}
+            losers = {task for task, _ in self.fences if task not in held_ids} | self.versions.keys()
             if looks:
                 existing_keys = {tuple(key) for key in row["there"]}
                 losers |= {
                     task for task, position in self.used_requests if (task, position) not in existing_keys
                 }
+                if new_signals := self.parts.get("new_signal"):
+                    losers |= {task for task, *_ in new_signals}.difference(row["new"])
             return Written(losers, [])
         tx.has_mark = tx.has_mark or mark
         tx.topics |= self.topics.union(row["cancelled"] or ())
-        return Written(set(), self.taken_back(row["withdrawn"]))
+        return Written(set(), self.withdrawals_at(row["withdrawn"]))
 
-    def taken_back(self, positions: Sequence[int] | None) -> list[Key]:
+    def withdrawals_at(self, positions: Sequence[int] | None) -> list[Key]:
         """Return the requests at these positions among those to withdraw."""
         numbers = set(positions or ())
         withdrawals = self.parts.get("withdraw", ())
@@ -272,12 +280,12 @@ class Written:
     """The result of writing."""
 
     losers: set[int]
-    """Tasks that lost their race; then nothing was written."""
+    """Tasks that lost their race, or may have; then nothing was written."""
     withdrawals: list[Key]
     """The withdrawn requests."""
 
 
-def _dispatched(decision: Decision, idx: int, s: Step) -> bool:
+def _is_new_dispatch(decision: Decision, idx: int, s: Step) -> bool:
     """Return whether only the request row records this running step: it was just dispatched, and nothing else
     about it changed. (The caller knows that it is at its first attempt and was never in trouble.)
     """

@@ -12,8 +12,10 @@ from makegood.store.soundness import unknown_state
 from makegood.store.task_rows import Raw
 from makegood.store.views import Finding
 
-_ROOM = 10
+_MIN_FREE = 10
+"""Connections that should be free."""
 _LONG = 600.0
+"""Seconds after which a transaction is old."""
 
 _SETTINGS = """
 select name, setting from pg_settings
@@ -41,7 +43,7 @@ where datname = current_database() and pid <> pg_backend_pid() and backend_type 
 """
 
 
-def durable(settings: dict[str, str], commit: str) -> list[Finding]:
+def judge_durability(settings: dict[str, str], commit: str) -> list[Finding]:
     """Judge the settings that durability needs; ``commit``: synchronous_commit of a default session."""
     findings = [
         Finding(
@@ -65,7 +67,7 @@ def durable(settings: dict[str, str], commit: str) -> list[Finding]:
     ]
 
 
-def replicated(names: str, standbys: int, firm: int) -> Finding:
+def judge_standbys(names: str, standbys: int, firm: int) -> Finding:
     """Judge the standbys.
 
     ``names``: synchronous_standby_names. ``standbys``: how many follow. ``firm``: how many of
@@ -87,26 +89,31 @@ def replicated(names: str, standbys: int, firm: int) -> Finding:
     return Finding("standby", "ok", f"{counted(standbys, 'standby')}, commits wait for {firm}")
 
 
-def roomy(count: int, most: int) -> Finding:
+def judge_free_connections(count: int, most: int) -> Finding:
     """Judge how many connections are free.
 
     A process of makegood takes five, and one more for each inbox function at work.
     """
     text = f"{count} of {most} connections in use"
-    if most - count >= _ROOM:
+    if most - count >= _MIN_FREE:
         return Finding("room", "ok", text)
-    return Finding("room", "warning", text, "raise max_connections, or stop what does not need its own")
+    return Finding(
+        "room",
+        "warning",
+        text,
+        "raise max_connections, or stop programs that keep connections which they do not need",
+    )
 
 
-def aged(seconds: float | None) -> Finding:
-    """Judge the age of the oldest transaction in the database."""
+def judge_oldest_transaction(seconds: float | None) -> Finding:
+    """Judge the age of the oldest transaction in the database, in seconds; None: there is none."""
     if seconds is None or seconds < _LONG:
         return Finding("transactions", "ok", "none is older than 10 minutes")
     text = f"a transaction has been open for {seconds / 60:,.0f} minutes: old rows cannot be cleared, and everything becomes slower"
     return Finding("transactions", "warning", text, "find it in pg_stat_activity and end it")
 
 
-def encrypted(hosts: Sequence[str], *, tls: bool, verifies: bool) -> Finding:
+def judge_encryption(hosts: Sequence[str], *, tls: bool, verifies: bool) -> Finding:
     """Judge the connection to the server; ``hosts``: those of the URL that are not this machine."""
     if not hosts:
         return Finding("tls", "ok", "the server is on this machine")
@@ -115,17 +122,17 @@ def encrypted(hosts: Sequence[str], *, tls: bool, verifies: bool) -> Finding:
         text = f"the connection to {', '.join(hosts)} is not encrypted: password and payloads can be read and changed on it"
         return Finding("tls", "warning", text, remedy)
     if not verifies:
-        text = f"whose certificate {', '.join(hosts)} shows is not verified: any machine on the network path can impersonate the server"
+        text = f"the certificate of {', '.join(hosts)} is not verified: any machine on the network path can impersonate the server"
         return Finding("tls", "warning", text, remedy)
     return Finding("tls", "ok", "the connection to the server is encrypted, and its certificate is verified")
 
 
-def usual(settings: dict[str, str]) -> Finding:
+def judge_superuser_settings(settings: dict[str, str]) -> Finding:
     """Judge the settings that only a superuser may change, so that makegood's sessions cannot."""
     unusual = [
         (name, value, harm)
-        for name, (usual, harm) in _SUPERUSERS.items()
-        if (value := settings.get(name, usual)) != usual
+        for name, (default, harm) in _SUPERUSERS.items()
+        if (value := settings.get(name, default)) != default
     ]
     if not unusual:
         return Finding("settings", "ok", "no setting of the server disturbs makegood's sessions")
@@ -136,18 +143,20 @@ def usual(settings: dict[str, str]) -> Finding:
     )
 
 
-async def look(connection: Connection, target: PostgresTarget) -> list[Finding]:
+async def examine(connection: Connection, target: PostgresTarget) -> list[Finding]:
     """Examine the server."""
     settings = {row["name"]: row["setting"] for row in await connection.fetch(_SETTINGS, list(_SUPERUSERS))}
     standbys = await connection.fetchrow(_STANDBYS)
     assert standbys is not None
     return [
-        encrypted(target.remote_hosts, tls=bool(await connection.fetchval(_TLS)), verifies=target.verified),
-        *durable(settings, await connection.fetchval(_COMMIT)),
-        replicated(settings["synchronous_standby_names"], standbys["all"], standbys["firm"]),
-        roomy(await connection.fetchval(_USED), int(settings["max_connections"])),
-        aged(await connection.fetchval(_OLDEST)),
-        usual(settings),
+        judge_encryption(
+            target.remote_hosts, tls=bool(await connection.fetchval(_TLS)), verifies=target.verified
+        ),
+        *judge_durability(settings, await connection.fetchval(_COMMIT)),
+        judge_standbys(settings["synchronous_standby_names"], standbys["all"], standbys["firm"]),
+        judge_free_connections(await connection.fetchval(_USED), int(settings["max_connections"])),
+        judge_oldest_transaction(await connection.fetchval(_OLDEST)),
+        judge_superuser_settings(settings),
     ]
 
 
@@ -161,13 +170,13 @@ select {COLUMNS} from makegood.task t where t.id > $1 and t.state not in ('proce
 """  # noqa: S608 - our own columns
 
 
-async def unread(
+async def unreadable_tasks(
     connection: Connection, plans: Interner, after: int, limit: int
 ) -> tuple[int | None, list[tuple[int, str]]]:
     """Read unfinished tasks as a Scheduler does; see ``soundness.Read``."""
     rows = await connection.fetch(UNFINISHED, after, limit)
-    wrong = [(row["id"], reason) for row in rows if (reason := unknown_state(row["state"])) is not None]
+    faults = [(row["id"], reason) for row in rows if (reason := unknown_state(row["state"])) is not None]
     if rows:
-        raws = [Raw(row, row["epoch"], row["complete_by"] is not None) for row in rows]
-        wrong += (await read(connection, plans, raws)).unreadable
-    return rows[-1]["id"] if len(rows) == limit else None, wrong
+        raw_tasks = [Raw(row, row["epoch"], row["complete_by"] is not None) for row in rows]
+        faults += (await read(connection, plans, raw_tasks)).unreadable
+    return rows[-1]["id"] if len(rows) == limit else None, faults

@@ -73,6 +73,13 @@ def is_data(fault: BaseException) -> bool:
     return isinstance(fault, DATA)
 
 
+def is_row_held(fault: BaseException) -> bool:
+    """Return whether another transaction holds a row, which the server names. Other locks hold up everybody:
+    those of tables, and that of notifications.
+    """
+    return isinstance(fault, LOCKED) and bool(getattr(fault, "context", None))
+
+
 def is_lost(fault: BaseException) -> bool:
     """Return whether the connection is gone."""
     if isinstance(fault, AttributeError):
@@ -82,7 +89,7 @@ def is_lost(fault: BaseException) -> bool:
     return isinstance(fault, LOST) and not is_data(fault) and not isinstance(fault, PASSING)
 
 
-def translated(fault: BaseException, where: str) -> Exception:
+def translate(fault: BaseException, where: str) -> Exception:
     """Return a fault as an error of the family that names the server and the remedy;
     other faults unchanged.
     """
@@ -107,5 +114,5 @@ def translated(fault: BaseException, where: str) -> Exception:
 
 
 def cause(fault: Exception) -> Exception | None:
-    """Return the cause for an error that ``translated`` returned; None for an error of the family itself."""
+    """Return the cause for an error that ``translate`` returned; None for an error of the family itself."""
     return None if isinstance(fault, MakegoodError) else fault

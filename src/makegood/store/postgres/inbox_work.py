@@ -17,7 +17,7 @@ from makegood.base.postgres_hosts import dropped
 from makegood.base.postgres_session import PLANNER, VALUES
 from makegood.errors import StoreUnavailableError, TransactionError
 from makegood.store.postgres.connection import Dialer, Link
-from makegood.store.postgres.errors import cause, is_lost, translated
+from makegood.store.postgres.errors import cause, is_lost, translate
 from makegood.store.postgres.writers import BackgroundTasks
 from makegood.transactions import Caller, StoreTransaction
 from makegood.transactions.drivers import Asyncpg
@@ -91,7 +91,7 @@ class Callers:
                 loss = failure if _has_lost(failure, link) else None
                 await asyncio.shield(self._tasks.start(self._roll_back(link, loss)))
                 if loss is not None:
-                    raise translated(loss, self._where) from cause(loss)
+                    raise translate(loss, self._where) from cause(loss)
                 raise
             await asyncio.shield(self._tasks.start(self._commit(link)))
             self._announce(ours.topics)
@@ -111,7 +111,7 @@ class Callers:
             link, before = self._free.pop()
             if link.open:
                 if before != limit:
-                    await self._bounded(link, link.connection.execute(_IDLE.format(limit)))
+                    await self._with_timeout(link, link.connection.execute(_IDLE.format(limit)))
                 return link
         if not self._open:
             raise StoreUnavailableError(f"{self._where}: the store is not open; `await store.open()` first")
@@ -122,7 +122,7 @@ class Callers:
             await dropped(link.connection)
             if not isinstance(fault, Exception):
                 raise
-            raise translated(fault, self._where) from cause(fault)
+            raise translate(fault, self._where) from cause(fault)
         return link
 
     async def _roll_back(self, link: Link, loss: Exception | None) -> None:
@@ -130,7 +130,7 @@ class Callers:
             link.terminate()
             return
         try:
-            await self._bounded(link, link.connection.execute("ROLLBACK"))
+            await self._with_timeout(link, link.connection.execute("ROLLBACK"))
         except Exception as fault:
             if not is_lost(fault):
                 raise  # a lost connection's transaction is rolled back by the server
@@ -138,8 +138,8 @@ class Callers:
     async def _commit(self, link: Link) -> None:
         """Commit. If the answer is lost, the outcome is unknown: the work itself must make it visible."""
         try:
-            status = await self._bounded(link, link.connection.execute("COMMIT"))
-            await self._bounded(link, link.watch.settle())
+            status = await self._with_timeout(link, link.connection.execute("COMMIT"))
+            await self._with_timeout(link, link.watch.settle())
         except Exception as fault:
             if not is_lost(fault):
                 raise
@@ -151,7 +151,7 @@ class Callers:
                 "a statement in the transaction failed, so the server rolled the transaction back: do not catch the errors that the driver raises"
             )
 
-    async def _bounded(self, link: Link, ask: Awaitable[T]) -> T:
+    async def _with_timeout(self, link: Link, ask: Awaitable[T]) -> T:
         alarm = asyncio.get_running_loop().call_later(self._patience, link.terminate)
         try:
             return await ask

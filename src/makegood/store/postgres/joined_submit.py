@@ -20,8 +20,8 @@ from makegood.model import notices
 from makegood.model.notices import Notice, topic_of
 from makegood.model.plan import Start
 from makegood.store import migrations, rows
-from makegood.store.joined_checks import another, checked, current, places, same_kind, topics_of
-from makegood.store.notice_records import listeners, queued, received
+from makegood.store.joined_checks import another, check_drafts, current, places, same_kind, topics_of
+from makegood.store.notice_records import first_notice, listeners, queue_notice_rows
 from makegood.store.postgres.commit_statement import (
     AS_QUEUED,
     CAT,
@@ -41,11 +41,12 @@ from makegood.transactions import Caller
 
 _T, _F = "pg_catalog.text", "pg_catalog.float8"
 _OF = "given.v operator(pg_catalog.->) "
-_START = f"coalesce({EXACT_NOW} {PLUS} x.delay, x.start_at)"
-_AHEAD = f"case when x.start_wall operator(pg_catalog.<>) '' and x.start_at operator(pg_catalog.>) ({EXACT_NOW} {PLUS} {AHEAD}) then {AHEAD} else 0 end"
-_SLEEPS = (
-    f"coalesce({_START} operator(pg_catalog.>) {EXACT_NOW} or (x.laned and {_START} is not null), false)"
-)
+# One moment for all that is written of a task. With a clock for each column it could sleep without a start;
+# with one for each lane it could be before some task in one and behind it in another: both would wait.
+_AT = f"at as materialized (select {EXACT_NOW} as now)"
+_START = f"coalesce(at.now {PLUS} x.delay, x.start_at)"
+_AHEAD = f"case when x.start_wall operator(pg_catalog.<>) '' and x.start_at operator(pg_catalog.>) (at.now {PLUS} {AHEAD}) then {AHEAD} else 0 end"
+_SLEEPS = f"coalesce({_START} operator(pg_catalog.>) at.now or (x.laned and {_START} is not null), false)"
 _NEW = f"exists (select 1 from ins where ins.id {EQ} x.task)"  # noqa: S608 - our own text
 _LOOK = f"""
 select pg_catalog.now()::pg_catalog.text, current_user::pg_catalog.text,
@@ -77,15 +78,16 @@ _GRANTS = (
 )
 _INSERT = f"""
 with given as materialized (select ?::pg_catalog.text::pg_catalog.jsonb as v),
+{_AT},
 ins as (
     insert into makegood.task (id, app, workflow, key, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
         locked_by, epoch, within, undo_within, cause, failure_count, lost, task_expired, correlation_id, trace, created_at, static, start_at, start_wall@told)
     select x.id, x.app, x.workflow, x.key, pg_catalog.decode(x.fingerprint, 'base64'), case when {_SLEEPS} then 'sleeping' when x.laned then 'queued' else 'pending' end, 'forward', x.on_failure, 1, x.priority,
-        (case when {_SLEEPS} then ({_START} operator(pg_catalog.-) {_AHEAD})::numeric else extract(epoch from pg_catalog.clock_timestamp()) end
-            operator(pg_catalog.*) 1000000::numeric)::bigint, null, 0, x.within, x.undo_within, '', 0, 0, false,
-        x.correlation_id, x.trace, {EXACT_NOW}, pg_catalog.decode(x.static, 'base64'),
+        case when {_SLEEPS} then (({_START} operator(pg_catalog.-) {_AHEAD}) operator(pg_catalog.*) 1000000::{_F})::bigint
+            else (extract(epoch from pg_catalog.clock_timestamp()) operator(pg_catalog.*) 1000000::numeric)::bigint end, null, 0, x.within, x.undo_within, '', 0, 0, false,
+        x.correlation_id, x.trace, at.now, pg_catalog.decode(x.static, 'base64'),
         case when {_SLEEPS} then {_START} end, case when {_SLEEPS} then x.start_wall end@as_told
-    from given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'tasks') as x (id bigint, app {_T}, workflow {_T}, key {_T},
+    from at cross join given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'tasks') as x (id bigint, app {_T}, workflow {_T}, key {_T},
         fingerprint {_T}, on_failure {_T}, priority int, within {_F}, undo_within {_F}, correlation_id {_T}, trace {_T},
         static {_T}, delay {_F}, start_at {_F}, start_wall {_T}, laned boolean@and_told)
     on conflict do nothing
@@ -107,7 +109,6 @@ select pg_catalog.has_any_column_privilege('makegood.notice', 'insert')
     and pg_catalog.has_any_column_privilege('makegood.message', 'insert')
 """
 _NOTICES = f""",
-at as materialized (select {EXACT_NOW} as now),
 p_notice as (
     {INTO_NOTICE}
     from at cross join makegood.generation g cross join given
@@ -129,7 +130,7 @@ p_queued as (
     where {_NEW}
     {IN_ORDER}
     returning queue
-)"""  # noqa: S608 - our own text
+)"""
 _ATTRIBUTES = f""",
 attr as (
     insert into makegood.attribute (task, name, value)
@@ -140,8 +141,8 @@ attr as (
 _LANES = f""",
 lane as (
     insert into makegood.lane (task, app, name, seq, at_once, when_taken, state)
-    select x.task, x.app, x.name, ({EXACT_NOW} operator(pg_catalog.*) 1000000::{_F})::bigint {PLUS} x.n, x.at_once, x.when_taken, x.state
-    from given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'lanes') as x (task bigint, n bigint, app {_T}, name {_T}, at_once int,
+    select x.task, x.app, x.name, (at.now operator(pg_catalog.*) 1000000::{_F})::bigint {PLUS} x.n, x.at_once, x.when_taken, x.state
+    from at cross join given cross join lateral pg_catalog.jsonb_to_recordset({_OF}'lanes') as x (task bigint, n bigint, app {_T}, name {_T}, at_once int,
         when_taken {_T}, state {_T})
     where {_NEW}
 )"""  # noqa: S608 - our own text
@@ -194,7 +195,7 @@ async def join(caller: Caller, drafts: Sequence[Submission], place: StorePlace) 
     The caller's commit notifies other processes. Raises ``TransactionError``, ``SchemaMismatchError``,
     ``PayloadError``, and what the caller's driver raises.
     """
-    checked(drafts)
+    check_drafts(drafts)
     await verify(caller, place)
     if any(d.reply_to is not None for d in drafts) and not (await caller.ask(_RIGHTS))[0][0]:
         raise TransactionError(
@@ -252,7 +253,7 @@ async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitte
     distinct = {d.id: d for d in reversed(drafts)}  # of two drafts with one id, the later collided
     tasks = [d for d in drafts if distinct[d.id] is d]
     values = {"tasks": [_task(d) for d in tasks], "steps": [step for d in tasks for step in _steps(d)]}
-    first_notices = [notice for d in tasks if (notice := received(d)) is not None]
+    first_notices = [notice for d in tasks if (notice := first_notice(d)) is not None]
     if first_notices:
         values |= _notice_columns(first_notices)
     attributes = [{"task": d.id, "name": name, "value": value} for d in tasks for name, value in d.attributes]
@@ -283,7 +284,9 @@ async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitte
     for n, draft in enumerate(drafts):
         if answers[n] is None and n in matches:
             task, fingerprint = matches[n]
-            answers[n] = rows.known_task(task, None if fingerprint is None else base64.b64decode(fingerprint))
+            answers[n] = rows.duplicate_answer(
+                task, None if fingerprint is None else base64.b64decode(fingerprint)
+            )
         elif answers[n] is None:
             answers[n] = Submitted(draft.id, is_new=False, key_collision=True)
     return [answer for answer in answers if answer is not None]
@@ -310,14 +313,14 @@ def _start(start: Start) -> dict[str, Any]:
 def _notice_columns(first_notices: Sequence[Notice]) -> dict[str, list[dict[str, Any]]]:
     to_web = [n for n in first_notices if notices.queue(n.reply.to) is None]
 
-    def named(columns: Columns, values: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
+    def as_dicts(columns: Columns, values: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
         return [dict(zip((name for name, _ in columns), row, strict=True)) for row in values]
 
     texts = [(n.task, n.sequence, notices.label(n), notices.event(n)) for n in to_web]
     return {
-        "notices": named(NOTICE, texts),
-        "listeners": named(LISTENER, listeners(to_web)),
-        "queued": named(QUEUED, queued(first_notices)),
+        "notices": as_dicts(NOTICE, texts),
+        "listeners": as_dicts(LISTENER, listeners(to_web)),
+        "queued": as_dicts(QUEUED, queue_notice_rows(first_notices)),
     }
 
 

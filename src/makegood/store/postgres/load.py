@@ -1,9 +1,10 @@
 """Reads tasks for a Scheduler, with steps, requests and messages, in one statement."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, Final
 
 from makegood.model.messages import TaskMessage
@@ -58,6 +59,19 @@ union all
 select 3, task, 0, name, 0, 0, 0, 0, 0, 0, {_BODY}, convert_to(step, 'UTF8'), id, null, null, seq, nullif({_BODY_BEYOND}, 0), null, null
 from makegood.signal where task = any ($1) and body is not null
 """  # noqa: S608 - our own columns
+_FREE = "t.locked_by is null and t.state in ('error', 'undone', 'processed', 'sleeping', 'queued')"
+_HAS_MESSAGE = "(select i.seq from makegood.inbox i where i.task = t.id limit 1) is not null"
+AT_REST = f"{_FREE} and {_HAS_MESSAGE}"
+"""Of a task ``t``: a message waits for it, and nobody holds it."""
+_PART_COUNT: Final = 19
+"""Columns in each part of ``_PARTS`` and ``_KEPT``."""
+# Of one moment, without a lock: a task's row changes with each of its claims, and with all that operators do.
+UNLOCKED = f"""
+select t.*, p.* from (
+    select {COLUMNS}, t.xmin::text::bigint as version from makegood.task t
+    where t.id = any ($1) and {_FREE} and (t.id = $3::bigint or {_HAS_MESSAGE})
+) t full join ({_PARTS}{_KEPT}) p ({", ".join(f"part_{n}" for n in range(_PART_COUNT))}) on false
+"""  # noqa: S608 - our own columns
 _STATIC = "select id, static, result from makegood.task where id = any ($1::bigint[])"
 _HELD = f"select {COLUMNS} from makegood.task t where t.locked_by = $1 and t.id = any ($2::bigint[])"  # noqa: S608 - our own columns
 
@@ -72,7 +86,7 @@ def _step(plans: Interner, row: Any, request: Any, waiting: bool) -> Step:  # no
         if request[1] > attempt:
             state, attempt = "running", request[1]
     elif state == "waiting" and not attempt and round_ == 1 and not (waiting or failures or flags):
-        return plans.untouched(spec)  # shared by all tasks of one shape
+        return plans.new_step(spec)  # shared by all tasks of one shape
     return Step(
         plans.plan(spec), state, doing, waiting, attempt, round_, failures, asks, deaths,
         bool(flags & rows.DOUBT), bool(flags & rows.FINAL), bool(flags & rows.STUCK), bool(flags & rows.AGAIN),
@@ -107,8 +121,13 @@ async def _pieces(
     """Return the rows of tasks, without values of more than ``inline`` bytes. ``may_wait``: whether one of
     them may have steps that wait for signals.
     """
+    return _pieces_by_task(ids, await connection.fetch(_PARTS + _KEPT if may_wait else _PARTS, ids, inline))
+
+
+def _pieces_by_task(ids: Sequence[int], part_rows: Iterable[Any]) -> dict[int, _Pieces]:
+    """Return the rows of ``_PARTS`` and ``_KEPT`` by task."""
     pieces = {id_: _Pieces() for id_ in ids}
-    for row in await connection.fetch(_PARTS + _KEPT if may_wait else _PARTS, ids, inline):
+    for row in part_rows:
         piece = pieces[row[1]]
         if row[0] == 0:
             piece.steps.append(row)
@@ -131,7 +150,7 @@ async def read(connection: Connection, plans: Interner, raws: Sequence[Raw], roo
     One statement, and two more for tasks with large values. ``room``: bytes of large values that may be read;
     the first task is read whatever its size.
     """
-    ids: list[int] = [raw.row["id"] for raw in raws]
+    ids = [raw.id for raw in raws]
     may_wait = any(rows.may_wait(raw.row["static"]) for raw in raws)
     pieces = await _pieces(connection, ids, INLINE, may_wait=may_wait)
     large = {
@@ -139,15 +158,29 @@ async def read(connection: Connection, plans: Interner, raws: Sequence[Raw], roo
         for id_, raw in zip(ids, raws, strict=True)
         if (size := pieces[id_].large + (raw.row["large"] or 0))
     }
-    result, static = Read([], [], []), dict[int, tuple[bytes, bytes | None]]()
+    left: list[int] = []
+    static: dict[int, tuple[bytes, bytes | None]] = {}
     if large:
         count = fitting(ids, large, room)
-        result.left, ids, raws = ids[count:], ids[:count], raws[:count]
+        left, ids, raws = ids[count:], ids[:count], raws[:count]
         large_ids = [id_ for id_ in ids if id_ in large]
         pieces |= await _pieces(connection, large_ids, _ALL, may_wait=may_wait)
         static = {row[0]: (row[1], row[2]) for row in await connection.fetch(_STATIC, large_ids)}
-    for raw, id_ in zip(raws, ids, strict=True):
-        piece = pieces[id_]
+    result = _assemble(plans, raws, pieces, static)
+    result.left = left
+    return result
+
+
+def _assemble(
+    plans: Interner,
+    raws: Sequence[Raw],
+    pieces: dict[int, _Pieces],
+    static: Mapping[int, tuple[bytes, bytes | None]] = MappingProxyType({}),
+) -> Read:
+    """Return tasks from their rows. ``static``: the large values of rows that were read apart."""
+    result = Read([], [], [])
+    for raw in raws:
+        piece, id_ = pieces[raw.id], raw.id
         piece.steps.sort(key=lambda row: row[2])
         piece.inbox.sort()
         piece.signals.sort(key=_SEQ)
@@ -159,11 +192,33 @@ async def read(connection: Connection, plans: Interner, raws: Sequence[Raw], roo
             steps = [_step(plans, row, piece.doing.get(row[2]), row[2] in piece.due) for row in piece.steps]
             task, signals = raw.record(static.get(id_)), [signal for _, signal in piece.signals]
             result.tasks.append(
-                Loaded(task, rows.checked(steps, raw.row[5]), messages, piece.due, signals or ())
+                Loaded(task, rows.check_steps(steps, raw.row[5]), messages, piece.due, signals or ())
             )
         except Exception as fault:  # noqa: BLE001 - only this task's rows can have caused it
             result.fault(id_, fault)
     return result
+
+
+async def read_unlocked(
+    connection: Connection, plans: Interner, ids: Sequence[int], eager: int | None
+) -> tuple[Read, dict[int, Row]]:
+    """Return those of the tasks that are at rest, and the row of each with its ``version``: one statement, of
+    one moment, which locks nothing. Tasks with large values are left. ``eager``: as in ``Claim``.
+    """
+    task_rows: dict[int, Row] = {}
+    part_rows: list[Any] = []
+    for row in await connection.fetch(UNLOCKED, ids, INLINE, eager):
+        if row["id"] is not None:
+            task_rows[row["id"]] = row
+        else:
+            part_rows.append(row[-_PART_COUNT:])
+    pieces = _pieces_by_task(ids, part_rows)
+    raws = [
+        Raw(row, row["epoch"] + 1, row["complete_by"] is not None)
+        for id_, row in task_rows.items()
+        if not (row["large"] or pieces[id_].large)
+    ]
+    return _assemble(plans, raws, pieces), task_rows
 
 
 async def load(connection: Connection, plans: Interner, node: int, tasks: Sequence[int]) -> Read:

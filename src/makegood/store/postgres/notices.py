@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from makegood.model import notices
 from makegood.model.notices import Notice
-from makegood.store.notice_records import listeners, queued
+from makegood.store.notice_records import listeners, queue_notice_rows
 from makegood.store.postgres.commit_statement import AS_QUEUED, HEARD, IN_ORDER, INTO_LISTENER, INTO_NOTICE
 from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.transaction import WriteTransaction
@@ -44,7 +44,7 @@ async def write(tx: WriteTransaction, batch: Sequence[Notice]) -> None:
         await tx.run(_NOTICE, *columns(texts, 4))
         await tx.run(_LISTENER, *columns(listeners(to_web), 5))
         tx.topics.add("notice")
-    rows_ = queued(batch)
+    rows_ = queue_notice_rows(batch)
     if rows_:
         await tx.run(_QUEUED, *columns(rows_, 7))
         tx.topics.update(f"queue:{row[4]}" for row in rows_)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from makegood.errors import PayloadError, TransactionError
+from makegood.model.messages import Alert
 from makegood.store import queue_records
 from makegood.store.postgres.commit_statement import CAT, EQ, EXACT_NOW, INTO_MESSAGE, PLUS
 from makegood.store.postgres.decision_rows import columns
@@ -82,7 +83,7 @@ pg_catalog.has_table_privilege('makegood.message', 'select') and pg_catalog.has_
 _MAY_ACCEPT = "pg_catalog.has_function_privilege('makegood.settle_messages(bigint[], integer[])', 'execute')"
 
 
-def sent(m: Outgoing) -> tuple[object, ...]:
+def send_row(m: Outgoing) -> tuple[object, ...]:
     """Return a message as the columns of the statement that sends it."""
     return (
         m.queue, m.id, m.body, m.kind, m.correlation_id, m.reply_to, m.task, m.sequence, queue_records.headers(m), m.delay, m.expires,
@@ -90,10 +91,10 @@ def sent(m: Outgoing) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-async def _inserted(tx: WriteTransaction, messages: Sequence[Outgoing]) -> set[tuple[str, str]]:
+async def _insert(tx: WriteTransaction, messages: Sequence[Outgoing]) -> set[tuple[str, str]]:
     """Insert messages; return the queue and id of those that their queues did not know."""
     try:
-        new_rows = await tx.rows(_SEND, *columns([sent(m) for m in messages], 12))
+        new_rows = await tx.rows(_SEND, *columns([send_row(m) for m in messages], 12))
     except Exception as fault:
         if is_data(fault):
             raise PayloadError(
@@ -107,7 +108,7 @@ async def send(tx: WriteTransaction, messages: Sequence[Outgoing], room: Room, n
     """Send messages, each within the limits of its queue. ``now``: seconds, for the age
     of the remembered sizes.
     """
-    new_keys = await _inserted(tx, messages)
+    new_keys = await _insert(tx, messages)
     tx.topics.update(f"queue:{queue}" for queue, _ in new_keys)
     tx.idle = not new_keys
     is_new: list[bool] = []
@@ -124,11 +125,11 @@ async def send(tx: WriteTransaction, messages: Sequence[Outgoing], room: Room, n
     return [Sent(m.id, created=is_new[n], conflict=n in conflicts) for n, m in enumerate(messages)]
 
 
-async def bury(tx: WriteTransaction, letters: Sequence[DeadLetter]) -> list[Sent]:
-    """Add messages as dead letters."""
-    new_keys = await _inserted(tx, [each.message for each in letters])
+async def bury(tx: WriteTransaction, letters: Sequence[DeadLetter], alert: Alert) -> list[Sent]:
+    """Add messages as dead letters, with one alert."""
+    new_keys = await _insert(tx, [each.message for each in letters])
     tx.idle = not new_keys
-    await kill_new(tx, [each for each in letters if (each.message.queue, each.message.id) in new_keys])
+    await kill_new(tx, [each for each in letters if (each.message.queue, each.message.id) in new_keys], alert)
     return [Sent(m.id, created=(m.queue, m.id) in new_keys) for m in (each.message for each in letters)]
 
 
@@ -156,7 +157,7 @@ async def accept(caller: Caller, receipt: Receipt) -> bool:
 async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent:
     """Send a message in a caller's transaction."""
     await _may(caller, _MAY_PUT, "select, insert on makegood.message")
-    queue_records.checked([message])
+    queue_records.check_messages([message])
     queue, body, size = message.queue, _base64(message.body), len(message.body)
     head = queue_records.headers(message)
     weighs = room.depths.wants(queue, size, room.most_bytes, now)
@@ -169,7 +170,7 @@ async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent
     while True:
         ((waiting, octets, is_new),) = await caller.ask(_PUT, msgspec.json.encode(parameters).decode())
         if weighs:
-            room.depths.found(queue, waiting + 1, int(octets) + size, now)
+            room.depths.record(queue, waiting + 1, int(octets) + size, now)
         if is_new:
             caller.topics.add(f"queue:{queue}")
             return Sent(message.id, created=True)

@@ -14,7 +14,7 @@ from makegood.base.pacing import event_within
 from makegood.base.postgres_hosts import bounded
 from makegood.errors import StoreUnavailableError
 from makegood.store.postgres.connection import Connection, Dialer, Link
-from makegood.store.postgres.errors import PASSING, cause, is_lost, translated
+from makegood.store.postgres.errors import PASSING, cause, is_lost, translate
 from makegood.store.postgres.transaction import CHANNEL
 from makegood.store.postgres.writers import BackgroundTasks, pauses_of
 
@@ -28,7 +28,7 @@ _TRIES = 3
 class ReadConnection:
     """One connection.
 
-    ``patience``: seconds that an answer may take before the connection is dropped. ``heard``: called with a
+    ``patience``: seconds that an answer may take before the connection is dropped. ``hear``: called with a
     topic when another process notifies, or with None when a wake-up may have been missed.
     """
 
@@ -60,7 +60,7 @@ class ReadConnection:
             pauses = pauses_of(self._rng)
             last: Exception = StoreUnavailableError(f"{self._dialer.address.where} did not answer")
             for _ in range(_TRIES):
-                link = await self._connected()
+                link = await self._open_link()
                 impatience = asyncio.get_running_loop().call_later(self._patience, link.terminate)
                 try:
                     answer = await question(link.connection)
@@ -71,13 +71,13 @@ class ReadConnection:
                     if is_lost(fault):
                         link.terminate()
                     elif not isinstance(fault, PASSING):
-                        raise translated(fault, self._dialer.address.where) from cause(fault)
+                        raise translate(fault, self._dialer.address.where) from cause(fault)
                 finally:
                     impatience.cancel()
                 await asyncio.sleep(pauses.draw())
-            raise translated(last, self._dialer.address.where) from cause(last)
+            raise translate(last, self._dialer.address.where) from cause(last)
 
-    async def _connected(self) -> Link:
+    async def _open_link(self) -> Link:
         if self._link is None or not self._link.open:
             if self._is_closed:
                 raise StoreUnavailableError(f"{self._dialer.address.where}: the store is closed")
@@ -94,15 +94,15 @@ class ReadConnection:
         """
         own = self._dialer.pids
 
-        def notified(_: object, pid: int, __: str, payload: object) -> None:
+        def relay(_: object, pid: int, __: str, payload: object) -> None:
             if pid not in own:
                 hear(str(payload))
 
         try:
-            await bounded(link.connection, self._patience, link.connection.add_listener(CHANNEL, notified))
+            await bounded(link.connection, self._patience, link.connection.add_listener(CHANNEL, relay))
         except Exception as fault:  # noqa: BLE001 - raised below, sorted
             link.terminate()
-            raise translated(fault, self._dialer.address.where) from cause(fault)
+            raise translate(fault, self._dialer.address.where) from cause(fault)
         hear(None)
 
     async def keep(self, every: float) -> None:

@@ -9,7 +9,7 @@ from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.transaction import Row, WriterGoneError, WriteTransaction
 from makegood.store.records import TaskMessages
-from makegood.store.requests import leave, sorted_messages
+from makegood.store.requests import leave, sort_messages
 from makegood.store.scan_floors import Floors
 
 _INBOX = """
@@ -80,20 +80,20 @@ where r.answered and r.taken_by = $1 and exists (select 1 from makegood.inbox i 
 async def inbox(
     connection: Connection, node: int, limit: int, room: int, floors: Floors | None
 ) -> tuple[TaskMessages, dict[int, str]]:
-    """Return what ``sorted_messages`` does, from the floor or the bottom of the inbox; without floors only
+    """Return what ``sort_messages`` does, from the floor or the bottom of the inbox; without floors only
     messages for the tasks that the node holds.
     """
     if floors is None:
-        return sorted_messages(await connection.fetch(HELD_INBOX, node, limit, room), limit, room)
+        return sort_messages(await connection.fetch(HELD_INBOX, node, limit, room), limit, room)
     key = ("inbox", node)
 
-    async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
+    async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``scan`` calls it
         return await connection.fetch(INBOX, node, -1 if bottom else int(floors.floor(key)), limit, room)
 
-    message_rows = await floors.looked(key, look)
+    message_rows = await floors.scan(key, look)
     if message_rows:
-        floors.passed(key, message_rows[-1]["seq"])
-    return sorted_messages(message_rows, limit, room)
+        floors.advance(key, message_rows[-1]["seq"])
+    return sort_messages(message_rows, limit, room)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ async def answer(tx: WriteTransaction, node: int, replies: Sequence[IncomingRepl
     return _verdicts(tx, order, row["hits"])
 
 
-async def answered(
+async def recover_verdicts(
     tx: WriteTransaction, replies: Sequence[IncomingReply], outcome: Sequence[int] | None
 ) -> list[bool]:
     """Return the verdicts of an ``answer`` that was committed but whose answer was lost."""

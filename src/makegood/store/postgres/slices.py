@@ -13,11 +13,10 @@ from makegood.base.postgres_pooling import SharedSessionError
 from makegood.base.sizes import KIB
 from makegood.election.stores.postgres_table import PostgresLeaseTable
 from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
-from makegood.model.messages import Act, TaskMessage
+from makegood.model.messages import Act, Alert, TaskMessage
 from makegood.store import queue_records, records, rows, search, task_excerpts
 from makegood.store import views as views_
-from makegood.store.generation import restored
-from makegood.store.operator_commands import TaskVerbs
+from makegood.store.generation import begin_after_restore
 from makegood.store.postgres import doctor, joined_submit, load, signals, take, upkeep
 from makegood.store.postgres import queues as mails
 from makegood.store.postgres import requests as queues
@@ -26,22 +25,20 @@ from makegood.store.postgres.commit import BLOCKED_FOR, Commit, put_to_error
 from makegood.store.postgres.connection import Connection, Dialer, Link
 from makegood.store.postgres.database import Database, Slice, asks, explicit, writes
 from makegood.store.postgres.statements import SharedTx
-from makegood.store.postgres.submit import recovered as submit_recovered
-from makegood.store.postgres.submit import submit
+from makegood.store.postgres.submit import recover_answers, submit
 from makegood.store.postgres.take import turn
 from makegood.store.postgres.transaction import WriteTransaction
 from makegood.store.postgres.writers import Writers
 from makegood.store.priority_ageing import Ageing
-from makegood.store.queue_operations import QueueVerbs
+from makegood.store.protocol import Admin, Nodes, Queues, Requests, Tasks
 from makegood.store.queue_records import DeadLetter, Depths, Outgoing, Receipt, Room, Sent
-from makegood.store.requests import RequestVerbs
 from makegood.store.rows import Interner
 from makegood.store.scan_floors import Floors
 from makegood.store.schedule_verbs import ScheduleQuestion, ScheduleVerbs, Scheduling
 from makegood.store.schedules import FiringPlace
 from makegood.store.signals import OutgoingSignal, Signalled
-from makegood.store.soundness import broken
-from makegood.store.upkeep import NodeVerbs, UpkeepVerbs, heartbeat, register
+from makegood.store.soundness import find_defects
+from makegood.store.upkeep import heartbeat, register
 from makegood.transactions import Caller
 
 log = logging.getLogger("makegood.store")
@@ -57,7 +54,7 @@ _HEAVY = 16 * KIB
 # turn, and still be seen at once.
 
 
-class TaskSlice(Slice, TaskVerbs):
+class TaskSlice(Slice, Tasks):
     """Tasks, their steps and their inboxes."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
@@ -66,12 +63,13 @@ class TaskSlice(Slice, TaskVerbs):
         self.claims = Floors(database.clock, 250_000)
         self.messages = Floors(database.clock, 2000)
         self.clock = self.calendar = database.server_clock.now
+        self._known_takes = signals.KnownTakes()
         self._careful = 0.0
         """Until when batches are written with savepoints."""
 
     async def submit(self, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
         """Insert tasks with all their steps."""
-        return await self._db.together("submit", partial(_submit, self._db.writers), _weight).ask(drafts)
+        return await self._db.batcher("submit", partial(_submit, self._db.writers), _weight).ask(drafts)
 
     async def join(self, caller: Caller, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
         """Insert tasks in a caller's transaction."""
@@ -81,14 +79,14 @@ class TaskSlice(Slice, TaskVerbs):
         """Write Decisions, claim tasks, and write what ``decide`` returns for them."""
         now = self._db.clock.monotonic()
         scan = ClaimScan(self.claims, self.ageing, self._db.server_clock)
-        commit = Commit(batch, scan, partial(self._outlived, batch.node), now < self._careful)
+        commit = Commit(batch, scan, partial(self._is_outlived, batch.node), now < self._careful)
         outcome = await self._db.writers.write(commit.work, commit.recovered)
         commit.settled()
         if outcome.lock_conflicts:
             self._careful = self._db.clock.monotonic() + BLOCKED_FOR
         return outcome
 
-    def _outlived(self, node: int) -> bool:
+    def _is_outlived(self, node: int) -> bool:
         """Return whether a node was registered here before the store's generation was raised."""
         generation = self._db.identity.generation
         return self._db.generations.get(node, generation) != generation
@@ -142,13 +140,18 @@ class TaskSlice(Slice, TaskVerbs):
         """Send a signal."""
         if act is not None:
             return await self._db.write(partial(signals.send, signal=signal, act=act))
+        assumption = self._known_takes.assumption(signal)
         while True:
-            flush = partial(_signal, self._db.writers)
-            (answer,) = await self._db.together("signal", flush, _weight_of_signals).ask([signal])
+            flush = partial(_signal, self._db)
+            draft = signals.SignalDraft(signal, assumption)
+            (answer,) = await self._db.batcher("signal", flush, _weight_of_signals).ask([draft])
             if isinstance(answer, MakegoodError):
                 raise answer
-            if answer is not None:
+            if isinstance(answer, Signalled):
                 return answer
+            if answer is not None:
+                assumption = answer
+                self._known_takes.note(signal, answer)
 
     async def join_signal(self, caller: Caller, signal: OutgoingSignal) -> Signalled:
         """Send a signal in a caller's transaction."""
@@ -156,7 +159,7 @@ class TaskSlice(Slice, TaskVerbs):
         return await signals.put(caller, signal)
 
 
-class RequestSlice(Slice, RequestVerbs):
+class RequestSlice(Slice, Requests):
     """Requests to agents, and their replies."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
@@ -167,7 +170,7 @@ class RequestSlice(Slice, RequestVerbs):
     async def take(self, node: int, offers: Sequence[records.Offer], *, alone: bool = False) -> records.Taken:
         """Claim waiting requests for ``node``."""
         taking = take.Taking(node, offers, self._floors, self._ageing, self._db.clock.monotonic(), alone)
-        result = await self._db.writers.write(taking.work, lambda tx, _: take.recovered(tx, node))
+        result = await self._db.writers.write(taking.work, lambda tx, _: take.recover_claims(tx, node))
         requests, unreadable = take.read(result)
         for task, reason in unreadable:
             try:
@@ -179,12 +182,12 @@ class RequestSlice(Slice, RequestVerbs):
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Put replies in the tasks' inboxes; True for each that came in time."""
         flush = partial(_answer, self._db.writers, node)
-        return await self._db.together(node, flush, _weight_of_replies).ask(replies)
+        return await self._db.batcher(node, flush, _weight_of_replies).ask(replies)
 
     turn = writes(turn)
 
 
-class QueueSlice(Slice, QueueVerbs):
+class QueueSlice(Slice, Queues):
     """Queues of messages."""
 
     def __init__(self, database: Database) -> None:
@@ -210,16 +213,16 @@ class QueueSlice(Slice, QueueVerbs):
         self, messages: Sequence[Outgoing], most: int, most_bytes: int = records.NO_LIMIT
     ) -> list[Sent]:
         """Add messages to their queues."""
-        queue_records.checked(messages)
+        queue_records.check_messages(messages)
         if not messages:
             return []
         room, now = self._room(most, most_bytes), self._db.clock.monotonic()
         return await self._db.write(partial(mails.send, messages=messages, room=room, now=now))
 
-    async def keep_dead_letters(self, letters: Sequence[DeadLetter]) -> list[Sent]:
+    async def keep_dead_letters(self, letters: Sequence[DeadLetter], alert: Alert) -> list[Sent]:
         """Add messages as dead letters."""
-        queue_records.checked([each.message for each in letters])
-        return await self._db.write(partial(mails.bury, letters=letters)) if letters else []
+        queue_records.check_messages([each.message for each in letters])
+        return await self._db.write(partial(mails.bury, letters=letters, alert=alert)) if letters else []
 
     async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
         """Remove processed messages from their queues."""
@@ -229,7 +232,7 @@ class QueueSlice(Slice, QueueVerbs):
 class ScheduleSlice(Slice, ScheduleVerbs):
     """Schedules and their firings."""
 
-    async def _scheduled(self, work: Scheduling[T], term: records.Grant | None = None) -> T:
+    async def _run_write(self, work: Scheduling[T], term: records.Grant | None = None) -> T:
         async def act(tx: WriteTransaction) -> T:
             result = await work(tx, FiringPlace(partial(submit, tx), None))
             tx.idle = not (tx.wrote or tx.topics or tx.has_mark)
@@ -237,8 +240,8 @@ class ScheduleSlice(Slice, ScheduleVerbs):
 
         return await self._db.write(act, term)
 
-    async def _asked(self, question: ScheduleQuestion[T]) -> T:
-        return await self._db.looked(lambda tx: question(tx, None))
+    async def _run_read(self, question: ScheduleQuestion[T]) -> T:
+        return await self._db.run_read(lambda tx: question(tx, None))
 
 
 class LeaseSlice(Slice):
@@ -251,13 +254,13 @@ class LeaseSlice(Slice):
     past_terms = asks(_LEASES.past_terms)
 
 
-class NodeSlice(Slice, NodeVerbs):
+class NodeSlice(Slice, Nodes):
     """Processes and their heartbeats."""
 
     async def register(self, info: views_.NodeInfo) -> int:
         """Insert a node row with its first heartbeat."""
         begin = self._db.clock.monotonic()
-        number, generation, now = await self._db.written(partial(register, info=info))
+        number, generation, now = await self._db.run_write(partial(register, info=info))
         self._db.server_clock.set(now, begin)
         await self._db.read_clock()  # that answer took a commit, and perhaps a new connection
         self._db.dialer.identity = records.Identity(self._db.identity.store_id, generation)
@@ -273,38 +276,38 @@ class NodeSlice(Slice, NodeVerbs):
         return now is not None
 
 
-class AdminSlice(Slice, UpkeepVerbs):
+class AdminSlice(Slice, Admin):
     """Operations on the store as a whole."""
 
     async def schema(self) -> views_.SchemaStatus:
         """Return the state of the schema; works on a store that needs migrating."""
-        return await self._db.alone(partial(upkeep.schema, where=self._db.where))
+        return await self._db.on_separate_connection(partial(upkeep.schema, where=self._db.where))
 
     async def migrate(self) -> list[str]:
         """Apply missing migrations under a lock, and record the server's history, which roles with
         fewer rights may not do.
         """
-        names = await self._db.alone(partial(upkeep.migrate, where=self._db.where))
-        link = await self._db.other(checks=True).dial()
+        names = await self._db.on_separate_connection(partial(upkeep.migrate, where=self._db.where))
+        link = await self._db.separate_dialer(checks=True).dial()
         await link.close(1.0)
         return names
 
     async def check(self) -> list[str]:
         """Verify settings, schema and connection."""
-        return await self._db.alone(partial(upkeep.check, where=self._db.where))
+        return await self._db.on_separate_connection(partial(upkeep.check, where=self._db.where))
 
     async def examine(self) -> list[views_.Finding]:
         """Check the connection to the server, and the server."""
         target = self._db.dialer.address.target
         try:
-            findings = await self._db.alone(partial(doctor.look, target=target))
+            findings = await self._db.on_separate_connection(partial(doctor.examine, target=target))
         except SharedSessionError:  # no answer over it is reliable
             text = POOLING.partition(";")[0]
             remedy = "connect to PostgreSQL itself, or use pool_mode=session for makegood"
             return [views_.Finding("pooling", "error", text, remedy)]
-        return [await self._pooled(), *findings]
+        return [await self._check_pooling(), *findings]
 
-    async def _pooled(self) -> views_.Finding:
+    async def _check_pooling(self) -> views_.Finding:
         """Judge whether a proxy that keeps sessions has enough connections for a process: take them for a
         moment.
         """
@@ -326,43 +329,51 @@ class AdminSlice(Slice, UpkeepVerbs):
 
     async def broken(self, limit: int) -> list[str]:
         """Return the unreadable rows, one sentence each."""
-        unread = partial(doctor.unread, plans=Interner())
-        return await broken(
-            self._db, lambda after, most: self._db.read(partial(unread, after=after, limit=most)), limit
+        read_page = partial(doctor.unreadable_tasks, plans=Interner())
+        return await find_defects(
+            self._db, lambda after, most: self._db.read(partial(read_page, after=after, limit=most)), limit
         )
 
     async def begin_generation(self, act: Act) -> records.NewGeneration:
         """Raise the generation because an operator says that the store was restored."""
-        outcome = await self._db.written(partial(restored, act=act))
+        outcome = await self._db.run_write(partial(begin_after_restore, act=act))
         self._db.dialer.identity = records.Identity(self._db.identity.store_id, outcome.generation)
         return outcome
 
     touch = writes(doctor.nothing)
 
 
-async def _submit(writers: Writers, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
+async def _submit(
+    writers: Writers, drafts: Sequence[records.Submission], *, waits: bool = False
+) -> list[records.Submitted]:
     """Write the submissions of several callers."""
     return await writers.write_here(
-        lambda tx: submit(tx, drafts), lambda tx, outcome: submit_recovered(tx, drafts, outcome)
+        lambda tx: submit(tx, drafts), lambda tx, outcome: recover_answers(tx, drafts, outcome), waits=waits
     )
 
 
 async def _signal(
-    writers: Writers, drafts: Sequence[OutgoingSignal]
-) -> list[Signalled | MakegoodError | None]:
+    db: Database, drafts: Sequence[signals.SignalDraft], *, waits: bool = False
+) -> list[signals.Answer]:
     """Send the signals of several callers."""
-    sending = signals.SignalBatch(drafts)
-    return await writers.write_here(sending.work, sending.recovered)
+    sending = signals.SignalBatch(drafts, [*db.generations] if db.subscribers.receivers else None)
+    answers = await db.writers.write_here(sending.work, sending.recovered, waits=waits)
+    if sending.fresh_message is not None:
+        db.subscribers.deliver(sending.fresh_message)
+    return answers
 
 
-async def _answer(writers: Writers, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
+async def _answer(
+    writers: Writers, node: int, replies: Sequence[tuple[int, TaskMessage]], *, waits: bool = False
+) -> list[bool]:
     """Write replies; check late ones in a separate transaction."""
     incoming_replies = [
         queues.IncomingReply(node, task, message, rows.message(message)) for task, message in replies
     ]
     verdicts = await writers.write_here(
         lambda tx: queues.answer(tx, node, incoming_replies),
-        lambda tx, outcome: queues.answered(tx, incoming_replies, outcome),
+        lambda tx, outcome: queues.recover_verdicts(tx, incoming_replies, outcome),
+        waits=waits,
     )
     late_numbers = [n for n, in_time in enumerate(verdicts) if not in_time]
     if late_numbers:
@@ -377,8 +388,8 @@ def _weight(drafts: Sequence[records.Submission]) -> int:
     return len(drafts) + sum([draft.octets for draft in drafts]) // _HEAVY
 
 
-def _weight_of_signals(drafts: Sequence[OutgoingSignal]) -> int:
-    return len(drafts) + sum([len(draft.value) for draft in drafts]) // _HEAVY
+def _weight_of_signals(drafts: Sequence[signals.SignalDraft]) -> int:
+    return len(drafts) + sum([len(draft.signal.value) for draft in drafts]) // _HEAVY
 
 
 def _weight_of_replies(replies: Sequence[tuple[int, TaskMessage]]) -> int:

@@ -17,6 +17,7 @@ from makegood.store.postgres.connection import Address, Connection, Dialer, Driv
 from makegood.store.postgres.database import Database
 from makegood.store.priority_ageing import Ageing
 from makegood.store.records import IDLE
+from makegood.store.subscribers import Receive
 from makegood.store.supervision import SupervisionVerbs
 from makegood.transactions import Caller
 
@@ -79,7 +80,7 @@ class PostgresStore:
     @property
     def identity(self) -> records.Identity:
         """The store's random id and its generation, as read by the latest connection."""
-        return self._database.identity
+        return self._database.dialer.identity or self._database.identity
 
     @property
     def label(self) -> str:
@@ -108,6 +109,10 @@ class PostgresStore:
         ends the subscription.
         """
         return self._database.subscribers.subscribe(topic, wake)
+
+    def receive(self, take: Receive) -> Callable[[], None]:
+        """Offer ``take`` the messages of signals that this process sends."""
+        return self._database.subscribers.receive(take)
 
     def joined(self, *keys: int | tuple[str, str] | tuple[int, str, str]) -> None:
         """Do nothing: the caller's commit notifies subscribers."""

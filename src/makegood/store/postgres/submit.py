@@ -23,7 +23,7 @@ from makegood.model.shape import Shape
 from makegood.model.states import Move
 from makegood.store import rows
 from makegood.store.joined_checks import places, topics_of
-from makegood.store.notice_records import listeners, queued, received
+from makegood.store.notice_records import first_notice, listeners, queue_notice_rows
 from makegood.store.postgres.commit_statement import (
     AS_QUEUED,
     IN_ORDER,
@@ -312,7 +312,7 @@ class SubmitColumns:
             self.tasks.append((d.id, number, d.fingerprint, static, d.key, d.correlation_id, d.trace))
             if d.attributes:
                 self.attributes += [(d.id, *pair) for pair in d.attributes]
-            notice = received(d) if d.reply_to is not None else None  # most have none: no call
+            notice = first_notice(d) if d.reply_to is not None else None  # most have none: no call
             self.notice_states.append(None if notice is None else notice.state)
             if notice is not None:
                 self.notices.append(notice)
@@ -326,7 +326,7 @@ class SubmitColumns:
             self.notice_states,
             *arrays(NOTICE, texts),
             *arrays(LISTENER, listeners(to_web)),
-            *arrays(QUEUED, queued(self.notices)),
+            *arrays(QUEUED, queue_notice_rows(self.notices)),
         ]
 
     def _begin(self, d: Submission, first: Decision) -> None:
@@ -360,7 +360,7 @@ class SubmitColumns:
                 numbers(tasks),
                 numbers(positions),
                 numbers(kind_numbers),
-                bodies,
+                bodies if any(bodies) else [],  # nearly always none is written: as many nulls
                 *kinds,
             ]
         start_values: list[Any] = []
@@ -424,10 +424,10 @@ async def submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Sub
     if not row["marked"]:
         raise WriterGoneError
     tx.has_mark = True
-    return await submitted(tx, drafts, row["created"], batch.topics)
+    return await answers_to(tx, drafts, row["created"], batch.topics)
 
 
-async def recovered(
+async def recover_answers(
     tx: WriteTransaction, drafts: Sequence[Submission], outcome: Sequence[int] | None
 ) -> list[Submitted]:
     """Return the answers of a submission that was committed but whose answer was lost;
@@ -435,10 +435,10 @@ async def recovered(
     """
     batch = SubmitColumns()
     batch.collect(drafts)
-    return await submitted(tx, drafts, [d.id for d in drafts] if outcome is None else outcome, batch.topics)
+    return await answers_to(tx, drafts, [d.id for d in drafts] if outcome is None else outcome, batch.topics)
 
 
-async def submitted(
+async def answers_to(
     tx: WriteTransaction, drafts: Sequence[Submission], new_ids: Sequence[int], topics: set[str]
 ) -> list[Submitted]:
     """Return the answer to each draft when the tasks ``new_ids`` were inserted."""
@@ -469,4 +469,4 @@ async def submitted(
 def _existing(draft: Submission, row: Row | None) -> Submitted:
     if row is None:
         return Submitted(draft.id, is_new=False, key_collision=True)
-    return rows.known_task(row["id"], row["other"])
+    return rows.duplicate_answer(row["id"], row["other"])

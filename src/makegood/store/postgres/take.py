@@ -150,23 +150,23 @@ class Taking:
         if not offers:
             return Got()
         if any(offer.rate is not None for offer in offers):
-            return await within(tx, lambda tx: self._paced(tx, offers))
+            return await within(tx, lambda tx: self._claim_at_pace(tx, offers))
         return Got(await self._best(tx, offers))
 
     async def _best(self, tx: WriteTransaction, offers: Sequence[Offer]) -> list[Row]:
         agents = [offer.agent for offer in offers]
         ages = any(offer.trial or self.ageing.due(offer.agent, self.now) for offer in offers)
 
-        async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
+        async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``scan`` calls it
             return await self._take(tx, offers, ages=ages, bottom=bottom)
 
-        claim_rows = await self.floors.looked(("take", *agents), look)
+        claim_rows = await self.floors.scan(("take", *agents), look)
         for offer in offers:
             waits = [row["waited"] for row in claim_rows if row["agent"] == offer.agent]
             oldest = max(waits, default=0.0) if ages else None
-            self.ageing.found(offer.agent, full=len(waits) >= offer.slots, oldest=oldest, now=self.now)
+            self.ageing.record(offer.agent, full=len(waits) >= offer.slots, oldest=oldest, now=self.now)
         for row in claim_rows:
-            self.floors.passed((row["agent"], row["priority"]), row["sent_at"])
+            self.floors.advance((row["agent"], row["priority"]), row["sent_at"])
         return claim_rows
 
     async def _take(
@@ -200,7 +200,7 @@ class Taking:
             claim_rows.sort(key=lambda row: (-row["priority"], row["sent_at"]))
         return claim_rows
 
-    async def _paced(self, tx: WriteTransaction, offers: Sequence[Offer]) -> Got:
+    async def _claim_at_pace(self, tx: WriteTransaction, offers: Sequence[Offer]) -> Got:
         """Claim no more than the rates allow, locking them until the commit; record when
         each request may begin.
         """
@@ -252,7 +252,7 @@ async def turn(tx: WriteTransaction, agent: str, rate: float, most: float) -> fl
     return wait
 
 
-async def recovered(tx: WriteTransaction, node: int) -> Got:
+async def recover_claims(tx: WriteTransaction, node: int) -> Got:
     """Return what was claimed under this number, if that was committed but its answer lost."""
     return Got(await tx.rows(_TAKEN, node, tx.writer, tx.number))
 

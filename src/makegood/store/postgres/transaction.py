@@ -1,5 +1,9 @@
-"""The context of a write: a connection, its writer's row and number, and the topics to
-wake after the commit.
+"""The context of a write on PostgreSQL: a connection, its writer's row and number, and the topics to wake
+after the commit.
+
+A connection may be lost after its commit was sent, and then nobody knows whether the write happened. So each
+connection that writes, a *writer*, has a row with a number that every write raises by one: whoever reads that
+row later knows.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

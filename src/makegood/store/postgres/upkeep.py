@@ -51,7 +51,7 @@ async def schema(connection: Connection, where: str) -> SchemaStatus:
     for table, quoted_table in await connection.fetch(_TABLES):
         counts[table] = await connection.fetchval(f"select count(*) from makegood.{quoted_table}")  # noqa: S608 - quoted by the server
     missing = [migration.name for migration in migrations.plan("postgres", schema_version)]
-    return SchemaStatus("postgres", schema_version, migrations.needed("postgres"), missing, counts)
+    return SchemaStatus("postgres", schema_version, migrations.latest_version("postgres"), missing, counts)
 
 
 async def migrate(connection: Connection, where: str) -> list[str]:
@@ -60,7 +60,7 @@ async def migrate(connection: Connection, where: str) -> list[str]:
         await connection.execute("set local lock_timeout = '60s'")
         await connection.fetch("select pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
         schema_version = await version(connection, where)
-        if schema_version > migrations.needed("postgres"):
+        if schema_version > migrations.latest_version("postgres"):
             migrations.verify("postgres", schema_version, where)
         missing_migrations = migrations.plan("postgres", schema_version)
         for migration in missing_migrations:

@@ -30,7 +30,7 @@ from makegood.base.pacing import Pauses, event_within
 from makegood.base.postgres_hosts import bounded
 from makegood.errors import ClosedError, MakegoodError, StoreError, StoreUnavailableError
 from makegood.store.postgres.connection import STANDBY, WAITS, Dialer, Link
-from makegood.store.postgres.errors import AWAY, LOST, PASSING, cause, is_lost, translated
+from makegood.store.postgres.errors import AWAY, LOST, PASSING, cause, is_lost, is_row_held, translate
 from makegood.store.postgres.transaction import Recover, Work, WriterGoneError, WriteTransaction
 from makegood.store.rows import Interner
 
@@ -75,6 +75,10 @@ class Writer:
     number: int = 0
 
 
+class HeldUpError(Exception):
+    """Another transaction holds a row that the write needs. Nothing was written."""
+
+
 class BackgroundTasks:
     """The store's own asyncio tasks, which continue when the caller is cancelled."""
 
@@ -94,7 +98,7 @@ class BackgroundTasks:
             raise
         task = self.home.start(work)
         self._under_way.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_done)
         return task
 
     async def run(self, work: Coroutine[Any, Any, T], *, writes: bool) -> T:
@@ -116,7 +120,7 @@ class BackgroundTasks:
             )
         raise StoreUnavailableError("the store was closed before it answered")
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _on_done(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
             task.exception()  # marks it as retrieved: the caller may be gone
@@ -177,19 +181,22 @@ class Writers:
         """
         return await self.tasks.run(self.write_here(work, recover), writes=True)
 
-    async def write_here(self, work: Work[T], recover: Recover[T]) -> T:
-        """As ``write``, for callers that already run in a task of the store's own."""
+    async def write_here(self, work: Work[T], recover: Recover[T], *, waits: bool = True) -> T:
+        """As ``write``, for callers that already run in a task of the store's own.
+
+        ``waits``: for a row that another transaction holds. If not, it then raises ``HeldUpError``.
+        """
         writer = await self._free.get()
         try:
-            return await self._write(writer, work, recover)
+            return await self._write(writer, work, recover, waits=waits)
         finally:
             self._free.put_nowait(writer)
 
-    async def _write(self, writer: Writer, work: Work[T], recover: Recover[T]) -> T:
+    async def _write(self, writer: Writer, work: Work[T], recover: Recover[T], *, waits: bool) -> T:
         pauses = pauses_of(self._rng)
         last: Exception = StoreUnavailableError(f"{self.where} did not accept this write")
         for n in range(_TRIES):
-            link = await self._linked(writer)
+            link = await self._link_with_row(writer)
             tx = WriteTransaction(
                 link.connection, self.plans, writer.id, writer.number, writer.number + 1, again=n > 0
             )
@@ -199,27 +206,29 @@ class Writers:
             except WriterGoneError:
                 writer.id = 0
                 continue
-            except Exception as fault:  # noqa: BLE001 - raised below, sorted
+            except Exception as fault:
                 last = fault
+                if not waits and is_row_held(fault):
+                    raise HeldUpError from fault
                 if not (is_lost(fault) or isinstance(fault, (*PASSING, *AWAY))):
-                    raise translated(fault, self.where) from cause(fault)
+                    raise translate(fault, self.where) from cause(fault)
                 if is_lost(fault) or isinstance(fault, pg.ReadOnlySQLTransactionError):
                     link.terminate()
                 if is_lost(fault) and tx.is_sent:
                     number, outcome = await self._resolve(writer, tx.number)
-                    if number == tx.number and await self._confirmed(writer):
-                        return await self._recovered(writer, tx, outcome, recover)
+                    if number == tx.number and await self._confirm(writer):
+                        return await self._recover(writer, tx, outcome, recover)
                 if isinstance(fault, AWAY) or await self._pause(pauses):
                     break
                 continue
             finally:
                 impatience.cancel()
             writer.number = tx.number if tx.has_mark else writer.number
-            if not await self._confirmed(writer):
+            if not await self._confirm(writer):
                 continue
             self._announce(tx.topics)
             return value
-        error = translated(last, self.where)
+        error = translate(last, self.where)
         if isinstance(last, pg.LockNotAvailableError) and (notifier := await self._notifier(writer)):
             error = StoreUnavailableError(f"{error}. {notifier}")
         raise error from cause(last)
@@ -227,8 +236,8 @@ class Writers:
     async def _notifier(self, writer: Writer) -> str:
         """Return which session keeps commits with notifications waiting; "" if none does."""
         try:
-            link = await self._connected(writer)
-            row = await self._bounded(link, partial(link.connection.fetchrow, _NOTIFIER))
+            link = await self._open_link(writer)
+            row = await self._with_timeout(link, partial(link.connection.fetchrow, _NOTIFIER))
         except Exception as fault:  # noqa: BLE001 - the error is reported without it
             log.debug("%s: %s", self.where, fault)
             return ""
@@ -239,16 +248,16 @@ class Writers:
             "synchronous standby; on the whole server, others wait for it: start the standby, or end that process"
         )
 
-    async def _recovered(
+    async def _recover(
         self, writer: Writer, tx: WriteTransaction, outcome: list[int] | None, recover: Recover[T]
     ) -> T:
         """Return the answer of a write that is known to be committed; retry until it can be read."""
         pauses = pauses_of(self._rng)
         while True:
             try:
-                link = await self._linked(writer)
+                link = await self._link_with_row(writer)
                 tx.connection = link.connection
-                value = await self._bounded(link, lambda: recover(tx, outcome))
+                value = await self._with_timeout(link, lambda: recover(tx, outcome))
             except Exception as fault:  # noqa: BLE001 - sorted there
                 await self._ask_again(fault, pauses)
             else:
@@ -264,16 +273,16 @@ class Writers:
         old = writer.link
         while True:
             try:
-                link = await self._connected(writer)
+                link = await self._open_link(writer)
                 if old is not None:
                     end = partial(link.connection.execute, _END, old.pid, old.began)
-                    await self._bounded(link, end)
-                row = await self._bounded(
+                    await self._with_timeout(link, end)
+                row = await self._with_timeout(
                     link, partial(link.connection.fetchrow, _RESOLVE, writer.id, number)
                 )
             except Exception as fault:  # noqa: BLE001 - sorted there
                 await self._ask_again(fault, pauses)
-                is_explained = is_explained or await self._explained(writer)
+                is_explained = is_explained or await self._explain_wait(writer)
                 continue
             if row is None:
                 writer.id = 0
@@ -281,7 +290,7 @@ class Writers:
             writer.number = row["number"]
             return writer.number, row["outcome"]
 
-    async def _confirmed(self, writer: Writer) -> bool:
+    async def _confirm(self, writer: Writer) -> bool:
         """Wait until a commit that the server called doubtful is on its standby: a later commit
         without doubt proves it.
 
@@ -293,10 +302,10 @@ class Writers:
         pauses = pauses_of(self._rng)
         while True:
             try:
-                link = await self._connected(writer)
+                link = await self._open_link(writer)
                 link.watch.in_doubt = False
                 ask = partial(link.connection.fetchval, _CONFIRM, writer.id, writer.number)
-                is_confirmed = await self._bounded(link, ask) is not None
+                is_confirmed = await self._with_timeout(link, ask) is not None
                 if not link.watch.in_doubt:
                     return is_confirmed
             except Exception as fault:  # noqa: BLE001 - sorted there
@@ -314,11 +323,11 @@ class Writers:
                 f"{self.where}: the store was closed before makegood could find out whether the last write was committed"
             ) from fault
 
-    async def _explained(self, writer: Writer) -> bool:
+    async def _explain_wait(self, writer: Writer) -> bool:
         """Log once why the outcome is unknown, if a standby does not answer."""
         try:
-            link = await self._connected(writer)
-            waits = await self._bounded(link, partial(link.connection.fetchval, WAITS))
+            link = await self._open_link(writer)
+            waits = await self._with_timeout(link, partial(link.connection.fetchval, WAITS))
         except Exception as fault:  # noqa: BLE001 - it is asked again later
             log.debug("%s: %s", self.where, fault)
             return False
@@ -326,7 +335,7 @@ class Writers:
             log.warning("%s %s", self.where, STANDBY)
         return waits is not None
 
-    async def _bounded(self, link: Link, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _with_timeout(self, link: Link, ask: Callable[[], Awaitable[T]]) -> T:
         impatience = asyncio.get_running_loop().call_later(self._patience, self._give_up, link)
         try:
             return await ask()
@@ -341,7 +350,7 @@ class Writers:
         """Wait for the next pause; return True if the store closes."""
         return await event_within(self._closing, pauses.draw())
 
-    async def _connected(self, writer: Writer) -> Link:
+    async def _open_link(self, writer: Writer) -> Link:
         if writer.link is None or not writer.link.open:
             writer.link = None
             if self._closing.is_set():
@@ -349,16 +358,16 @@ class Writers:
             writer.link = await self._dialer.dial()
         return writer.link
 
-    async def _linked(self, writer: Writer) -> Link:
+    async def _link_with_row(self, writer: Writer) -> Link:
         """Return the writer's connection, with its row in place."""
-        link = await self._connected(writer)
+        link = await self._open_link(writer)
         if writer.id == 0:
             writer_id = self._rng.getrandbits(62) + 1
             try:
-                await self._bounded(link, partial(link.connection.execute, _OPEN, writer_id))
-                await self._bounded(link, partial(link.connection.execute, _CLOSE, []))
+                await self._with_timeout(link, partial(link.connection.execute, _OPEN, writer_id))
+                await self._with_timeout(link, partial(link.connection.execute, _CLOSE, []))
             except Exception as fault:  # noqa: BLE001 - raised below, sorted
-                raise translated(fault, self.where) from cause(fault)
+                raise translate(fault, self.where) from cause(fault)
             writer.id, writer.number = writer_id, 0
         return link
 

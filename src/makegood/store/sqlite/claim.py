@@ -69,8 +69,8 @@ _STRICT = 10**17
 """Microseconds, more than any task waits: as the step of ageing they let age count within a priority only."""
 _AT_REST = f"""
 select {COLUMNS} from makegood_task
-where id in ({{marks}}) and locked_by is null and state in ('error', 'undone', 'processed', 'sleeping', 'queued')
-    and exists (select 1 from makegood_inbox where task = makegood_task.id)
+where (id = ? or exists (select 1 from makegood_inbox where task = makegood_task.id))
+    and id in ({{marks}}) and locked_by is null and state in ('error', 'undone', 'processed', 'sleeping', 'queued')
 """  # noqa: S608 - our own columns
 _SLEEP_ON = "update makegood_task set start_at = ?, ready_seq = ? where id = ?"
 _PRIORITY, _LOST, _START_AT, _START_WALL = 8, 15, 21, 22
@@ -101,7 +101,7 @@ class Claimed:
 def find(tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int) -> Claimed:
     """Return the tasks that ``claim`` gets, with their epochs already raised; ``node`` claims them."""
     claims = Claimed()
-    rest = {row[0]: row for row in _sound(tx.among(_AT_REST, claim.at_rest), claims)}
+    rest = {row[0]: row for row in _sound(tx.among(_AT_REST, claim.at_rest, claim.eager), claims)}
     free, refusals = _with_lanes(tx, claim, node, claims)
     pending, claims.next_start = _pending(tx, claim, ageing, node, free)
     candidates = _sound(pending[: claim.limit], claims)
@@ -204,7 +204,7 @@ def _pending(
         rows.sort(key=aged)
         candidates = rows[:limit]
         oldest = max((tx.now - row[-1] / 1e6 for row in rows[:limit] if are_numbers(row[-1])), default=0.0)
-    ageing.found("pending", full=len(candidates) >= limit, oldest=oldest, now=tx.now)
+    ageing.record("pending", full=len(candidates) >= limit, oldest=oldest, now=tx.now)
     return candidates, next_start
 
 

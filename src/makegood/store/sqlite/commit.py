@@ -23,7 +23,7 @@ from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Batch, Committed
 from makegood.store.sqlite import claim, notices
 from makegood.store.sqlite.bulk_change import UNUSED, Change, OvertakenError, tasks
-from makegood.store.sqlite.decision_rows import Writing
+from makegood.store.sqlite.decision_rows import Writing, is_new
 from makegood.store.sqlite.shape_rows import ShapeRows
 from makegood.store.sqlite.transaction import DATA_FAULTS, CarefullyError, WriteTransaction, is_environment
 
@@ -118,9 +118,9 @@ class _Commit:
         alike = ShapeRows(self.tx, self.batch.node, shape_groups)
         for decision in single_decisions:
             writing.collect(decision)
-        writing.write([*self._fences(single_decisions, alike.held()), *alike.changes()])
+        writing.write([*self._fences(single_decisions, alike.tasks_by_epoch()), *alike.changes()])
         if movers := lanes.movers(decisions):
-            self.tx.do(lanes.settle, movers, lanes.giving_up(decisions))
+            self.tx.do(lanes.settle, movers)
         return writing.withdrawals
 
     def _fences(self, decisions: Sequence[Decision], held_tasks: Mapping[int, Sequence[int]]) -> list[Change]:
@@ -151,6 +151,7 @@ class _Commit:
             d.task.id
             for d in decisions
             if any((d.task.id, idx, attempt) not in existing_keys for idx, attempt in d.used_requests)
+            or not is_new(self.tx, d)
         }
 
     def _reject(self, decision: Decision, fault: Exception) -> None:

@@ -15,7 +15,7 @@ from makegood.base.file_paths import EFFECTIVE, entered, exists
 from makegood.base.private_files import make
 from makegood.base.sqlite_readonly import READ_ONLY, Glance, denied, may_write, refusal
 from makegood.errors import ConfigError, StoreError, StoreUnavailableError
-from makegood.store.sqlite.row_numbers import exhausted_in, remedy, trouble
+from makegood.store.sqlite.row_numbers import find_exhausted_in, remedy, trouble
 
 Connect = Callable[[str], sqlite3.Connection]
 """Opens a connection to a ``file:`` URI in autocommit mode. Tests pass one that counts or fails."""
@@ -83,12 +83,12 @@ def examine(path: Path) -> None:
         kind = filesystem(path.resolve(), Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
         if kind in REMOTE:
             raise ConfigError(
-                f"{path} lies on a network file system ({kind}), where SQLite's locks are not safe: "
+                f"{path} is on a network file system ({kind}), where SQLite's locks are not safe: "
                 "use a local disk, or PostgreSQL for several machines"
             )
 
 
-def opened(
+def open_database(
     path: Path, connect: Connect, *, create: bool = False, glance: Glance | None = None
 ) -> sqlite3.Connection:
     """Return a connection that is set up.
@@ -233,7 +233,7 @@ def _primary(error: sqlite3.Error) -> int:
     return code & 0xFF
 
 
-def translated(error: sqlite3.Error, path: Path) -> StoreError | ConfigError:
+def translate(error: sqlite3.Error, path: Path) -> StoreError | ConfigError:
     """Return our error for an error of SQLite, with a remedy."""
     code = _primary(error)
     if code == sqlite3.SQLITE_NOTADB:
@@ -255,7 +255,7 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError | ConfigError:
         sqlite3.SQLITE_CORRUPT: "the file is damaged: stop all processes and restore a backup",
         sqlite3.SQLITE_NOMEM: "memory ran out",
     }
-    if code == sqlite3.SQLITE_FULL and (tables := exhausted_in(path)):
+    if code == sqlite3.SQLITE_FULL and (tables := find_exhausted_in(path)):
         return StoreUnavailableError(f"{path}: {trouble(tables[0])}; {remedy(tables[0])} ({error})")
     if code in _RIGHTS:
         return StoreUnavailableError(f"{path}: {refusal(path, remedies[code])} ({error})")

@@ -10,20 +10,27 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from makegood.base.clock import Clock
-from makegood.base.file_paths import exists, unreachable
+from makegood.base.file_paths import FileNumber, exists, number_of, unreachable
 from makegood.base.sizes import KIB
 from makegood.base.sqlite_log import WriteAheadLog
 from makegood.base.sqlite_readonly import Glance, glanced
 from makegood.errors import StoreUnavailableError
 from makegood.store import migrations, records, views
 from makegood.store.sqlite import bulk_change, upkeep
-from makegood.store.sqlite.connection import Connect, examine, fsync_folder, is_damaged, opened, translated
+from makegood.store.sqlite.connection import (
+    Connect,
+    examine,
+    fsync_folder,
+    is_damaged,
+    open_database,
+    translate,
+)
 from makegood.store.sqlite.decision_rows import CHANGES
-from makegood.store.sqlite.file_identity import FileIdentity, FileNumber, number_of
+from makegood.store.sqlite.file_identity import FileIdentity
 from makegood.store.sqlite.store_threads import StoreClock, StoreThread
 from makegood.store.sqlite.transaction import Action, SharedTx, WriteTransaction
 from makegood.store.sqlite.wake_socket import WakeSocket
-from makegood.store.transaction import ReadWork, Verbs, Work, bound
+from makegood.store.transaction import ReadWork, Verbs, Work, binder
 from makegood.transactions import at_once
 
 _log = logging.getLogger("makegood.store")
@@ -91,7 +98,7 @@ class Database:
         line = self._make_line(
             name,
             self.path,
-            partial(self._opened, busy=busy, glance=glance),
+            partial(self._open_connection, busy=busy, glance=glance),
             self.clock,
             loop,
             on_commit=wake_socket.wake if wake_socket is not None else None,
@@ -106,8 +113,8 @@ class Database:
         line.start()
         return line
 
-    def _opened(self, *, busy: float = _BUSY, glance: Glance | None = None) -> sqlite3.Connection:
-        connection = opened(self.path, self.connect, glance=glance)
+    def _open_connection(self, *, busy: float = _BUSY, glance: Glance | None = None) -> sqlite3.Connection:
+        connection = open_database(self.path, self.connect, glance=glance)
         try:
             if glance is None:
                 bulk_change.install(connection, CHANGES)
@@ -118,7 +125,7 @@ class Database:
         return connection
 
     def _open_merger(self) -> sqlite3.Connection:
-        connection = opened(self.path, self.connect)
+        connection = open_database(self.path, self.connect)
         try:
             FileIdentity(
                 self.path, self._main
@@ -141,15 +148,15 @@ class Database:
             self._migrate()
 
         def look(glance: Glance | None) -> tuple[float, records.Identity]:
-            with closing(opened(self.path, self.connect, glance=glance)) as connection:
+            with closing(open_database(self.path, self.connect, glance=glance)) as connection:
                 version = upkeep.version(connection, str(self.path))
-                if migrate and version != migrations.needed("sqlite"):  # checked without asking for the lock
+                if migrate and version != migrations.latest_version("sqlite"):  # checked without the lock
                     self._migrate()
                     version = upkeep.version(connection, str(self.path))
                 migrations.verify("sqlite", version, str(self.path))
                 if not looking:
                     upkeep.forget_statistics(connection)
-                shift = upkeep.agreed_clock(connection, self.clock.clock, looking=looking)
+                shift = upkeep.agree_on_clock(connection, self.clock.clock, looking=looking)
                 return shift, upkeep.identity(connection)
 
         self.clock.shift, self.stored_identity = glanced(self.path, look) if looking else look(None)
@@ -158,7 +165,7 @@ class Database:
     def _migrate(self) -> list[str]:
         examine(self.path)
         new = not exists(self.path)
-        with closing(opened(self.path, self.connect, create=True)) as connection:
+        with closing(open_database(self.path, self.connect, create=True)) as connection:
             names = upkeep.migrate(connection, self.path, self.clock.clock)
         if new:
             fsync_folder(self.path)
@@ -177,7 +184,7 @@ class Database:
         try:
             return await asyncio.get_running_loop().run_in_executor(None, action)
         except sqlite3.Error as failure:
-            raise translated(failure, self.path) from failure
+            raise translate(failure, self.path) from failure
         except OSError as failure:
             raise unreachable(f"{self.path}: it", failure) from failure
 
@@ -206,7 +213,7 @@ class Database:
         """Run ``action`` in the reading thread, where it sees one moment."""
         return cast("T", await self._open(self.reader).ask(action))
 
-    async def written(self, work: Work[T], term: records.Grant | None = None) -> T:
+    async def run_write(self, work: Work[T], term: records.Grant | None = None) -> T:
         """Run an operation that is written once for all stores; with ``term``, under that lease."""
 
         def act(tx: WriteTransaction, term: records.Grant | None) -> T:
@@ -228,7 +235,7 @@ class Database:
         act.__name__ = getattr(work, "func", work).__name__
         return await self.write(act, again=True)
 
-    async def looked(self, work: ReadWork[T]) -> T:
+    async def run_read(self, work: ReadWork[T]) -> T:
         """Run an operation that is written once for all stores and only reads."""
         return await self.read(lambda tx: at_once(work(SharedTx(tx))))
 
@@ -238,7 +245,7 @@ class Database:
         """Return the status of the schema."""
 
         def look(glance: Glance | None) -> views.SchemaStatus:
-            with closing(opened(self.path, self.connect, glance=glance)) as connection:
+            with closing(open_database(self.path, self.connect, glance=glance)) as connection:
                 return upkeep.schema(connection, str(self.path))
 
         def there() -> views.SchemaStatus:
@@ -246,7 +253,7 @@ class Database:
             if exists(self.path):
                 return glanced(self.path, look)
             missing = [migration.name for migration in migrations.plan("sqlite", 0)]
-            return views.SchemaStatus("sqlite", 0, migrations.needed("sqlite"), missing)
+            return views.SchemaStatus("sqlite", 0, migrations.latest_version("sqlite"), missing)
 
         return await self.apart(there)
 
@@ -259,12 +266,12 @@ class Database:
 
         def look(glance: Glance | None) -> list[str]:
             try:
-                with closing(opened(self.path, self.connect, glance=glance)) as connection:
+                with closing(open_database(self.path, self.connect, glance=glance)) as connection:
                     return upkeep.check(connection, self.path, glance)
             except sqlite3.DatabaseError as failure:
                 if not is_damaged(failure):
                     raise
-                return [str(translated(failure, self.path))]
+                return [str(translate(failure, self.path))]
 
         def there() -> list[str]:
             examine(self.path)
@@ -289,7 +296,7 @@ def writes(
     function: Callable[Concatenate[WriteTransaction, P], T], *, again: bool = False
 ) -> Callable[Concatenate[Slice, P], Coroutine[Any, Any, T]]:
     """Make a method from a transaction that writes. ``again``: it can be repeated after a rollback."""
-    bind = bound(function)
+    bind = binder(function)
 
     @wraps(function)
     async def method(self: Slice, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -56,6 +56,10 @@ where id in (select x.value from json_each(?1) x)
 update makegood_task set state = 'processed', locked_by = null, result = {SPAN}, ended_at = ?3
 from json_each(?1) x where makegood_task.id = cast(x.key as integer)
 """,  # noqa: S608
+    # Timers that nobody needs any more. Those that are set again in the same Decision are not among them.
+    "dropped": """
+delete from makegood_request where task in (select x.value from json_each(?1) x) and idx = ?3 and attempt = 0 and kind = 'timer'
+""",
     "rested": "delete from makegood_request where task in (select x.value from json_each(?1) x)",
     # Steps that never had a failure, which are nearly all: sent, and done.
     "sent": """
@@ -175,9 +179,16 @@ values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?11) on conflict do nothing
     "noted": "insert into makegood_event (task, at, node, moves, note, attempts) values (?, ?, ?, ?, ?, ?)",
 }
 """The statement of each kind of change that is made row by row."""
-_WITH_TIME = frozenset({"timer", "used", "eased", "alert", "audit"})
+_WITH_TIME = frozenset({"timer", "used", "new_signal", "eased", "alert", "audit"})
 """Kinds of changes that take the time as their last value."""
-_DROP_TIMER = "delete from makegood_request where task = ? and idx = ? and attempt = 0 and kind = 'timer'"
+_NEW_SIGNAL = """
+insert into makegood_signal (task, name, id, step, digest, used, body, at, used_at)
+select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, iif(?6 is null, null, ?8) where not exists (select 1 from makegood_inbox where task = ?1)
+on conflict do nothing
+"""
+_IN_THE_WAY = """
+select 1 from makegood_signal where task = ?1 and name = ?2 and id = ?3 union all select 1 from makegood_inbox where task = ?1 limit 1
+"""
 _IN_FLIGHT = """
 select task, idx, attempt, taken_by from makegood_request where task in ({marks}) and answered = 0 and kind <> 'timer'
 """
@@ -190,7 +201,7 @@ READY = "update makegood_ready set last = max(last + ?, ?) returning last"
 
 
 @lru_cache(maxsize=1000)
-def encoded(*moves: Move) -> bytes:
+def encode_moves(*moves: Move) -> bytes:
     """Return moves in the encoding of the database. Most tasks make the same moves, so results are cached."""
     return rows.moves(list(moves))
 
@@ -202,6 +213,12 @@ def draw_ready(tx: WriteTransaction, count: int) -> int:
     """
     last: int = tx.rows(READY, (count, round(tx.now * 1_000_000)))[0][0]
     return last - count + 1
+
+
+def is_new(tx: WriteTransaction, d: Decision) -> bool:
+    """Return whether a Decision may write its new signal, if it has one."""
+    new = d.new_signal
+    return new is None or not tx.rows(_IN_THE_WAY, (d.task.id, new.name, new.id))
 
 
 @dataclass(slots=True)
@@ -265,7 +282,7 @@ class Writing:
         if d.answers or d.attempts or d.notes or d.kept_signals:
             note = rows.note(d.answers, d.kept_signals, d.task.state)
             self.rows["noted"].append((
-                id_, self.tx.now, self.node, encoded(*d.moves), note, rows.attempts(d.attempts, d.notes)
+                id_, self.tx.now, self.node, encode_moves(*d.moves), note, rows.attempts(d.attempts, d.notes)
             ))  # fmt: skip
         elif d.moves:
             self._move(d)
@@ -277,7 +294,7 @@ class Writing:
         self._task(d)
 
     def _move(self, d: Decision) -> None:
-        self.groups["moved", UNUSED, self.tx.now, self.node, encoded(*d.moves)].append(d.task.id)
+        self.groups["moved", UNUSED, self.tx.now, self.node, encode_moves(*d.moves)].append(d.task.id)
 
     def _step(self, d: Decision, idx: int, s: Step) -> None:
         """Collect any change of a step's row."""
@@ -318,6 +335,8 @@ class Writing:
         for kind, row in rare_rows(d):
             if kind in _GROUPS:
                 self.groups[kind, *row[1:]].append(id_)
+            elif kind == "dropped":
+                self.groups[kind, UNUSED, row[1]].append(id_)
             else:
                 self.rows[kind].append((*row, now) if kind in _WITH_TIME else row)
         self.withdraw += [(id_, idx, attempt) for idx, attempt in d.withdraw]
@@ -374,12 +393,13 @@ class Writing:
         Raises ``OvertakenError``.
         """
         tx = self.tx
-        stale_timers = self.rows.pop("dropped", ())
-        if first and (stale_timers or self.withdraw or self.cancels):
+        if (new_signals := self.rows.get("new_signal")) and tx.many(_NEW_SIGNAL, new_signals) < len(
+            new_signals
+        ):
+            raise bulk_change.OvertakenError  # known before what was read is deleted
+        if self.withdraw or self.cancels:
             bulk_change.write(tx.connection, first)
             first = ()
-        tx.many(_DROP_TIMER, stale_timers)
-        if self.withdraw or self.cancels:
             self._recall()
         bulk_change.write(tx.connection, [*first, *self._changes()])
         for (kind, *values), ids in self.groups.items():

@@ -6,23 +6,11 @@ before each transaction, the numbers of the files behind the names are compared 
 were opened. This takes two system calls, a few microseconds.
 """
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from makegood.base.file_paths import FileNumber, number_of
 from makegood.errors import StoreUnavailableError
-
-FileNumber = tuple[int, int]
-"""A device, and the number of a file on it: they identify a file regardless of its name."""
-
-
-def number_of(path: str) -> FileNumber | None:
-    """Return the number of the file that bears this name now; None if there is none."""
-    try:
-        status = os.stat(path)  # noqa: PTH116 - asked before every transaction: a Path costs more than the question
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 @dataclass(slots=True)
@@ -46,7 +34,7 @@ class FileIdentity:
         self._main_name = str(self.path.absolute())
         self._log_name = f"{self.path.resolve()}-wal"
 
-    def opened(self) -> None:
+    def record_log(self) -> None:
         """Record the write-ahead log of a newly opened connection.
 
         The log exists as long as a connection is open.

@@ -52,7 +52,7 @@ def _execute(connection: sqlite3.Connection, sql: str, values: Sequence[Any]) ->
     return rows
 
 
-def transacted(tx: WriteTransaction, work: Work[T]) -> T:
+def run_at_once(tx: WriteTransaction, work: Work[T]) -> T:
     """Run work that waits for nothing.
 
     Its errors are raised as ``WorkFault``, unless the database itself has failed.
@@ -62,16 +62,16 @@ def transacted(tx: WriteTransaction, work: Work[T]) -> T:
         result = at_once(work(inside))
     except BaseException as fault:
         inside.end(fault)
-        raise sorted_out(fault, inside.failure) from fault
+        raise store_error(fault, inside.failure) from fault
     try:
         inside.end()
     except TransactionError as fault:
-        raise sorted_out(fault, inside.failure) from fault
+        raise store_error(fault, inside.failure) from fault
     tx.topics |= inside.topics
     return result
 
 
-def sorted_out(fault: BaseException, failure: BaseException | None = None) -> BaseException:
+def store_error(fault: BaseException, failure: BaseException | None = None) -> BaseException:
     """Return the error that the store should see: a failure of the database as it is, any other as
     ``WorkFault``.
 
@@ -130,7 +130,7 @@ class _Talk:
             try:
                 answer = _execute(tx.connection, item.sql, item.values)
             except Exception as fault:
-                if isinstance(sorted_out(fault), sqlite3.Error):
+                if isinstance(store_error(fault), sqlite3.Error):
                     raise
                 self.loop.call_soon_threadsafe(_fail, item.future, fault)
             else:
@@ -181,7 +181,7 @@ class Dialogue(StoreTransaction):
             return
 
 
-async def talked(begin: Callable[[Action[None]], Awaitable[None]], work: Work[T]) -> T:
+async def run_dialogue(begin: Callable[[Action[None]], Awaitable[None]], work: Work[T]) -> T:
     """Run work that waits, in a transaction that ``begin`` starts."""
     dialogue = Dialogue(begin)
     try:

@@ -14,8 +14,8 @@ from pathlib import Path
 from makegood.errors import TransactionError
 from makegood.model.notices import topic_of
 from makegood.store import migrations, rows
-from makegood.store.joined_checks import another, checked, current, places, same_kind, topics_of
-from makegood.store.notice_records import received
+from makegood.store.joined_checks import another, check_drafts, current, places, same_kind, topics_of
+from makegood.store.notice_records import first_notice
 from makegood.store.records import Submission, Submitted
 from makegood.store.sqlite.decision_rows import READY
 from makegood.store.sqlite.notices import STORE, sending
@@ -57,7 +57,7 @@ async def join(
     Raises ``TransactionError``, ``SchemaMismatchError``, ``PayloadError``, and the errors of the caller's
     driver.
     """
-    checked(drafts)
+    check_drafts(drafts)
     await verify(caller, path, store_id)
     await caller.ask(_SAVEPOINT)
     try:
@@ -147,7 +147,7 @@ async def _insert(caller: Caller, draft: Submission, now: float, calendar: float
             await caller.ask(LANES, json.dumps(lanes))
         if draft.attributes:
             await caller.ask(ATTRIBUTES, json.dumps([(draft.id, *pair) for pair in draft.attributes]))
-        if (notice := received(draft)) is not None:
+        if (notice := first_notice(draft)) is not None:
             (store,) = await caller.ask(STORE)
             for sql, value_rows in sending([notice], store, now):
                 for values in value_rows:
@@ -156,5 +156,5 @@ async def _insert(caller: Caller, draft: Submission, now: float, calendar: float
     if draft.key is not None:
         by_key = (blob(draft.fingerprint), draft.key, draft.workflow, draft.app)
         for task_id, fingerprint in await caller.ask(BY_KEY, *by_key):
-            return rows.known_task(task_id, None if fingerprint is None else bytes(fingerprint))
+            return rows.duplicate_answer(task_id, None if fingerprint is None else bytes(fingerprint))
     return Submitted(draft.id, is_new=False, key_collision=True)

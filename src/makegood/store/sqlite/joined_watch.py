@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeAlias
 
+from makegood.base.cancelling import cancelled
 from makegood.base.contexts import home_context
 from makegood.errors import StoreError
 from makegood.store.sqlite.transaction import Action, WriteTransaction
@@ -20,49 +21,51 @@ from makegood.store.sqlite.transaction import Action, WriteTransaction
 _log = logging.getLogger("makegood.store")
 
 _FIRST, _GROWTH, _LONGEST, _SPAN = 0.002, 1.2, 0.1, 10.0
+"""Seconds until the first poll; the factor by which pauses grow; the longest pause; when polling ends."""
 _MOST = 1000
+"""Rows that are polled for at a time; beyond that, the oldest are given up."""
 _TASKS = "select id from makegood_task where id in ({marks})"
 _SIGNAL = "select task, name, id from makegood_signal where task = ? and name = ? and id = ?"
 _MESSAGE = "select queue, id from makegood_message where queue = ? and id = ?"
 
-Wanted: TypeAlias = int | tuple[str, str] | tuple[int, str, str]
-"""A task by its id, a message by its queue and id, a signal by its task, name and id."""
+RowKey: TypeAlias = int | tuple[str, str] | tuple[int, str, str]
+"""The row of a task, by its id; of a message, by its queue and id; of a signal, by its task, name and id."""
 
 
 class RunOnReader(Protocol):
     """Runs an action on the store's reading thread."""
 
-    def __call__(self, action: Action[set[Wanted]]) -> Awaitable[set[Wanted]]:
+    def __call__(self, action: Action[set[RowKey]]) -> Awaitable[set[RowKey]]:
         """Return the result of the action."""
 
 
 @dataclass(slots=True, eq=False)
-class Lookout:
-    """Calls ``on_sight`` soon after expected tasks, messages or signals were committed.
+class JoinedWatch:
+    """Calls ``on_commit`` soon after expected tasks, messages or signals were committed.
 
-    A lookout belongs to one event loop; ``expect`` may be called in any thread.
+    A watch belongs to one event loop; ``expect`` may be called in any thread.
     """
 
     read: RunOnReader
     """Runs an action on the store's reading thread."""
-    on_sight: Callable[[set[Wanted]], None]
-    """Called with those that were found."""
+    on_commit: Callable[[set[RowKey]], None]
+    """Called with those that are committed now."""
     _loop: asyncio.AbstractEventLoop | None = None
     _context: Context = field(default_factory=Context)
-    _keys: dict[Wanted, float] = field(default_factory=dict)
+    _keys: dict[RowKey, float] = field(default_factory=dict)
     _pause: float = _FIRST
     _watch: asyncio.Task[None] | None = None
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Bind the lookout to an event loop."""
+        """Bind the joined_watch to an event loop."""
         self._loop, self._context = loop, home_context()
 
-    def expect(self, key: Wanted) -> None:
+    def expect(self, key: RowKey) -> None:
         """Poll for a task, a message or a signal, for 10 seconds."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._expect, key, context=self._context.copy())
 
-    def _expect(self, key: Wanted) -> None:
+    def _expect(self, key: RowKey) -> None:
         if self._loop is None:  # closed meanwhile
             return
         while len(self._keys) >= _MOST:
@@ -70,14 +73,14 @@ class Lookout:
         self._keys[key] = self._loop.time() + _SPAN
         self._pause = _FIRST
         if self._watch is None or self._watch.done():
-            self._watch = self._loop.create_task(self._look(self._loop), name="lookout")
+            self._watch = self._loop.create_task(self._poll(self._loop), name="joined_watch")
 
-    async def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._keys:
             await asyncio.sleep(self._pause)
             self._pause = min(self._pause * _GROWTH, _LONGEST)
             try:
-                hits = await self.read(partial(_there, keys=tuple(self._keys)))
+                hits = await self.read(partial(_find_committed, keys=tuple(self._keys)))
             except StoreError as away:
                 _log.warning("looking for what was submitted in a caller's transaction: %s", away)
                 self._keys.clear()
@@ -85,20 +88,18 @@ class Lookout:
             for key in [key for key, end in self._keys.items() if key in hits or end < loop.time()]:
                 del self._keys[key]
             if hits:
-                self.on_sight(hits)
+                self.on_commit(hits)
 
     async def close(self) -> None:
         """Stop polling."""
         self._loop = None
         self._keys.clear()
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
-            self._watch = None
+        await cancelled(self._watch)
+        self._watch = None
 
 
-def _there(tx: WriteTransaction, keys: Sequence[Wanted]) -> set[Wanted]:
-    hits: set[Wanted] = {task for (task,) in tx.among(_TASKS, [key for key in keys if isinstance(key, int)])}
+def _find_committed(tx: WriteTransaction, keys: Sequence[RowKey]) -> set[RowKey]:
+    hits: set[RowKey] = {task for (task,) in tx.among(_TASKS, [key for key in keys if isinstance(key, int)])}
     for key in keys:
         if not isinstance(key, int):
             hits.update(map(tuple, tx.rows(_SIGNAL if len(key) == 3 else _MESSAGE, key)))

@@ -50,7 +50,7 @@ _OF_TASK, _OF_STEP = (16, 17), (2, 10, 11)
 
 def _step(tx: WriteTransaction, row: Row, doing: object, waiting: bool) -> Step:  # noqa: FBT001 - columns
     if doing is None and not waiting and row[3:] == _UNTOUCHED:
-        return tx.plans.untouched(row[2])
+        return tx.plans.new_step(row[2])
     (
         _,
         _,
@@ -168,7 +168,7 @@ def read(tx: WriteTransaction, raws: Sequence[Raw], room: int = NO_LIMIT) -> Rea
             parts = [_step(tx, row, doing.get((id_, row[1])), row[1] in timers) for row in pieces.steps[id_]]
             task, signal_rows = raw.record(pieces.static.get(id_)), pieces.signals.get(id_, ())
             signals = [KeptSignal(*row[1:]) for row in signal_rows]
-            result.tasks.append(Loaded(task, rows.checked(parts, raw.row[5]), messages, timers, signals))
+            result.tasks.append(Loaded(task, rows.check_steps(parts, raw.row[5]), messages, timers, signals))
         except Exception as fault:  # noqa: BLE001 - only this task's rows are involved here
             result.fault(id_, fault)
     return result

@@ -54,5 +54,5 @@ def sending(batch: Sequence[Notice], store: Row, now: float) -> list[tuple[str, 
     return [
         (_NOTICE, bodies),
         (_LISTENER, listener_rows),
-        (queues.SEND, [queues.sent(m, now) for m in messages]),
+        (queues.SEND, [queues.send_row(m, now) for m in messages]),
     ]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from makegood.errors import PayloadError
+from makegood.model.messages import Alert
 from makegood.store import queue_records
 from makegood.store.queue_operations import DEPTH, LENGTH, UNEXPIRED, check_room, kill_new
 from makegood.store.queue_records import DeadLetter, Outgoing, Receipt, Room, Sent
@@ -31,7 +32,7 @@ where {_OURS}
 """  # noqa: S608 - our own text
 
 
-def sent(m: Outgoing, now: float) -> Row:
+def send_row(m: Outgoing, now: float) -> Row:
     """Return the values of ``SEND``."""
     return (
         m.queue, m.id, blob(m.body), m.kind, m.correlation_id, m.reply_to, m.task, m.sequence, queue_records.headers(m), now,
@@ -57,20 +58,20 @@ def send(tx: WriteTransaction, requests: Sequence[tuple[Outgoing, Room]]) -> lis
     return answers
 
 
-def bury(tx: WriteTransaction, letters: Sequence[DeadLetter]) -> list[Sent]:
-    """Add messages as dead letters. Raises ``PayloadError``."""
+def bury(tx: WriteTransaction, letters: Sequence[DeadLetter], alert: Alert) -> list[Sent]:
+    """Add messages as dead letters, with one alert. Raises ``PayloadError``."""
     try:
         answers = [_send(tx, each.message) for each in letters]
     except DATA_FAULTS as fault:
         raise PayloadError(
             f"the database refuses a value of this message ({type(fault).__name__}: {fault}); nothing was kept"
         ) from fault
-    tx.do(kill_new, [each for each, answer in zip(letters, answers, strict=True) if answer.created])
+    tx.do(kill_new, [each for each, answer in zip(letters, answers, strict=True) if answer.created], alert)
     return answers
 
 
 def _send(tx: WriteTransaction, m: Outgoing) -> Sent:
-    if tx.run(SEND, sent(m, tx.now)) == 1:
+    if tx.run(SEND, send_row(m, tx.now)) == 1:
         return Sent(m.id, created=True)
     return Sent(m.id, created=False, conflict=bool(tx.rows(_OTHER, (m.queue, m.id, blob(m.body)))))
 
@@ -95,19 +96,19 @@ async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent
 
     Limits are checked before the insert, since nothing can be rolled back here.
     """
-    queue_records.checked([message])
+    queue_records.check_messages([message])
     queue, size = message.queue, len(message.body)
     values = (blob(message.body), queue, message.id)
     if room.depths.wants(queue, size, room.most_bytes, now):
         ((waiting, octets),) = await caller.ask(_DEPTH, queue, room.most)
-        room.depths.found(queue, waiting + 1, octets + size, now)
+        room.depths.record(queue, waiting + 1, octets + size, now)
     else:
         ((waiting,),), octets = await caller.ask(_LENGTH, queue, room.most), 0
     if room.full(queue, waiting, octets, size) and not await caller.ask(_KNOWN, *values):
         ((waiting, octets),) = await caller.ask(_UNEXPIRED, queue, now, room.most + 1)
         if (full := room.full(queue, waiting, octets, size)) is not None:
             raise full
-    if await caller.ask(f"{SEND} returning 1", *sent(message, now)):
+    if await caller.ask(f"{SEND} returning 1", *send_row(message, now)):
         caller.topics.add(f"queue:{queue}")
         return Sent(message.id, created=True)
     ((conflict,),) = await caller.ask(_KNOWN, *values)

@@ -7,7 +7,7 @@ from makegood.model.messages import TaskMessage
 from makegood.payload.codec import UNREADABLE
 from makegood.store import refusals, rows
 from makegood.store.records import TaskMessages
-from makegood.store.requests import sorted_messages
+from makegood.store.requests import sort_messages
 from makegood.store.sqlite.decision_rows import EVENT
 from makegood.store.sqlite.transaction import Row, WriteTransaction
 
@@ -21,7 +21,7 @@ select i.seq, i.task, i.body, t.locked_by, null from makegood_task t cross join 
 where t.locked_by = ? order by i.seq limit ?
 """
 """Only for tasks that the node holds: however many others have messages, as in a flood of signals."""
-_LEAVE = "insert into makegood_inbox (task, kind, at, body) values (?, ?, ?, ?)"
+_PUT_MESSAGE = "insert into makegood_inbox (task, kind, at, body) values (?, ?, ?, ?)"
 _TASKS = "select id, state from makegood_task where id in ({marks})"
 
 _IN_FLIGHT = """
@@ -35,8 +35,13 @@ _BODIES = "select task, body from makegood_inbox where task in ({marks})"
 def inbox(
     tx: WriteTransaction, node: int, limit: int, room: int, *, at_rest: bool
 ) -> tuple[TaskMessages, dict[int, str]]:
-    """Return what ``sorted_messages`` does; it reads no further than ``room`` bytes."""
-    return sorted_messages(tx.each(INBOX if at_rest else HELD_INBOX, (node, limit)), limit, room)
+    """Return the next messages for the tasks that ``node`` holds, and why some cannot be read: see
+    ``sort_messages``.
+
+    ``limit``: the most messages. ``room``: the most bytes of them. ``at_rest``: also return the tasks without
+    a holder that have messages.
+    """
+    return sort_messages(tx.each(INBOX if at_rest else HELD_INBOX, (node, limit)), limit, room)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,45 +62,45 @@ def answer(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[bool]
     Returns True for each reply that came in time.
     """
     tasks = list(dict.fromkeys(reply.task for reply in replies))
-    flying = {tuple(row[:3]): row[3:] for row in tx.among(_IN_FLIGHT, tasks)}
+    in_flight = {tuple(row[:3]): row[3:] for row in tx.among(_IN_FLIGHT, tasks)}
     stored_replies: dict[tuple[int, int, int], bytes] = {}
-    if any(row[3] for row in flying.values()):
-        stored_replies = _given(tx, tasks)
-    left: list[Row] = []
+    if any(row[3] for row in in_flight.values()):
+        stored_replies = _replies_in_inboxes(tx, tasks)
+    inbox_rows: list[Row] = []
     answer_keys: list[tuple[int, int, int]] = []
     late: list[IncomingReply] = []
     verdicts: list[bool] = []
     for reply in replies:
-        m = reply.message
-        key = (reply.task, m.idx, m.attempt)
-        doing, taken_by, complete_by, _ = flying.get(key, (None, None, None, 0))
-        body = rows.message(m)
+        message = reply.message
+        key = (reply.task, message.idx, message.attempt)
+        doing, taken_by, complete_by, _ = in_flight.get(key, (None, None, None, 0))
+        body = rows.message(message)
         if stored_replies.get(key) == body and taken_by == reply.node:
-            in_time = True
+            in_time = True  # delivered before: the agent did not learn of it, and sent it again
         elif (
             taken_by == reply.node
-            and doing == m.doing
+            and doing == message.doing
             and key not in stored_replies
             and complete_by >= tx.now
         ):
             in_time = True
             stored_replies[key] = body
             answer_keys.append(key)
-            left.append((reply.task, m.kind, tx.now, body))
+            inbox_rows.append((reply.task, message.kind, tx.now, body))
         else:
             in_time = False
             late.append(reply)
         verdicts.append(in_time)
     tx.many(_ANSWERED, answer_keys)
     if late:
-        left += _late(tx, late)
-    tx.many(_LEAVE, left)
-    if left:
+        inbox_rows += _record_late(tx, late)
+    tx.many(_PUT_MESSAGE, inbox_rows)
+    if inbox_rows:
         tx.topics.add("inbox")
     return verdicts
 
 
-def _given(tx: WriteTransaction, tasks: Sequence[int]) -> dict[tuple[int, int, int], bytes]:
+def _replies_in_inboxes(tx: WriteTransaction, tasks: Sequence[int]) -> dict[tuple[int, int, int], bytes]:
     """Return the replies in the inboxes of ``tasks``, by the request that they answer."""
     stored_replies: dict[tuple[int, int, int], bytes] = {}
     for task, body in tx.among(_BODIES, tasks):
@@ -108,7 +113,7 @@ def _given(tx: WriteTransaction, tasks: Sequence[int]) -> dict[tuple[int, int, i
     return stored_replies
 
 
-def _late(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[Row]:
+def _record_late(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[Row]:
     """Write late replies into the history.
 
     Returns the messages for those of their tasks that have not ended.
@@ -119,5 +124,5 @@ def _late(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[Row]:
         EVENT, [(r.task, tx.now, r.node, rows.moves([]), rows.late_reply(r.message)) for r in known_replies]
     )
     tx.do(refusals.refused, [refusals.late(r.node, r.task, r.message) for r in replies])
-    left = rows.late([(r.task, r.message) for r in replies], states)
-    return [(task, m.kind, tx.now, rows.message(m)) for task, m in left]
+    messages = rows.late([(r.task, r.message) for r in replies], states)
+    return [(task, m.kind, tx.now, rows.message(m)) for task, m in messages]

@@ -21,7 +21,7 @@ select distinct s.name from sqlite_sequence s join sqlite_master m on m.name = s
 _COUNTER = "select max(seq) from sqlite_sequence where name = ?"
 
 
-def exhausted(connection: sqlite3.Connection) -> list[str]:
+def find_exhausted(connection: sqlite3.Connection) -> list[str]:
     """Return the tables into which nothing can be inserted any more."""
     if not connection.execute(_COUNTS).fetchall():
         return []
@@ -30,19 +30,19 @@ def exhausted(connection: sqlite3.Connection) -> list[str]:
 
 
 def _last(connection: sqlite3.Connection, name: str) -> int:
-    table = _quoted(name)
+    table = _quote(name)
     ((row,),) = connection.execute(f"select max(rowid) from {table}")  # noqa: S608 - a table's own name
     ((counter,),) = connection.execute(_COUNTER, (name,))
     return max(row or 0, counter if isinstance(counter, int) else 0)
 
 
-def exhausted_in(path: Path) -> list[str]:
+def find_exhausted_in(path: Path) -> list[str]:
     """Return these tables of a file; none if it cannot be read."""
     with (
         suppress(sqlite3.Error),
         closing(sqlite_log.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=1.0)) as connection,
     ):
-        return exhausted(connection)
+        return find_exhausted(connection)
     return []
 
 
@@ -53,12 +53,12 @@ def trouble(name: str) -> str:
 
 def remedy(name: str) -> str:
     """Return what to do about it."""
-    table = _quoted(name)
+    table = _quote(name)
     delete = f"delete from {table} where rowid = {LARGEST}"  # noqa: S608 - a table's own name; for people
     literal_table = name.replace("'", "''")
     counter = f"update sqlite_sequence set seq = {_REST} where name = '{literal_table}'"  # noqa: S608 - the same
     return f"stop all processes, and delete that row, which another program wrote: `{delete}; {counter}`"
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"{}"'.format(name.replace('"', '""'))

@@ -15,7 +15,7 @@ from makegood.model.shape import ShapeRequest
 from makegood.store import rows
 from makegood.store.changes import ShapeGroups
 from makegood.store.sqlite.bulk_change import UNUSED, Change, spans, tasks
-from makegood.store.sqlite.decision_rows import encoded
+from makegood.store.sqlite.decision_rows import encode_moves
 from makegood.store.sqlite.transaction import WriteTransaction
 
 
@@ -28,7 +28,7 @@ class ShapeRows:
     """The node that holds the tasks."""
     groups: ShapeGroups
 
-    def held(self) -> dict[int, list[int]]:
+    def tasks_by_epoch(self) -> dict[int, list[int]]:
         """Return the tasks that this node must hold, by epoch."""
         tasks_by_epoch: defaultdict[int, list[int]] = defaultdict(list)
         for (_, epoch, _, _, _), of in self.groups.items():
@@ -57,16 +57,16 @@ class ShapeRows:
             for n, shape_request in enumerate(shape_step.sends):
                 yield "sent", task_text, UNUSED, shape_request.idx, shape_request.running.attempt
                 waiting = of[0].handed_at if in_memory else [d.requests[n] for d in of]
-                yield from self._asked(shape_request, task_text, priority, ids, waiting)
+                yield from self._request_changes(shape_request, task_text, priority, ids, waiting)
             moves = shape_step.ending if release else shape_step.moves
             if len(endings) < len(of):
-                yield "moved", move_text, UNUSED, self.tx.now, self.node, encoded(*moves)
+                yield "moved", move_text, UNUSED, self.tx.now, self.node, encode_moves(*moves)
             if endings:
                 ends = [rows.attempts(d.attempts) for d in endings]
                 for places, data in spans([d.before.id for d in endings], ends):
-                    yield "ended", places, data, self.tx.now, self.node, encoded(*moves)
+                    yield "ended", places, data, self.tx.now, self.node, encode_moves(*moves)
 
-    def _asked(
+    def _request_changes(
         self,
         shape_request: ShapeRequest,
         task_text: str,
@@ -79,11 +79,13 @@ class ShapeRows:
         ``waiting``: the requests that wait for an agent of another process, or when all of them are handed
         over in memory.
         """
-        idx, _, attempt, app, agent, action, _, _, within = shape_request.fields
-        to, now = ids_.address(app, agent), self.tx.now
+        r, now = shape_request.request, self.tx.now
+        to = ids_.address(r.app, r.agent)
         if isinstance(waiting, float):
-            yield "handed", task_text, waiting, idx, attempt, to, action, priority, now, self.node, within
+            yield (
+                "handed", task_text, waiting, r.idx, r.attempt, to, r.action, priority, now, self.node, r.within
+            )  # fmt: skip
             return
         self.tx.topics.add(f"agent:{to}")
         for places, data in spans(ids, [*map(rows.request, waiting)]):
-            yield "asked", places, data, idx, attempt, to, action, priority, now, within
+            yield "asked", places, data, r.idx, r.attempt, to, r.action, priority, now, r.within

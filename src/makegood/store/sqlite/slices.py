@@ -7,19 +7,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
-from makegood.model.messages import Act, TaskMessage
+from makegood.model.messages import Act, Alert, TaskMessage
 from makegood.store import queue_records, records, search, task_excerpts
 from makegood.store import views as views_
-from makegood.store.generation import restored
-from makegood.store.operator_commands import TaskVerbs
+from makegood.store.generation import begin_after_restore
 from makegood.store.priority_ageing import Ageing
-from makegood.store.queue_operations import QueueVerbs
+from makegood.store.protocol import Admin, Nodes, Queues, Requests, Tasks
 from makegood.store.queue_records import DeadLetter, Depths, Outgoing, Receipt, Room, Sent
-from makegood.store.requests import RequestVerbs
 from makegood.store.schedule_verbs import ScheduleQuestion, ScheduleVerbs, Scheduling
 from makegood.store.schedules import FiringPlace
 from makegood.store.signals import OutgoingSignal, Signalled
-from makegood.store.soundness import broken
+from makegood.store.soundness import find_defects
 from makegood.store.sqlite import doctor, leases, load, requests, signals, upkeep
 from makegood.store.sqlite import queues as mails
 from makegood.store.sqlite.commit import commit, put_to_error
@@ -28,13 +26,13 @@ from makegood.store.sqlite.joined_submit import join, verify
 from makegood.store.sqlite.submit import submit
 from makegood.store.sqlite.take import take, turn
 from makegood.store.sqlite.transaction import WriteTransaction
-from makegood.store.upkeep import NodeVerbs, UpkeepVerbs, heartbeat, register
+from makegood.store.upkeep import heartbeat, register
 from makegood.transactions import Caller
 
 T = TypeVar("T")
 
 
-class TaskSlice(Slice, TaskVerbs):
+class TaskSlice(Slice, Tasks):
     """Tasks, their steps and their inboxes."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
@@ -96,7 +94,7 @@ class TaskSlice(Slice, TaskVerbs):
         return await signals.put(caller, signal, self._db.clock.now())
 
 
-class RequestSlice(Slice, RequestVerbs):
+class RequestSlice(Slice, Requests):
     """Requests to agents, and their replies."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
@@ -117,41 +115,41 @@ class RequestSlice(Slice, RequestVerbs):
     turn = writes(turn)
 
 
-class QueueSlice(Slice, QueueVerbs):
+class QueueSlice(Slice, Queues):
     """Queues of messages."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self.depths = Depths()  # the writer's
 
-    async def _verified(self, caller: Caller) -> float:
+    async def _verify_caller(self, caller: Caller) -> float:
         await verify(caller, self._db.path, self._db.identity.store_id)
         return self._db.clock.now()
 
     async def accept(self, caller: Caller, receipt: Receipt) -> bool:
         """Acknowledge a message in the caller's transaction."""
-        return await mails.accept(caller, receipt, await self._verified(caller))
+        return await mails.accept(caller, receipt, await self._verify_caller(caller))
 
     async def put(
         self, caller: Caller, message: Outgoing, most: int, most_bytes: int = records.NO_LIMIT
     ) -> Sent:
         """Send a message in the caller's transaction."""
         room = Room(most, most_bytes, self.depths)
-        return await mails.put(caller, message, room, await self._verified(caller))
+        return await mails.put(caller, message, room, await self._verify_caller(caller))
 
     async def send_messages(
         self, messages: Sequence[Outgoing], most: int, most_bytes: int = records.NO_LIMIT
     ) -> list[Sent]:
         """Send messages, together with those that other callers send at the same moment."""
-        queue_records.checked(messages)
+        queue_records.check_messages(messages)
         room = Room(most, most_bytes, self.depths)
         octets = sum([len(m.body) for m in messages])
         return await self._db.together(mails.send, [(m, room) for m in messages], octets=octets)
 
-    async def keep_dead_letters(self, letters: Sequence[DeadLetter]) -> list[Sent]:
+    async def keep_dead_letters(self, letters: Sequence[DeadLetter], alert: Alert) -> list[Sent]:
         """Add messages as dead letters."""
-        queue_records.checked([each.message for each in letters])
-        return await self._db.write(partial(mails.bury, letters=letters)) if letters else []
+        queue_records.check_messages([each.message for each in letters])
+        return await self._db.write(partial(mails.bury, letters=letters, alert=alert)) if letters else []
 
     async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
         """Remove messages from their queues."""
@@ -161,7 +159,7 @@ class QueueSlice(Slice, QueueVerbs):
 class ScheduleSlice(Slice, ScheduleVerbs):
     """Schedules and their firings."""
 
-    async def _scheduled(self, work: Scheduling[T], term: records.Grant | None = None) -> T:
+    async def _run_write(self, work: Scheduling[T], term: records.Grant | None = None) -> T:
         def act(tx: WriteTransaction, term: records.Grant | None) -> T:
             if term is not None:
                 tx.fence(term)
@@ -174,7 +172,7 @@ class ScheduleSlice(Slice, ScheduleVerbs):
         act.__name__ = getattr(work, "func", work).__name__
         return await self._db.write(partial(act, term=term))
 
-    async def _asked(self, question: ScheduleQuestion[T]) -> T:
+    async def _run_read(self, question: ScheduleQuestion[T]) -> T:
         return await self._db.read(lambda tx: tx.do(question, tx.calendar))
 
 
@@ -188,7 +186,7 @@ class LeaseSlice(Slice):
     past_terms = reads(leases.past_terms)
 
 
-class NodeSlice(Slice, NodeVerbs):
+class NodeSlice(Slice, Nodes):
     """Processes."""
 
     async def register(self, info: views_.NodeInfo) -> int:
@@ -202,29 +200,37 @@ class NodeSlice(Slice, NodeVerbs):
         return await self._db.run_ahead(partial(heartbeat, node=node, info=info)) is not None
 
 
-class AdminSlice(Slice, UpkeepVerbs):
+class AdminSlice(Slice, Admin):
     """The store as a whole."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self.schema = database.schema
-        self.migrate = database.migrate
-        self.check = database.check
+    async def schema(self) -> views_.SchemaStatus:
+        """Return the state of the schema."""
+        return await self._db.schema()
+
+    async def migrate(self) -> list[str]:
+        """Apply missing migrations."""
+        return await self._db.migrate()
+
+    async def check(self) -> list[str]:
+        """Verify integrity and durability settings."""
+        return await self._db.check()
 
     async def examine(self) -> list[views_.Finding]:
         """Examine the file, its location and its durability."""
-        return await self._db.apart(partial(doctor.look, self._db.path, self._db.connect))
+        return await self._db.apart(partial(doctor.examine, self._db.path, self._db.connect))
 
     async def broken(self, limit: int) -> list[str]:
         """Return the rows that cannot be read, one sentence each."""
         read = self._db.read
-        return await broken(
-            self._db, lambda after, most: read(partial(doctor.unread, after=after, limit=most)), limit
+        return await find_defects(
+            self._db,
+            lambda after, most: read(partial(doctor.unreadable_tasks, after=after, limit=most)),
+            limit,
         )
 
     async def begin_generation(self, act: Act) -> records.NewGeneration:
         """Raise the generation, because an operator says that the file was restored."""
-        outcome = await self._db.written(partial(restored, act=act))
+        outcome = await self._db.run_write(partial(begin_after_restore, act=act))
         self._db.stored_identity = records.Identity(self._db.identity.store_id, outcome.generation)
         return outcome
 

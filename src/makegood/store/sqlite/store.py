@@ -17,11 +17,12 @@ from makegood.store.records import IDLE
 from makegood.store.sqlite import slices
 from makegood.store.sqlite.connection import Connect, connect
 from makegood.store.sqlite.database import Database
-from makegood.store.sqlite.inbox_work import WorkFault, talked, transacted
-from makegood.store.sqlite.joined_watch import Wanted
+from makegood.store.sqlite.inbox_work import WorkFault, run_at_once, run_dialogue
+from makegood.store.sqlite.joined_watch import RowKey
 from makegood.store.sqlite.store_threads import StoreThread
 from makegood.store.sqlite.wake_socket import Heard, WakeSocket
 from makegood.store.sqlite.wakes import Wakes
+from makegood.store.subscribers import Receive
 from makegood.store.supervision import SupervisionVerbs
 from makegood.transactions import Caller
 
@@ -123,9 +124,13 @@ class SQLiteStore:
         """
         return self._wakes.subscribe(topic, wake)
 
-    def joined(self, *keys: Wanted) -> None:
+    def receive(self, take: Receive) -> Callable[[], None]:  # noqa: ARG002 - a read costs no round trip here
+        """Offer nothing."""
+        return lambda: None
+
+    def joined(self, *keys: RowKey) -> None:
         """Poll for these tasks or messages for 10 seconds, and wake listeners once they are committed."""
-        self._wakes.joined(*keys)
+        self._wakes.expect(*keys)
 
     async def transact(
         self,
@@ -136,9 +141,9 @@ class SQLiteStore:
     ) -> T:
         """Run ``work`` in a transaction of the store; ``waits``: the work has to wait (an ``async def``)."""
         if waits:
-            return await talked(self._database.write, work)
+            return await run_dialogue(self._database.write, work)
         try:
-            return await self._database.write(partial(transacted, work=work))
+            return await self._database.write(partial(run_at_once, work=work))
         except WorkFault as wrapper:
             fault = wrapper.fault
         raise fault  # with the cause that it has, and not from the wrapper

@@ -33,7 +33,7 @@ from makegood.base.sqlite_log import WriteAheadLog
 from makegood.base.sqlite_readonly import TIMES, Glance, restless
 from makegood.errors import StoreError, StoreUnavailableError
 from makegood.store.rows import Interner
-from makegood.store.sqlite.connection import is_broken, is_busy, is_garbled, legible, translated
+from makegood.store.sqlite.connection import is_broken, is_busy, is_garbled, legible, translate
 from makegood.store.sqlite.file_identity import FileIdentity
 from makegood.store.sqlite.transaction import CarefullyError, WriteTransaction, is_environment
 
@@ -118,6 +118,7 @@ class StoreThread:
     _plans: Interner = field(default_factory=Interner)
     _inside: threading.Lock = field(default_factory=fork_lock)
     _over: bool = False
+    _death: StoreError | None = None
     _writer: int = 0
     _commits: int = 0
 
@@ -140,6 +141,8 @@ class StoreThread:
         """
         if self._over or self._thread is None:
             raise StoreUnavailableError(f"{self.path}: the store is not open; `await store.open()` first")
+        if self._death is not None:
+            raise self._death
         if asyncio.get_running_loop() is not self.loop:
             raise other_loop(self.loop, "this store")
         future: asyncio.Future[Any] = self.loop.create_future()
@@ -154,6 +157,15 @@ class StoreThread:
         if self._operations:
             operations, self._operations = self._operations, []
             self._queue.put(operations)
+        if self._death is not None:
+            self._fail_rest(self._death)
+
+    def _fail_rest(self, error: StoreError) -> None:
+        """Fail everything that the thread, which is dead, leaves in the queue."""
+        while not self._queue.empty():
+            for operation in self._queue.get() or ():
+                operation.error = error
+                self._deliver([operation], set())
 
     async def stop(self) -> None:
         """Finish what was asked for, close the connection and end the thread."""
@@ -167,16 +179,41 @@ class StoreThread:
     # Everything below runs in the thread.
 
     def _live(self) -> None:
-        is_over = False
         waiting: deque[Operation] = deque()
+        try:
+            self._serve(waiting)
+        except BaseException as failure:  # noqa: BLE001 - every caller gets it
+            self._die(failure, list(waiting))
+
+    def _die(self, failure: BaseException, waiting: list[Operation]) -> None:
+        """Let callers fail, now and from now on: a thread that a fault in makegood ended serves nobody."""
+        self._death = StoreError(
+            f"{self.path}: a fault in makegood ended the thread that {'writes' if self.writes else 'reads'} ({type(failure).__name__}: "
+            f"{failure}); restart this process, and please report it with the traceback"
+        )
+        self._death.__cause__ = failure
+        _log.critical("%s", self._death, exc_info=failure)
+        self._queue.put(waiting)
+        try:
+            self.loop.call_soon_threadsafe(self._fail_rest, self._death)
+        except RuntimeError:
+            _log.debug("the event loop ended before %d callers could be failed", len(waiting))
+
+    def _serve(self, waiting: deque[Operation]) -> None:
+        is_over = False
         while waiting or not is_over:
             while not is_over and not (waiting and self._queue.empty()):
                 operations = self._queue.get()
                 is_over = operations is None
                 waiting.extend(operations or ())
             if waiting:
-                with self._inside:
-                    self._perform(_next(waiting))
+                operations = _next(waiting)
+                try:
+                    with self._inside:
+                        self._perform(operations)
+                except BaseException:
+                    waiting.extend(operations)
+                    raise
         self._drop()
 
     def _perform(self, operations: list[Operation]) -> None:
@@ -192,10 +229,12 @@ class StoreThread:
             error = self._ours(failure)
             for operation in operations:
                 operation.error = error
-        if topics and self.on_commit is not None:
-            self.on_commit(topics)
-        self._merge_log()
-        self._hand_back(operations, topics)
+        try:
+            if topics and self.on_commit is not None:
+                self.on_commit(topics)
+            self._merge_log()
+        finally:  # whatever becomes of the thread: these are decided
+            self._hand_back(operations, topics)
 
     def _merge_log(self) -> None:
         """Merge a log that has become long. The event loop is idle now; later, its steps would wait for this
@@ -226,7 +265,7 @@ class StoreThread:
 
     def _write(self, operations: list[Operation]) -> set[str]:
         try:
-            return self._written(operations)
+            return self._write_batch(operations)
         except sqlite3.Error as failure:
             if not is_garbled(failure):
                 raise
@@ -243,7 +282,7 @@ class StoreThread:
         finally:
             connection.text_factory = str
 
-    def _written(self, operations: list[Operation]) -> set[str]:
+    def _write_batch(self, operations: list[Operation]) -> set[str]:
         if all(operation.again for operation in operations):
             try:
                 return self._transaction(operations, careful=False)
@@ -256,7 +295,7 @@ class StoreThread:
         tx = WriteTransaction(connection, self.clock.now(), self._plans, self.clock.clock.wall(), careful)
         before = connection.total_changes
         try:
-            groups = _grouped(operations)
+            groups = _group(operations)
             for group in groups:
                 self._do(tx, group, alone=len(groups) == 1)
             if connection.total_changes != before:
@@ -400,7 +439,7 @@ class StoreThread:
             self._connection = self.connect()
             self.openings += 1
             if place is not None:
-                place.opened()
+                place.record_log()
         if place is not None:
             place.verify()
         return self._connection
@@ -432,7 +471,7 @@ class StoreThread:
 
     def _ours(self, failure: BaseException) -> BaseException:
         if isinstance(failure, sqlite3.Error):
-            error: BaseException = translated(failure, self.path)
+            error: BaseException = translate(failure, self.path)
         elif isinstance(failure, OSError):
             error = unreachable(f"{self.path}: it", failure)
         elif isinstance(failure, Exception) and not isinstance(failure, StopIteration):
@@ -453,7 +492,7 @@ def _next(waiting: deque[Operation]) -> list[Operation]:
     return operations
 
 
-def _grouped(operations: list[Operation]) -> list[list[Operation]]:
+def _group(operations: list[Operation]) -> list[list[Operation]]:
     """Group operations that can run together, each group at the position of its first operation."""
     groups: list[list[Operation]] = []
     together: dict[Callable[..., Any], list[Operation]] = {}

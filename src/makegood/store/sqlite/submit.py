@@ -9,7 +9,7 @@ from makegood.base.wall_times import AHEAD
 from makegood.errors import PayloadError
 from makegood.store import rows
 from makegood.store.joined_checks import places
-from makegood.store.notice_records import received
+from makegood.store.notice_records import first_notice
 from makegood.store.records import Submission, Submitted
 from makegood.store.sqlite import notices
 from makegood.store.sqlite.bulk_change import UNUSED, Change, spans, tasks
@@ -70,7 +70,7 @@ def _submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitte
     first = draw_ready(tx, len(drafts))
     count = _tasks(tx, drafts, first)
     answers: list[Submitted | None] = [None] * len(drafts)
-    numbers = range(len(drafts)) if count == len(drafts) else _created(tx, drafts, first)
+    numbers = range(len(drafts)) if count == len(drafts) else _find_inserted(tx, drafts, first)
     for n in numbers:
         answers[n] = Submitted(drafts[n].id, is_new=True)
     _with_steps(tx, [drafts[n] for n in numbers])
@@ -78,10 +78,12 @@ def _submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitte
     tx.many(SLEEP, [values for values in starts if values is not None])
     if attributes := [(drafts[n].id, *pair) for n in numbers for pair in drafts[n].attributes]:
         tx.run(ATTRIBUTES, (json.dumps(attributes),))
-    if lanes := [place for n in numbers for place in places(drafts[n], first + n)]:
+    with_lanes = [n for n in numbers if drafts[n].lanes.names]
+    if lanes := [place for n in with_lanes for place in places(drafts[n], first + n)]:
         tx.run(LANES, (json.dumps(lanes),))
         tx.topics.add("queued")
-    first_notices = [notice for n in numbers if (notice := received(drafts[n])) is not None]
+    with_reply = [drafts[n] for n in numbers if drafts[n].reply_to is not None]
+    first_notices = [notice for draft in with_reply if (notice := first_notice(draft)) is not None]
     if first_notices:
         notices.write(tx, first_notices)
     if any(drafts[n].holder is None and not drafts[n].lanes.names for n in numbers):
@@ -113,7 +115,7 @@ def _tasks(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> in
     )
     for n, d in enumerate(drafts):
         names, head = _texts(d)
-        ids, values = alike[names, _shared(d, tx.now)]
+        ids, values = alike[names, _common_values(d, tx.now)]
         ids.append(d.id)
         values.append(
             b"%09d%b%b%b"
@@ -161,7 +163,7 @@ def alike_statement(names: tuple[str, ...]) -> str:
     return _TASKS.format(columns=columns, values=values, sizes=sizes, at=at)
 
 
-def _shared(d: Submission, now: float) -> Row:
+def _common_values(d: Submission, now: float) -> Row:
     """Return the values that a task may share with others, from ``?4`` on."""
     begins = d.first is not None
     complete_by = now + d.within if begins and d.within is not None else None
@@ -216,7 +218,7 @@ def _steps(
             own[values] += [(draft.id, spec) for draft in alike]
 
 
-def _created(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> list[int]:
+def _find_inserted(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> list[int]:
     """Return the positions of the drafts that were inserted, recognised by their ``ready_seq``, which is
     unique.
     """
@@ -230,5 +232,5 @@ def _existing(tx: WriteTransaction, draft: Submission) -> Submitted:
         for task, fingerprint in tx.rows(
             BY_KEY, (blob(draft.fingerprint), draft.key, draft.workflow, draft.app)
         ):
-            return rows.known_task(task, fingerprint)
+            return rows.duplicate_answer(task, fingerprint)
     return Submitted(draft.id, is_new=False, key_collision=True)

@@ -148,7 +148,7 @@ class _Taking:
             candidates.sort(key=lambda row: (-row[_PRIORITY], row[_SENT_AT]))
         best = candidates[: offer.slots]
         oldest = max((tx.now - row[_SENT_AT] for row in best), default=0.0) if ages else None
-        ageing.found(offer.agent, full=len(candidates) >= offer.slots, oldest=oldest, now=tx.now)
+        ageing.record(offer.agent, full=len(candidates) >= offer.slots, oldest=oldest, now=tx.now)
         return best
 
     def _give(self, waiting: Sequence[Row], agent_pace: Pace | None, take: str) -> int:

@@ -9,7 +9,7 @@ from makegood.errors import SchemaMismatchError
 from makegood.store import migrations
 from makegood.store.records import Identity
 from makegood.store.sqlite.connection import is_busy
-from makegood.store.sqlite.row_numbers import exhausted, remedy, trouble
+from makegood.store.sqlite.row_numbers import find_exhausted, remedy, trouble
 from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.store.views import SchemaStatus
 
@@ -36,7 +36,7 @@ _STATISTICS = "select name from sqlite_master where name in ('sqlite_stat1', 'sq
 _APPLIED = "insert into makegood_schema_version (version, name, applied_at) values (?, ?, ?)"
 
 
-def agreed_clock(connection: sqlite3.Connection, clock: Clock, *, looking: bool) -> float:
+def agree_on_clock(connection: sqlite3.Connection, clock: Clock, *, looking: bool) -> float:
     """Return the seconds to add to this boot's monotonic clock.
 
     The first process of a boot decides the value, and writes it unless it is only ``looking``. Later
@@ -123,7 +123,7 @@ def schema(connection: sqlite3.Connection, where: str) -> SchemaStatus:
         counts[table.removeprefix("makegood_")] = connection.execute(sql).fetchone()[0]
     missing = [migration.name for migration in migrations.plan("sqlite", schema_version)]
     names = [name for (name,) in connection.execute(_OTHERS)]
-    return SchemaStatus("sqlite", schema_version, migrations.needed("sqlite"), missing, counts, names)
+    return SchemaStatus("sqlite", schema_version, migrations.latest_version("sqlite"), missing, counts, names)
 
 
 def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> list[str]:
@@ -131,7 +131,7 @@ def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> list[st
     connection.execute("begin immediate")
     try:
         schema_version = version(connection, str(path))
-        if schema_version > migrations.needed("sqlite"):
+        if schema_version > migrations.latest_version("sqlite"):
             migrations.verify("sqlite", schema_version, str(path))
         missing_migrations = migrations.plan("sqlite", schema_version)
         for migration in missing_migrations:
@@ -182,7 +182,7 @@ def check(connection: sqlite3.Connection, path: Path, glance: Glance | None) -> 
         if text != "ok"
     ]
     if not findings:
-        findings = [f"{path}: {trouble(table)}; {remedy(table)}" for table in exhausted(connection)]
+        findings = [f"{path}: {trouble(table)}; {remedy(table)}" for table in find_exhausted(connection)]
     mode = journal_mode(connection, glance)
     if mode != "wal":
         findings.append(f"{path}: journal_mode is {mode}, it must be wal: `pragma journal_mode = wal`")

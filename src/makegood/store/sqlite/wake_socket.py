@@ -36,7 +36,10 @@ KINDS = {
     "notice": "n",
     "bulk": "b",
     "schedule": "m",
+    "nodes": "o",
 }
+_EVERY = "*"
+"""Instead of a letter, of a topic without one, as a newer release may have: it wakes every process."""
 _MOST_PATH = 100  # sun_path holds 108 bytes on Linux, 104 elsewhere
 _NAME_ROOM = 24
 _QUEUE_FILE = Path("/proc/sys/net/unix/max_dgram_qlen")
@@ -105,7 +108,7 @@ class WakeSocket:
         self._folder = folder_of(self.path)
 
     @property
-    def watched(self) -> socket.socket | None:
+    def listener(self) -> socket.socket | None:
         """Our socket; None if it is not open."""
         return self._listening
 
@@ -198,7 +201,7 @@ class WakeSocket:
         """
         if self._sending is None:
             return
-        letters = {kind_of(topic) for topic in topics}
+        letters = {KINDS.get(topic.partition(":")[0], _EVERY) for topic in topics}
         data = "\n".join(sorted(topics)).encode()
         if len(data) > _MOST_BYTES:
             data = data[: data.rindex(b"\n", 0, _MOST_BYTES)]
@@ -216,7 +219,7 @@ class WakeSocket:
             stem, _, subscriptions = name.partition(".")
             if (
                 stem == self._stem
-                or letters.isdisjoint(subscriptions)
+                or (_EVERY not in letters and letters.isdisjoint(subscriptions))
                 or (only is not None and stem not in only)
             ):
                 continue

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from makegood.base.sqlite_readonly import may_write
 from makegood.store.sqlite.database import Database, data_version
-from makegood.store.sqlite.joined_watch import Lookout, Wanted
+from makegood.store.sqlite.joined_watch import JoinedWatch, RowKey
 from makegood.store.sqlite.wake_socket import Heard, WakeSocket, kind_of
 from makegood.store.subscribers import Subscribers
 
@@ -32,7 +32,7 @@ class Wakes:
         self.announce = self._subscribers.announce
         self._poll_timer: asyncio.TimerHandle | None = None
         self._data_version = (0, -1)
-        self._lookout = Lookout(database.read, self._seen)
+        self._joined_watch = JoinedWatch(database.read, self._wake_for)
 
     def wake_socket(self) -> WakeSocket:
         """Create the wake socket, which the writing thread uses."""
@@ -49,12 +49,12 @@ class Wakes:
                 loop.add_reader(handle, wake_socket.answer)
             for topic in self._subscribers:
                 wake_socket.listen_to(topic)
-        self._lookout.open(loop)
+        self._joined_watch.open(loop)
         self._plan_poll()
 
     async def rest(self) -> None:
-        """Stop polling. Commits under way still wake others."""
-        await self._lookout.close()
+        """Stop polling. Commits under way still wake other processes."""
+        await self._joined_watch.close()
         if self._poll_timer is not None:
             self._poll_timer.cancel()
 
@@ -62,8 +62,8 @@ class Wakes:
         """Close the wake socket."""
         wake_socket, self._socket = self._socket, None
         if wake_socket is not None:
-            if wake_socket.watched is not None:
-                asyncio.get_running_loop().remove_reader(wake_socket.watched)
+            if wake_socket.listener is not None:
+                asyncio.get_running_loop().remove_reader(wake_socket.listener)
             wake_socket.close()
 
     def subscribe(self, topic: str, wake: Callable[[], None]) -> Callable[[], None]:
@@ -75,37 +75,46 @@ class Wakes:
             self._socket.listen_to(topic)
         return self._subscribers.subscribe(topic, wake)
 
-    def joined(self, *keys: Wanted) -> None:
-        """Poll for these tasks or messages for 10 seconds, and wake listeners once they are committed."""
+    def expect(self, *keys: RowKey) -> None:
+        """Poll for rows that a caller's transaction wrote, and wake listeners once they are committed.
+
+        It polls for 10 seconds.
+        """
         for key in keys:
-            self._lookout.expect(key)
+            self._joined_watch.expect(key)
 
     def _plan_poll(self) -> None:
         if self._poll is not None and self._db.reader is not None:
-            self._poll_timer = asyncio.get_running_loop().call_later(self._poll, self._look)
+            self._poll_timer = asyncio.get_running_loop().call_later(self._poll, self._poll_version)
 
-    def _look(self) -> None:
+    def _poll_version(self) -> None:
         if self._db.reader is not None and self._subscribers:
-            self._db.reader.ask(data_version).add_done_callback(self._looked)
+            self._db.reader.ask(data_version).add_done_callback(self._compare_version)
         else:
             self._plan_poll()
 
-    def _looked(self, future: "asyncio.Future[int]") -> None:
+    def _compare_version(self, future: "asyncio.Future[int]") -> None:
         reader = self._db.reader
         if not future.cancelled() and future.exception() is None and reader is not None:
-            version = (reader.openings, future.result())  # numbers of two connections cannot be compared
+            version = (
+                reader.openings,
+                future.result(),
+            )  # SQLite's number is comparable only within a connection
             if version != self._data_version:
                 self._data_version = version
                 self.announce(None)
         self._plan_poll()
 
-    def _seen(self, keys: set[Wanted]) -> None:
-        """Wake all processes for tasks and messages that were committed on a connection that wakes
-        nobody.
-        """
-        topics = {f"queue:{key[0]}" if len(key) == 2 else "inbox" for key in keys if not isinstance(key, int)}
-        if any(isinstance(key, int) for key in keys):
-            topics |= {"pending", "sleeping", "queued"}
+    def _wake_for(self, keys: set[RowKey]) -> None:
+        """Wake all processes for rows that were committed on a caller's connection, which wakes nobody."""
+        topics: set[str] = set()
+        for key in keys:
+            if isinstance(key, int):  # a task, in whichever state it was submitted
+                topics |= {"pending", "sleeping", "queued"}
+            elif len(key) == 2:  # a message
+                topics.add(f"queue:{key[0]}")
+            else:  # a signal
+                topics.add("inbox")
         if self._socket is not None:
             self._socket.wake(topics)
         self.announce(topics)

@@ -53,11 +53,11 @@ class KeysAndTokens(Rule):
         """Look at what is handed out, and at what is called."""
         self.saw()
         if event.kind == "sent":
-            self._sent(event, world)
+            self._check_dispatch(event, world)
         else:
             self._call(event, world)
 
-    def _sent(self, event: Event, world: HistoryState) -> None:
+    def _check_dispatch(self, event: Event, world: HistoryState) -> None:
         task, idx = world.task(event.task), event["idx"]
         name, step = task.name(idx), task.step(idx)
         highest = max(step.dispatches, default=0)
@@ -160,7 +160,7 @@ class KeysNotForgotten(Rule):
         elif event.kind == "act":
             if world.task(event.task).state == "error" and event["verdict"] == "applied":
                 self._forget(event.task, world)
-        elif event["doing"] != "probe" and (dispatch := world.asked(event)) is not None:
+        elif event["doing"] != "probe" and (dispatch := world.dispatch_of(event)) is not None:
             if event.kind == "taken":
                 self._first.setdefault(dispatch.key, event)
             elif dispatch.key not in self._calls:  # it was given back, and nothing had been sent

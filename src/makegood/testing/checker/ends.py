@@ -8,7 +8,7 @@ from msgspec import json
 from makegood.model.plan import UNTIL
 from makegood.model.states import AT_REST, TEXTS
 from makegood.testing.checker.reading import PASSED, HistoryState, TaskNow
-from makegood.testing.checker.report import Report, listed
+from makegood.testing.checker.report import Report, join_names
 from makegood.testing.checker.rule import EPSILON, Rule, when
 from makegood.testing.history import Event
 
@@ -115,7 +115,7 @@ class EverythingEnds(Rule):
             if task.state not in AT_REST:
                 self.wrong(
                     f"the world has come to rest {when(world.rest)}, and the task is {task.state}, "
-                    f"its steps: {listed(f'{task.name(i)} {s.state}' for i, s in sorted(task.steps.items()))}",
+                    f"its steps: {join_names(f'{task.name(i)} {s.state}' for i, s in sorted(task.steps.items()))}",
                     world.rest,
                     task=task.id,
                 )
@@ -179,7 +179,7 @@ class EffectsAsRecorded(Rule):
     def _error(self, world: HistoryState, task: TaskNow) -> None:
         if task.id not in self._alerts:
             self.wrong("the task is in error, and no alert was raised", task.end, task=task.id)
-        listing = _told(world, task)
+        listing = _listed_steps(world, task)
         if listing is None:
             return
         real = {
@@ -189,11 +189,11 @@ class EffectsAsRecorded(Rule):
         }
         missing = sorted(real - listing)
         if missing:
-            text = f"these effects stand and are not listed: {listed(missing)}; listed: {listed(sorted(listing))}"
+            text = f"these effects stand and are not listed: {join_names(missing)}; listed: {join_names(sorted(listing))}"
             self.wrong(text, task.end, task=task.id)
 
 
-def _told(world: HistoryState, task: TaskNow) -> set[str] | None:
+def _listed_steps(world: HistoryState, task: TaskNow) -> set[str] | None:
     """Return the steps that the record lists as in place: by the final rows, else by the task's end event."""
     for detail in world.final.tasks:
         if detail.task.id == task.id:
@@ -233,14 +233,21 @@ class NothingLeftOver(Rule):
                 self.wrong(f"in the end the store holds {remains}: {left}", rest)
         self.saw()
         if slots := rest.fields.get("slots_lost"):
-            self.wrong(f"in the end slots are taken that no call has: {listed(slots)}", rest)
+            self.wrong(f"in the end slots are taken that no call has: {join_names(slots)}", rest)
+
+
+def _is_early(event: Event) -> bool:
+    """Whether a task was let go until a moment before its first timer."""
+    wakes, due = event["wakes"], event["due"]
+    return wakes is not None and due is not None and wakes < due
 
 
 class FewCommits(Rule):
     """L5: an undisturbed task needs at most one commit per step that was asked (to do or to undo), one per
     wait that ended, one per signal that it keeps, one if it begins later and has lanes, and one more.
 
-    Undisturbed: it met no fault, no operator and no failing service.
+    Undisturbed: it met no fault, no operator and no failing service. A Scheduler whose clock runs fast lets
+    it sleep until just before its timer: then it is claimed once more.
     """
 
     name: ClassVar[str] = "L5"
@@ -279,7 +286,11 @@ class FewCommits(Rule):
             return
         first, _ = self._span.get(task, (event.at, event.at))
         self._span[task] = (first, event.at)
-        if kind in ("sent", "slept", "kept", "waited") or (kind == "moved" and _QUEUES in event["moves"]):
+        if (
+            kind in ("sent", "slept", "kept", "waited")
+            or (kind == "moved" and _QUEUES in event["moves"])
+            or (kind == "suspended" and _is_early(event))
+        ):
             self._dispatches[task] = self._dispatches.get(task, 0) + 1
         elif (
             kind in ("act", "judged", "released")

@@ -142,7 +142,7 @@ class TaskNow:
             around = [p for p in self.plans.values() if p.branches and p.branches[0] <= idx < p.idx]
             for first in sorted(around, key=lambda plan: plan.idx):
                 yield first.idx, sum(start <= idx for start in first.branches) - 1
-            idx = _made_by(self.plans[idx]) if idx in self.plans else -1
+            idx = _each_of(self.plans[idx]) if idx in self.plans else -1
 
     def has_lost(self, idx: int) -> bool:
         """Whether a step is in a branch that was not the first one."""
@@ -173,7 +173,7 @@ class TaskNow:
         predecessors = [*plan.after, *(guard for guard, _ in plan.guards), plan.of, plan.item_of]
         if plan.kind == "gather":
             predecessors += [
-                predecessor for predecessor, item in self.plans.items() if _made_by(item) == plan.of
+                predecessor for predecessor, item in self.plans.items() if _each_of(item) == plan.of
             ]
         return [predecessor for predecessor in dict.fromkeys(predecessors) if predecessor >= 0]
 
@@ -221,7 +221,7 @@ class HistoryState:
             self.tasks[number] = TaskNow(number)
         return self.tasks[number]
 
-    def asked(self, event: Event) -> Dispatch | None:
+    def dispatch_of(self, event: Event) -> Dispatch | None:
         """Return the hand-out that an event is about; None if no commit had handed it out."""
         return self.task(event.task).step(event["idx"]).dispatches.get(event["attempt"])
 
@@ -274,7 +274,7 @@ def _commit(entry: tuple[int, Event]) -> object:
     return (event.at, event.node) if event.kind in _RANK else number
 
 
-def _made_by(plan: StepPlan) -> int:
+def _each_of(plan: StepPlan) -> int:
     """Return the ``each`` that this step is an item of; -1 for none."""
     if plan.item_of >= 0:
         return plan.item_of
@@ -284,13 +284,13 @@ def _made_by(plan: StepPlan) -> int:
 # -- how each kind changes the world ---------------------------------------------------------------
 
 
-def _submitted(world: HistoryState, event: Event) -> None:
+def _apply_submission(world: HistoryState, event: Event) -> None:
     task = world.task(event.task)
     task.submit_event = task.submit_event or event
     task.names = tuple(event.fields.get("steps", ())) or task.names
 
 
-def _claimed(world: HistoryState, event: Event) -> None:
+def _apply_claim(world: HistoryState, event: Event) -> None:
     task = world.task(event.task)
     task.owner, task.epoch = event.node, event["epoch"]
 
@@ -310,7 +310,7 @@ def _act(world: HistoryState, event: Event) -> None:
         world.task(event.task).acts.append(event["what"])
 
 
-def _moved(world: HistoryState, event: Event) -> None:
+def _apply_moves(world: HistoryState, event: Event) -> None:
     task = world.task(event.task)
     task.commits += 1
     if task.owner is None and task.epoch == 0:
@@ -344,7 +344,7 @@ def _step_moved(task: TaskNow, move: Sequence[Any]) -> None:
         step.by_hand = True
 
 
-def _sent(world: HistoryState, event: Event) -> None:
+def _apply_dispatch(world: HistoryState, event: Event) -> None:
     step = world.task(event.task).step(event["idx"])
     dispatch = Dispatch(event, event["doing"], event["attempt"], event["round"], event["key"])
     dispatch.local = bool(event.fields.get("local"))
@@ -355,7 +355,7 @@ def _sent(world: HistoryState, event: Event) -> None:
 
 def _dispatch(world: HistoryState, event: Event) -> None:
     """Fold in what becomes of a hand-out."""
-    dispatch = world.asked(event)
+    dispatch = world.dispatch_of(event)
     if dispatch is None:
         return
     match event.kind:
@@ -372,11 +372,11 @@ def _dispatch(world: HistoryState, event: Event) -> None:
             dispatch.verdict = dispatch.verdict or event
 
 
-def _released(world: HistoryState, event: Event) -> None:
+def _apply_release(world: HistoryState, event: Event) -> None:
     world.task(event.task).free()
 
 
-def _restored(world: HistoryState, _event: Event) -> None:
+def _apply_restore(world: HistoryState, _event: Event) -> None:
     for task in world.tasks.values():
         task.free()
     for lease in world.leases.values():
@@ -403,11 +403,11 @@ def _effect(world: HistoryState, event: Event) -> None:
         world.nets[(event["service"], *owner)] = event
 
 
-def _ended(world: HistoryState, event: Event) -> None:
+def _apply_end(world: HistoryState, event: Event) -> None:
     world.task(event.task).end = event
 
 
-def _removed(world: HistoryState, event: Event) -> None:
+def _apply_removal(world: HistoryState, event: Event) -> None:
     world.removals.add(event.task)
 
 
@@ -418,19 +418,19 @@ def _rest(world: HistoryState, event: Event) -> None:
 
 _FOLDS = {
     **dict.fromkeys(("accepted", "taken", "given back", "withdrawn", "judged"), _dispatch),
-    "submitted": _submitted,
-    "claimed": _claimed,
+    "submitted": _apply_submission,
+    "claimed": _apply_claim,
     "act": _act,
     "sleeps": _sleeps,
     "lane": _lane,
-    "moved": _moved,
-    "sent": _sent,
-    "released": _released,
-    "restored": _restored,
+    "moved": _apply_moves,
+    "sent": _apply_dispatch,
+    "released": _apply_release,
+    "restored": _apply_restore,
     "lease": _lease,
     "call": _call,
     "effect": _effect,
-    "ended": _ended,
-    "removed": _removed,
+    "ended": _apply_end,
+    "removed": _apply_removal,
     "rest": _rest,
 }

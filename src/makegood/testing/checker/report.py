@@ -65,7 +65,7 @@ class Report:
         """Return the violations of one invariant."""
         return [violation for violation in self.violations if violation.invariant == invariant]
 
-    def broken(self) -> list[str]:
+    def violated_invariants(self) -> list[str]:
         """Return the names of the invariants that are violated, each once."""
         return [name for name in self.invariants if self.of(name)]
 
@@ -80,6 +80,6 @@ class Report:
         return "\n".join(lines)
 
 
-def listed(names: Iterable[object]) -> str:
+def join_names(names: Iterable[object]) -> str:
     """Return names for a sentence: ``a, b`` or ``none``."""
     return ", ".join(str(name) for name in names) or "none"

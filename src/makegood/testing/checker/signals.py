@@ -43,7 +43,7 @@ class OneSignalOneWait(Rule):
     def before(self, event: Event, world: HistoryState) -> None:
         """Compare a use with the earlier ones."""
         if event.kind == "waited":
-            self._ended(event)
+            self._check_end(event)
             return
         key = key_of(event)
         if event.kind == "signalled":
@@ -55,9 +55,9 @@ class OneSignalOneWait(Rule):
                     f"signal {event['name']} was used, and is kept again {when(event)}", self._uses[key]
                 )
         else:
-            self._used(event, key, world)
+            self._check_use(event, key, world)
 
-    def _used(self, event: Event, key: Key, world: HistoryState) -> None:
+    def _check_use(self, event: Event, key: Key, world: HistoryState) -> None:
         self.saw()
         task, idx = world.task(event.task), event["idx"]
         if first := self._uses.get(key):
@@ -70,12 +70,13 @@ class OneSignalOneWait(Rule):
             return
         if not fits(signal, event["name"], name):
             self.wrong(f"{name} used a signal for the step {signal['step']} {when(event)}", signal)
+        is_new = signal.at == event.at  # no inbox had it, so any other one came first
         for other, older in self._signals.items():
-            waits = other in self._keeps and other not in self._uses and other[0] == event.task
+            waits = (is_new or other in self._keeps) and other not in self._uses and other[0] == event.task
             if waits and fits(older, event["name"], name) and older["seq"] < signal["seq"]:
                 self.wrong(f"{name} used signal {event['id']} before {older['id']}, which came first", older)
 
-    def _ended(self, event: Event) -> None:
+    def _check_end(self, event: Event) -> None:
         self.saw()
         uses = self._by_step.pop((event.task, event["idx"]), 0)
         needs = int(event["reason"] == "signal_came")
@@ -107,7 +108,7 @@ class TimeoutsRead(Rule):
             self._open.pop(key_of(event), None)
         elif event["reason"] in TIMEOUTS:
             self.saw()
-            self._timed_out(event, world)
+            self._check_timeout(event, world)
 
     def _began(self, event: Event, world: HistoryState) -> None:
         plan = world.task(event.task).plans.get(event["idx"])
@@ -118,7 +119,7 @@ class TimeoutsRead(Rule):
         if abs(length - timeout) > EPSILON:
             self.wrong(f"{plan.name} waits for {length:.3f} s {when(event)}, and declares {timeout:.3f} s")
 
-    def _timed_out(self, event: Event, world: HistoryState) -> None:
+    def _check_timeout(self, event: Event, world: HistoryState) -> None:
         task, idx = world.task(event.task), event["idx"]
         name, plan = task.name(idx), task.plans.get(idx)
         due = self._due.get((event.task, idx))

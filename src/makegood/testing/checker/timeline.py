@@ -60,11 +60,11 @@ def _sentence(event: Event, names: tuple[str, ...]) -> str:
         fields = " ".join(f"{name}={value!r}" for name, value in event.fields.items())
         return f"{event.kind} {fields}".rstrip()
     if isinstance(sentence, str):
-        return sentence.format_map(defaultdict(str, event.fields, it=_named(event, names)))
+        return sentence.format_map(defaultdict(str, event.fields, it=_attempt_text(event, names)))
     return sentence(event, names)
 
 
-def _named(event: Event, names: tuple[str, ...]) -> str:
+def _attempt_text(event: Event, names: tuple[str, ...]) -> str:
     """Return ``charge/2``: a step's name and the attempt; ``undo charge/3`` for an undo."""
     name = event.fields.get("step")
     idx = event.fields.get("idx", -1)
@@ -83,12 +83,12 @@ def _name(idx: int, names: tuple[str, ...]) -> str:
 # -- what takes more than a sentence ---------------------------------------------------------------
 
 
-def _claimed(event: Event, _names: tuple[str, ...]) -> str:
+def _claim_text(event: Event, _names: tuple[str, ...]) -> str:
     losses = event.fields.get("lost")
     return f"claimed under epoch {event['epoch']}" + (f", it has lost {losses} Schedulers" if losses else "")
 
 
-def _moved(event: Event, names: tuple[str, ...]) -> str:
+def _moves_text(event: Event, names: tuple[str, ...]) -> str:
     moves = [
         f"{'TASK' if idx == 'task' else _name(idx, names)} {old} -> {new}"
         for idx, old, new, *_ in event["moves"]
@@ -97,24 +97,24 @@ def _moved(event: Event, names: tuple[str, ...]) -> str:
     return "; ".join(moves or ["noted"]) + (f"  ({reason})" if reason else "")
 
 
-def _answered(event: Event, names: tuple[str, ...]) -> str:
+def _answer_text(event: Event, names: tuple[str, ...]) -> str:
     left = event["complete_by"] - event["now"]
-    return f"the store has the reply of {_named(event, names)}, {left:.3f} s before its complete-by"
+    return f"the store has the reply of {_attempt_text(event, names)}, {left:.3f} s before its complete-by"
 
 
-def _refused(event: Event, names: tuple[str, ...]) -> str:
-    about = f" of {_named(event, names)}" if event.fields.get("idx", -1) >= 0 else ""
+def _refusal_text(event: Event, names: tuple[str, ...]) -> str:
+    about = f" of {_attempt_text(event, names)}" if event.fields.get("idx", -1) >= 0 else ""
     return f"{event['what']}{about} refused: {event['why']}"
 
 
-def _sent(event: Event, names: tuple[str, ...]) -> str:
+def _dispatch_text(event: Event, names: tuple[str, ...]) -> str:
     place = "in memory" if event.fields.get("local") else "by the store"
-    return f"asks for {_named(event, names)}, round {event['round']}, {place}"
+    return f"asks for {_attempt_text(event, names)}, round {event['round']}, {place}"
 
 
 def _call(event: Event, names: tuple[str, ...]) -> str:
     token = ".".join(str(part) for part in event["token"])
-    return f"calls {event.fields.get('service', 'its service')} for {_named(event, names)}, token {token}, {event['remaining']:.3f} s left"
+    return f"calls {event.fields.get('service', 'its service')} for {_attempt_text(event, names)}, token {token}, {event['remaining']:.3f} s left"
 
 
 def _effect(event: Event, _names: tuple[str, ...]) -> str:
@@ -122,7 +122,7 @@ def _effect(event: Event, _names: tuple[str, ...]) -> str:
     return f"{text}, is in place {event['net']} times" + ("" if event["changed"] else " as before")
 
 
-def _ended(event: Event, _names: tuple[str, ...]) -> str:
+def _end_text(event: Event, _names: tuple[str, ...]) -> str:
     standing = ", ".join(event["standing"]) or "nothing"
     return f"ENDED {event['state']}, submission {event['submission']}, standing: {standing}"
 
@@ -141,14 +141,14 @@ def _store(event: Event, _names: tuple[str, ...]) -> str:
 _SENTENCES: Mapping[str, str | Callable[[Event, tuple[str, ...]], str]] = MappingProxyType(
     {
         "submitted": lambda event, _: f"submitted, key {event['key']}: {', '.join(event['steps'])}",
-        "claimed": _claimed,
-        "moved": _moved,
-        "answered": _answered,
+        "claimed": _claim_text,
+        "moved": _moves_text,
+        "answered": _answer_text,
         "told": "the client hears that the task is {state}",
         "accepted": "accepts {reply} of {it}",
-        "refused": _refused,
+        "refused": _refusal_text,
         "late": "late reply of {it}",
-        "sent": _sent,
+        "sent": _dispatch_text,
         "taken": "{by} takes {it}",
         "signalled": "signal {name} [{id}] is in the store",
         "acknowledged": "the sender of signal {name} [{id}] has its answer",
@@ -175,7 +175,7 @@ _SENTENCES: Mapping[str, str | Callable[[Event, tuple[str, ...]], str]] = Mappin
         "made": "made of message {message}",
         "notice": lambda event, _: f"notice {event['sequence']} is written, for {event['queue'] or 'a webhook'}: {event['state']}",
         "notified": "notice {sequence} arrives at {by}: {state}",
-        "ended": _ended,
+        "ended": _end_text,
         "fault": _fault,
         "store": _store,
         "healed": "HEALED: no fault from here on",

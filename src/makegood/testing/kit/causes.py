@@ -13,7 +13,7 @@ from pathlib import Path
 from makegood.base.ids import show
 from makegood.testing.checker import timeline
 from makegood.testing.history import History
-from makegood.testing.kit.limits import piled
+from makegood.testing.kit.limits import endless_message
 from makegood.testing.kit.services import FakeService, Heard
 from makegood.testing.kit.stage import Stage
 from makegood.testing.simulator.refused_calls import NotSimulatedError
@@ -33,7 +33,9 @@ _TWICE = re.compile(r"in place (?!0 |1 )\d+ times")
 def what_is_wrong(stage: Stage, outcome: Outcome) -> list[str]:
     """Return what is wrong with a world, the plainest finding first; empty if nothing is."""
     if stage.pile_up is not None:
-        return [piled(stage, stage.pile_up)]  # The world was stopped midway: no other finding means anything.
+        return [
+            endless_message(stage, stage.pile_up)
+        ]  # The world was stopped midway: no other finding means anything.
     findings = [finding for service in stage.services.values() for finding in _of_service(service, outcome)]
     found_out = bool(findings)
     for task, task_at_rest in outcome.at_rest.items():
@@ -48,7 +50,9 @@ def what_is_wrong(stage: Stage, outcome: Outcome) -> list[str]:
         findings.append(_of_test(stage.error))
     raw = list(dict.fromkeys(finding.partition("\n")[0] for finding in outcome.findings))
     if found_out:
-        invariants = [f"{name} ({outcome.report.invariants[name]})" for name in outcome.report.broken()]
+        invariants = [
+            f"{name} ({outcome.report.invariants[name]})" for name in outcome.report.violated_invariants()
+        ]
         findings += [f"broken: {'; '.join(invariants)}"] if invariants else []
         return findings
     findings += [f"the checker: {finding}" for finding in raw[:_MOST_RAW]]
@@ -206,7 +210,7 @@ def _why_gone(task: int, effects: list[Heard], undos: list[Heard]) -> str:
     return "it was taken back by something that is not an undo of this step."
 
 
-def shown(stage: Stage) -> str:
+def timeline_text(stage: Stage) -> str:
     """Return the timeline for people: without the engine's housekeeping, with double effects marked."""
     events = [
         event

@@ -20,7 +20,7 @@ from makegood.testing.kit.proof import KINDS, USUAL, Proof, UnprovedError
 from makegood.testing.kit.stage import ATTEMPTS, Stage
 from makegood.testing.kit.storms import FAULTS
 from makegood.testing.kit.world import World
-from makegood.testing.simulator.ctrl_c import held_back
+from makegood.testing.simulator.ctrl_c import hold_ctrl_c
 
 Test = TypeVar("Test", bound=Callable[..., Awaitable[object]])
 Decorated = Callable[..., None]
@@ -96,8 +96,8 @@ def crash_everywhere(
     """
     defaults = _words(kinds, KINDS, "kinds")
     if at_most is not None:
-        _counted(at_most, "crash_everywhere(at_most", ", or None for every point")
-    _counted(attempts, "crash_everywhere(attempts")
+        _check_count(at_most, "crash_everywhere(at_most", ", or None for every point")
+    _check_count(attempts, "crash_everywhere(attempts")
 
     def prove(proof: Proof, settings: PluginOptions) -> None:
         start = seed if settings.seed is None else settings.seed
@@ -109,9 +109,9 @@ def crash_everywhere(
         selection = settings.of(KINDS)
         proof.everywhere(start, selection or defaults, at_most)
         text = f"it held at every point under seed {start}, with {proof.world_count:,} worlds"
-        _held(proof, settings, text, selection, defaults, fewer=bool(settings.faults))
+        _report_pass(proof, settings, text, selection, defaults, fewer=bool(settings.faults))
 
-    decorate = functools.partial(_decorated, prove=prove, name="crash_everywhere")
+    decorate = functools.partial(_decorate, prove=prove, name="crash_everywhere")
     return decorate if test is None else decorate(test)
 
 
@@ -150,8 +150,8 @@ def simulate(
     """
     words = tuple(FAULTS) if faults == "all" else (faults,) if isinstance(faults, str) else tuple(faults)
     defaults = _words(words, FAULTS, "faults")
-    _counted(seeds, "simulate(seeds")
-    _counted(attempts, "simulate(attempts")
+    _check_count(seeds, "simulate(seeds")
+    _check_count(attempts, "simulate(attempts")
 
     def prove(proof: Proof, settings: PluginOptions) -> None:
         if settings.point is not None:
@@ -167,13 +167,13 @@ def simulate(
         proof.storms(numbers, selection or defaults)
         text = f"it held in a calm world and in the storm of seed {settings.seed}; no other was played"
         fewer = settings.seed is not None or bool(settings.faults) or len(numbers) < seeds
-        _held(proof, settings, text, selection, defaults, fewer=fewer)
+        _report_pass(proof, settings, text, selection, defaults, fewer=fewer)
 
-    decorate = functools.partial(_decorated, prove=prove, name="simulate")
+    decorate = functools.partial(_decorate, prove=prove, name="simulate")
     return decorate if test is None else decorate(test)
 
 
-def _held(
+def _report_pass(
     proof: Proof,
     settings: PluginOptions,
     text: str,
@@ -209,7 +209,7 @@ def _held(
         proof.say(f"{'; '.join(notes)} (--makegood-faults={','.join(settings.faults)})")
 
 
-def _counted(number: Any, argument: str, alternative: str = "") -> None:
+def _check_count(number: Any, argument: str, alternative: str = "") -> None:
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise ConfigError(f"{argument}={number!r}): a whole number, at least 1{alternative}")
 
@@ -229,7 +229,7 @@ def _unknown(argument: str, words: Sequence[str], choices: Collection[str]) -> C
     return ConfigError(f"{argument}: {complaint} of {', '.join(choices)}{question and ': '}{question}")
 
 
-def _decorated(
+def _decorate(
     test: Callable[..., Awaitable[object]], prove: Callable[[Proof, PluginOptions], None], name: str
 ) -> Decorated:
     """Return a plain test function without the parameter ``world``. It asks pytest for ``request``, to read
@@ -252,17 +252,17 @@ def _decorated(
         parameters.append(inspect.Parameter(_REQUEST, inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(test)
-    def proved(*args: Any, **kwargs: Any) -> None:
+    def plain_test(*args: Any, **kwargs: Any) -> None:
         request = kwargs.get(_REQUEST) if asks else kwargs.pop(_REQUEST, None)
         script = functools.partial(_script, test, signature, args, kwargs)
         if request is None:
-            with held_back():
+            with hold_ctrl_c():
                 prove(Proof(script, test.__qualname__), PluginOptions())
             return
         progress = on_terminal(request.config, request.node.name)
         proof = Proof(script, request.node.nodeid, progress=progress)
         try:
-            with held_back():
+            with hold_ctrl_c():
                 progress.begin()
                 prove(proof, settings_of(request.config))
             return
@@ -275,9 +275,9 @@ def _decorated(
             _remember(request.config, proof)
         import_module("pytest").fail(text, pytrace=False)
 
-    setattr(proved, _PROOF, name)
-    proved.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # pytest reads it
-    return proved
+    setattr(plain_test, _PROOF, name)
+    plain_test.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # pytest reads it
+    return plain_test
 
 
 def _remember(config: Any, proof: Proof) -> None:

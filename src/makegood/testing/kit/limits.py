@@ -26,7 +26,7 @@ _REMEDY: Final = (
 )
 
 
-def piled(stage: Stage, calls: StepCalls) -> str:
+def endless_message(stage: Stage, calls: StepCalls) -> str:
     """Return the message for a world that was stopped because the attempts of a step piled up."""
     return (
         f"ENDLESS: step {calls.step} of task {show(calls.task)} was asked {calls.attempts:,} times within {stage.loop.now:,.0f} virtual seconds and "
@@ -54,7 +54,7 @@ def too_long(name: str, worlds: int, calm: Stage) -> str | None:
     )
 
 
-def failed(task: Failed) -> str:
+def failure_message(task: Failed) -> str:
     """Return the message for a task that did not succeed in a calm world."""
     return (
         f"task {show(task.task)} is {task.state} although nothing struck: {task.cause}\n"

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.counts import counted
 from makegood.options import Options
-from makegood.testing.kit.causes import shown, what_is_wrong
-from makegood.testing.kit.limits import failed, never_called, often, too_long
+from makegood.testing.kit.causes import timeline_text, what_is_wrong
+from makegood.testing.kit.limits import failure_message, never_called, often, too_long
 from makegood.testing.kit.progress import Progress
 from makegood.testing.kit.stage import ATTEMPTS, Script, Stage
 from makegood.testing.kit.storms import slowly, stormy
@@ -151,20 +151,20 @@ class Proof:
         """Play it in a calm world and return it with the options that suit its length: a long world is
         checked less often.
         """
-        first = self._unmarred(seed, _swarm(_LAZIEST), _never)
-        duration = first.stage.over - (first.stage.began or 0.0)
+        first = self._play_calm(seed, _swarm(_LAZIEST), _never)
+        duration = first.stage.duration
         swarm = _swarm(min(_LAZIEST, max(_LIVELIEST, duration / 100.0)))
-        calm_world = self._unmarred(seed, swarm, plan or _never)
+        calm_world = self._play_calm(seed, swarm, plan or _never)
         if calm_world.stage.began is None:
             raise UnprovedError(f"{self.name} submitted no task: `task = await world.submit(workflow, ...)`")
         self.ends = calm_world.stage.ends
         task = calm_world.stage.failure
         if task is not None and not self.fails and not calm_world.outcome.faults:  # The test itself may kill.
-            calm_world.wrong.append(failed(task))
+            calm_world.wrong.append(failure_message(task))
             raise self.failure(calm_world, str(seed), _CALM)
         return calm_world, swarm
 
-    def _unmarred(self, seed: int, swarm: Swarm, plan: Callable[[Stage, FaultPoint], str | None]) -> Played:
+    def _play_calm(self, seed: int, swarm: Swarm, plan: Callable[[Stage, FaultPoint], str | None]) -> Played:
         """Play it in a calm world, in which nothing may go wrong."""
         world = self.play(seed, swarm, plan)
         if world.wrong:
@@ -182,7 +182,7 @@ class Proof:
         return UnprovedError(
             f"see it again with: pytest '{self.name}' --makegood-seed={again}{self.options}\n\n"
             f"seed {world.stage.seed}, {place}; {counted(self.world_count, 'world')} {'was' if self.world_count == 1 else 'were'} played.\n\n"
-            f"What is wrong:\n{wrong}\n\nWhat happened (virtual seconds; !! a fault, >> a double effect):\n{shown(world.stage)}"
+            f"What is wrong:\n{wrong}\n\nWhat happened (virtual seconds; !! a fault, >> a double effect):\n{timeline_text(world.stage)}"
         )
 
     def all_were_called(self) -> None:
@@ -276,11 +276,11 @@ class Proof:
         """Play it in one storm per seed; returns the number of worlds. Raises ``UnprovedError``."""
         series = list(seeds)
         calm_world, _ = self.calm(series[0] if series else 0)
-        duration = calm_world.stage.over - (calm_world.stage.began or 0.0)
+        duration = calm_world.stage.duration
         note = often(calm_world.stage, calm_world.took)
         for position, seed in enumerate(series):
             self.progress.tell(position, len(series), note)
-            storm = stormy(seed, faults, duration)
+            storm = stormy(seed, faults, duration, leaps=calm_world.stage.leapt > 0)
             world = self.play(seed, storm)
             if world.wrong:
                 blows = ", ".join(f"{fault} {n}" for fault, n in sorted(world.outcome.faults.items()))

@@ -127,7 +127,7 @@ class FakeService(Service):
         """Call the fake's ``do(*args, **kwargs)`` and return its result. ``key``: the idempotency key, if
         ``headers`` are not sent.
         """
-        return await self._over_the_wire(self._asked("do", args, kwargs, headers, key))
+        return await self._over_the_wire(self._request("do", args, kwargs, headers, key))
 
     async def undo(self, answer: Any = None, *, headers: Headers = None, key: str | None = None) -> None:
         """Undo what was done under the key in ``headers`` (or ``key``, the action's:
@@ -135,7 +135,7 @@ class FakeService(Service):
 
         The fake's ``undo(answer)`` gets the answer of the effect found. If none is found, nothing happens.
         """
-        await self._over_the_wire(self._asked("undo", (answer,), {}, headers, key))
+        await self._over_the_wire(self._request("undo", (answer,), {}, headers, key))
 
     async def probe(
         self, *args: Any, headers: Headers = None, key: str | None = None, fences: bool = False, **kwargs: Any
@@ -145,7 +145,7 @@ class FakeService(Service):
         ``fences``: refuse older tokens from now on, even if the service does not compare them otherwise. The
         token is in ``headers``; without one the service rejects nothing.
         """
-        request = self._asked("probe", args, kwargs, headers, key, fences=fences)
+        request = self._request("probe", args, kwargs, headers, key, fences=fences)
         effect = await self._over_the_wire(request)
         return NOT_HAPPENED if effect is None else Happened(effect.answer)
 
@@ -155,7 +155,7 @@ class FakeService(Service):
 
     # -- the wire ----------------------------------------------------------------------------------
 
-    def _asked(
+    def _request(
         self,
         doing: str,
         args: tuple[Any, ...],
@@ -197,9 +197,9 @@ class FakeService(Service):
         if not silent:
             request.reply = future
         if trouble != "service hangs":
-            self._sent(request, self._on_its_way(request, trouble))
+            self._send(request, self._on_its_way(request, trouble))
         if self.keys and world.strike(f"{place} again", ("service called twice",)):
-            self._sent(request.again(), world.draw() * 3.0)
+            self._send(request.again(), world.draw() * 3.0)
         patience = self._patience(request, trouble)
         try:
             async with asyncio.timeout(patience if silent else None):
@@ -238,9 +238,9 @@ class FakeService(Service):
         self._begin(request)
         trouble = request.trouble = world.strike(place, _AT_ONCE)
         twice = self.keys and world.strike(f"{place} again", ("service called twice",))
-        answer = self._carried_out(request)
+        answer = self._carry_out(request)
         if twice:
-            self._sent(request.again(), world.draw() * 3.0)
+            self._send(request.again(), world.draw() * 3.0)
         if world.strike(f"{place} after the call", ("kill",)) == "kill":
             raise KilledError
         if trouble in _SILENT:
@@ -249,42 +249,42 @@ class FakeService(Service):
             raise answer
         return answer
 
-    def _sent(self, request: ServiceRequest, delay: float) -> None:
+    def _send(self, request: ServiceRequest, delay: float) -> None:
         self._under_way[request.truth] = self._under_way.get(request.truth, 0) + 1
         self.world.loop.call_later(delay, self._arrives, request, context=Context())
 
     def _arrives(self, request: ServiceRequest) -> None:
         self._under_way[request.truth] -= 1
-        answer = self._carried_out(request)
+        answer = self._carry_out(request)
         if request.reply is not None:
             delay = self.world.draw() * self.world.swarm.pace
             self.world.loop.call_later(delay, _answer, request.reply, answer, context=Context())
 
     # -- the books ---------------------------------------------------------------------------------
 
-    def _carried_out(self, request: ServiceRequest) -> Any:
+    def _carry_out(self, request: ServiceRequest) -> Any:
         """Carry out a request that arrived; returns the answer, or the exception that the caller gets."""
         if request.trouble == "service fails" and self.world.draw() < 0.5:
             return ServiceError(f"{self.name}: 503")
         # If the service compares no tokens, ``highest`` is the highest of its fencing probes.
         if request.token is not None:
             if request.token < self.highest.get(request.scope, request.token):
-                self._noted(request, request.truth, "stale token", has_changed=False)
+                self._note(request, request.truth, "stale token", has_changed=False)
                 return StaleTokenError(f"{self.name}: it was asked with a later token")
             if request.fences or (self.tokens and request.doing != "probe"):
                 self.highest[request.scope] = request.token
-        answer = {"do": self._done, "undo": self._undone, "probe": self._found}[request.doing](request)
+        answer = {"do": self._do, "undo": self._undo, "probe": self._probe}[request.doing](request)
         return ServiceError(f"{self.name}: 500") if request.trouble == "service fails" else answer
 
-    def _done(self, request: ServiceRequest) -> Any:
+    def _do(self, request: ServiceRequest) -> Any:
         key = request.key if self.keys else None
         if key is not None and key in self.answers:
             reply = self.answers[key]
             outcome = "refused" if isinstance(reply, Exception) else "ok"
-            self._noted(request, request.truth, outcome, has_changed=False)
+            self._note(request, request.truth, outcome, has_changed=False)
             return reply
         if key is not None and self.tokens and key in self.undos:
-            self._noted(request, request.truth, "tombstone", has_changed=False)
+            self._note(request, request.truth, "tombstone", has_changed=False)
             return Refused(f"{self.name}: undone before")
         try:
             if request.trouble == "service refuses":
@@ -293,7 +293,7 @@ class FakeService(Service):
         except Exception as error:  # noqa: BLE001 - the fake's own answer, which goes to the caller
             if key is not None and isinstance(error, Permanent | Refused):
                 self.answers[key] = error
-            self._noted(request, request.truth, "refused", has_changed=False)
+            self._note(request, request.truth, "refused", has_changed=False)
             return error
         if key is not None:
             self.answers[key] = answer
@@ -301,7 +301,7 @@ class FakeService(Service):
         entry = self.books.setdefault(request.truth, KeyState())
         entry.net += 1
         entry.answer = answer
-        self._noted(request, request.truth, "ok", has_changed=True)
+        self._note(request, request.truth, "ok", has_changed=True)
         return answer
 
     def _answer_of(self, request: ServiceRequest) -> Any:
@@ -317,26 +317,26 @@ class FakeService(Service):
             )
         return answer
 
-    def _undone(self, request: ServiceRequest) -> Any:
+    def _undo(self, request: ServiceRequest) -> Any:
         if request.trouble == "service refuses":
-            self._noted(request, request.truth, "refused", has_changed=False)
+            self._note(request, request.truth, "refused", has_changed=False)
             return Later(0.5)
         key = request.undoes if self.keys else None
         effect = self._standing_of(key, request.args[0])
         if key is not None:
             self.undos.add(key)
         if effect is None:
-            self._noted(request, request.truth, "ok", has_changed=False)
+            self._note(request, request.truth, "ok", has_changed=False)
             return None
         if self.undoes is not None:
             try:
                 self.undoes(effect.answer)
             except Exception as error:  # noqa: BLE001 - the fake's own answer, which goes to the caller
-                self._noted(request, effect.truth, "refused", has_changed=False)
+                self._note(request, effect.truth, "refused", has_changed=False)
                 return error
         effect.stands = False
         self.books[effect.truth].net -= 1
-        self._noted(request, effect.truth, "ok", has_changed=True)
+        self._note(request, effect.truth, "ok", has_changed=True)
         return None
 
     def _standing_of(self, key: str | None, answer: Any) -> Effect | None:
@@ -350,7 +350,7 @@ class FakeService(Service):
                 return effect
         return None
 
-    def _found(self, request: ServiceRequest) -> Effect | None:
+    def _probe(self, request: ServiceRequest) -> Effect | None:
         key = request.undoes or request.key if self.keys else None
         arguments = request.args, request.kwargs
         standing = (effect for effect in self.effects if effect.stands)
@@ -365,7 +365,7 @@ class FakeService(Service):
         self._hear(request, request.truth, "not happened" if match is None else "happened", has_changed=False)
         return match
 
-    def _noted(self, request: ServiceRequest, truth: str, outcome: str, *, has_changed: bool) -> None:
+    def _note(self, request: ServiceRequest, truth: str, outcome: str, *, has_changed: bool) -> None:
         entry = self.books.setdefault(truth, KeyState())
         self._hear(request, truth, outcome, has_changed=has_changed)
         self.world.history.note(
@@ -396,17 +396,17 @@ class Blocking:
 
     def do(self, *args: Any, headers: Headers = None, key: str | None = None, **kwargs: Any) -> Any:
         """See ``FakeService.do``."""
-        return self.service._ask_now(self.service._asked("do", args, kwargs, headers, key))  # noqa: SLF001 - its other half
+        return self.service._ask_now(self.service._request("do", args, kwargs, headers, key))  # noqa: SLF001 - its other half
 
     def undo(self, answer: Any = None, *, headers: Headers = None, key: str | None = None) -> None:
         """See ``FakeService.undo``."""
-        self.service._ask_now(self.service._asked("undo", (answer,), {}, headers, key))  # noqa: SLF001 - as above
+        self.service._ask_now(self.service._request("undo", (answer,), {}, headers, key))  # noqa: SLF001 - as above
 
     def probe(
         self, *args: Any, headers: Headers = None, key: str | None = None, fences: bool = False, **kwargs: Any
     ) -> Happened[Any] | NotHappened:
         """See ``FakeService.probe``."""
-        request = self.service._asked("probe", args, kwargs, headers, key, fences=fences)  # noqa: SLF001 - as above
+        request = self.service._request("probe", args, kwargs, headers, key, fences=fences)  # noqa: SLF001 - as above
         effect = self.service._ask_now(request)
         return NOT_HAPPENED if effect is None else Happened(effect.answer)
 

@@ -7,6 +7,7 @@ recovers and must come to rest.
 
 import asyncio
 import gc
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -16,8 +17,8 @@ from makegood.base.ids import show
 from makegood.client.client import Client
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
 from makegood.model.states import AT_REST
+from makegood.testing.kit.leaps import lead, leap
 from makegood.testing.kit.services import FakeService
-from makegood.testing.kit.storms import slowly
 from makegood.testing.simulator import world as simulated
 from makegood.testing.simulator.customers import Customers, Order
 from makegood.testing.simulator.faults import Plan
@@ -40,8 +41,6 @@ ATTEMPTS: Final = 10_000
 decorators.
 """
 _HOUR: Final = 3_600.0
-_BEATS: Final = 20.0
-"""How many heartbeats fit in the sleep of a world's first task, if it is long."""
 _MOMENT: Final = 0.05
 _IN_VAIN: Final = 30.0
 """Seconds after which a test fails whose tasks wait for signals that nobody sends."""
@@ -114,10 +113,13 @@ class Stage(simulated.SimulatedWorld):
         self.began: float | None = None
         """When the first task was submitted."""
         self.over = 0.0
-        """When the script ended."""
+        """When the script ended, leaps aside."""
         self.eye: Eye | None = None
         self.services = {}
         self.longest = _HOUR
+        self.leapt = 0.0
+        """Virtual seconds that have passed in leaps."""
+        self.leaps = 0
         self.attempts = ATTEMPTS
         self.pile_up: StepCalls | None = None
         """The step with too many ``attempts``, for which the world was given up."""
@@ -136,11 +138,19 @@ class Stage(simulated.SimulatedWorld):
         self._script = script
         self._storm: asyncio.Task[None] | None = None
         self._answering: asyncio.Task[None] | None = None
+        self._ticker: asyncio.TimerHandle | None = None
 
     @property
     def look(self) -> float:
         """Seconds between two checks of the world: longer where everything takes long."""
         return max(0.25, self.swarm.engine.number("heartbeat") / 2)
+
+    @property
+    def duration(self) -> float:
+        """Virtual seconds from the first submission to the end of the script, without leaps and what lies
+        between each and the next due moment.
+        """
+        return max(0.0, self.over - (self.began or 0.0) - self.leaps * lead(self.swarm.engine))
 
     def _add(self, name: str, roles: tuple[str, ...]) -> None:
         """Name a process after its role if it has only one."""
@@ -153,9 +163,9 @@ class Stage(simulated.SimulatedWorld):
         self._given_up = self.loop.create_future()
         life = self.loop.create_task(self._whole())
         await asyncio.wait({life, self._given_up}, return_when=asyncio.FIRST_COMPLETED)
-        self.busiest_step, self.failure = eye.most_asked(), eye.failed()
+        self.busiest_step, self.failure = eye.most_asked(), eye.first_failure()
         self.coverage = eye.coverage(self.history.events)
-        self.ends = self.said_of_tasks()
+        self.ends = self.describe_tasks()
         if life.done():
             life.result()
             self._look_outside()
@@ -178,7 +188,7 @@ class Stage(simulated.SimulatedWorld):
     async def _whole(self) -> None:
         """Play the script, and wait until all that it started has settled."""
         script_task = self.loop.create_task(self._play())
-        while not script_task.done() and (left := 2 * DAY + self.longest - self.loop.now) > 0:
+        while not script_task.done() and (left := 2 * DAY + self.longest + self.leapt - self.loop.now) > 0:
             await asyncio.wait({script_task}, timeout=left)
         if not script_task.done():
             script_task.cancel()
@@ -187,7 +197,7 @@ class Stage(simulated.SimulatedWorld):
                 "and no file to wait for in this world: give your actions a fake)"
             )
         self.is_exposed = False
-        self.over = self.loop.now
+        self.over = self.loop.now - self.leapt
         if self._storm is not None:
             await self._end_storm()
         if self.began is not None:
@@ -222,11 +232,8 @@ class Stage(simulated.SimulatedWorld):
         if self.error is None or isinstance(self.error, Exception):
             self.error = next(iter(self.loop.refusals), self.error)
 
-    async def begin(self, workflow: Workflow[..., Any], asleep: float = 0.0) -> None:
-        """Start the processes with the app of the first task; without a storm, wait until they are ready.
-
-        ``asleep``: seconds that the task sleeps: in a long world everything is done more rarely.
-        """
+    async def begin(self, workflow: Workflow[..., Any]) -> None:
+        """Start the processes with the app of the first task; without a storm, wait until they are ready."""
         app = self.apps.get(workflow)
         if app is None:
             app = self.apps[workflow] = app_of(workflow)
@@ -244,8 +251,8 @@ class Stage(simulated.SimulatedWorld):
             if any(action.retry.never for action in agent.actions.values())
         )
         self.storming = self.faults.on = self.swarm.storm > 0
-        if (pace := asleep / _BEATS) > self.swarm.engine.number("heartbeat"):
-            self.swarm = replace(self.swarm, engine=slowly(self.swarm.engine, pace))
+        # The test looks at its tasks, however long ago they ended.
+        self.swarm = replace(self.swarm, engine=replace(self.swarm.engine, retention=None))
         for member in self.members.values():
             member.start()
         if self.storming:
@@ -284,19 +291,30 @@ class Stage(simulated.SimulatedWorld):
         ``NotAtRestError``.
         """
         assert self.eye is not None
-        end, waits = self.loop.now + self.longest, 0.0
+        end, waits = self.loop.now - self.leapt + self.longest, 0.0
         while not self._rests(self.eye):
             if self._answering is not None and self._answering.done():
                 self._answering.result()  # raises what an answer of the test has raised
             remedy = self._remedy(self.eye)
             waits = waits + self.look if remedy else 0.0
             if waits > max(_IN_VAIN, self.look):
-                raise NotAtRestError(f"nothing will happen any more: {self.said_of_tasks()}. {remedy}")
-            if self.loop.now >= end:
+                raise NotAtRestError(f"nothing will happen any more: {self.describe_tasks()}. {remedy}")
+            if self.loop.now - self.leapt >= end:
                 raise NotAtRestError(
-                    f"not at rest after {self.longest:.0f} virtual seconds of waiting: {self.eye.rest()}; {self.said_of_tasks()}"
+                    f"not at rest after {self.longest:.0f} virtual seconds of waiting: {self.eye.rest()}; {self.describe_tasks()}"
                 )
-            await asyncio.sleep(self.look)
+            await self.advance(self.look, leaping=0.0 if remedy else math.inf)
+
+    async def advance(self, span: float, *, leaping: float = 0.0) -> None:
+        """Let ``span`` seconds pass, or up to ``leaping`` if nothing happens in them."""
+        end = self.loop.now + span
+        while (left := end - self.loop.now) > 0:
+            most = max(left, leaping)
+            leapt = 0.0 if self.eye is None else leap(self, self.eye, most, ticker=self._ticker)
+            self.leapt += leapt
+            self.leaps += leapt > 0
+            if not leapt:
+                await asyncio.sleep(left if self.began is None else min(left, self.look))
 
     def _remedy(self, eye: Eye) -> str:
         """Return what the test can do if all tasks that have not ended wait for signals that nobody sends,
@@ -309,36 +327,45 @@ class Stage(simulated.SimulatedWorld):
             return ""
         if lone:
             return _SEND
-        return _RELEASE if under_way and eye.blocked() else ""
+        return _RELEASE if under_way and eye.blocked_tasks() else ""
 
     async def answer(self) -> None:
         """Send each step that waits for a signal of ``answers`` what is said there, once in each round."""
         assert self.eye is not None
         keys: set[tuple[int, str, int]] = set()
-        count, pause = 0, _MOMENT
+        count, pause, is_unsent = 0, _MOMENT, True
         while True:
-            if count != len(self.history.events):
-                count, pause = len(self.history.events), _MOMENT
-            for each in self.eye.listening():
-                send = self.answers.get(each.signal)
-                if send is not None and each[:3] not in keys and await send(each):
-                    keys.add(each[:3])
-            await asyncio.sleep(pause)
+            new, count = self.history.events[count:], len(self.history.events)
+            if any(event.task for event in new):
+                pause, is_unsent = _MOMENT, True
+            if is_unsent:  # a step begins to wait by a commit
+                is_unsent = False
+                for each in self.eye.listening():
+                    send = self.answers.get(each.signal)
+                    if send is None or each[:3] in keys:
+                        continue
+                    if await send(each):
+                        keys.add(each[:3])
+                    else:
+                        is_unsent = True
+            tick = self.loop.create_future()
+            self._ticker = self.loop.call_later(pause, tick.set_result, None)
+            await tick
             pause = min(pause * 1.05, self.look)
 
     def _rests(self, eye: Eye) -> bool:
         return (
             all(m.up and not m.process.is_stopped for m in self.members.values())
-            and self._calls_have_landed()
+            and self.calls_have_landed()
             and eye.at_rest()
         )
 
-    def said_of_tasks(self) -> str:
+    def describe_tasks(self) -> str:
         """Return the current state of all tasks, as text."""
         tasks = self.eye.tasks().items() if self.eye is not None else ()
         listening = self.eye.listening() if self.eye is not None else ()
         waits = {each.task: f", and waits for {each.signal}, a signal" for each in listening}
-        for each in self.eye.blocked() if self.eye is not None else ():
+        for each in self.eye.blocked_tasks() if self.eye is not None else ():
             waits[each.task] = f", and waits for lane {each.lane}, which {show(each.holder)} holds"
         lines = [
             f"task {show(task)} is {task_at_rest.state}{task_at_rest.cause and f' ({task_at_rest.cause})'}{waits.get(task, '')}"
@@ -346,7 +373,7 @@ class Stage(simulated.SimulatedWorld):
         ]
         return "; ".join(lines) or "there is no task"
 
-    def found(self, task: int) -> TaskAtRest:
+    def task_at_rest(self, task: int) -> TaskAtRest:
         """Return a task as it is in the store now."""
         assert self.eye is not None
         return self.eye.tasks().get(task, _UNKNOWN)

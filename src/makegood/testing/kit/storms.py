@@ -29,11 +29,13 @@ FAULTS: Mapping[str, frozenset[str]] = MappingProxyType(
 _SHORT: Final = 20.0
 
 
-def stormy(seed: int, faults: Sequence[str], lasts: float) -> Swarm:
+def stormy(seed: int, faults: Sequence[str], lasts: float, *, leaps: bool) -> Swarm:
     """Return the options of a seed. ``faults``: words of ``FAULTS``; ``lasts``: seconds that the test takes
-    in a calm world.
+    in a calm world; ``leaps``: whether time leaps there, after which processes find what is due by a poll.
     """
     swarm = draw(random.Random(f"{seed} swarm"))
+    if leaps and swarm.engine.poll_every is None:
+        swarm = replace(swarm, engine=replace(swarm.engine, poll_every=Options().poll_every))
     kinds = frozenset[str]().union(*(FAULTS[name] for name in faults))
     longer = max(1.0, lasts / _SHORT)
     clock = "clock" in faults

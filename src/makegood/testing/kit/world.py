@@ -17,9 +17,8 @@ from makegood.declare.signal import Signal
 from makegood.errors import ConfigError, KeyConflict, SignalRefused, TaskNotFoundError
 from makegood.model.lane import Lane
 from makegood.model.messages import Answer
-from makegood.model.plan import UNTIL, Plan
+from makegood.model.plan import Plan
 from makegood.model.states import AT_REST
-from makegood.saga import waits
 from makegood.testing.checker import timeline
 from makegood.testing.kit.services import FakeService
 from makegood.testing.kit.stage import DAY, NotAtRestError, Stage
@@ -52,19 +51,19 @@ class Task:
     @property
     def state(self) -> str:
         """Its current state in the store, such as pending, queued, sleeping, processing or processed."""
-        return self._stage.found(self.number).state
+        return self._stage.task_at_rest(self.number).state
 
     @property
     def cause(self) -> str:
         """Why it was undone or held; "" while nothing has gone wrong."""
-        return self._stage.found(self.number).cause or ""
+        return self._stage.task_at_rest(self.number).cause or ""
 
     @property
     def steps(self) -> dict[str, str]:
         """The states of its steps, by name. An unknown name raises ``TaskNotFoundError``, which lists the
         existing ones.
         """
-        rows = self._stage.found(self.number).steps
+        rows = self._stage.task_at_rest(self.number).steps
         return Steps(self.id, {name: state for name, state, _, kind in rows if kind == "action"})
 
     async def result(self) -> Any:
@@ -96,7 +95,7 @@ class Task:
         return timeline(self._stage.history, self.number)
 
     def _assert(self, states: tuple[str, ...]) -> None:
-        task_at_rest = self._stage.found(self.number)
+        task_at_rest = self._stage.task_at_rest(self.number)
         if task_at_rest.state not in states:
             steps = ", ".join(f"{name} {state}" for name, state in self.steps.items())
             cause = f" ({task_at_rest.cause})" if task_at_rest.cause else ""
@@ -274,8 +273,7 @@ class World:
         if not isinstance(workflow, Workflow):
             raise ConfigError(f"world.submit({workflow!r}): a workflow first, then its inputs")
         plan = workflow.plan(*inputs).with_(lane=lane)
-        asleep = self._asleep(plan)
-        await self._stage.begin(workflow, asleep)
+        await self._stage.begin(workflow)
         self._submit_count += 1
         task_key = key or f"test-{self._submit_count}"
         lanes = None if lane is None else plan.lanes.names
@@ -287,7 +285,7 @@ class World:
                 f"submit the same inputs",
                 key=task_key,
             )
-        self._stage.longest = max(self._stage.longest, 4 * (workflow.within or DAY / 4), 2 * asleep + DAY)
+        self._stage.longest = max(self._stage.longest, 4 * (workflow.within or DAY / 4))
         number = await self._stage.shoppers.place(Order(workflow, inputs, task_key, lanes=lanes))
         return self._tasks.setdefault(number, Task(number, task_key, plan.returns_type, self._stage))
 
@@ -345,29 +343,15 @@ class World:
 
         self._stage.on_wait(signal.name, send)
 
-    def _asleep(self, plan: Plan[Any]) -> float:
-        """Return the seconds that a task sleeps, or waits for signals at most, as far as its plan says; steps
-        side by side all count.
-        """
-        total = 0.0
-        for step in plan.steps:
-            if step.kind == "wait_for" and step.args is not None:
-                total += float(step.args.parts[0])
-                continue
-            if step.kind != "sleep" or step.args is None or step.args.refs:
-                continue
-            value = step.args.parts[0].encode()
-            if step.action == UNTIL:
-                total += max(0.0, waits.moment(value)[0] - self._stage.true_clock.wall())
-            else:
-                total += waits.length(value)
-        return total
-
     async def advance(self, length: Duration) -> None:
-        """Let ``length`` of virtual time pass: ``await world.advance("7d")``."""
+        """Let ``length`` of virtual time pass: ``await world.advance("7d")``.
+
+        While nothing happens it leaps to shortly before the next due moment, so a year takes no longer than
+        what is done in it.
+        """
         span = seconds(length, name="length")
         self._stage.longest += span
-        await asyncio.sleep(span)
+        await self._stage.advance(span)
 
     async def run_to_rest(self) -> None:
         """Wait until every task has ended and nothing is in flight. In a storm, the storm passes first.
@@ -387,7 +371,7 @@ class World:
         while not condition():
             if self.now >= end:
                 raise NotAtRestError(
-                    f"world.until(...): it was not so within {seconds(within):g} virtual seconds; {self._stage.said_of_tasks()}"
+                    f"world.until(...): it was not so within {seconds(within):g} virtual seconds; {self._stage.describe_tasks()}"
                 )
             await asyncio.sleep(pause)
             pause = min(pause * 1.05, self._stage.look)

@@ -43,6 +43,10 @@ class SimulatedClock:
         self.skew += wall
         self._ahead += max(0.0, monotonic)
 
+    def hold(self, seconds: float) -> None:
+        """Let the monotonic clock stand still over the ``seconds`` that the world is about to leap."""
+        self._ahead -= seconds * self._rate
+
     def mend(self) -> None:
         """Set the wall clock right and let the clocks run at their true speed; elapsed time stays elapsed."""
         self._ahead += self._now() * (self._rate - 1.0)

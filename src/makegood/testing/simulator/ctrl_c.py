@@ -57,7 +57,7 @@ class _Held:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def hold_ctrl_c() -> Iterator[None]:
     """Hold Ctrl-C back while the block runs, then restore the former handler. Only in the main thread: no
     other thread receives signals.
     """

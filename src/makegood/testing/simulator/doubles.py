@@ -32,9 +32,9 @@ class Doubled:
             member = _Slice(self, name, member)
             setattr(self, name, member)
             return member
-        return self.passed(name, member)
+        return self.double_of(name, member)
 
-    def passed(self, name: str, member: Any) -> Any:  # noqa: ARG002 - for those who watch
+    def double_of(self, name: str, member: Any) -> Any:  # noqa: ARG002 - for those who watch
         """Return what a verb is that has no method here. The views of a slice bear its name."""
         return member
 
@@ -49,6 +49,6 @@ class _Slice:
         if hasattr(type(self._double), verb):
             return getattr(self._double, verb)
         real = None if self._real is None else getattr(self._real, verb)
-        member = self._double.passed(self._name if verb == "views" else verb, real)
+        member = self._double.double_of(self._name if verb == "views" else verb, real)
         setattr(self, verb, member)
         return member

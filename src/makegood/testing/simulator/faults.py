@@ -119,6 +119,6 @@ class Faults:
                 return kind
         return None
 
-    def struck(self, kind: str) -> None:
+    def count_fault(self, kind: str) -> None:
         """Count a fault."""
         self.counts[kind] = self.counts.get(kind, 0) + 1

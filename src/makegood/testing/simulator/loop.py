@@ -20,6 +20,7 @@ It relies on a few private names of asyncio: ``_run_once``, ``_ready``, ``_sched
 
 import asyncio
 import heapq
+import math
 import random
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
@@ -52,13 +53,14 @@ class SimulatedProcess:
     """A simulated operating system process.
 
     ``tasks`` keeps all that runs in it, so that nothing is torn down by chance; ``signals``: its signal
-    handlers; ``end_request_at``: when it was first asked to end.
+    handlers; ``end_request_at``: when it was first asked to end; ``resumptions``: how often it was resumed.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
         self.is_stopped = False
+        self.resumptions = 0
         self.end_request_at: float | None = None
         self.tasks: list[asyncio.Task[Any]] = []
         self.signals: dict[int, Callable[[], object]] = {}
@@ -125,9 +127,9 @@ class WorldLoop(LackingLoop):
         self._own = SimulatedProcess("")
         self.defects: list[str] = []
         self.resuming: Callable[[SimulatedProcess], object] | None = None
-        self.set_exception_handler(self._heard)
+        self.set_exception_handler(self._note_defect)
 
-    def _heard(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _note_defect(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Note an exception in a callback of the world's own; one in a simulated process is that process's
         affair.
         """
@@ -331,6 +333,7 @@ class WorldLoop(LackingLoop):
     def resume(self, process: SimulatedProcess) -> None:
         """Resume a stopped process: everything that fell due meanwhile is ready now."""
         process.is_stopped = False
+        process.resumptions += 1
         handles, self._backlog = self._backlog, []
         for handle in handles:
             mine = handle._context.get(PROCESS) is process  # type: ignore[attr-defined]
@@ -344,6 +347,25 @@ class WorldLoop(LackingLoop):
                 timer._when = due + seconds
                 timers[n] = (timer._when, timer)
         heapq.heapify(timers)
+
+    def seconds_to_own_timer(self, ticker: object) -> float:
+        """Return the seconds until the first timer of the world's own, ``ticker`` aside."""
+        timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
+        dues = [
+            due
+            for due, timer in timers
+            if not timer._cancelled and timer is not ticker and timer._context.get(PROCESS) is None
+        ]
+        return min(dues, default=math.inf) - self.now
+
+    def leap(self, seconds: float) -> None:
+        """Let ``seconds`` pass at once, of which no process notices anything: its timers are as far off as
+        before.
+        """
+        for process in self._processes:
+            if process is not self._own:
+                self.postpone(process, seconds)
+        self.now += seconds
 
     def dispose(self) -> None:
         """Throw the world away: nothing that is still under way runs again, and nothing is logged about

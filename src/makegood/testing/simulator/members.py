@@ -39,7 +39,7 @@ class Home(StoreWorld, Protocol):
     wake_sockets: list[WorldWakeSocket]
     line: type[InlineLine]
 
-    def left(self, member: "FleetMember") -> None:
+    def handle_exit(self, member: "FleetMember") -> None:
         """Handle the end of a process that ended by itself."""
 
 
@@ -92,7 +92,7 @@ class FleetMember:
         rng = random.Random(f"{world.seed} {self.name} {self.incarnation}")
         while True:
             store = self._store()
-            wire = cast("Store", Wire(world, store, self.process, self._struck()))
+            wire = cast("Store", Wire(world, store, self.process, self._verbs_to_strike()))
             try:
                 await wire.open()
                 await (self._run(wire, rng) if self.roles else self._serve(wire, rng))
@@ -140,30 +140,30 @@ class FleetMember:
         )  # fmt: skip
         nodes: list[Node] = []
 
-        def met(defect: Exception) -> None:
+        def note_defect(defect: Exception) -> None:
             """Note a defect that no row of this world can cause: the Scheduler continues, and the world has
             failed.
             """
             world.crashes.append(f"{self.name} met {defect!r} at {world.loop.now:.3f} s")
 
-        def started() -> None:
+        def prepare() -> None:
             self._surround(node)
             if node._agents is not None:
                 node._agents.deliver = self._delivering(node._agents.deliver)
             if node._scheduler is not None:
-                node._scheduler.turns.listeners.defect = met
+                node._scheduler.turns.listeners.defect = note_defect
             self.node, self.client = node, node.client
             nodes.append(node)
 
         try:
-            await node.run(started)
+            await node.run(prepare)
         except Exception as failure:
             if not nodes and isinstance(failure, StoreUnavailableError):
                 raise
             world.crashes.append(f"{self.name} died of {failure!r} at {world.loop.now:.3f} s")
-        world.left(self)
+        world.handle_exit(self)
 
-    def _struck(self) -> frozenset[str]:
+    def _verbs_to_strike(self) -> frozenset[str]:
         """Return the verbs of the store that faults strike."""
         return VERBS
 
@@ -178,27 +178,23 @@ class FleetMember:
                 self._watch(slots.address, slots.circuit)
 
     def _watch(self, address: str, circuit: Circuit) -> None:
-        become, end = circuit._become, circuit.ended  # noqa: SLF001 - it has no other listener
+        become, end = circuit._become, circuit.record_end  # noqa: SLF001 - it has no other listener
 
         def end_call(ticket: int, outcome: Outcome, now: float, *jitter: float, **details: Any) -> bool:
             caller: CallingStep = details["caller"]
+            first = details["first_failure"]
             self.world.history.note(
-                "outcome",
-                self.name,
-                caller.task,
-                agent=address,
-                idx=caller.idx,
-                doing=caller.doing,
-                outcome=outcome,
-            )
+                "outcome", self.name, caller.task, agent=address, idx=caller.idx, doing=caller.doing,
+                outcome=outcome, failing_for=0.0 if first is None else now - first,
+            )  # fmt: skip
             return end(ticket, outcome, now, *jitter, **details)
 
-        def noted(state: State, now: float) -> None:
+        def become_and_note(state: State, now: float) -> None:
             become(state, now)
             self.world.history.note("circuit", self.name, agent=address, state=state)
 
-        circuit._become = noted  # type: ignore[method-assign]  # noqa: SLF001 - of this one circuit
-        vars(circuit)["ended"] = end_call
+        circuit._become = become_and_note  # type: ignore[method-assign]  # noqa: SLF001 - of this one circuit
+        vars(circuit)["record_end"] = end_call
         self.world.history.note("circuit", self.name, agent=address, state="closed")
 
     def _delivering(
@@ -206,7 +202,7 @@ class FleetMember:
     ) -> Callable[[int, TaskMessage, int], bool]:
         world = self.world
 
-        def delivered(task: int, message: TaskMessage, node: int) -> bool:
+        def deliver_and_note(task: int, message: TaskMessage, node: int) -> bool:
             success = deliver(task, message, node)
             if success:
                 world.recorder.memory_replies[task, message.idx, message.attempt] = message.kind
@@ -216,4 +212,4 @@ class FleetMember:
                 )  # fmt: skip
             return success
 
-        return delivered
+        return deliver_and_note

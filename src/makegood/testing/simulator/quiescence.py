@@ -95,6 +95,7 @@ class Eye:
     """Reads the file of a world's store, apart from the engine."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._connection = sqlite_log.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=5.0)
 
     def close(self) -> None:
@@ -104,6 +105,17 @@ class Eye:
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
         return self._connection.execute(sql, values).fetchall()
+
+    def write(self, statements: Iterable[tuple[str, tuple[Any, ...]]]) -> None:
+        """Change rows beside the engine, in one transaction, while nothing else writes."""
+        connection = sqlite_log.connect(f"{self._path.absolute().as_uri()}?mode=rw", timeout=5.0)
+        try:
+            connection.execute("begin immediate")
+            for sql, values in statements:
+                connection.execute(sql, values)
+            connection.execute("commit")
+        finally:
+            connection.close()
 
     def busy(self) -> bool:
         """Whether a task has not ended, or a request or a possible future task is in flight."""
@@ -129,7 +141,7 @@ class Eye:
         """Return the steps that wait for a signal now."""
         return [Listening(*row) for row in self.rows(_LISTENING)]
 
-    def blocked(self) -> list[BlockedTask]:
+    def blocked_tasks(self) -> list[BlockedTask]:
         """Return the tasks that wait for a lane that a task in error holds."""
         return [BlockedTask(*row) for row in self.rows(_BLOCKED)]
 
@@ -138,7 +150,7 @@ class Eye:
         rows = self.rows(_MOST_ASKED)
         return StepCalls(*rows[0]) if rows else None
 
-    def failed(self) -> Failed | None:
+    def first_failure(self) -> Failed | None:
         """Return the first task that was undone, or is in error, because an action failed; None if there is
         none.
         """

@@ -45,6 +45,7 @@ _TRIGGERS: tuple[Trigger, ...] = (
     ("event", "insert", "makegood_event", "new.task, new.node, new.moves, new.note, new.attempts"),
     ("used", "delete", "makegood_inbox", "old.task, old.kind, old.seq, old.body"),
     ("signal", "insert", "makegood_signal", "new.task, new.name, new.id, new.step, new.seq"),
+    ("heard", "insert", "makegood_signal", "new.task, new.name, new.id, new.body is not null, new.used"),
     ("heard", "update", "makegood_signal", "new.task, new.name, new.id, new.body is not null, new.used"),
     ("timeout", "insert", "makegood_request", "new.task, new.idx, new.complete_by"),
     ("timeout", "update of complete_by", "makegood_request", "new.task, new.idx, new.complete_by"),
@@ -149,7 +150,7 @@ class Recorder:
         self.changes = connection.total_changes
         self._pending, self._failure_counts = [], {}
 
-    def done(self, tx: WriteTransaction, verb: str, fields: Mapping[str, Any]) -> None:
+    def finish(self, tx: WriteTransaction, verb: str, fields: Mapping[str, Any]) -> None:
         """One kind of operation has finished its work within the transaction."""
         if tx.connection.total_changes == self.changes:
             return  # Nothing was changed, so nothing was logged.
@@ -164,15 +165,15 @@ class Recorder:
         self._locks(changes)
         self._starts(changes)
         self._replies(changes)
-        self._judged(changes)
+        self._note_judgements(changes)
         self._failures(changes)
         self._moves(changes)
         self._signals(changes)
         self._requests(changes)
         self._notes(changes)
-        self._said(changes)
+        self._note_alerts_and_acts(changes)
         self._around(changes)
-        self._suspended(changes, tx.connection)
+        self._note_suspensions(changes, tx.connection)
         self._ends(changes, tx.connection)
 
     def keep(self, outcome: str, verbs: Sequence[str]) -> None:
@@ -261,7 +262,7 @@ class Recorder:
             }
             self._note("accepted", task, **about, now=changes.now, came=self.came.get(key))
 
-    def _judged(self, changes: LoggedChanges) -> None:
+    def _note_judgements(self, changes: LoggedChanges) -> None:
         if changes.verb not in ("judge", "judge_dead"):
             return
         failures = {(row[0], row[1]): row[5] for row in changes.of("stepped")}
@@ -322,18 +323,18 @@ class Recorder:
                 "sent", task, idx=idx, doing=doing, attempt=attempt, round=round_, key=key, local=local
             )
             if local:
-                self._taken(row, changes.now)
+                self._note_take(row, changes.now)
         for row in changes.of("taken"):
             task, idx, attempt, doing, taken_by, _, before, *_ = row
             if taken_by is None:
                 by = self.names.get(before, "?")
                 self._note("given back", task, idx=idx, doing=doing, attempt=attempt, by=by)
             else:
-                self._taken(row, changes.now)
+                self._note_take(row, changes.now)
         for task, idx, attempt, node, *_ in changes.of("cancelled"):
             self._note("cancelled", task, idx=idx, attempt=attempt, by=self.names.get(node, "?"))
 
-    def _taken(self, row: Sequence[Any], now: float) -> None:
+    def _note_take(self, row: Sequence[Any], now: float) -> None:
         task, idx, attempt, doing, node, complete_by, *_ = row
         by, within = self.names.get(node, "?"), complete_by - now
         self._note("taken", task, idx=idx, doing=doing, attempt=attempt, by=by, within=within)
@@ -345,7 +346,7 @@ class Recorder:
                 about = {"idx": note.idx, "doing": note.doing, "attempt": note.attempt}
                 self._note("noted", task, **about, n=note.value, skipped=note.skipped, late=note.late)
 
-    def _said(self, changes: LoggedChanges) -> None:
+    def _note_alerts_and_acts(self, changes: LoggedChanges) -> None:
         for task, kind, step, text, *_ in changes.of("alert"):
             self._note("alert", task or 0, alert=kind, step=step, text=text)
         for task, kind, verdict, reason, *_ in changes.of("act"):
@@ -358,7 +359,7 @@ class Recorder:
     def _around(self, changes: LoggedChanges) -> None:
         """Note what happened around the engine."""
 
-    def _suspended(self, changes: LoggedChanges, connection: sqlite3.Connection) -> None:
+    def _note_suspensions(self, changes: LoggedChanges, connection: sqlite3.Connection) -> None:
         """Note when a task that was let go is to wake, and which tasks are kept that only wait for long."""
         rests = {task for task, _, body, *_ in changes.of("event") if _rests(body)}
         for task, ready_seq, wall, *_ in changes.of("suspended"):

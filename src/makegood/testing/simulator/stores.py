@@ -10,19 +10,21 @@ duplicated or late.
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from makegood.base.ids import address
+from makegood.election.protocol import LeaseStore
 from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.model.messages import Request, TaskMessage
-from makegood.store import protocol
+from makegood.store.protocol import Nodes, Requests, Tasks
 from makegood.store.records import Batch, Committed, Offer, Taken
 from makegood.store.sqlite.store_threads import Operation, StoreThread
 from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.store.sqlite.wake_socket import Heard, WakeSocket
+from makegood.store.supervision import SupervisionVerbs
 from makegood.testing.history import History
 from makegood.testing.simulator.doubles import Doubled
 from makegood.testing.simulator.files import Files, WatchedConnection
@@ -96,7 +98,7 @@ class InlineLine(StoreThread):
         self._in_hand += operations
         if self._in_hand and not self._busy:
             self._busy = True
-            self.loop.call_later(self._world.draw() * 0.001, self._work)
+            self._later(self._world.draw() * 0.001, self._work)
 
     def _work(self) -> None:
         operations, self._in_hand = self._in_hand, []
@@ -104,9 +106,13 @@ class InlineLine(StoreThread):
         self._perform(operations)
 
     def _hand_back(self, operations: list[Operation], topics: set[str]) -> None:
-        self.loop.call_later(self._world.draw() * 0.002 + self._slow, self._handed_back, operations, topics)
+        self._later(self._world.draw() * 0.002 + self._slow, self._deliver_and_continue, operations, topics)
 
-    def _handed_back(self, operations: list[Operation], topics: set[str]) -> None:
+    def _later(self, delay: float, step: Callable[..., None], *args: Any) -> None:
+        """Take a step in the context of the process, as a thread of its own would, whoever has called."""
+        self.loop.call_later(delay, step, *args, context=self._process.context)
+
+    def _deliver_and_continue(self, operations: list[Operation], topics: set[str]) -> None:
         self._deliver(operations, topics)
         self._busy = bool(self._in_hand)
         if self._busy:
@@ -170,7 +176,7 @@ class InlineLine(StoreThread):
         action = group[0].action
         verb = getattr(action, "func", action).__name__
         self._verbs.append(verb)
-        self._world.recorder.done(tx, verb, getattr(action, "keywords", {}))
+        self._world.recorder.finish(tx, verb, getattr(action, "keywords", {}))
 
     def _at_commit(self, connection: WatchedConnection) -> None:
         world = self._world
@@ -234,11 +240,11 @@ class WorldWakeSocket(WakeSocket):
         self.kinds.clear()
 
 
-_NOT_STRUCK = frozenset({"clock", "calendar", "join", "put_to_error", "count", "views", "depths"})
+_NOT_STRUCK = frozenset({"join", "signal", "join_signal", "put_to_error", "count", "views", "depths"})
 VERBS = frozenset(
     verb
-    for room in (protocol.Tasks, protocol.Requests, protocol.Supervision, protocol.Leases, protocol.Nodes)
-    for verb in vars(room)
+    for room in (Tasks, Requests, SupervisionVerbs, LeaseStore, Nodes)
+    for verb in dir(room)
     if not verb.startswith("_") and verb not in _NOT_STRUCK
 ) | {"nodes", "alert", "alerts", "now", "open"}
 """The operations that faults may strike; "nodes" and "alerts" are the views of these slices."""
@@ -257,7 +263,7 @@ class Wire(Doubled):
         self._again: list[tuple[float, float, Request]] = []
         """Copies that come later: when, since when, of what."""
 
-    def passed(self, name: str, member: Any) -> Any:
+    def double_of(self, name: str, member: Any) -> Any:
         """Return a verb that may be struck."""
         if name not in self._targets:
             return member
@@ -331,7 +337,7 @@ class Wire(Doubled):
         if not deliveries:
             return [True] * len(replies)
         verdicts = await self._call("answer", self._store.requests.answer, node, deliveries)
-        self._refused(deliveries, verdicts)
+        self._note_late(deliveries, verdicts)
         results = {
             (task, id(message)): verdict
             for (task, message), verdict in zip(deliveries, verdicts, strict=True)
@@ -345,9 +351,9 @@ class Wire(Doubled):
             verdicts = await self._call("answer", self._store.requests.answer, node, [(task, message)])
         except StoreUnavailableError:
             return
-        self._refused([(task, message)], verdicts)
+        self._note_late([(task, message)], verdicts)
 
-    def _refused(self, deliveries: Sequence[tuple[int, TaskMessage]], verdicts: Sequence[bool]) -> None:
+    def _note_late(self, deliveries: Sequence[tuple[int, TaskMessage]], verdicts: Sequence[bool]) -> None:
         for (task, message), in_time in zip(deliveries, verdicts, strict=True):
             if not in_time:
                 about = {"idx": message.idx, "attempt": message.attempt}

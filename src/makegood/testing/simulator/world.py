@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
+from typing import Any
 
 from makegood.base.sqlite_log import PAGES
 from makegood.node.signals import SAME
@@ -133,7 +134,7 @@ class SimulatedWorld(ABC):
             at_rest = view.tasks
             findings += self.loop.defects + self.crashes + self._misdone() + view.findings
             self._rest_view = view
-            report = self._judged(eye)
+            report = self._judge(eye)
             findings += [str(violation) for violation in report.violations]
             ends = dict(Counter(task.state for task in at_rest.values()))
             return Outcome(
@@ -160,7 +161,7 @@ class SimulatedWorld(ABC):
     async def _live(self, eye: Eye) -> None:
         """Live from the start of the processes until everything has settled."""
 
-    def _judged(self, eye: Eye) -> Report:
+    def _judge(self, eye: Eye) -> Report:
         """Return the checker's report on the whole history."""
         final = eye.final() if self._rest_view is None else self._rest_view.final
         return check(self.history, final, rules=self.rules)
@@ -183,9 +184,9 @@ class SimulatedWorld(ABC):
         self._add("operator", ())
 
     def _add(self, name: str, roles: tuple[str, ...]) -> None:
-        self._clocked(name, roles, self.member)
+        self._add_member(name, roles, self.member)
 
-    def _clocked(self, name: str, roles: tuple[str, ...], kind: type[FleetMember]) -> None:
+    def _add_member(self, name: str, roles: tuple[str, ...], kind: type[FleetMember]) -> None:
         draw, swarm = self.draw, self.swarm
         clock = SimulatedClock(
             lambda: self.loop.now, drift=(draw() * 2 - 1) * swarm.drift, skew=(draw() * 2 - 1) * swarm.skew
@@ -206,7 +207,8 @@ class SimulatedWorld(ABC):
                 self.loop.resume(member.process)
         self.history.note("healed")
 
-    def _calls_have_landed(self) -> bool:
+    def calls_have_landed(self) -> bool:
+        """Whether no call is on its way to a service."""
         return not any(count for service in self.services.values() for count in service._under_way.values())
 
     # -- what happens to processes -----------------------------------------------------------------
@@ -233,7 +235,7 @@ class SimulatedWorld(ABC):
             self._fault("restart", "", member.name)
             member.start()
 
-    def left(self, member: FleetMember) -> None:
+    def handle_exit(self, member: FleetMember) -> None:
         """Handle the end of a process that ended by itself."""
         if member.up:
             self._end(member)
@@ -245,8 +247,14 @@ class SimulatedWorld(ABC):
         member = self.members[name]
         if member.up and not member.process.is_stopped:
             self._fault("stop", point, name)
-            member.process.is_stopped = True
-            self.loop.call_later(seconds, self._resume, member.process, context=Context())
+            process = member.process
+            process.is_stopped = True
+            self.loop.call_later(seconds, self._end_stop, process, process.resumptions, context=Context())
+
+    def _end_stop(self, process: SimulatedProcess, resumptions: int) -> None:
+        """Resume a process whose stop is over, unless it was resumed before: it may be stopped again."""
+        if process.resumptions == resumptions:
+            self._resume(process)
 
     def _resume(self, process: SimulatedProcess) -> None:
         if process.is_stopped and not process.dead:
@@ -303,10 +311,10 @@ class SimulatedWorld(ABC):
         elif kind == "outage":
             self.outage(_long(rng), rng.choice(("", member.name)))
         else:
-            self._fault("clock jump", "", member.name)
-            member.clock.jump(
-                rng.uniform(-1, 1) * self.swarm.skew, rng.choice((0.0, 0.0, 1.0, 5.0)) * rng.random()
-            )
+            wall = rng.uniform(-1, 1) * self.swarm.skew
+            seconds = rng.choice((0.0, 0.0, 1.0, 5.0)) * rng.random()
+            self._fault("clock jump", "", member.name, seconds=seconds)
+            member.clock.jump(wall, seconds)
 
     def _spell(self, rng: random.Random) -> None:
         """Let one service be in trouble for a while, for all callers."""
@@ -318,9 +326,9 @@ class SimulatedWorld(ABC):
 
     # -- what strikes ------------------------------------------------------------------------------
 
-    def _fault(self, fault: str, point: str, name: str) -> None:
-        self.faults.struck(fault)
-        self.history.note("fault", name, what=fault, point=point)
+    def _fault(self, fault: str, point: str, name: str, **details: Any) -> None:
+        self.faults.count_fault(fault)
+        self.history.note("fault", name, what=fault, point=point, **details)
 
     def strike(self, name: str, able: tuple[str, ...], process: SimulatedProcess | None = None) -> str | None:
         """Report that a fault point is reached; returns what struck there. The world's own code has none."""

@@ -63,7 +63,7 @@ class Ground:
         self.process = os.getpid()
         self._template = template
         self._rows: Rows = {}
-        weakref.finalize(self, _thrown_away, self.folder, self.files, self.process)
+        weakref.finalize(self, _throw_away, self.folder, self.files, self.process)
 
     def lay(self, store_id: str) -> None:
         """Put an empty store of this identity there, replacing any other."""
@@ -71,7 +71,7 @@ class Ground:
         if connection is None:  # No world has opened it.
             self.path.write_bytes(self._template)
             with closing(connect(uri_of(self.path, create=False))) as fresh:
-                self._rows = dict(_filled(fresh))
+                self._rows = dict(_tables_with_rows(fresh))
                 _name(fresh, store_id)
         else:
             _replace(connection, self._rows)
@@ -103,13 +103,13 @@ class Grounds:
         self._free.append(ground)
 
 
-def _thrown_away(folder: Path, files: Files, process: int) -> None:
+def _throw_away(folder: Path, files: Files, process: int) -> None:
     if process == os.getpid():
         files.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _filled(connection: sqlite3.Connection) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+def _tables_with_rows(connection: sqlite3.Connection) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
     """Return the tables of a store, with their rows."""
     for (table,) in connection.execute(_TABLES).fetchall():
         yield table, connection.execute(f"select * from {table}").fetchall()  # noqa: S608 - our own tables

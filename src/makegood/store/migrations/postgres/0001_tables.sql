@@ -350,6 +350,7 @@ create table makegood.listener (
     error text not null default ''
 );
 create index listener_due on makegood.listener (host, due_at) where due_at is not null;
+create index listener_failed on makegood.listener (dead, host) where tries > 0;
 
 -- What is to be sent to webhooks: CloudEvents, as they are.
 create table makegood.notice (
@@ -592,9 +593,9 @@ returns table (id bigint, kind text, task bigint)
 language sql security definer set search_path = pg_catalog, pg_temp as $$
     update makegood.alert a set acked_at = extract(epoch from clock_timestamp())::float8, acked_by = acknowledge_alerts.who, acked_why = acknowledge_alerts.why,
         acked_db_user = session_user,
-        standing = case when a.kind in ('generation', 'dead_letter', 'test') then null else a.standing end,
-        ended_at = case when a.kind in ('generation', 'dead_letter', 'test') then extract(epoch from clock_timestamp())::float8 end,
-        ended_why = case when a.kind in ('generation', 'dead_letter', 'test') then 'acknowledged' else '' end
+        standing = case when a.kind in ('generation', 'dead_letter', 'source_refused', 'near_limit', 'test') then null else a.standing end,
+        ended_at = case when a.kind in ('generation', 'dead_letter', 'source_refused', 'near_limit', 'test') then extract(epoch from clock_timestamp())::float8 end,
+        ended_why = case when a.kind in ('generation', 'dead_letter', 'source_refused', 'near_limit', 'test') then 'acknowledged' else '' end
     where a.id = any (ids) and a.acked_at is null and a.ended_at is null
     returning a.id, a.kind, a.task
 $$;

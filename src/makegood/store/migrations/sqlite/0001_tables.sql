@@ -343,6 +343,7 @@ create table makegood_listener (
     error text not null default ''
 );
 create index makegood_listener_due on makegood_listener (host, due_at) where due_at is not null;
+create index makegood_listener_failed on makegood_listener (dead, host) where tries > 0;
 
 -- What is to be sent to webhooks: CloudEvents, as they are.
 create table makegood_notice (
